@@ -1,0 +1,5 @@
+"""The message: model, properties, identifiers and the record codec of the commit log."""
+
+from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
+
+__all__ = ["Message", "MessageQueue", "ReceivedMessage"]

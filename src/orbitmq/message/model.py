@@ -1,0 +1,144 @@
+"""What a user sends and receives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from orbitmq.message import keys as names
+
+
+class MessageQueue(NamedTuple):
+    """One queue of a topic on one broker group: the unit of order and of progress."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+class Message:
+    """A message to send: a topic, a body and string properties.
+
+    Tags, keys and delays are properties, as in RocketMQ; the constructor and the attributes below are
+    typed access to them.
+
+    Args:
+        topic: where it goes, 1 to 127 characters of ``%|a-zA-Z0-9_-``.
+        body: the payload; a ``str`` is encoded as UTF-8. The broker's default limit is 4 MiB.
+        tags: one tag for broker-side filtering.
+        keys: words for key look-up, joined by one space on the wire.
+        flag: 32 bits of the user's own, carried unchanged.
+        delay_level: 1 to 18, the broker's delay table (1 s ... 2 h); ``None`` delivers at once.
+        sharding_key: messages of one key go to one queue when sent in order.
+        properties: further string properties; names and values must not be empty.
+    """
+
+    __slots__ = ("body", "flag", "properties", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = (),
+        flag: int = 0,
+        delay_level: int | None = None,
+        sharding_key: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self.topic = topic
+        self.body = body.encode() if isinstance(body, str) else body
+        self.flag = flag
+        self.properties: dict[str, str] = dict(properties) if properties else {}
+        if tags:
+            self.properties[names.TAGS] = tags
+        joined = keys if isinstance(keys, str) else names.KEY_SEPARATOR.join(keys)
+        if joined:
+            self.properties[names.KEYS] = joined
+        if delay_level is not None:
+            self.properties[names.DELAY] = str(delay_level)
+        if sharding_key:
+            self.properties[names.SHARDING_KEY] = sharding_key
+
+    @property
+    def tags(self) -> str | None:
+        return self.properties.get(names.TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        return self.properties.get(names.KEYS, "").split()
+
+    @property
+    def sharding_key(self) -> str | None:
+        return self.properties.get(names.SHARDING_KEY)
+
+    @property
+    def delay_level(self) -> int:
+        """The broker's delay level, 0 when the message is delivered at once."""
+        value = self.properties.get(names.DELAY, "0")
+        return int(value) if value.lstrip("-").isdigit() else 0
+
+    @property
+    def unique_key(self) -> str | None:
+        """The id that the sending client gave it (``UNIQ_KEY``)."""
+        return self.properties.get(names.UNIQ_KEY)
+
+    @property
+    def wait_stored(self) -> bool:
+        """Whether the sender waits for flush and replicas; absent means true (behaviour MV-11)."""
+        return self.properties.get(names.WAIT, "true").lower() == "true"
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(topic={self.topic!r}, body=<{len(self.body)} bytes>, "
+            f"tags={self.tags!r}, keys={self.keys!r})"
+        )
+
+
+class ReceivedMessage(Message):
+    """A message as the broker stored it.
+
+    Times are milliseconds since the epoch; hosts are ``address:port``.
+    """
+
+    __slots__ = (
+        "body_crc",
+        "born_host",
+        "born_timestamp_ms",
+        "broker_name",
+        "commit_log_offset",
+        "offset_message_id",
+        "prepared_transaction_offset",
+        "queue_id",
+        "queue_offset",
+        "reconsume_times",
+        "store_host",
+        "store_size_bytes",
+        "store_timestamp_ms",
+        "sys_flag",
+    )
+
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    commit_log_offset: int
+    store_size_bytes: int
+    sys_flag: int
+    body_crc: int
+    born_timestamp_ms: int
+    born_host: str
+    store_timestamp_ms: int
+    store_host: str
+    reconsume_times: int
+    prepared_transaction_offset: int
+    offset_message_id: str
+
+    @property
+    def message_id(self) -> str:
+        """``UNIQ_KEY`` when the sender set one, else the broker's offset id, as Java's ``getMsgId``."""
+        return self.unique_key or self.offset_message_id
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)

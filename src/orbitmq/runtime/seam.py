@@ -1,0 +1,167 @@
+"""What the rest of OrbitMQ may ask of the machine, as protocols without any implementation."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+Buffer = bytes | bytearray | memoryview
+
+
+class Clock(Protocol):
+    """Wall time for what is stored and shown, monotonic time for what is measured."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch, UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start; never goes back."""
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class Segment(Protocol):
+    """One file of fixed size, written by offset and read through a map."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        """Write all of ``data`` at ``offset``.
+
+        Raises:
+            OSError: the disk refused (ENOSPC, EIO). How much was written is then unknown.
+        """
+        ...
+
+    def view(self) -> memoryview:
+        """The whole file as a read-only memory map. Bytes written by :meth:`pwrite` are visible at once."""
+        ...
+
+    def preallocate(self, up_to: int) -> None:
+        """Make sure that disk blocks exist for the bytes below ``up_to``, so that a write cannot hit ENOSPC."""
+        ...
+
+    def sync(self) -> None:
+        """Return when everything written is on the device (fdatasync). May be called from another thread."""
+        ...
+
+    def close(self) -> None:
+        """Release the file. Views handed out stay valid until they are dropped."""
+        ...
+
+
+class Files(Protocol):
+    """The file system. Paths are ``str``; every error is an ``OSError`` subclass."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_dir(self, path: str) -> bool: ...
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in ``path``, sorted; empty when the folder does not exist."""
+        ...
+
+    def make_dirs(self, path: str) -> None: ...
+
+    def size_bytes(self, path: str) -> int: ...
+
+    def read_bytes(self, path: str) -> bytes: ...
+
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        """Replace ``path`` as a whole: temporary file, fsync, rename, fsync of the folder."""
+        ...
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def remove(self, path: str) -> None:
+        """Remove one file; no error when it is gone already."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a folder and what is in it; no error when it is gone already."""
+        ...
+
+    def open_segment(self, path: str, size_bytes: int, *, create: bool = False) -> Segment:
+        """Open a file of fixed size; ``create`` makes the file (zeros) and its folders when missing.
+
+        A shorter existing file is extended with zeros to ``size_bytes``.
+        """
+        ...
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """Take the exclusive lock of ``path`` and return the function that releases it.
+
+        Raises:
+            BlockingIOError: another process (or runtime) holds it.
+        """
+        ...
+
+    def disk_used_ratio(self, path: str) -> float:
+        """Used share, 0.0 to 1.0, of the file system that holds ``path``."""
+        ...
+
+
+class Threads(Protocol):
+    """Hand-off of blocking work."""
+
+    def run(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
+        """Run ``function(*args)`` off the event loop; awaiting gives its result or raises its error."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Listener(Protocol):
+    """An open server socket."""
+
+    @property
+    def port(self) -> int: ...
+
+    async def close(self) -> None:
+        """Stop accepting. Connections already open stay open."""
+        ...
+
+
+class Network(Protocol):
+    """Byte streams between hosts, delivered to asyncio protocols (``Protocol`` or ``BufferedProtocol``)."""
+
+    async def listen(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> Listener:
+        """Listen on ``host:port`` (port 0: any free one).
+
+        Raises:
+            OSError: the address is in use or not ours.
+        """
+        ...
+
+    async def connect(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """Open a connection. TCP_NODELAY is set.
+
+        Raises:
+            OSError: refused or unreachable.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """Everything a room may need from the machine. Passed down from the composition, never global."""
+
+    clock: Clock
+    random: random.Random
+    files: Files
+    network: Network
+    threads: Threads

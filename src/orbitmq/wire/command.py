@@ -1,0 +1,84 @@
+"""One request or response of the remoting protocol, whatever header format it travels in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+FLAG_RESPONSE = 1
+FLAG_ONEWAY = 2
+
+# The version we present: V5_3_3, the newest released layout our bodies follow (wire.md 2.3).
+PROTOCOL_VERSION = 479
+
+
+class Language(IntEnum):
+    """Who speaks (LanguageCode)."""
+
+    JAVA = 0
+    CPP = 1
+    DOTNET = 2
+    PYTHON = 3
+    DELPHI = 4
+    ERLANG = 5
+    RUBY = 6
+    OTHER = 7
+    HTTP = 8
+    GO = 9
+    PHP = 10
+    OMS = 11
+    RUST = 12
+    NODE_JS = 13
+
+
+class Serialization(IntEnum):
+    """Header format: the first byte of the header word."""
+
+    JSON = 0
+    ROCKETMQ = 1
+
+
+@dataclass(slots=True)
+class Command:
+    """A decoded frame.
+
+    Attributes:
+        code: request code, or response code when :attr:`is_response`.
+        ext: header fields by their wire names; values are always strings.
+        body: payload, may be empty.
+        opaque: the number that a response carries back to its request.
+        remark: a sentence for people, mostly on errors.
+        serialization: the header format it came in or goes out with.
+    """
+
+    code: int
+    ext: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    opaque: int = 0
+    flag: int = 0
+    remark: str | None = None
+    language: int = Language.PYTHON
+    version: int = PROTOCOL_VERSION
+    serialization: Serialization = Serialization.JSON
+
+    @property
+    def is_response(self) -> bool:
+        return self.flag & FLAG_RESPONSE != 0
+
+    @property
+    def is_oneway(self) -> bool:
+        return self.flag & FLAG_ONEWAY != 0
+
+    def reply(
+        self, code: int = 0, remark: str | None = None, ext: dict[str, str] | None = None, body: bytes = b""
+    ) -> Command:
+        """The response to this request: same opaque, same header format."""
+        return Command(
+            code=code,
+            ext=ext if ext is not None else {},
+            body=body,
+            opaque=self.opaque,
+            flag=FLAG_RESPONSE,
+            remark=remark,
+            serialization=self.serialization,
+        )
