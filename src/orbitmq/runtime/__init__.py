@@ -5,7 +5,7 @@ thread. :func:`system_runtime` is the real thing; :func:`orbitmq.runtime.simulat
 in-memory one on a virtual clock, on which the store, the servers and the clients run unchanged.
 """
 
-from orbitmq.runtime.seam import Clock, Files, Network, Runtime, Segment, Threads
+from orbitmq.runtime.seam import Clock, Files, Listener, Network, Runtime, Segment, Threads
 from orbitmq.runtime.system import system_runtime
 
-__all__ = ["Clock", "Files", "Network", "Runtime", "Segment", "Threads", "system_runtime"]
+__all__ = ["Clock", "Files", "Listener", "Network", "Runtime", "Segment", "Threads", "system_runtime"]

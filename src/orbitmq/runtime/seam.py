@@ -48,7 +48,7 @@ class Segment(Protocol):
         ...
 
     def preallocate(self, up_to: int) -> None:
-        """Make sure that disk blocks exist for the bytes below ``up_to``, so that a write cannot hit ENOSPC."""
+        """Make disk blocks exist for the bytes below ``up_to``, so that a write cannot hit ENOSPC."""
         ...
 
     def sync(self) -> None:
@@ -135,9 +135,7 @@ class Listener(Protocol):
 class Network(Protocol):
     """Byte streams between hosts, delivered to asyncio protocols (``Protocol`` or ``BufferedProtocol``)."""
 
-    async def listen(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
-    ) -> Listener:
+    async def listen(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> Listener:
         """Listen on ``host:port`` (port 0: any free one).
 
         Raises:
