@@ -1,0 +1,15 @@
+"""What can be wrong with bytes that claim to be messages."""
+
+from __future__ import annotations
+
+
+class MessageFormatError(ValueError):
+    """Bytes or text that are not what they should be. The text names the field and the value."""
+
+
+class RecordError(MessageFormatError):
+    """A stored record or a batch body that cannot be read or written."""
+
+
+class CompressionError(MessageFormatError):
+    """A body that cannot be compressed or decompressed."""

@@ -1,0 +1,95 @@
+"""The two kinds of message ids: by place in the commit log, and unique by sender."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import struct
+import time
+from functools import lru_cache
+from typing import Final
+
+from orbitmq.message.errors import MessageFormatError
+from orbitmq.runtime.seam import Runtime
+
+_PORT_OFFSET = struct.Struct(">iq")
+_V4_CHARS: Final = 32
+_V6_CHARS: Final = 56
+
+
+@lru_cache(maxsize=4096)
+def pack_ip(ip: str) -> bytes:
+    """The 4 or 16 bytes of a numeric IP address.
+
+    Raises:
+        MessageFormatError: ``ip`` is a name, or no address at all.
+    """
+    try:
+        return socket.inet_pton(socket.AF_INET6 if ":" in ip else socket.AF_INET, ip)
+    except (OSError, ValueError) as error:
+        raise MessageFormatError(f"host {ip!r} is not a numeric IPv4 or IPv6 address") from error
+
+
+@lru_cache(maxsize=4096)
+def unpack_ip(packed: bytes) -> str:
+    """The text form of a 4 or 16 byte address."""
+    if len(packed) == 4:
+        return socket.inet_ntop(socket.AF_INET, packed)
+    return socket.inet_ntop(socket.AF_INET6, packed)
+
+
+def offset_message_id(host: bytes | str, port: int, offset: int) -> str:
+    """The id of a stored message: store host and commit log offset in upper-case hex, 32 or 56 characters."""
+    packed = pack_ip(host) if isinstance(host, str) else host
+    return (packed + _PORT_OFFSET.pack(port, offset)).hex().upper()
+
+
+def parse_offset_message_id(text: str) -> tuple[str, int, int]:
+    """Host, port and commit log offset of an offset message id.
+
+    Raises:
+        MessageFormatError: not 32 or 56 hexadecimal digits.
+    """
+    if len(text) not in (_V4_CHARS, _V6_CHARS) or not text.isascii() or not text.isalnum():
+        raise MessageFormatError(f"message id {text[:80]!r} is not 32 or 56 hexadecimal digits")
+    try:
+        raw = bytes.fromhex(text)
+    except ValueError as error:
+        raise MessageFormatError(f"message id {text!r} is not hexadecimal") from error
+    port, offset = _PORT_OFFSET.unpack_from(raw, len(raw) - 12)
+    return unpack_ip(raw[:-12]), port, offset
+
+
+class UniqueIds:
+    """Makes the values of ``UNIQ_KEY`` (Java's ``MessageClientIDSetter``).
+
+    An id is the sender's address, 16 bits for the process, 32 bits for the class loader, the milliseconds
+    since the month began (local time) and a 16 bit counter. Process and class loader are random here, which
+    keeps two clients of one process and two containers with process 1 apart.
+
+    Args:
+        runtime: its clock and random source are used.
+        host: our own numeric address.
+    """
+
+    def __init__(self, runtime: Runtime, host: str = "127.0.0.1") -> None:
+        self._now_ms = runtime.clock.now_ms
+        self._prefix = (pack_ip(host) + runtime.random.randbytes(6)).hex().upper()
+        self._counter = itertools.count(runtime.random.getrandbits(16))
+        self._month_ms = 0
+        self._next_month_ms = 0
+
+    def next(self) -> str:
+        """A new id: 32 characters, or 56 when our address is IPv6."""
+        now_ms = self._now_ms()
+        if not self._month_ms <= now_ms < self._next_month_ms:
+            self._month_ms, self._next_month_ms = _month_borders_ms(now_ms)
+        span_ms = (now_ms - self._month_ms) & 0xFFFFFFFF
+        return f"{self._prefix}{span_ms:08X}{next(self._counter) & 0xFFFF:04X}"
+
+
+def _month_borders_ms(now_ms: int) -> tuple[int, int]:
+    year, month = time.localtime(now_ms / 1000)[:2]
+    start = time.mktime((year, month, 1, 0, 0, 0, 0, 0, -1))
+    end = time.mktime((year, month + 1, 1, 0, 0, 0, 0, 0, -1))
+    return int(start * 1000), int(end * 1000)

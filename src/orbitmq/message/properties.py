@@ -1,0 +1,39 @@
+"""The property block of a message: ``name 0x01 value 0x02`` repeated, in UTF-8."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+NAME_VALUE_SEPARATOR: Final = "\x01"
+PROPERTY_SEPARATOR: Final = "\x02"
+# The length field of a record is a signed 16 bit number.
+MAX_PROPERTIES_BYTES: Final = 32767
+
+
+def encode_properties(properties: Mapping[str, str]) -> bytes:
+    """The block for ``properties``, in their order. The limit is the caller's to check."""
+    return properties_text(properties).encode("utf-8", "replace")
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    """The same block as text, as the ``properties`` field of a send header carries it."""
+    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Read a block that came as text.
+
+    As Java reads it: the last separator may be missing, and a pair without a name or a value vanishes.
+    """
+    found: dict[str, str] = {}
+    for pair in text.split("\x02"):
+        name, _, value = pair.partition("\x01")
+        if name and value:
+            found[name] = value
+    return found
+
+
+def decode_properties(block: bytes) -> dict[str, str]:
+    """Read a block of a stored record; bytes that are not UTF-8 become U+FFFD, as in Java."""
+    return parse_properties(block.decode("utf-8", "replace"))

@@ -1,0 +1,289 @@
+"""One message as it lies in the commit log, which is also how a pull response carries it.
+
+All numbers are big-endian and signed. The fixed part in front of the body is 88 bytes long, plus 12 for each
+host that is IPv6.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from orbitmq.message import sysflag
+from orbitmq.message.compression import MAX_DECOMPRESSED_BYTES, decompress
+from orbitmq.message.errors import RecordError
+from orbitmq.message.ids import offset_message_id, pack_ip, unpack_ip
+from orbitmq.message.model import ReceivedMessage
+from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties
+from orbitmq.runtime.seam import Buffer
+
+MAGIC_V1: Final = -626843481
+MAGIC_V2: Final = -626843477
+MAGIC_BLANK: Final = -875286124
+MAX_TOPIC_V1_BYTES: Final = 127
+MAX_TOPIC_V2_BYTES: Final = 32767
+# Fixed part with two IPv4 hosts, plus the two length fields after the body.
+MIN_RECORD_BYTES: Final = 88 + 1 + 2
+# Where single fields stand, counted from the first byte of a record (the same with IPv4 and IPv6 hosts).
+QUEUE_OFFSET_AT: Final = 20
+PHYSICAL_OFFSET_AT: Final = 28
+SYS_FLAG_AT: Final = 36
+
+Host = tuple[str, int]
+
+_NO_HOST: Final[Host] = ("0.0.0.0", 0)  # noqa: S104  # an empty field, nothing is bound to it
+_BLANK = struct.Struct(">ii")
+_SYS_FLAG = struct.Struct(">i")
+_TOPIC_LENGTH_V2 = struct.Struct(">h")
+_PROPERTIES_LENGTH = struct.Struct(">h")
+# Indexed by (bornHost is IPv6) + 2 * (storeHost is IPv6).
+_HEADS = tuple(
+    struct.Struct(f">iiiiiqqiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20))
+)
+_V6_BITS: Final = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
+
+
+@dataclass(slots=True)
+class Record:
+    """A stored message, field by field. Times are milliseconds since the epoch.
+
+    ``total_size`` and ``body_crc`` are filled by decoding; encoding computes them and sets the IPv6 bits of
+    ``sys_flag`` from the hosts.
+    """
+
+    topic: str
+    body: bytes
+    properties: bytes = b""
+    queue_id: int = 0
+    flag: int = 0
+    queue_offset: int = 0
+    physical_offset: int = 0
+    sys_flag: int = 0
+    born_timestamp: int = 0
+    born_host: Host = _NO_HOST
+    store_timestamp: int = 0
+    store_host: Host = _NO_HOST
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    body_crc: int = 0
+    total_size: int = 0
+
+    @property
+    def message_id(self) -> str:
+        """The offset id: store host and place in the commit log."""
+        return offset_message_id(self.store_host[0], self.store_host[1], self.physical_offset)
+
+
+def body_crc(body: Buffer) -> int:
+    """CRC-32 without its top bit, as every checksum of RocketMQ."""
+    return zlib.crc32(body) & 0x7FFFFFFF
+
+
+def encode_record(record: Record) -> bytes:
+    """The bytes of ``record``; version 2 when the topic needs it (more than 127 bytes).
+
+    Raises:
+        RecordError: topic, properties or a number do not fit into their field.
+        MessageFormatError: a host is not a numeric address.
+    """
+    topic = record.topic.encode("utf-8", "replace")
+    properties = record.properties
+    if len(topic) > MAX_TOPIC_V2_BYTES:
+        raise RecordError(f"topic of {len(topic)} bytes is longer than {MAX_TOPIC_V2_BYTES} bytes")
+    if len(properties) > MAX_PROPERTIES_BYTES:
+        raise RecordError(
+            f"properties of {len(properties)} bytes are longer than {MAX_PROPERTIES_BYTES} bytes"
+        )
+    if len(topic) <= MAX_TOPIC_V1_BYTES:
+        magic, topic_length = MAGIC_V1, bytes((len(topic),))
+    else:
+        magic, topic_length = MAGIC_V2, _TOPIC_LENGTH_V2.pack(len(topic))
+    try:
+        born, store = _pack_host(*record.born_host), _pack_host(*record.store_host)
+    except OverflowError as error:
+        raise RecordError(f"a port does not fit 32 bits: {record.born_host}, {record.store_host}") from error
+    kind = (len(born) == 20) + 2 * (len(store) == 20)
+    flags = record.sys_flag & ~_V6_BITS | kind << 4
+    head = _HEADS[kind]
+    body = record.body
+    size = head.size + len(body) + len(topic_length) + len(topic) + 2 + len(properties)
+    try:
+        fixed = head.pack(
+            size,
+            magic,
+            body_crc(body),
+            record.queue_id,
+            record.flag,
+            record.queue_offset,
+            record.physical_offset,
+            flags,
+            record.born_timestamp,
+            born,
+            record.store_timestamp,
+            store,
+            record.reconsume_times,
+            record.prepared_transaction_offset,
+            len(body),
+        )
+    except struct.error as error:
+        raise RecordError(f"a number of the record does not fit its field: {error}") from error
+    return b"".join((fixed, body, topic_length, topic, _PROPERTIES_LENGTH.pack(len(properties)), properties))
+
+
+def decode_record(buffer: Buffer, position: int = 0) -> Record:
+    """The record that begins at ``position``; it ends at ``position + total_size``.
+
+    The body's checksum is kept in ``body_crc`` and not compared (see :func:`check_body`).
+
+    Raises:
+        RecordError: too short, a blank record, an unknown magic number or lengths that contradict each other.
+    """
+    available = len(buffer) - position
+    if position < 0 or available < MIN_RECORD_BYTES:
+        if available >= _BLANK.size and position >= 0 and is_blank(buffer, position):
+            raise RecordError(f"record at {position} is the blank end of a file, not a message")
+        raise RecordError(f"record at {position}: {available} bytes are left, a record has at least 91")
+    (flags,) = _SYS_FLAG.unpack_from(buffer, position + SYS_FLAG_AT)
+    head = _HEADS[flags >> 4 & 3]
+    if available < head.size + 3:
+        raise RecordError(f"record at {position}: {available} bytes are left, its hosts need {head.size + 3}")
+    fields = head.unpack_from(buffer, position)
+    size, magic, body_length = fields[0], fields[1], fields[14]
+    if magic != MAGIC_V1 and magic != MAGIC_V2:
+        raise RecordError(_magic_problem(position, magic))
+    if size > available or size < head.size + 3:
+        raise RecordError(f"record at {position}: totalSize {size} does not fit the {available} bytes left")
+    body_at = position + head.size
+    if not 0 <= body_length <= size - head.size - 3:
+        raise RecordError(f"record at {position}: bodyLength {body_length} does not fit totalSize {size}")
+    at = body_at + body_length
+    end = position + size
+    if magic == MAGIC_V1:
+        topic_length = buffer[at]
+        topic_at = at + 1
+    else:
+        (topic_length,) = _TOPIC_LENGTH_V2.unpack_from(buffer, at)
+        topic_at = at + 2
+    at = topic_at + topic_length
+    if topic_length < 0 or at + 2 > end:
+        raise RecordError(f"record at {position}: topicLength {topic_length} does not fit totalSize {size}")
+    (properties_length,) = _PROPERTIES_LENGTH.unpack_from(buffer, at)
+    if properties_length != end - at - 2:
+        raise RecordError(
+            f"record at {position}: propertiesLength {properties_length} does not fit totalSize {size}"
+        )
+    return Record(
+        bytes(buffer[topic_at:at]).decode("utf-8", "replace"),
+        bytes(buffer[body_at : body_at + body_length]),
+        bytes(buffer[at + 2 : end]),
+        fields[3],
+        fields[4],
+        fields[5],
+        fields[6],
+        flags,
+        fields[8],
+        _unpack_host(fields[9]),
+        fields[10],
+        _unpack_host(fields[11]),
+        fields[12],
+        fields[13],
+        fields[2],
+        size,
+    )
+
+
+def iter_records(buffer: Buffer) -> Iterator[Record]:
+    """The records of a pull response or of a piece of a commit log, up to the end or the blank record.
+
+    Raises:
+        RecordError: a record is damaged or cut; those before it have been yielded.
+    """
+    position = 0
+    end = len(buffer)
+    while position < end:
+        if end - position >= _BLANK.size and is_blank(buffer, position):
+            return
+        record = decode_record(buffer, position)
+        yield record
+        position += record.total_size
+
+
+def blank_record(space_left_bytes: int) -> bytes:
+    """The 8 bytes that say: the rest of this file, ``space_left_bytes`` from here on, is unused."""
+    return _BLANK.pack(space_left_bytes, MAGIC_BLANK)
+
+
+def is_blank(buffer: Buffer, position: int = 0) -> bool:
+    """Whether the record that begins at ``position`` is the blank end of a file; needs 8 bytes."""
+    return bool(_BLANK.unpack_from(buffer, position)[1] == MAGIC_BLANK)
+
+
+def check_body(record: Record) -> None:
+    """Compare the body with its checksum.
+
+    Raises:
+        RecordError: they differ.
+    """
+    found = body_crc(record.body)
+    if found != record.body_crc:
+        raise RecordError(
+            f"body of the record at commit log offset {record.physical_offset} has checksum {found}, "
+            f"stored is {record.body_crc}"
+        )
+
+
+def to_received(
+    record: Record, broker_name: str, *, max_body_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> ReceivedMessage:
+    """The message for a consumer: properties read, body decompressed and its flag cleared.
+
+    Raises:
+        CompressionError: the body is damaged or grows beyond ``max_body_bytes``.
+    """
+    message = ReceivedMessage.__new__(ReceivedMessage)
+    flags = record.sys_flag
+    if flags & sysflag.COMPRESSED:
+        message.body = decompress(record.body, sysflag.compression_of(flags), max_body_bytes)
+        flags &= ~sysflag.COMPRESSED
+    else:
+        message.body = record.body
+    born_ip, born_port = record.born_host
+    store_ip, store_port = record.store_host
+    message.topic = record.topic
+    message.flag = record.flag
+    message.properties = decode_properties(record.properties)
+    message.broker_name = broker_name
+    message.queue_id = record.queue_id
+    message.queue_offset = record.queue_offset
+    message.commit_log_offset = record.physical_offset
+    message.store_size_bytes = record.total_size
+    message.sys_flag = flags
+    message.body_crc = record.body_crc
+    message.born_timestamp_ms = record.born_timestamp
+    message.born_host = f"{born_ip}:{born_port}"
+    message.store_timestamp_ms = record.store_timestamp
+    message.store_host = f"{store_ip}:{store_port}"
+    message.reconsume_times = record.reconsume_times
+    message.prepared_transaction_offset = record.prepared_transaction_offset
+    message.offset_message_id = offset_message_id(store_ip, store_port, record.physical_offset)
+    return message
+
+
+def _magic_problem(position: int, magic: int) -> str:
+    if magic == MAGIC_BLANK:
+        return f"record at {position} is the blank end of a file, not a message"
+    return f"record at {position}: magic number 0x{magic & 0xFFFFFFFF:08X} is not one of a message"
+
+
+@lru_cache(maxsize=4096)
+def _pack_host(ip: str, port: int) -> bytes:
+    return pack_ip(ip) + port.to_bytes(4, "big", signed=True)
+
+
+@lru_cache(maxsize=4096)
+def _unpack_host(packed: bytes) -> Host:
+    return unpack_ip(packed[:-4]), int.from_bytes(packed[-4:], "big", signed=True)
