@@ -1,0 +1,7 @@
+"""``python -m orbitmq``: the ``orbitmq`` command."""
+
+import sys
+
+from orbitmq.cli.main import main
+
+sys.exit(main())
