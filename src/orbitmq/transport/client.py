@@ -1,0 +1,266 @@
+"""The client's side of the remoting protocol: one shared connection per address, opened when first used."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from orbitmq.transport.connection import MAX_FRAME_BYTES, Connection, Endpoint, Handler, Limits
+from orbitmq.transport.errors import (
+    ConnectError,
+    ConnectionLostError,
+    RequestTimeoutError,
+    TooManyRequestsError,
+    TransportError,
+)
+
+if TYPE_CHECKING:
+    from orbitmq.runtime import Runtime
+    from orbitmq.wire.command import Command
+
+log = logging.getLogger("orbitmq.transport")
+
+CONNECT_TIMEOUT_MS = 3000  # NettyClientConfig.connectTimeoutMillis
+MAX_IN_FLIGHT = 65535  # NettySystemConfig.CLIENT_ASYNC_SEMAPHORE_VALUE and CLIENT_ONEWAY_SEMAPHORE_VALUE
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Split "host:port"; an IPv6 host may stand in brackets.
+
+    Raises:
+        ConnectError: it is not of that form.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConnectError(f"address {address!r} is not host:port", address)
+    return host.strip("[]"), int(port)
+
+
+class ClientConnection(Connection):
+    """One server, as the client sees it. ``address`` is the name it was asked for by."""
+
+    def __init__(self, client: RemotingClient, endpoint: Endpoint, address: str) -> None:
+        super().__init__(endpoint)
+        self._client = client
+        self.address = address
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._client.lost(self)
+
+
+class Permits:
+    """Counts what is in flight; who finds none left waits in line, until its deadline."""
+
+    __slots__ = ("_free", "_waiting")
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def take(self) -> bool:
+        """Take one if one is free and nobody waits for it."""
+        if self._free and not self._waiting:
+            self._free -= 1
+            return True
+        return False
+
+    async def wait(self, deadline: float, address: str) -> None:
+        """Take one, waiting for it until ``deadline`` (time of the event loop).
+
+        Raises:
+            TooManyRequestsError: no time left to wait (AS-01).
+            RequestTimeoutError: none became free in time (AS-01).
+        """
+        loop = asyncio.get_running_loop()
+        if deadline <= loop.time():
+            raise TooManyRequestsError(f"too many requests in flight, none sent to {address}", address)
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(turn)
+        timer = loop.call_at(deadline, turn.cancel)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.release()
+                raise
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+            if loop.time() < deadline:
+                raise
+            raise RequestTimeoutError(
+                f"too many requests in flight, waited in vain to send to {address}", address
+            ) from None
+        finally:
+            timer.cancel()
+
+    def release(self) -> None:
+        """Give one back, to who waits longest."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
+class RemotingClient:
+    """Sends requests to any number of servers.
+
+    Args:
+        handle: called with (connection, command) for requests that servers send; as the server's handler.
+            Without it they are answered REQUEST_CODE_NOT_SUPPORTED.
+        max_async: requests that wait for an answer at a time (AS-01).
+        max_oneway: one-way requests that are being written at a time (AS-02).
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        handle: Handler | None = None,
+        max_async: int = MAX_IN_FLIGHT,
+        max_oneway: int = MAX_IN_FLIGHT,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+    ) -> None:
+        self._runtime = runtime
+        self._endpoint = Endpoint(runtime, handle, None, Limits(max_frame_bytes=max_frame_bytes))
+        self._connect_timeout_s = connect_timeout_ms / 1000
+        self._connections: dict[str, ClientConnection] = {}
+        self._connecting: dict[str, asyncio.Task[ClientConnection]] = {}
+        self._async_permits = Permits(max_async)
+        self._oneway_permits = Permits(max_oneway)
+        self._closed = False
+
+    async def request(self, address: str, command: Command, timeout_ms: int) -> Command:
+        """Send a request to ``address`` ("host:port") and wait for its answer, whatever its code.
+
+        ``command`` gets its opaque here. The time covers the connect and all waiting.
+
+        Raises:
+            ConnectError: no connection; nothing was sent.
+            ConnectionLostError: the connection ended before the answer came.
+            RequestTimeoutError: no answer within ``timeout_ms``.
+            TooManyRequestsError: ``max_async`` requests wait already, and there is no time to wait.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        permits = self._async_permits
+        if not permits.take():
+            await permits.wait(deadline, address)
+        try:
+            connection = self._connections.get(address)
+            if connection is None or connection.closed or connection.write_paused:
+                connection = await self._ready(address, deadline)
+            future = connection.begin(command, deadline)
+            try:
+                return await future
+            finally:
+                connection.forget(command.opaque)
+        finally:
+            permits.release()
+
+    async def oneway(self, address: str, command: Command, timeout_ms: int) -> None:
+        """Send a request that gets no answer. Returns when it is handed to the connection.
+
+        Raises:
+            ConnectError, ConnectionLostError, RequestTimeoutError, TooManyRequestsError: it was not sent.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        permits = self._oneway_permits
+        if not permits.take():
+            await permits.wait(deadline, address)
+        try:
+            connection = self._connections.get(address)
+            if connection is None or connection.closed or connection.write_paused:
+                connection = await self._ready(address, deadline)
+            connection.oneway(command)
+        finally:
+            permits.release()
+
+    async def close_connection(self, address: str) -> None:
+        """Close the connection to one address, if there is one. The next request opens another."""
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.close()
+
+    async def close(self) -> None:
+        """Close all connections; what waits for an answer fails with ConnectionLostError."""
+        self._closed = True
+        tasks = list(self._connecting.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in list(self._connections.values()):
+            await connection.cancel_handling()
+            connection.close()
+        self._connections.clear()
+        # Lets the loop deliver connection_lost, so that nobody is left waiting after close() returned.
+        await asyncio.sleep(0)
+
+    def lost(self, connection: ClientConnection) -> None:
+        """A connection tells that it is gone."""
+        if self._connections.get(connection.address) is connection:
+            del self._connections[connection.address]
+
+    # -- opening ---------------------------------------------------------------------------------------
+
+    async def _ready(self, address: str, deadline: float) -> ClientConnection:
+        """An open connection whose peer reads; the slow path of every request."""
+        loop = asyncio.get_running_loop()
+        while True:
+            connection = self._connections.get(address)
+            if connection is None or connection.closed:
+                connection = await self._opened(address, deadline - loop.time())
+            if not connection.write_paused:
+                return connection
+            try:
+                await asyncio.wait_for(connection.drain(), deadline - loop.time())
+            except TimeoutError:
+                raise RequestTimeoutError(f"{address} does not read; not sent in time", address) from None
+
+    async def _opened(self, address: str, timeout_s: float) -> ClientConnection:
+        if self._closed:
+            raise ConnectionLostError("this client is closed", address)
+        task = self._connecting.get(address)
+        if task is None:
+            task = asyncio.ensure_future(self._open(address))
+            self._connecting[address] = task
+            task.add_done_callback(lambda done: self._connect_ended(address, done))
+        try:
+            return await asyncio.wait_for(asyncio.shield(task), timeout_s)
+        except TimeoutError:
+            raise ConnectError(f"connecting to {address} took too long", address) from None
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise ConnectionLostError("this client was closed", address) from None
+            raise
+        except TransportError as error:
+            # Every caller gets an exception of its own: one object would collect all their tracebacks.
+            raise type(error)(str(error), address) from error.__cause__
+
+    def _connect_ended(self, address: str, task: asyncio.Task[ClientConnection]) -> None:
+        del self._connecting[address]
+        if not task.cancelled() and task.exception() is not None:
+            log.debug("connect to %s failed: %s", address, task.exception())
+
+    async def _open(self, address: str) -> ClientConnection:
+        host, port = parse_address(address)
+
+        def factory() -> ClientConnection:
+            return ClientConnection(self, self._endpoint, address)
+
+        try:
+            _, connection = await asyncio.wait_for(
+                self._runtime.network.connect(factory, host, port), self._connect_timeout_s
+            )
+        except TimeoutError as error:
+            text = f"connecting to {address} took longer than {self._connect_timeout_s:g} s"
+            raise ConnectError(text, address) from error
+        except OSError as error:
+            raise ConnectError(f"cannot connect to {address}: {error}", address) from error
+        assert isinstance(connection, ClientConnection)
+        self._connections[address] = connection
+        return connection

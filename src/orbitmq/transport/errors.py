@@ -1,0 +1,27 @@
+"""What can go wrong between two hosts. A response with an error code is not an error of the transport."""
+
+from __future__ import annotations
+
+
+class TransportError(Exception):
+    """Base of all errors of this room. ``address`` is the other side as "host:port"."""
+
+    def __init__(self, message: str, address: str = "") -> None:
+        super().__init__(message)
+        self.address = address
+
+
+class ConnectError(TransportError):
+    """No connection could be made; nothing was sent."""
+
+
+class ConnectionLostError(TransportError):
+    """The connection ended before the answer came. The other side may have done the work or not."""
+
+
+class RequestTimeoutError(TransportError):
+    """No answer in time. The other side may have done the work or not."""
+
+
+class TooManyRequestsError(TransportError):
+    """The limit of requests in flight was reached and no time was left to wait; nothing was sent."""

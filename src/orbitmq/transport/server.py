@@ -1,0 +1,182 @@
+"""The server's side of the remoting protocol: listens, hands requests to one handler, sends its answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from orbitmq.transport.connection import (
+    MAX_FRAME_BYTES,
+    Answer,
+    ChunkHook,
+    Connection,
+    Endpoint,
+    Handler,
+    Limits,
+)
+
+if TYPE_CHECKING:
+    from orbitmq.runtime import Runtime
+    from orbitmq.runtime.seam import Listener
+
+log = logging.getLogger("orbitmq.transport")
+
+IDLE_SECONDS = 120.0  # NettyServerConfig.serverChannelMaxIdleTimeSeconds
+IDLE_CHECKS = 4
+CLOSE_GRACE_SECONDS = 1.0
+
+ConnectionCallback: TypeAlias = Callable[["ServerConnection"], None]
+
+
+class ServerConnection(Connection):
+    """One client, as the server sees it.
+
+    Attributes:
+        remote, local: (host, port) of both ends.
+        attributes: a place for the server's services to note what they know about this client.
+    """
+
+    pauses_reading = True
+
+    def __init__(self, server: RemotingServer, endpoint: Endpoint) -> None:
+        super().__init__(endpoint)
+        self._server = server
+        self.idle_checks = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._server.opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._server.lost(self)
+
+
+class RemotingServer:
+    """Serves the remoting protocol on one port.
+
+    Args:
+        handle: called with (connection, command) for every request. Its answer, or what its awaitable
+            gives, is sent; None sends nothing. A RemotingError becomes its code and remark, any other
+            exception SYSTEM_ERROR. Answers to one-way requests are dropped.
+        on_open, on_close: called once for every accepted connection.
+        on_chunk: called with (connection, buffer, start, end) for received bytes that begin at a frame
+            border; returns the position up to which it used whole frames. It stops before a frame it does
+            not take: a whole one is then handled the ordinary way (and the hook called again behind it), a
+            part is kept for the next read. The buffer is valid during the call only.
+        max_connections: more are refused with a log line; 0 means no limit.
+        idle_seconds: a connection without any traffic for so long is closed (within a quarter more).
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        handle: Handler,
+        *,
+        on_open: ConnectionCallback | None = None,
+        on_close: ConnectionCallback | None = None,
+        on_chunk: ChunkHook | None = None,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        limits: Limits | None = None,
+        max_connections: int = 0,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self._runtime = runtime
+        self._endpoint = Endpoint(
+            runtime, handle, on_chunk, limits or Limits(max_frame_bytes=max_frame_bytes)
+        )
+        self._on_open = on_open
+        self._on_close = on_close
+        self._max_connections = max_connections
+        self._idle_seconds = idle_seconds
+        self._connections: set[ServerConnection] = set()
+        self._listener: Listener | None = None
+        self._idle_task: asyncio.Task[None] | None = None
+        self._empty: asyncio.Event = asyncio.Event()
+        self._empty.set()
+
+    @property
+    def connections(self) -> frozenset[ServerConnection]:
+        """The connections open now."""
+        return frozenset(self._connections)
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen on ``host:port`` (0: any free port) and return the port.
+
+        Raises:
+            OSError: the address is in use or not ours.
+        """
+        self._listener = await self._runtime.network.listen(self._connection, host, port)
+        self._idle_task = asyncio.ensure_future(self._close_idle())
+        return self._listener.port
+
+    async def stop(self) -> None:
+        """Stop listening, cancel what is being handled, close all connections (forced after a second)."""
+        if self._listener is not None:
+            await self._listener.close()
+            self._listener = None
+        if self._idle_task is not None:
+            self._idle_task.cancel()
+            await asyncio.gather(self._idle_task, return_exceptions=True)
+            self._idle_task = None
+        connections = list(self._connections)
+        for connection in connections:
+            await connection.cancel_handling()
+            connection.close()
+        try:
+            await asyncio.wait_for(self._empty.wait(), CLOSE_GRACE_SECONDS)
+        except TimeoutError:
+            for connection in list(self._connections):
+                connection.abort()
+            await self._empty.wait()
+
+    def _connection(self) -> ServerConnection:
+        return ServerConnection(self, self._endpoint)
+
+    def opened(self, connection: ServerConnection) -> None:
+        """A connection tells that it is open."""
+        if self._max_connections and len(self._connections) >= self._max_connections:
+            log.warning(
+                "refusing %s: all %d connections are in use", connection.remote_address, self._max_connections
+            )
+            connection.abort()
+            return
+        self._connections.add(connection)
+        self._empty.clear()
+        self._notify(self._on_open, connection)
+
+    def lost(self, connection: ServerConnection) -> None:
+        """A connection tells that it is gone."""
+        if connection not in self._connections:
+            return
+        self._connections.discard(connection)
+        if not self._connections:
+            self._empty.set()
+        self._notify(self._on_close, connection)
+
+    def _notify(self, callback: ConnectionCallback | None, connection: ServerConnection) -> None:
+        if callback is None:
+            return
+        try:
+            callback(connection)
+        except Exception:
+            log.exception("%s: connection callback failed", connection.remote_address)
+
+    async def _close_idle(self) -> None:
+        """Looks four times in an idle period, so that the path of a message needs no clock."""
+        while True:
+            await self._runtime.clock.sleep(self._idle_seconds / IDLE_CHECKS)
+            for connection in list(self._connections):
+                if connection.active:
+                    connection.active = False
+                    connection.idle_checks = 0
+                    continue
+                connection.idle_checks += 1
+                if connection.idle_checks >= IDLE_CHECKS:
+                    log.info("closing %s: idle for %d s", connection.remote_address, self._idle_seconds)
+                    connection.abort()
+
+
+__all__ = ["MAX_FRAME_BYTES", "Answer", "Limits", "RemotingServer", "ServerConnection"]
