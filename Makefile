@@ -1,0 +1,86 @@
+# OrbitMQ. `make` alone lists what there is.
+# Everything a target needs is set up by the target; a second run finds it done.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+HOT := $(shell find src -name '*.pxd' 2>/dev/null)
+HOT := $(HOT) $(HOT:.pxd=.py)
+INSTALLED := $(VENV)/.orbitmq-installed
+BUILT := $(VENV)/.orbitmq-built
+# Tests of what is compiled; `make test` runs them a second time uncompiled.
+TWO_SPEEDS := $(wildcard $(foreach room,message wire store broker lane,tests/*/test_$(room)_*.py))
+SHORT_FLAG := $(if $(SHORT),--short)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build java demo test check format bench bench-peer interop chaos behaviours clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
+	    printf '  make %-12s %s\n' "$$name" "$$text"; done
+
+$(INSTALLED): pyproject.toml
+	@python=$$(sh scripts/find_python.sh) || exit 1; \
+	test -x $(PY) || { echo "setup: $$python makes $(VENV)"; "$$python" -m venv $(VENV); }
+	@echo "setup: installing what pyproject.toml names (once; some minutes on a slow line)"
+	@$(PY) -m pip install -q --disable-pip-version-check 'setuptools>=77' 'Cython>=3.1,<4'
+	@ORBITMQ_PURE=1 $(PY) -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[dev]'
+	@touch $@
+
+$(BUILT): $(INSTALLED) setup.py $(HOT)
+	@echo "setup: compiling the hot modules"
+	@$(PY) setup.py -q build_ext --inplace
+	@touch $@
+
+setup: $(BUILT)  ## virtual environment, dependencies, compiled modules
+	@$(PY) scripts/speeds.py || true
+
+build: $(INSTALLED)  ## compile the hot modules again
+	@rm -f $(BUILT)
+	@$(MAKE) --no-print-directory $(BUILT)
+	@$(PY) scripts/speeds.py
+
+java:  ## a Java runtime for Spark, installed when it is missing and that is allowed
+	@sh scripts/java.sh >/dev/null
+
+demo: $(BUILT)  ## the main job on 336,776 flights: cluster, producer, consumers, Spark, audit
+	@JAVA_HOME=$$(sh scripts/java.sh) && export JAVA_HOME && $(PY) examples/flights/run.py
+
+test: $(BUILT)  ## all tests, the hot modules at both speeds
+	@$(PY) scripts/speeds.py || true
+	@if JAVA_HOME=$$(sh scripts/java.sh); then export JAVA_HOME; without=; \
+	    else echo "test: without Java the Spark tests are skipped"; without="and not spark"; fi; \
+	$(PY) -m pytest -q -m "not interop $$without"
+	@echo "test: the same source uncompiled"
+	@ORBITMQ_PURE=1 $(PY) -m pytest -q -m "not interop and not spark and not slow" $(TWO_SPEEDS)
+
+check: $(BUILT)  ## format, lint, types, import contracts; under a minute
+	@$(BIN)/ruff format --check -q .
+	@$(BIN)/ruff check -q .
+	@$(BIN)/mypy
+	@PYTHONPATH=src $(BIN)/lint-imports --no-cache
+	@$(PY) scripts/behaviours.py --count
+
+format: $(BUILT)  ## let ruff lay out the code
+	@$(BIN)/ruff format -q .
+	@$(BIN)/ruff check -q --fix .
+
+bench: $(BUILT)  ## speed and memory on this machine (SHORT=1: two minutes)
+	@$(PY) benchmarks/run.py $(SHORT_FLAG)
+
+bench-peer: $(BUILT)  ## the same loads against Apache RocketMQ, when Maven Central is reachable
+	@$(PY) benchmarks/peer.py $(SHORT_FLAG)
+
+interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, when Maven Central is reachable
+	@$(PY) tests/interop/run.py $(SHORT_FLAG)
+
+chaos: $(BUILT)  ## simulated faults with many seeds
+	@$(PY) -m pytest -q tests/simulation $(if $(SHORT),,--hypothesis-profile=thorough)
+
+behaviours: $(INSTALLED)  ## numbered behaviours that have no test yet
+	@$(PY) scripts/behaviours.py
+
+clean:  ## remove what was built (the virtual environment too)
+	rm -rf $(VENV) build dist target demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src -name '*.so' -delete
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,66 @@
+"""Which numbered behaviours of docs/behaviours.md have a test, and which do not.
+
+A test names the behaviours it shows with ``@pytest.mark.behaviour("RT-07")``.
+
+    python scripts/behaviours.py            lists the behaviours without a test
+    python scripts/behaviours.py --count    prints one line
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ROW = re.compile(r"^\| ([A-Z]{2}-\d\d) \| (.+?) \|$")
+
+
+def listed(path: Path = ROOT / "docs" / "behaviours.md") -> dict[str, str]:
+    """Number to statement, in the order of the document."""
+    rows = (ROW.match(line) for line in path.read_text(encoding="utf-8").splitlines())
+    return {row[1]: row[2] for row in rows if row}
+
+
+def marks(source: str) -> Iterator[str]:
+    """The numbers named by ``pytest.mark.behaviour(...)`` anywhere in a test file."""
+    for node in ast.walk(ast.parse(source)):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        if node.func.attr != "behaviour":
+            continue
+        for argument in node.args:
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                yield argument.value
+
+
+def tested(folder: Path = ROOT / "tests") -> dict[str, list[str]]:
+    """Number to the files that name it."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(folder.rglob("test_*.py")):
+        for number in sorted(set(marks(path.read_text(encoding="utf-8")))):
+            found.setdefault(number, []).append(str(path.relative_to(folder)))
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--count", action="store_true", help="print one line only")
+    options = parser.parse_args(arguments)
+    statements, with_test = listed(), tested()
+    unknown = sorted(set(with_test) - set(statements))
+    missing = [number for number in statements if number not in with_test]
+    if not options.count:
+        for number in missing:
+            print(f"{number}  {statements[number]}")
+    print(f"behaviours: {len(statements) - len(missing)} of {len(statements)} have a test")
+    for number in unknown:
+        print(f"behaviours: {number} is not in docs/behaviours.md ({', '.join(with_test[number])})")
+    return 1 if unknown else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
