@@ -15,7 +15,7 @@ from typing import Final
 
 from orbitmq.message import sysflag
 from orbitmq.message.compression import MAX_DECOMPRESSED_BYTES, decompress
-from orbitmq.message.errors import RecordError
+from orbitmq.message.errors import RecordError as RecordError
 from orbitmq.message.ids import offset_message_id, pack_ip, unpack_ip
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties

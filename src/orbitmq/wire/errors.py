@@ -1,0 +1,36 @@
+"""What can be wrong with bytes of the protocol, and the way a handler refuses a request."""
+
+from __future__ import annotations
+
+
+class WireError(ValueError):
+    """The peer sent something that is not the protocol. The text names the field, the value and the limit."""
+
+
+class FrameError(WireError):
+    """A frame or its header cannot be read (or written); the connection is of no use any more."""
+
+
+class HeaderError(WireError):
+    """A header field is missing or has a value of the wrong type."""
+
+
+class BodyError(WireError):
+    """A JSON or binary body cannot be read."""
+
+
+class RemotingError(Exception):
+    """Answer the request with this response code and remark.
+
+    Attributes:
+        code: a :class:`~orbitmq.wire.codes.ResponseCode`.
+        remark: the sentence that the caller sees.
+    """
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(code, remark)
+        self.code = code
+        self.remark = remark
+
+    def __str__(self) -> str:
+        return f"code {int(self.code)}: {self.remark}"

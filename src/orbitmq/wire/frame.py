@@ -1,0 +1,128 @@
+"""Frames: bytes in, commands out, and back. Nothing here touches a socket.
+
+A frame is ``int32 total, int32 (format << 24 | header length), header, body``; ``total`` counts what follows it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from orbitmq.runtime.seam import Buffer
+from orbitmq.wire.binary_header import decode_binary_header, encode_binary_header, fits
+from orbitmq.wire.command import Command, Serialization
+from orbitmq.wire.errors import FrameError as FrameError
+from orbitmq.wire.json_header import decode_json_header, encode_json_header
+
+# Java's com.rocketmq.remoting.frameMaxLength; counts the whole frame with its length field.
+MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
+
+_WORDS = struct.Struct(">ii")
+_WORD = struct.Struct(">i")
+_MAX_HEADER_BYTES: Final = 0xFFFFFF
+
+
+def encode_frame(command: Command) -> bytes:
+    """The whole frame of ``command``.
+
+    A code that the ROCKETMQ format would cut to 16 bits travels in a JSON header instead: every peer reads both.
+
+    Raises:
+        FrameError: a text without a UTF-8 form, or a header or frame beyond what its length field can say.
+    """
+    if command.serialization == Serialization.ROCKETMQ and fits(command.code):
+        kind, header = 1 << 24, encode_binary_header(command)
+    else:
+        kind, header = 0, encode_json_header(command)
+    body = command.body
+    if len(header) > _MAX_HEADER_BYTES or len(body) > 0x7FFFFFFF - 4 - len(header):
+        raise FrameError(
+            f"header of {len(header)} and body of {len(body)} bytes (code {command.code}) do not fit a frame"
+        )
+    return b"".join((_WORDS.pack(4 + len(header) + len(body), kind | len(header)), header, body))
+
+
+def frame_end(buffer: Buffer, start: int, end: int, max_frame_bytes: int = MAX_FRAME_BYTES) -> int:
+    """Where the frame that begins at ``start`` ends, or -1 when not all of it lies before ``end``.
+
+    Raises:
+        FrameError: its length field is impossible or beyond ``max_frame_bytes``.
+    """
+    if end - start < 4:
+        return -1
+    (total,) = _WORD.unpack_from(buffer, start)
+    if total < 4:
+        raise FrameError(f"frame length {total} is less than the 4 bytes that every frame has")
+    if total + 4 > max_frame_bytes:
+        raise FrameError(f"frame of {total + 4} bytes is longer than the limit of {max_frame_bytes} bytes")
+    stop = start + 4 + total
+    return int(stop) if stop <= end else -1
+
+
+def decode_frame(buffer: Buffer, start: int = 0, end: int | None = None) -> Command:
+    """The command in ``buffer[start:end]``, which must be exactly one whole frame.
+
+    Raises:
+        FrameError: it is not.
+    """
+    stop = len(buffer) if end is None else end
+    if stop - start < 8:
+        raise FrameError(f"frame of {stop - start} bytes is shorter than its two length fields (8 bytes)")
+    total, word = _WORDS.unpack_from(buffer, start)
+    if total != stop - start - 4:
+        raise FrameError(f"frame length {total} differs from the {stop - start - 4} bytes that follow it")
+    header_length = word & 0xFFFFFF
+    body_at = start + 8 + header_length
+    if body_at > stop:
+        raise FrameError(f"header length {header_length} is beyond the end of a frame of length {total}")
+    kind = word >> 24
+    header = buffer[start + 8 : body_at]
+    if kind == 0:
+        command = decode_json_header(header)
+    elif kind == 1:
+        command = decode_binary_header(header)
+    else:
+        raise FrameError(f"header format {kind & 0xFF} is neither 0 (JSON) nor 1 (ROCKETMQ)")
+    if body_at < stop:
+        command.body = bytes(buffer[body_at:stop])
+    return command
+
+
+class FrameDecoder:
+    """Cuts a stream of bytes into commands.
+
+    Feed what arrives, then take :meth:`commands`. After a :class:`FrameError` the stream has lost its borders, so
+    every later use raises the same error again.
+
+    Args:
+        max_frame_bytes: limit of one frame; more is refused as soon as its length is known.
+    """
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._buffer = bytearray()
+        self._error: str | None = None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How much of an unfinished frame is waiting for its rest."""
+        return len(self._buffer)
+
+    def feed(self, data: Buffer) -> None:
+        """Add received bytes."""
+        self._buffer += data
+
+    def commands(self) -> Iterator[Command]:
+        """The commands that are complete, in order. What follows them is kept for the next feed."""
+        if self._error is not None:
+            raise FrameError(self._error)
+        buffer = self._buffer
+        try:
+            while (stop := frame_end(buffer, 0, len(buffer), self._max_frame_bytes)) >= 0:
+                frame = bytes(memoryview(buffer)[:stop])
+                del buffer[:stop]
+                yield decode_frame(frame)
+        except FrameError as error:
+            self._error = str(error)
+            raise
