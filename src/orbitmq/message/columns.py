@@ -1,4 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: annotation_typing=False
 """Stored records straight to column buffers, without a Python object per message.
 
 A pull response is a plain concatenation of commit log records. :class:`ColumnDecoder` turns one into
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import cython
 
 from orbitmq.message.compression import decompress
-from orbitmq.message.record import RecordError
+from orbitmq.message.errors import RecordError
 
 QUEUE_ID = "queue_id"
 QUEUE_OFFSET = "queue_offset"
@@ -55,7 +56,7 @@ class Fixed(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A column of varying width: ``rows + 1`` 32-bit offsets into ``data``; a bit per row when it can be null."""
+    """A column of varying width: ``rows + 1`` 32-bit offsets into ``data``, a bit per row if it can be null."""
 
     offsets: bytearray
     data: bytearray | bytes
@@ -67,7 +68,7 @@ class Pairs(NamedTuple):
     """The property map: ``rows + 1`` 32-bit offsets into ``names`` and ``values``."""
 
     offsets: bytearray
-    count: int
+    size: int
     names: Text
     values: Text
 
@@ -85,44 +86,44 @@ class Scan(NamedTuple):
     """What :func:`scan_range` found.
 
     Attributes:
-        count: records accepted.
+        records: how many were accepted.
         end_position: bytes they take from the start of the buffer.
         next_offset: queue offset after the last accepted record.
         found: the queue offset that broke the continuity, or -1.
     """
 
-    count: int
+    records: int
     end_position: int
     next_offset: int
     found: int
 
 
+def _u16(src: bytes, at: int) -> int:
+    return (src[at] << 8) | src[at + 1]
+
+
 def _i32(src: bytes, at: int) -> int:
-    value = (src[at] << 24) | (src[at + 1] << 16) | (src[at + 2] << 8) | src[at + 3]
-    if value >= 0x80000000:
-        value -= 0x100000000
-    return value
+    return ((src[at] ^ 0x80) - 0x80) * 0x1000000 + (src[at + 1] << 16) + _u16(src, at + 2)
 
 
 def _i64(src: bytes, at: int) -> int:
-    low = _i32(src, at + 4)
-    if low < 0:
-        low += 0x100000000
-    return _i32(src, at) * 0x100000000 + low
+    return (_i32(src, at) * 0x10000 + _u16(src, at + 4)) * 0x10000 + _u16(src, at + 6)
 
 
 def _find(src: bytes, byte: int, start: int, end: int) -> int:
     """Position of ``byte`` in ``src[start:end]``, or ``end``."""
+    i = start
     if cython.compiled:
-        i = start
         while i < end and src[i] != byte:
             i += 1
-        return i
-    at = src.find(byte, start, end)
-    return end if at < 0 else at
+    else:
+        i = src.find(byte, start, end)
+        if i < 0:
+            i = end
+    return i
 
 
-def _same(a: bytes, a_at: int, b: bytes, b_at: int, size: int) -> int:
+def _same(a: memoryview, a_at: int, b: bytes, b_at: int, size: int) -> int:
     """1 when both ranges hold the same bytes."""
     for i in range(size):
         if a[a_at + i] != b[b_at + i]:
@@ -130,7 +131,7 @@ def _same(a: bytes, a_at: int, b: bytes, b_at: int, size: int) -> int:
     return 1
 
 
-def _copy(dst: bytearray, dst_at: int, src: bytes, src_at: int, size: int) -> int:
+def _copy(dst: memoryview, dst_at: int, src: bytes, src_at: int, size: int) -> int:
     """Copy ``size`` bytes and return the position after them."""
     if size > 0:
         if cython.compiled:
@@ -140,7 +141,7 @@ def _copy(dst: bytearray, dst_at: int, src: bytes, src_at: int, size: int) -> in
     return dst_at + size
 
 
-def _hex(dst: bytearray, dst_at: int, src: bytes, src_at: int, size: int) -> int:
+def _hex(dst: memoryview, dst_at: int, src: bytes, src_at: int, size: int) -> int:
     """Write ``size`` bytes as upper-case hex and return the position after them."""
     for i in range(size):
         byte = src[src_at + i]
@@ -385,25 +386,14 @@ class ColumnDecoder:
             equal = _find(src, 1, i, end)
             if equal > i and equal < end - 1:
                 name_size = equal - i
-                if (
-                    name_size == 4
-                    and src[i] == 84
-                    and src[i + 1] == 65
-                    and src[i + 2] == 71
-                    and src[i + 3] == 83
-                ):
+                # The names as big-endian numbers: "TAGS", "KEYS", "UNIQ_KEY".
+                if name_size == 4 and _i32(src, i) == 0x54414753:
                     tags_at = equal + 1
                     tags_size = end - tags_at
-                elif (
-                    name_size == 4
-                    and src[i] == 75
-                    and src[i + 1] == 69
-                    and src[i + 2] == 89
-                    and src[i + 3] == 83
-                ):
+                elif name_size == 4 and _i32(src, i) == 0x4B455953:
                     keys_at = equal + 1
                     keys_size = end - keys_at
-                elif name_size == 8 and src[i] == 85 and _same(src, i, _UNIQ_KEY, 0, 8):
+                elif name_size == 8 and _i32(src, i) == 0x554E4951 and _i32(src, i + 4) == 0x5F4B4559:
                     id_at = equal + 1
                     id_size = end - id_at
                 if self.want_pairs:
@@ -501,7 +491,7 @@ class ColumnDecoder:
             self._parse(src, at, len(src))
             body = src[self.body_at : self.body_at + self.body_bytes]
             if self.sys_flag & 1:
-                body = decompress(body, self.sys_flag)
+                body = decompress(body, (self.sys_flag >> 8) & 7)
             bodies.append(body)
             size += len(body)
             row += 1
@@ -510,6 +500,3 @@ class ColumnDecoder:
             self.body_offsets[row] = size
             at += self.total
         return Text(offsets, b"".join(bodies), size, None)
-
-
-_UNIQ_KEY = b"UNIQ_KEY"
