@@ -1,0 +1,328 @@
+"""Starting, watching and stopping the servers that benchmarks and interoperability tests talk to.
+
+Ours and Apache's take the same configuration keys, so one function makes both configurations.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.remoting import GET_BROKER_CLUSTER_INFO, HEART_BEAT, Client
+
+ROOT = Path(__file__).resolve().parent.parent
+POM = ROOT / "tests" / "interop" / "pom.xml"
+PEER_VERSION = "5.5.0"
+
+# The broker unmaps its files through internals of the JDK; these are the openings of Apache's own start script.
+_JAVA_OPENINGS = (
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+)
+
+
+class PeerUnavailableError(Exception):
+    """Apache RocketMQ cannot be run here: no Java, no Maven, or no Maven Central. Says which."""
+
+
+class ServerError(Exception):
+    """A server did not start or did not stop. Carries the end of its output."""
+
+
+def free_ports(count: int = 1) -> int:
+    """The first of `count` consecutive free loopback ports, below the range that the kernel hands out."""
+    for first in range(20000 + os.getpid() % 997 * 10, 32000, count + 3):
+        with contextlib.ExitStack() as stack:
+            try:
+                for port in range(first, first + count):
+                    probe = stack.enter_context(socket.socket())
+                    probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return first
+    raise ServerError(f"no {count} consecutive free ports below 32000")
+
+
+@dataclass
+class Server:
+    """A running server process.
+
+    Attributes:
+        port: where it serves remoting requests on the loopback address.
+        ready_s: from starting the process to the first successful answer, in seconds.
+    """
+
+    name: str
+    process: subprocess.Popen[bytes]
+    port: int
+    log: Path
+    ready_s: float = 0.0
+    stopped_s: float = field(default=0.0)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def cpu_s(self) -> float:
+        """User and system time of all its threads so far, in seconds."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def status(self, key: str) -> int:
+        """A number of /proc/PID/status, such as RssAnon (in KiB) or Threads."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name == key:
+                return int(value.split()[0])
+        raise KeyError(key)
+
+    def anonymous_mb(self) -> float:
+        """Memory of its own, without mapped files, in MiB."""
+        return self.status("RssAnon") / 1024
+
+    def tail(self, lines: int = 15) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, timeout_s: float = 60.0) -> None:
+        """SIGTERM and wait; a server that does not end in time is killed and reported as an error."""
+        if self.process.poll() is not None:
+            return
+        started = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise ServerError(f"{self.name} did not stop within {timeout_s:.0f} s") from None
+        self.stopped_s = time.monotonic() - started
+
+
+def start(
+    name: str,
+    command: Sequence[str],
+    port: int,
+    folder: Path,
+    probe: int,
+    *,
+    env: Mapping[str, str] | None = None,
+    cpus: set[int] | None = None,
+    timeout_s: float = 60.0,
+) -> Server:
+    """Start a server process and wait until it answers.
+
+    Args:
+        probe: request code whose successful answer shows that it serves.
+        cpus: the processors that it may use; all when None.
+
+    Raises:
+        ServerError: it ended or gave no answer within `timeout_s`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / f"{name}.log"
+
+    def pin() -> None:
+        if cpus:
+            os.sched_setaffinity(0, cpus)
+
+    started = time.monotonic()
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            list(command),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            cwd=folder,
+            env={**os.environ, **(env or {})},
+            preexec_fn=pin,
+        )
+    server = Server(name, process, port, log)
+    while not _answers(port, probe):
+        if process.poll() is not None:
+            raise ServerError(f"{name} ended with {process.returncode}:\n{server.tail()}")
+        if time.monotonic() - started > timeout_s:
+            server.kill()
+            raise ServerError(f"{name} gave no answer within {timeout_s:.0f} s:\n{server.tail()}")
+        time.sleep(0.005)
+    server.ready_s = time.monotonic() - started
+    return server
+
+
+def _answers(port: int, probe: int) -> bool:
+    heartbeat = b'{"clientID":"probe","consumerDataSet":[],"producerDataSet":[]}'
+    try:
+        with Client(port, timeout_s=5) as client:
+            return client.ask(probe, body=heartbeat if probe == HEART_BEAT else b"").code == 0
+    except OSError:
+        return False
+
+
+def broker_properties(
+    port: int, store: Path, name_server: str, *, name: str = "broker-a", **more: str
+) -> dict[str, str]:
+    """The configuration of a broker, in RocketMQ's own keys."""
+    return {
+        "brokerClusterName": "DefaultCluster",
+        "brokerName": name,
+        "brokerId": "0",
+        "brokerIP1": "127.0.0.1",
+        "listenPort": str(port),
+        "haListenPort": str(port + 1),
+        "namesrvAddr": name_server,
+        "storePathRootDir": str(store),
+        "storePathCommitLog": str(store / "commitlog"),
+        "autoCreateTopicEnable": "true",
+        **more,
+    }
+
+
+def _write_properties(path: Path, properties: Mapping[str, str]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    return path
+
+
+@dataclass(frozen=True)
+class Ours:
+    """Starts OrbitMQ's servers through its command line."""
+
+    title: str = "OrbitMQ"
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def name_server(self, folder: Path, *, cpus: set[int] | None = None) -> Server:
+        port = free_ports()
+        conf = _write_properties(folder / "namesrv.conf", {"listenPort": str(port)})
+        command = [*self._command("nameserver"), "-c", str(conf)]
+        return start(
+            "our-nameserver", command, port, folder, GET_BROKER_CLUSTER_INFO, env=self._env(), cpus=cpus
+        )
+
+    def broker(
+        self,
+        folder: Path,
+        name_server: str,
+        *,
+        port: int = 0,
+        name: str = "broker-a",
+        store: Path | None = None,
+        cpus: set[int] | None = None,
+        **more: str,
+    ) -> Server:
+        port = port or free_ports(5) + 2
+        properties = broker_properties(port, store or folder / "store", name_server, name=name, **more)
+        conf = _write_properties(folder / f"{name}.conf", properties)
+        command = [*self._command("broker"), "-c", str(conf)]
+        return start(f"our-{name}", command, port, folder, HEART_BEAT, env=self._env(), cpus=cpus)
+
+    def _command(self, what: str) -> list[str]:
+        return [sys.executable, "-m", "orbitmq.cli.main", what]
+
+    def _env(self) -> dict[str, str]:
+        return {"PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1", **self.env}
+
+
+@dataclass(frozen=True)
+class Apache:
+    """Starts Apache RocketMQ's servers out of jars fetched from Maven Central.
+
+    Args:
+        classpath: of its jars, see :func:`apache_classpath`.
+        heap_mb: for the broker; the name server takes a quarter of it.
+    """
+
+    classpath: str
+    heap_mb: int = 1024
+    title: str = f"Apache {PEER_VERSION}"
+
+    def name_server(self, folder: Path, *, cpus: set[int] | None = None) -> Server:
+        port = free_ports()
+        conf = _write_properties(folder / "namesrv.conf", {"listenPort": str(port)})
+        main = "org.apache.rocketmq.namesrv.NamesrvStartup"
+        command = [*self.java(folder, self.heap_mb // 4), main, "-c", str(conf)]
+        return start("apache-nameserver", command, port, folder, GET_BROKER_CLUSTER_INFO, cpus=cpus)
+
+    def broker(
+        self,
+        folder: Path,
+        name_server: str,
+        *,
+        port: int = 0,
+        name: str = "broker-a",
+        store: Path | None = None,
+        cpus: set[int] | None = None,
+        **more: str,
+    ) -> Server:
+        port = port or free_ports(5) + 2
+        properties = broker_properties(port, store or folder / "store", name_server, name=name, **more)
+        conf = _write_properties(folder / f"{name}.conf", properties)
+        main = "org.apache.rocketmq.broker.BrokerStartup"
+        command = [*self.java(folder, self.heap_mb), main, "-c", str(conf)]
+        return start(f"apache-{name}", command, port, folder, HEART_BEAT, cpus=cpus)
+
+    def java(self, folder: Path, heap_mb: int) -> list[str]:
+        """The start of a command line for one of its programs; logs and home go into `folder`."""
+        return [
+            "java",
+            "-server",
+            f"-Xms{heap_mb}m",
+            f"-Xmx{heap_mb}m",
+            "-XX:+UseG1GC",
+            f"-XX:MaxDirectMemorySize={heap_mb}m",
+            *_JAVA_OPENINGS,
+            f"-Duser.home={folder}",
+            f"-Drocketmq.home.dir={folder}",
+            f"-Drocketmq.client.logRoot={folder}",
+            "-cp",
+            self.classpath,
+        ]
+
+
+def apache_classpath(version: str = PEER_VERSION) -> str:
+    """Fetch Apache RocketMQ's jars by their Maven coordinates and return the class path.
+
+    The answer is kept in `build/`, so that only the first call on a machine asks Maven.
+
+    Raises:
+        PeerUnavailableError: Java, Maven or Maven Central cannot be reached.
+    """
+    kept = ROOT / "build" / f"apache-{version}.classpath"
+    if kept.exists() and all(Path(jar).exists() for jar in kept.read_text().split(":")):
+        return kept.read_text()
+    command = ["mvn", "-q", "-B", "-f", str(POM), f"-Drocketmq.version={version}"]
+    kept.parent.mkdir(exist_ok=True)
+    fresh = kept.with_suffix(".new")
+    try:
+        subprocess.run(["java", "-version"], capture_output=True, check=True, timeout=30)
+        subprocess.run(
+            [*command, "dependency:build-classpath", f"-Dmdep.outputFile={fresh}"],
+            capture_output=True,
+            check=True,
+            timeout=600,
+        )
+    except FileNotFoundError as error:
+        raise PeerUnavailableError(f"no {error.filename} on this machine") from None
+    except subprocess.TimeoutExpired:
+        raise PeerUnavailableError("Maven Central gave no answer in ten minutes") from None
+    except subprocess.CalledProcessError as error:
+        last = error.stdout.decode(errors="replace").strip().splitlines()[:1]
+        raise PeerUnavailableError(f"Maven could not fetch the jars: {' '.join(last)}") from None
+    fresh.rename(kept)
+    return kept.read_text()
