@@ -1,0 +1,20 @@
+"""The message store: commit log, consume queues, checkpoint, recovery, flush and cleaning. No network."""
+
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.errors import StoreClosedError, StoreError, StoreLockedError, UnknownQueueError
+from orbitmq.store.message_store import MessageStore
+from orbitmq.store.model import GetResult, GetStatus, NewMessage, PutResult, PutStatus
+
+__all__ = [
+    "GetResult",
+    "GetStatus",
+    "MessageStore",
+    "NewMessage",
+    "PutResult",
+    "PutStatus",
+    "StoreClosedError",
+    "StoreConfig",
+    "StoreError",
+    "StoreLockedError",
+    "UnknownQueueError",
+]

@@ -1,0 +1,56 @@
+"""Settings of a store, under our names; the broker translates RocketMQ's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CONSUME_QUEUE_ENTRY_BYTES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """Where and how messages are kept.
+
+    Attributes:
+        root: the store's folder (``storePathRootDir``).
+        commit_log: folder of the log, ``None``: ``<root>/commitlog``.
+        commit_log_file_bytes: size of one log file.
+        consume_queue_file_bytes: size of one consume queue file, a multiple of 20.
+        sync_flush: an acknowledged message is on the device (SYNC_FLUSH), else flushed within
+            ``flush_interval_ms``.
+        sync_flush_timeout_ms: how long a sender waits for the device.
+        store_host: this broker's address and port, part of every record.
+        turn_bytes: buffer for what arrives between two writes; at least one maximal record.
+        tail_entries: index entries of each queue kept in memory.
+        file_reserved_ms: age after which a full log file may be deleted.
+        delete_hour: local hour of the day in which expired files are deleted (``deleteWhen``).
+        disk_max_used_ratio: from here on expired files are deleted at any hour.
+        disk_force_clean_ratio: from here on the oldest files are deleted even when not expired.
+        disk_full_ratio: from here on no message is taken.
+    """
+
+    root: str
+    commit_log: str | None = None
+    commit_log_file_bytes: int = 1 << 30
+    consume_queue_file_bytes: int = 300_000 * CONSUME_QUEUE_ENTRY_BYTES
+    sync_flush: bool = True
+    sync_flush_timeout_ms: int = 5000
+    flush_interval_ms: int = 500
+    checkpoint_interval_ms: int = 5000
+    store_host: tuple[str, int] = ("127.0.0.1", 10911)
+    turn_bytes: int = (4 << 20) + (128 << 10)
+    tail_entries: int = 512
+    file_reserved_ms: int = 72 * 3600 * 1000
+    delete_hour: int = 4
+    clean_interval_ms: int = 10_000
+    disk_max_used_ratio: float = 0.75
+    disk_force_clean_ratio: float = 0.85
+    disk_full_ratio: float = 0.90
+
+    @property
+    def commit_log_path(self) -> str:
+        return self.commit_log or f"{self.root}/commitlog"
+
+    @property
+    def consume_queue_path(self) -> str:
+        return f"{self.root}/consumequeue"

@@ -1,0 +1,19 @@
+"""What can go wrong with a store, each with what the operator can do about it."""
+
+from __future__ import annotations
+
+
+class StoreError(Exception):
+    """Base of all store errors."""
+
+
+class StoreLockedError(StoreError):
+    """Another process uses the folder."""
+
+
+class StoreClosedError(StoreError):
+    """The store takes no more messages: it is stopped, its disk is full, or a write or flush failed."""
+
+
+class UnknownQueueError(StoreError):
+    """The topic has no such queue here."""

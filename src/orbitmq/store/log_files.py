@@ -1,0 +1,122 @@
+"""The files of the commit log: names, maps, and which one is written."""
+
+from __future__ import annotations
+
+from orbitmq.runtime import Runtime, Segment
+from orbitmq.store.errors import StoreError
+
+# Blocks are allocated this far ahead of the writer, so that a full disk is noticed before a write needs it.
+ALLOCATE_AHEAD_BYTES = 16 << 20
+
+
+def file_name(offset: int) -> str:
+    """A log or queue file is called by its first offset, 20 digits."""
+    return f"{offset:020d}"
+
+
+def is_file_name(name: str) -> bool:
+    return len(name) == 20 and name.isdigit()
+
+
+class LogFiles:
+    """Consecutive files of one size. Offsets are bytes since the beginning of the log."""
+
+    def __init__(self, runtime: Runtime, folder: str, file_bytes: int) -> None:
+        self._files = runtime.files
+        self.folder = folder
+        self.file_bytes = file_bytes
+        self._segments: dict[int, Segment] = {}
+        self.first = 0
+        self.count = 0
+
+    def load(self) -> None:
+        """Open what is there.
+
+        Raises:
+            StoreError: a file of another size or a gap between files.
+        """
+        names = [name for name in self._files.list_dir(self.folder) if is_file_name(name)]
+        starts = [int(name) for name in names]
+        for place, start in enumerate(starts):
+            path = f"{self.folder}/{names[place]}"
+            if start % self.file_bytes or start != starts[0] + place * self.file_bytes:
+                raise StoreError(
+                    f"{path} does not follow the file before it at {self.file_bytes} bytes a file: "
+                    "set mappedFileSizeCommitLog to the size the folder was written with"
+                )
+            size = self._files.size_bytes(path)
+            if size != self.file_bytes and place != len(starts) - 1:
+                raise StoreError(f"{path} has {size} bytes, expected {self.file_bytes}")
+            if size > self.file_bytes:
+                raise StoreError(f"{path} has {size} bytes, more than {self.file_bytes}")
+            self._segments[start] = self._files.open_segment(path, self.file_bytes)
+        self.first = starts[0] if starts else 0
+        self.count = len(starts)
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last file."""
+        return self.first + self.count * self.file_bytes
+
+    def starts(self) -> list[int]:
+        return [self.first + place * self.file_bytes for place in range(self.count)]
+
+    def start_of(self, offset: int) -> int:
+        return offset - offset % self.file_bytes
+
+    def segment(self, offset: int) -> Segment | None:
+        """The file that holds ``offset``."""
+        return self._segments.get(self.start_of(offset))
+
+    def add(self) -> Segment:
+        """Create the next file."""
+        start = self.end
+        segment = self._files.open_segment(
+            f"{self.folder}/{file_name(start)}", self.file_bytes, create=True
+        )
+        self._segments[start] = segment
+        self.count += 1
+        return segment
+
+    def begin_at(self, offset: int) -> None:
+        """Let an empty log begin with the file that holds ``offset``."""
+        if self.count:
+            raise StoreError(f"{self.folder} already holds log files")
+        self.first = self.start_of(offset)
+
+    def remove_first(self) -> str:
+        """Delete the oldest file; returns its path."""
+        return self._remove(self.first, advance=True)
+
+    def remove_last(self) -> str:
+        """Delete the newest file; returns its path."""
+        return self._remove(self.end - self.file_bytes, advance=False)
+
+    def _remove(self, start: int, *, advance: bool) -> str:
+        segment = self._segments.pop(start)
+        segment.close()
+        self._files.remove(segment.path)
+        self.count -= 1
+        if advance:
+            self.first += self.file_bytes
+        return segment.path
+
+    def views(self) -> list[memoryview]:
+        return [self._segments[start].view() for start in self.starts()]
+
+    def between(self, start: int, end: int) -> list[Segment]:
+        """The files that hold any byte of ``start`` to ``end`` - 1."""
+        found = []
+        at = self.start_of(start)
+        while at < end:
+            segment = self._segments.get(at)
+            if segment is not None:
+                found.append(segment)
+            at += self.file_bytes
+        return found
+
+    def close(self) -> None:
+        for segment in self._segments.values():
+            segment.close()
+        self._segments.clear()
+        self.count = 0

@@ -1,0 +1,76 @@
+"""What goes into the store and what comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+@dataclass(slots=True)
+class NewMessage:
+    """A message to append. The store adds offsets, its own host and the store time.
+
+    ``properties`` are encoded (``name 0x01 value 0x02``); ``born_host`` is a numeric address and a port;
+    ``tags_code`` goes into the consume queue.
+    """
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: bytes
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp: int = 0
+    born_host: tuple[str, int] = ("127.0.0.1", 0)
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    tags_code: int = 0
+
+
+class PutStatus(Enum):
+    """How an append ended (PutMessageStatus)."""
+
+    OK = "PUT_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+
+
+@dataclass(slots=True)
+class PutResult:
+    """Where the message, or the first one of several, was put.
+
+    Attributes:
+        end_offset: the end of the last record in the log; wait for it with ``MessageStore.stored``.
+        message_id: offset id; of several messages joined by commas.
+    """
+
+    status: PutStatus
+    queue_offset: int
+    commit_log_offset: int
+    end_offset: int
+    message_id: str
+
+
+class GetStatus(Enum):
+    """What a read found (GetMessageStatus)."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+@dataclass(slots=True)
+class GetResult:
+    """Messages read: ``body`` is the stored records one after the other, as a pull response carries them."""
+
+    status: GetStatus
+    body: bytes
+    count: int
+    next_offset: int
+    min_offset: int
+    max_offset: int

@@ -1,0 +1,312 @@
+"""Reads a frame's header without making an object: the first step of the fast lane.
+
+A :class:`HeaderScan` notes where each header field stands in the received bytes. It takes the flat headers
+that clients send all day, in both header formats, and says *no* to anything unusual (nested values, escapes
+in keys, too many fields); the ordinary decoder then takes the frame and answers for its errors.
+
+Typed in ``scan.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
+"""
+
+import cython
+from array import array
+
+MAX_FIELDS = 40
+
+# What a scan answers.
+SCAN_OK = 0
+SCAN_UNUSUAL = 1
+
+_MASK = 0xFFFFFFFF
+
+
+def read_i32(buf, pos):
+    if cython.compiled:
+        return cython.cast(
+            cython.int,
+            (cython.cast(cython.uint, buf[pos]) << 24) | (buf[pos + 1] << 16) | (buf[pos + 2] << 8) | buf[pos + 3],
+        )
+    return int.from_bytes(buf[pos : pos + 4], "big", signed=True)
+
+
+def read_i16(buf, pos):
+    value = (buf[pos] << 8) | buf[pos + 1]
+    return value - 0x10000 if value >= 0x8000 else value
+
+
+def field_name(name):
+    """The number under which a header field called ``name`` is filed."""
+    h = 0
+    for c in name.encode():
+        h = (h * 131 + c) & _MASK
+    return h
+
+
+class HeaderScan:
+    """Where the fields of one header are. Reused for every frame; nothing is copied."""
+
+    def __init__(self):
+        zeros = bytes(8 * MAX_FIELDS)
+        self.names = array("q", zeros)
+        self.starts = array("q", zeros)
+        self.lengths = array("q", zeros)
+        self.escaped = array("q", zeros)
+        self.count = 0
+        self.code = 0
+        self.flag = 0
+        self.opaque = 0
+        self.version = 0
+        self.binary = 0
+        self.body_start = 0
+
+    def scan(self, buf, pos, end):
+        """Scan the frame whose header word is at ``pos`` and whose body ends at ``end``."""
+        word = read_i32(buf, pos)
+        header_length = word & 0xFFFFFF
+        kind = (word >> 24) & 0xFF
+        header = pos + 4
+        if kind > 1 or header + header_length > end:
+            return SCAN_UNUSUAL
+        self.count = 0
+        self.flag = 0
+        self.opaque = 0
+        self.version = 0
+        self.code = -1
+        self.binary = kind
+        self.body_start = header + header_length
+        if kind == 1:
+            return self._scan_binary(buf, header, self.body_start)
+        return self._scan_json(buf, header, self.body_start)
+
+    def _scan_binary(self, buf, pos, end):
+        if end - pos < 21:
+            return SCAN_UNUSUAL
+        self.code = read_i16(buf, pos)
+        self.version = read_i16(buf, pos + 3)
+        self.opaque = read_i32(buf, pos + 5)
+        self.flag = read_i32(buf, pos + 9)
+        if read_i32(buf, pos + 13) != 0:
+            return SCAN_UNUSUAL
+        ext_length = read_i32(buf, pos + 17)
+        pos += 21
+        if ext_length < 0 or pos + ext_length != end:
+            return SCAN_UNUSUAL
+        n = 0
+        while pos < end:
+            if n >= MAX_FIELDS or end - pos < 6:
+                return SCAN_UNUSUAL
+            key_length = read_i16(buf, pos)
+            pos += 2
+            if key_length <= 0 or end - pos < key_length + 4:
+                return SCAN_UNUSUAL
+            h = 0
+            for i in range(pos, pos + key_length):
+                h = (h * 131 + buf[i]) & _MASK
+            pos += key_length
+            value_length = read_i32(buf, pos)
+            pos += 4
+            if value_length < 0 or value_length > end - pos:
+                return SCAN_UNUSUAL
+            self.names[n] = h
+            self.starts[n] = pos
+            self.lengths[n] = value_length
+            self.escaped[n] = 0
+            n += 1
+            pos += value_length
+        self.count = n
+        return SCAN_OK
+
+    def _scan_json(self, buf, pos, end):
+        if end - pos < 2 or buf[pos] != 0x7B or buf[end - 1] != 0x7D:
+            return SCAN_UNUSUAL
+        pos += 1
+        end -= 1
+        while pos < end:
+            if buf[pos] != 0x22:
+                return SCAN_UNUSUAL
+            pos += 1
+            h = 0
+            while pos < end and buf[pos] != 0x22:
+                if buf[pos] == 0x5C:
+                    return SCAN_UNUSUAL
+                h = (h * 131 + buf[pos]) & _MASK
+                pos += 1
+            if end - pos < 3 or buf[pos + 1] != 0x3A:
+                return SCAN_UNUSUAL
+            pos += 2
+            c = buf[pos]
+            if c == 0x7B:
+                if h != NAME_EXT_FIELDS or self.count != 0:
+                    return SCAN_UNUSUAL
+                pos = self._scan_fields(buf, pos + 1, end)
+                if pos < 0:
+                    return SCAN_UNUSUAL
+            elif c == 0x22:
+                pos += 1
+                while pos < end and buf[pos] != 0x22:
+                    if buf[pos] == 0x5C:
+                        return SCAN_UNUSUAL
+                    pos += 1
+                pos += 1
+            else:
+                start = pos
+                while pos < end and buf[pos] != 0x2C:
+                    pos += 1
+                if self._note_number(h, buf, start, pos) != SCAN_OK:
+                    return SCAN_UNUSUAL
+            if pos < end:
+                if buf[pos] != 0x2C:
+                    return SCAN_UNUSUAL
+                pos += 1
+                if pos >= end:
+                    return SCAN_UNUSUAL
+            elif pos > end:
+                return SCAN_UNUSUAL
+        return SCAN_OK if self.code >= 0 else SCAN_UNUSUAL
+
+    def _note_number(self, h, buf, start, end):
+        value = 0
+        pos = start
+        if pos < end and buf[pos] == 0x2D:
+            pos += 1
+        if pos >= end or end - pos > 10:
+            return SCAN_UNUSUAL
+        first = pos
+        while pos < end:
+            digit = buf[pos] - 0x30
+            if digit < 0 or digit > 9:
+                return SCAN_UNUSUAL
+            value = value * 10 + digit
+            pos += 1
+        if first != start:
+            value = -value
+        if value > 0x7FFFFFFF or value < -0x80000000:
+            return SCAN_UNUSUAL
+        if h == NAME_CODE:
+            self.code = value
+        elif h == NAME_OPAQUE:
+            self.opaque = value
+        elif h == NAME_FLAG:
+            self.flag = value
+        elif h == NAME_VERSION:
+            self.version = value
+        return SCAN_OK
+
+    def _scan_fields(self, buf, pos, end):
+        """Note the members of ``extFields``; the position after its closing brace, or -1."""
+        n = 0
+        if pos < end and buf[pos] == 0x7D:
+            return pos + 1
+        while pos < end:
+            if n >= MAX_FIELDS or buf[pos] != 0x22:
+                return -1
+            pos += 1
+            h = 0
+            while pos < end and buf[pos] != 0x22:
+                if buf[pos] == 0x5C:
+                    return -1
+                h = (h * 131 + buf[pos]) & _MASK
+                pos += 1
+            if end - pos < 4 or buf[pos + 1] != 0x3A or buf[pos + 2] != 0x22:
+                return -1
+            pos += 3
+            start = pos
+            escaped = 0
+            while pos < end and buf[pos] != 0x22:
+                if buf[pos] == 0x5C:
+                    escaped = 1
+                    pos += 1
+                pos += 1
+            if end - pos < 2:
+                return -1
+            self.names[n] = h
+            self.starts[n] = start
+            self.lengths[n] = pos - start
+            self.escaped[n] = escaped
+            n += 1
+            pos += 1
+            if buf[pos] == 0x7D:
+                self.count = n
+                return pos + 1
+            if buf[pos] != 0x2C:
+                return -1
+            pos += 1
+        return -1
+
+
+def parse_int(buf, pos, length):
+    """The decimal number in ``length`` characters at ``pos``; ``INT_BAD`` when it is not one."""
+    value = 0
+    end = pos + length
+    negative = length > 1 and buf[pos] == 0x2D
+    if negative:
+        pos += 1
+    if pos >= end or end - pos > 18:
+        return INT_BAD
+    while pos < end:
+        digit = buf[pos] - 0x30
+        if digit < 0 or digit > 9:
+            return INT_BAD
+        value = value * 10 + digit
+        pos += 1
+    return -value if negative else value
+
+
+def unescape(buf, pos, length, out, at, room):
+    """Undo JSON's escapes of the string at ``pos`` into ``out[at:]``; its length, or -1 when it does not fit
+    or holds an escape other than the common ones below U+0080."""
+    end = pos + length
+    start = at
+    limit = at + room
+    while pos < end:
+        if at >= limit:
+            return -1
+        c = buf[pos]
+        if c == 0x5C:
+            pos += 1
+            if pos >= end:
+                return -1
+            c = buf[pos]
+            if c == 0x75:
+                if end - pos < 5 or buf[pos + 1] != 0x30 or buf[pos + 2] != 0x30:
+                    return -1
+                high = _hex_digit(buf[pos + 3])
+                low = _hex_digit(buf[pos + 4])
+                if high < 0 or high > 7 or low < 0:
+                    return -1
+                c = high * 16 + low
+                pos += 4
+            elif c == 0x6E:
+                c = 0x0A
+            elif c == 0x74:
+                c = 0x09
+            elif c == 0x72:
+                c = 0x0D
+            elif c == 0x62:
+                c = 0x08
+            elif c == 0x66:
+                c = 0x0C
+            elif c != 0x22 and c != 0x5C and c != 0x2F:
+                return -1
+        elif c < 0x20:
+            return -1
+        out[at] = c
+        at += 1
+        pos += 1
+    return at - start
+
+
+def _hex_digit(c):
+    if 0x30 <= c <= 0x39:
+        return c - 0x30
+    c |= 0x20
+    if 0x61 <= c <= 0x66:
+        return c - 0x57
+    return -1
+
+
+INT_BAD = -(1 << 62)
+NAME_EXT_FIELDS = field_name("extFields")
+NAME_CODE = field_name("code")
+NAME_OPAQUE = field_name("opaque")
+NAME_FLAG = field_name("flag")
+NAME_VERSION = field_name("version")
