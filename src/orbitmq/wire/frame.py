@@ -1,6 +1,7 @@
 """Frames: bytes in, commands out, and back. Nothing here touches a socket.
 
-A frame is ``int32 total, int32 (format << 24 | header length), header, body``; ``total`` counts what follows it.
+A frame is ``int32 total, int32 (format << 24 | header length), header, body``; ``total`` counts what
+follows it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _MAX_HEADER_BYTES: Final = 0xFFFFFF
 def encode_frame(command: Command) -> bytes:
     """The whole frame of ``command``.
 
-    A code that the ROCKETMQ format would cut to 16 bits travels in a JSON header instead: every peer reads both.
+    A code that the ROCKETMQ format would cut to 16 bits travels in a JSON header: every peer reads both.
 
     Raises:
         FrameError: a text without a UTF-8 form, or a header or frame beyond what its length field can say.
@@ -92,8 +93,8 @@ def decode_frame(buffer: Buffer, start: int = 0, end: int | None = None) -> Comm
 class FrameDecoder:
     """Cuts a stream of bytes into commands.
 
-    Feed what arrives, then take :meth:`commands`. After a :class:`FrameError` the stream has lost its borders, so
-    every later use raises the same error again.
+    Feed what arrives, then take :meth:`commands`. After a :class:`FrameError` the stream has lost its
+    borders, so every later use raises the same error again.
 
     Args:
         max_frame_bytes: limit of one frame; more is refused as soon as its length is known.

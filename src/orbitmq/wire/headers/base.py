@@ -1,0 +1,153 @@
+"""What every typed header can do: read header fields from a command and write them into one."""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, Self, TypeVar
+
+import msgspec
+
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import HeaderError
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
+_EXPECTED: Final[dict[Any, str]] = {
+    Int32: "a 32 bit integer",
+    Int64: "a 64 bit integer",
+    str: "text",
+    bool: "true or false",
+}
+H = TypeVar("H", bound="Header")
+
+
+class Header(msgspec.Struct, rename="camel"):
+    """Fields of a command's ``ext``, typed.
+
+    An attribute is the wire name in snake case; ``None`` means that the field is absent.
+    """
+
+    def to_ext(self) -> dict[str, str]:
+        """Every field that is not ``None``, by its wire name, as Java's ``toString`` writes it."""
+        ext: dict[str, str] = {}
+        for attribute, name in _plan(type(self)):
+            value = getattr(self, attribute)
+            if value is None:
+                continue
+            if value is True:
+                ext[name] = "true"
+            elif value is False:
+                ext[name] = "false"
+            else:
+                ext[name] = value if value.__class__ is str else str(value)
+        return ext
+
+    @classmethod
+    def from_ext(cls, ext: Mapping[str, str]) -> Self:
+        """Read the fields of this header; fields that it does not have are ignored.
+
+        Raises:
+            HeaderError: a required field is missing, or a value is not of its type. The text names them.
+        """
+        try:
+            return msgspec.convert(ext, cls, strict=False)
+        except msgspec.ValidationError:
+            return _read_as_java(cls, ext)
+
+
+class RequestHeader(Header):
+    """Header of a request."""
+
+    code: ClassVar[int]
+
+    def command(self, body: bytes = b"", **values: Any) -> Command:
+        """The request with this header. ``values`` are further arguments of :class:`Command`."""
+        return Command(self.code, self.to_ext(), body, **values)
+
+
+class RpcRequest(RequestHeader, kw_only=True):
+    """Header of a request that may say whom it is about (Java's ``RpcRequestHeader``).
+
+    Attributes:
+        ns: namespace.
+        nsd: whether names already contain the namespace.
+        bname: broker that is meant, for requests that a proxy or a static topic sends on.
+        oway: whether the caller wants no answer.
+    """
+
+    ns: str | None = None
+    nsd: bool | None = None
+    bname: str | None = None
+    oway: bool | None = None
+
+
+class TopicRequest(RpcRequest, kw_only=True):
+    """Header of a request about a topic or a queue (Java's ``TopicRequestHeader``).
+
+    Attributes:
+        lo: whether the queue id is the logical one of a static topic.
+    """
+
+    lo: bool | None = None
+
+
+class ResponseHeader(Header):
+    """Header of a response."""
+
+    def reply_to(
+        self, request: Command, *, code: int = 0, remark: str | None = None, body: bytes = b""
+    ) -> Command:
+        """The response to ``request`` with this header."""
+        return request.reply(code, remark, self.to_ext(), body)
+
+
+_plans: dict[type[Header], tuple[tuple[str, str], ...]] = {}
+
+
+def _plan(header: type[Header]) -> tuple[tuple[str, str], ...]:
+    """Pairs of attribute and wire name."""
+    plan = _plans.get(header)
+    if plan is None:
+        plan = tuple(zip(header.__struct_fields__, header.__struct_encode_fields__, strict=True))
+        _plans[header] = plan
+    return plan
+
+
+def _read_as_java(header: type[H], ext: Mapping[str, str]) -> H:
+    """Read what the fast way refused: Java's lenient spellings, or the error that names the field."""
+    values: dict[str, Any] = {}
+    for info in msgspec.structs.fields(header):
+        text = ext.get(info.encode_name)
+        if text is not None:
+            values[info.name] = _parse(header, info, text)
+        elif info.required:
+            raise HeaderError(
+                f"{header.__name__}: field {_name(info)} is missing; expected {_EXPECTED[_kind(info)]}"
+            )
+    return header(**values)
+
+
+def _parse(header: type[Header], info: msgspec.structs.FieldInfo, text: str) -> str | int | bool:
+    kind = _kind(info)
+    if kind is str:
+        return text
+    if kind is bool:
+        return text.lower() == "true"  # as Java: every other word is false
+    limit = 2**31 if kind is Int32 else 2**63
+    if _INTEGER.fullmatch(text) and -limit <= int(text) < limit:
+        return int(text)
+    raise HeaderError(f"{header.__name__}: field {_name(info)} is {text[:80]!r}; expected {_EXPECTED[kind]}")
+
+
+def _name(info: msgspec.structs.FieldInfo) -> str:
+    """The wire name, and what it means when that is a single letter."""
+    return f"'{info.encode_name}'" if len(info.encode_name) > 1 else f"'{info.encode_name}' ({info.name})"
+
+
+def _kind(info: msgspec.structs.FieldInfo) -> Any:
+    """One of the keys of ``_EXPECTED``: the annotation without ``None``."""
+    return next(kind for kind in _EXPECTED if info.type == kind or kind in typing.get_args(info.type))
