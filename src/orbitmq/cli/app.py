@@ -1,0 +1,76 @@
+"""How one command is parsed and run: its options, its exit code, its errors."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Any
+
+from orbitmq.cli.failures import EXIT_OK, EXIT_USAGE, report
+
+try:
+    from cyclopts import App, CycloptsError, Parameter
+except ImportError:
+    print("orbitmq: this command needs cyclopts: pip install 'orbitmq[cli]'", file=sys.stderr)
+    sys.exit(EXIT_USAGE)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Common:
+    """Options of every command that talks to a cluster.
+
+    Parameters
+    ----------
+    name_servers
+        Addresses of the name servers, host:port;host:port. Default: $NAMESRV_ADDR, else 127.0.0.1:9876.
+    json
+        Print JSON: one document, or one line for each message.
+    """
+
+    name_servers: Annotated[str | None, Parameter(name=["--name-servers", "-n"])] = None
+    json: Annotated[bool, Parameter(negative=())] = False
+
+    @property
+    def addresses(self) -> str:
+        return self.name_servers or os.environ.get("NAMESRV_ADDR") or "127.0.0.1:9876"
+
+
+def run(name: str, module: str, arguments: Sequence[str]) -> int:
+    """Run the command ``name``, whose ``app`` lives in ``module``, and return the exit code."""
+    command: App = import_module(module).app
+    try:
+        result = command(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        return result if isinstance(result, int) else EXIT_OK
+    except CycloptsError as error:
+        text = " ".join(str(error).split())
+        print(f"orbitmq {name}: {text} (see 'orbitmq {name} --help')", file=sys.stderr)
+        return EXIT_USAGE
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): nothing to say, and nobody to say it to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+    except (
+        Exception,
+        KeyboardInterrupt,
+    ) as error:  # the last stop before the user: everything becomes a line
+        return report(name, error)
+
+
+def run_async(work: Coroutine[Any, Any, int]) -> int:
+    """Run ``work`` on uvloop when it is installed, on asyncio's loop otherwise."""
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        new_event_loop = None
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(work)
+
+
+def make_app(name: str, text: str) -> App:
+    """An App in this project's way: plain help, no version flag of its own."""
+    return App(name=f"orbitmq {name}", help=text, help_format="plaintext", version_flags=[])

@@ -1,0 +1,67 @@
+"""Errors as one line for the person at the terminal, and the exit code that goes with them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+DEBUG = "ORBITMQ_DEBUG"
+
+
+class UsageError(Exception):
+    """The command line or a configuration file is wrong; the text says what to change."""
+
+
+def explain(error: BaseException) -> tuple[str, int]:
+    """One line that says what happened and, where there is one, the way out; and the exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", EXIT_INTERRUPTED
+    if isinstance(error, UsageError):
+        return str(error), EXIT_USAGE
+    if isinstance(error, OSError) and not _ours(error):
+        return _explain_os_error(error), EXIT_FAILED
+    if _ours(error):
+        code = EXIT_USAGE if type(error).__name__ == "ConfigError" else EXIT_FAILED
+        return _one_line(str(error)) or type(error).__name__, code
+    return (
+        f"unexpected {type(error).__name__}: {_one_line(str(error))} (set {DEBUG}=1 to see where)",
+        EXIT_FAILED,
+    )
+
+
+def report(command: str, error: BaseException) -> int:
+    """Print the line of ``error`` to standard error and return the exit code."""
+    if os.environ.get(DEBUG) == "1":
+        traceback.print_exception(error)
+    line, code = explain(error)
+    if code != EXIT_INTERRUPTED:
+        print(f"orbitmq {command}: {line}", file=sys.stderr)
+    return code
+
+
+def _ours(error: BaseException) -> bool:
+    return type(error).__module__.partition(".")[0] == "orbitmq"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _explain_os_error(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    if isinstance(error, BlockingIOError):
+        return f"{where}the folder is in use by another broker"
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"{_one_line(error.strerror or str(error))}: another program listens there; choose another port"
+        )
+    if error.errno == errno.ENOSPC:
+        return f"{where}the disk is full; nothing that was acknowledged is lost"
+    return f"{where}{_one_line(error.strerror or str(error))}"

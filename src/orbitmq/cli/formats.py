@@ -1,0 +1,107 @@
+"""printf-like formats for received messages, in the way of kcat."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orbitmq.message.model import ReceivedMessage
+
+HELP = (
+    "%t topic, %b broker, %p queue id, %o queue offset, %s body, %S body size, %k keys, %g tag, %i message id, "
+    "%T store time in ms, %d store time as date, %B born time in ms, %r reconsume times, %h properties, "
+    "%% a percent sign; \\n \\t \\0 \\\\ as usual"
+)
+
+Piece = bytes | Callable[["ReceivedMessage"], bytes]
+
+
+class FormatError(ValueError):
+    """A format that cannot be used; the text names the place."""
+
+
+def _text(function: Callable[[ReceivedMessage], object]) -> Callable[[ReceivedMessage], bytes]:
+    return lambda message: str(function(message)).encode()
+
+
+def _date(milliseconds: int) -> str:
+    seconds, rest = divmod(milliseconds, 1000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest:03d}Z"
+
+
+_FIELDS: dict[str, Callable[[ReceivedMessage], bytes]] = {
+    "t": _text(lambda m: m.topic),
+    "b": _text(lambda m: m.broker_name),
+    "p": _text(lambda m: m.queue_id),
+    "o": _text(lambda m: m.queue_offset),
+    "s": lambda m: bytes(m.body),
+    "S": _text(lambda m: len(m.body)),
+    "k": _text(lambda m: " ".join(m.keys)),
+    "g": _text(lambda m: m.tags or ""),
+    "i": _text(lambda m: m.message_id),
+    "T": _text(lambda m: m.store_timestamp_ms),
+    "d": _text(lambda m: _date(m.store_timestamp_ms)),
+    "B": _text(lambda m: m.born_timestamp_ms),
+    "r": _text(lambda m: m.reconsume_times),
+    "h": _text(lambda m: ",".join(f"{name}={value}" for name, value in sorted(m.properties.items()))),
+    "%": lambda m: b"%",
+}
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
+
+
+class Format:
+    """A format, read once and applied to each message.
+
+    Raises:
+        FormatError: an unknown letter after ``%`` or ``\\``, or one of them at the end.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._pieces: list[Piece] = []
+        literal: list[str] = []
+        characters = iter(enumerate(text))
+        for position, character in characters:
+            if character not in "%\\":
+                literal.append(character)
+                continue
+            _, letter = next(characters, (0, ""))
+            known: dict[str, Any] = _FIELDS if character == "%" else _ESCAPES
+            if letter not in known:
+                raise FormatError(
+                    f"format: {character}{letter or ' at the end'} (character {position + 1}); {HELP}"
+                )
+            if character == "\\":
+                literal.append(_ESCAPES[letter])
+                continue
+            self._pieces += ["".join(literal).encode(), _FIELDS[letter]]
+            literal.clear()
+        self._pieces.append("".join(literal).encode())
+
+    def render(self, message: ReceivedMessage) -> bytes:
+        """The bytes to print for ``message``; bodies go out as they are."""
+        return b"".join(piece if isinstance(piece, bytes) else piece(message) for piece in self._pieces)
+
+
+def as_json(message: ReceivedMessage) -> dict[str, Any]:
+    """``message`` as a JSON value; a body that is not UTF-8 text is given in hex under ``bodyHex``."""
+    body = bytes(message.body)
+    try:
+        shown = {"body": body.decode()}
+    except UnicodeDecodeError:
+        shown = {"bodyHex": body.hex()}
+    return {
+        "topic": message.topic,
+        "brokerName": message.broker_name,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "messageId": message.message_id,
+        "tags": message.tags,
+        "keys": message.keys,
+        **shown,
+        "properties": message.properties,
+        "bornTimestamp": message.born_timestamp_ms,
+        "storeTimestamp": message.store_timestamp_ms,
+        "reconsumeTimes": message.reconsume_times,
+    }

@@ -1,0 +1,86 @@
+"""Entry of the ``orbitmq`` command: find the command named and import only that one.
+
+The overview is plain text, so that ``orbitmq --help`` costs no import.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+SERVERS = ("nameserver", "broker")
+
+# Name, module and what it does. A group's module holds an App of its own.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "up": ("orbitmq.cli.up", "Start a local cluster: one name server and some brokers, ready in a second."),
+    "nameserver": ("orbitmq.cli.serve", "Run a name server (takes mqnamesrv's flags)."),
+    "broker": ("orbitmq.cli.serve", "Run a broker (takes mqbroker's flags and broker.conf)."),
+    "send": ("orbitmq.cli.send", "Send messages to a topic."),
+    "receive": ("orbitmq.cli.receive", "Print the messages of a topic, without or with a consumer group."),
+    "topic": ("orbitmq.cli.topic", "List, create and delete topics; show their routes and offsets."),
+    "cluster": ("orbitmq.cli.cluster", "Show the brokers of the clusters."),
+    "bench": ("orbitmq.cli.bench", "Measure sending and receiving against a running cluster."),
+}
+
+EXAMPLES = """\
+Examples:
+  orbitmq up                                      a cluster to play with
+  orbitmq send greetings 'Hello' --tag A          one message
+  seq 1000 | orbitmq send numbers -               one message for each line
+  orbitmq receive greetings                       what is there, without consuming it
+  orbitmq receive greetings --follow --format '%t[%p] %o %k %s\\n'
+  orbitmq topic status greetings --json
+
+The name servers are given with -n host:port;host:port or in NAMESRV_ADDR (default 127.0.0.1:9876).
+'orbitmq COMMAND --help' explains one command."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line ``arguments`` (default: the process's) and return the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    name = words[0] if words else "--help"
+    if name in ("--help", "-h", "help") and len(words) <= 1:
+        print(overview())
+        return 0
+    if name == "help":
+        name, words = words[1], [words[1], "--help"]
+    if name in ("--version", "-V", "version"):
+        from orbitmq import __version__
+
+        print(f"orbitmq {__version__}")
+        return 0
+    if name in SERVERS:
+        from orbitmq.cli import serve
+
+        return serve.main(name, words[1:])
+    if name not in COMMANDS:
+        print(_unknown(name), file=sys.stderr)
+        return 2
+    from orbitmq.cli import app
+
+    return app.run(name, COMMANDS[name][0], words[1:])
+
+
+def overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {text}" for name, (_, text) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "OrbitMQ: Apache RocketMQ's messaging system in Python.",
+            "",
+            "Usage: orbitmq COMMAND [OPTIONS]",
+            "",
+            "Commands:",
+            *lines,
+            "",
+            EXAMPLES,
+        ]
+    )
+
+
+def _unknown(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, COMMANDS, 1)
+    hint = f"did you mean '{near[0]}'?" if near else "see 'orbitmq --help'"
+    return f"orbitmq: there is no command '{name}': {hint}"

@@ -1,0 +1,38 @@
+"""What commands print: aligned tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Columns aligned with two spaces between; numbers stand to the right."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
+    right = [
+        bool(rows) and all(isinstance(row[i], int | float) for row in rows) for i in range(len(headings))
+    ]
+
+    def line(texts: Sequence[str]) -> str:
+        parts = (
+            text.rjust(width) if to_right else text.ljust(width)
+            for text, width, to_right in zip(texts, widths, right, strict=True)
+        )
+        return "  ".join(parts).rstrip()
+
+    return "\n".join([line(headings), *map(line, cells)])
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    print(table(headings, rows))
+
+
+def print_json(value: Any, *, one_line: bool = False) -> None:
+    """Print ``value`` as JSON; ``one_line`` for a stream of values, one for each line."""
+    text = json.dumps(value, ensure_ascii=False, indent=None if one_line else 2)
+    sys.stdout.write(text + "\n")
+    if one_line:
+        sys.stdout.flush()

@@ -1,0 +1,283 @@
+"""``orbitmq nameserver`` and ``orbitmq broker``: one server in this process, until SIGTERM or SIGINT.
+
+The flags are those of RocketMQ's ``mqnamesrv`` and ``mqbroker``. Parsed with argparse: a server has to be
+ready half a second after its start, and a richer parser would take a quarter of that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError, report
+
+NAME_SERVERS = "NAMESRV_ADDR"
+# A stop hands over and flushes; one that takes longer than this is given up.
+STOP_LIMIT_S = 15.0
+
+NAME_SERVER_EXAMPLES = """\
+examples:
+  orbitmq nameserver                       serve on port 9876
+  orbitmq nameserver -c namesrv.conf       with RocketMQ's configuration file
+  orbitmq nameserver --port 9877
+"""
+BROKER_EXAMPLES = """\
+examples:
+  orbitmq broker -n 127.0.0.1:9876                       data below ~/store, port 10911
+  orbitmq broker -c broker.conf -n host-a:9876;host-b:9876
+  orbitmq broker -c broker.conf --set flushDiskType=ASYNC_FLUSH --set brokerIP1=10.0.0.5
+  orbitmq broker -c broker.conf -p                       print every setting and exit
+"""
+
+
+class Server(Protocol):
+    """What both servers offer."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    @property
+    def port(self) -> int: ...
+
+
+def main(command: str, arguments: Sequence[str]) -> int:
+    """Run ``command`` (``nameserver`` or ``broker``) and return the exit code."""
+    try:
+        options = _parser(command).parse_args(arguments)
+        return _name_server(options) if command == "nameserver" else _broker(options)
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else EXIT_USAGE
+    except (
+        Exception,
+        KeyboardInterrupt,
+    ) as error:  # the last stop before the user: everything becomes a line
+        return report(command, error)
+
+
+def _parser(command: str) -> argparse.ArgumentParser:
+    broker = command == "broker"
+    parser = argparse.ArgumentParser(
+        prog=f"orbitmq {command}",
+        description="Run a broker." if broker else "Run a name server.",
+        epilog=BROKER_EXAMPLES if broker else NAME_SERVER_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add(
+        "-c",
+        "--configFile",
+        "--config",
+        dest="config",
+        metavar="FILE",
+        help="configuration in RocketMQ's format",
+    )
+    add(
+        *("-n", "--namesrvAddr", "--name-servers"),
+        dest="name_servers",
+        metavar="HOST:PORT;...",
+        help=f"name servers (default: the file's, then ${NAME_SERVERS})"
+        if broker
+        else argparse.SUPPRESS,  # mqnamesrv accepts it and has no use for it
+    )
+    add(
+        *("-p", "--printConfigItem", "--print-config"),
+        dest="print_config",
+        nargs="?",
+        const=True,
+        metavar="PORT",
+        help="print all settings and exit; with a number: listen on that port",
+    )
+    if broker:
+        add(
+            *("-m", "--printImportantConfig"),
+            dest="print_config",
+            action="store_true",
+            help="print the settings and exit",
+        )
+    add(
+        "--port",
+        dest="port",
+        type=int,
+        metavar="PORT",
+        help="listen on PORT (listenPort); 0 takes a free one",
+    )
+    add(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override one setting",
+    )
+    return parser
+
+
+def _name_server(options: argparse.Namespace) -> int:
+    from orbitmq.nameserver.config import NameServerConfig
+
+    text, path = _read(options.config)
+    try:
+        config, warnings = NameServerConfig.load(text, path=path)
+        config, more = config.updated(_overrides(options))
+    except ValueError as error:
+        raise UsageError(f"{path or 'settings'}: {error}") from error
+    if options.print_config is True:
+        return _print_settings(config.to_properties())
+    _warn(warnings + more)
+
+    def make() -> Server:
+        from orbitmq.nameserver.server import NameServer
+        from orbitmq.runtime.system import system_runtime
+
+        return NameServer(system_runtime(), config)
+
+    return _serve(make, lambda server: f"name server serves {config.bind_address}:{server.port}")
+
+
+def _broker(options: argparse.Namespace) -> int:
+    from orbitmq.broker.config import BrokerConfig
+    from orbitmq.wire import properties_text
+
+    text, path = _read(options.config)
+    overrides = _overrides(options)
+    given = properties_text.parse(text)
+    if options.name_servers:
+        overrides["namesrvAddr"] = options.name_servers
+    elif not given.get("namesrvAddr") and os.environ.get(NAME_SERVERS):
+        overrides["namesrvAddr"] = os.environ[NAME_SERVERS]
+    if "brokerIP1" not in given and "brokerIP1" not in overrides:
+        overrides["brokerIP1"] = own_address(overrides.get("namesrvAddr") or given.get("namesrvAddr", ""))
+    try:
+        config, warnings = BrokerConfig.load(text, overrides)
+    except ValueError as error:
+        raise UsageError(f"{path or 'settings'}: {error}") from error
+    if options.print_config is True:
+        return _print_settings(config.to_properties())
+    if not config.namesrv_addr:
+        warnings.append(
+            f"no name server is known (-n, namesrvAddr or ${NAME_SERVERS}): clients cannot find it"
+        )
+    _warn(warnings)
+
+    def make() -> Server:
+        from orbitmq.broker.server import Broker
+        from orbitmq.runtime.system import system_runtime
+
+        return Broker(system_runtime(), config)
+
+    def line(server: Server) -> str:
+        return (
+            f"broker {config.broker_name} (id {config.broker_id}) serves {config.broker_ip1}:{server.port}, "
+            f"store {config.store_path_root_dir}, {config.flush_disk_type}, "
+            f"name servers {config.namesrv_addr or 'none'}"
+        )
+
+    return _serve(make, line)
+
+
+def own_address(name_servers: str) -> str:
+    """The address other machines reach this one by: the one used towards the first name server.
+
+    Towards a name server of this machine that would be 127.0.0.1, useless to others; then, and without a name
+    server, it is the address of the default route. 127.0.0.1 is left for a machine without a network.
+    """
+    first = name_servers.replace(",", ";").split(";")[0].rpartition(":")[0]
+    for target in (first, "192.0.2.1"):  # TEST-NET-1: never reached, only routed; no packet is sent
+        if not target:
+            continue
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect((target, 9))
+            except OSError:
+                continue
+            address = str(probe.getsockname()[0])
+        if not address.startswith("127."):
+            return address
+    return "127.0.0.1"
+
+
+def _overrides(options: argparse.Namespace) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for setting in options.settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--set {setting}: expected KEY=VALUE")
+        found[key.strip()] = value.strip()
+    port = options.port
+    if port is None and isinstance(options.print_config, str):
+        if not options.print_config.isdigit():
+            raise UsageError(f"-p {options.print_config}: expected a port number, or nothing")
+        port = int(options.print_config)
+    if port is not None:
+        found["listenPort"] = str(port)
+    return found
+
+
+def _read(path: str | None) -> tuple[str, str]:
+    if path is None:
+        return "", ""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read(), os.path.abspath(path)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not a text file in UTF-8 (byte {error.start})") from error
+
+
+def _print_settings(settings: Mapping[str, str]) -> int:
+    for key, value in sorted(settings.items()):
+        print(f"{key}={value}")
+    return EXIT_OK
+
+
+def _warn(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+
+
+def _serve(make: Callable[[], Server], line: Callable[[Server], str]) -> int:
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    try:
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    except ImportError:
+        _warn(["uvloop is not installed (pip install 'orbitmq[server]'): the server is slower"])
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(_until_stopped(make, line))
+
+
+async def _until_stopped(make: Callable[[], Server], line: Callable[[Server], str]) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, stop.set)
+    server = make()
+    await server.start()
+    # What exists now lives as long as the process: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    print(line(server), flush=True)
+    await stop.wait()
+    return await _bounded(server.stop())
+
+
+async def _bounded(stopping: Awaitable[Any]) -> int:
+    try:
+        await asyncio.wait_for(stopping, STOP_LIMIT_S)
+    except TimeoutError:
+        print(f"stop took more than {STOP_LIMIT_S:.0f} s and was given up", file=sys.stderr)
+        return EXIT_FAILED
+    return EXIT_OK
