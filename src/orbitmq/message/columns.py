@@ -56,7 +56,7 @@ class Fixed(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A column of varying width: ``rows + 1`` 32-bit offsets into ``data``, a bit per row if it can be null."""
+    """A column of varying width: ``rows + 1`` 32-bit offsets into ``data``; a bit per row if nullable."""
 
     offsets: bytearray
     data: bytearray | bytes

@@ -1,0 +1,152 @@
+"""Column buffers as Arrow record batches in exactly the schema that Spark expects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from orbitmq.message import columns as names
+from orbitmq.message.columns import ColumnDecoder, Columns, Pairs, Text
+from orbitmq.spark.errors import SchemaError
+
+BROKER = "broker"
+
+_TYPES: dict[str, tuple[DataType, ...]] = {
+    names.TOPIC: (StringType(),),
+    names.QUEUE_ID: (IntegerType(),),
+    names.QUEUE_OFFSET: (LongType(),),
+    BROKER: (StringType(),),
+    names.TAGS: (StringType(),),
+    names.KEYS: (StringType(),),
+    names.BODY: (BinaryType(), StringType()),
+    names.PROPERTIES: (MapType(StringType(), StringType()),),
+    names.BORN_TIMESTAMP: (TimestampType(),),
+    names.STORE_TIMESTAMP: (TimestampType(),),
+    names.MESSAGE_ID: (StringType(),),
+    names.RECONSUME_TIMES: (IntegerType(),),
+}
+
+
+def message_schema(columns: Sequence[str] = ()) -> StructType:
+    """The schema of a topic: all columns, or the named ones in their order.
+
+    ``keys`` holds the key words joined by one space; ``message_id`` is the sender's unique key, or the offset
+    id when there is none; the times have milliseconds.
+
+    Raises:
+        SchemaError: a column is unknown or named twice.
+    """
+    wanted = [name.lower() for name in columns] or list(_TYPES)
+    unknown = [name for name in wanted if name not in _TYPES]
+    if unknown or len(set(wanted)) < len(wanted):
+        raise SchemaError(f"columns {wanted}: unknown {unknown} or repeated; known: {', '.join(_TYPES)}")
+    return StructType([StructField(name, _TYPES[name][0], True) for name in wanted])
+
+
+def check_schema(schema: StructType) -> None:
+    """Accept a schema that the user gave: a subset of the columns, in any order, ``body`` also as string.
+
+    Raises:
+        SchemaError: a column is unknown or has another type than messages have.
+    """
+    message_schema(schema.fieldNames())
+    for field in schema.fields:
+        allowed = _TYPES[field.name.lower()]
+        if not any(_same_type(field.dataType, kind) for kind in allowed):
+            wanted = " or ".join(kind.simpleString() for kind in allowed)
+            raise SchemaError(
+                f"column {field.name} has type {field.dataType.simpleString()}, must be {wanted}"
+            )
+        if not field.nullable and field.name.lower() in (names.TAGS, names.KEYS):
+            raise SchemaError(f"column {field.name} is NOT NULL, but messages without {field.name} exist")
+
+
+def _same_type(one: DataType, other: DataType) -> bool:
+    if isinstance(one, MapType) and isinstance(other, MapType):
+        return bool(one.keyType == other.keyType and one.valueType == other.valueType)
+    return bool(one == other)
+
+
+class BatchMaker:
+    """Makes the record batches of one schema.
+
+    Args:
+        schema: what Spark asked for; see :func:`check_schema`.
+    """
+
+    def __init__(self, schema: StructType) -> None:
+        check_schema(schema)
+        self._schema = schema
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return to_arrow_schema(self._schema, timezone="UTC")
+
+    @cached_property
+    def _decoder(self) -> ColumnDecoder:
+        return ColumnDecoder({f.name.lower() for f in self._schema.fields} - {BROKER})
+
+    def batch(self, source: bytes, runs: Sequence[tuple[str, int]]) -> pa.RecordBatch:
+        """One record batch of all records in ``source``.
+
+        Args:
+            source: concatenated records.
+            runs: which broker the records come from: name and number of consecutive records.
+
+        Raises:
+            RecordError: the records are damaged.
+        """
+        columns = self._decoder.decode(source)
+        arrays = [self._array(field, columns, runs) for field in self.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _array(self, field: pa.Field, columns: Columns, runs: Sequence[tuple[str, int]]) -> pa.Array:
+        name = field.name.lower()
+        if name == BROKER:
+            pieces = [pa.repeat(pa.scalar(broker, field.type), rows) for broker, rows in runs]
+            return pa.concat_arrays(pieces) if pieces else pa.array([], field.type)
+        if name == names.PROPERTIES:
+            assert columns.properties is not None
+            return _map(field.type, columns.rows, columns.properties)
+        if name in columns.texts:
+            return _text(field.type, columns.rows, columns.texts[name])
+        values = pa.py_buffer(columns.fixed[name].values)
+        if not pa.types.is_timestamp(field.type):
+            return pa.Array.from_buffers(field.type, columns.rows, [None, values])
+        times = pa.Array.from_buffers(pa.timestamp("ms", "UTC"), columns.rows, [None, values])
+        # Unsafe: a sender may claim any time, and an absurd one must not stop the query.
+        return times.cast(field.type, safe=False)
+
+
+def _text(kind: Any, rows: int, text: Text) -> pa.Array:
+    validity = None if text.validity is None else pa.py_buffer(text.validity)
+    data = pa.py_buffer(text.data).slice(0, text.size_bytes)
+    return pa.Array.from_buffers(kind, rows, [validity, pa.py_buffer(text.offsets), data])
+
+
+def _map(kind: Any, rows: int, pairs: Pairs) -> pa.Array:
+    entries = pa.Array.from_buffers(
+        pa.struct([kind.key_field, kind.item_field]),
+        pairs.size,
+        [None],
+        children=[
+            _text(kind.key_type, pairs.size, pairs.names),
+            _text(kind.item_type, pairs.size, pairs.values),
+        ],
+    )
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(pairs.offsets)], children=[entries])

@@ -1,0 +1,29 @@
+"""What can go wrong between Spark and a cluster."""
+
+from __future__ import annotations
+
+from orbitmq.errors import OrbitError
+
+
+class OptionError(OrbitError, ValueError):
+    """An option of the data source is unknown, missing or has a value that cannot be used."""
+
+
+class SchemaError(OrbitError, ValueError):
+    """A column is unknown or has a type that messages do not carry."""
+
+
+class OffsetError(OrbitError, ValueError):
+    """An offset in a checkpoint or an option cannot be read."""
+
+
+class DataLossError(OrbitError):
+    """Messages that were promised are not there any more (or not there any longer after a fail-over)."""
+
+
+class UnreachableError(OrbitError):
+    """A name server or broker did not answer before the deadline."""
+
+
+class SinkStateError(OrbitError):
+    """The record of what a writer did cannot be kept or read."""

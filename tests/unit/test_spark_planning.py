@@ -1,0 +1,141 @@
+"""Options, offsets and partitions of the data source."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orbitmq.message.model import MessageQueue
+from orbitmq.spark.errors import OffsetError, OptionError
+from orbitmq.spark.offsets import Offsets, backlog, prorate
+from orbitmq.spark.options import Start, read_options, write_options
+from orbitmq.spark.partitions import MIN_ROWS_PER_TASK, QueueRange, plan
+
+_queues = st.builds(
+    MessageQueue,
+    st.sampled_from(["orders", "flights"]),
+    st.sampled_from(["broker-a", "broker-b"]),
+    st.integers(0, 11),
+)
+_offsets = st.dictionaries(_queues, st.integers(0, 10**6), max_size=12).map(Offsets)
+
+
+def test_options_are_read_whatever_their_case() -> None:
+    options = read_options(
+        {
+            "topic": "a, b",
+            "nameservers": "h1:9876;h2:9876",
+            "maxrowspertrigger": "500",
+            "maxTriggerDelay": "30s",
+            "failondataloss": "False",
+            "startingoffsets": "LATEST",
+            "batchBytes": "2m",
+        }
+    )
+    assert options.topics == ("a", "b")
+    assert options.name_servers == ("h1:9876", "h2:9876")
+    assert (options.max_rows, options.max_delay_ms, options.fail_on_data_loss) == (500, 30_000, False)
+    assert options.starting is Start.LATEST
+    assert options.batch_bytes == 2 << 20
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"topic": "a", "maxRow": "5"}, "unknown option 'maxRow'.*known: batchBytes, columns"),
+        ({}, "option topic is missing"),
+        ({"topic": " "}, "topic=' ' is empty"),
+        ({"topic": "a", "nameServers": "localhost"}, "'localhost', which is not host:port"),
+        ({"topic": "a", "nameServers": "h:99999"}, "not host:port"),
+        ({"topic": "a", "maxRowsPerTrigger": "0"}, "not a whole number above 0"),
+        ({"topic": "a", "maxTriggerDelay": "soon"}, "not a time"),
+        ({"topic": "a", "failOnDataLoss": "maybe"}, "neither true nor false"),
+        ({"topic": "a", "startingOffsets": "first"}, "not earliest, latest, timestamp or offsets"),
+        ({"topic": "a", "startingOffsets": '{"v":9}'}, "cannot be read as offsets"),
+        ({"topic": "a", "startingOffsets": "{"}, "cannot be read as offsets"),
+        ({"topic": "a", "startingOffsets": "timestamp"}, "go together"),
+        ({"topic": "a", "endingTimestamp": "5"}, "go together"),
+        ({"topic": "a", "minRowsPerTrigger": "9", "maxRowsPerTrigger": "8"}, "is above"),
+        ({"topic": "a", "batchBytes": "0"}, "not a size"),
+    ],
+)
+def test_a_wrong_option_is_named(options: dict[str, str], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        read_options(options)
+
+
+def test_writer_state_lies_beside_the_checkpoint() -> None:
+    assert write_options({"checkpointlocation": "/c/"}).state_location == "/c/orbitmq-sink"
+    assert write_options({"stateLocation": "/s", "checkpointLocation": "/c"}).state_location == "/s"
+    assert write_options({"topic": "t", "path": "x"}).state_location is None
+
+
+@given(_offsets)
+def test_offsets_survive_json_in_one_form(offsets: Offsets) -> None:
+    assert Offsets.from_json(json.loads(offsets.text())) == offsets
+    shuffled = Offsets(dict(reversed(list(offsets.items()))))
+    assert json.dumps(shuffled.to_json()) == json.dumps(offsets.to_json())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        {},
+        {"v": 2, "t": {}},
+        {"v": 1, "t": {"a": 3}},
+        {"v": 1, "t": {"a": {"b": {"x": 1}}}},
+        {"v": 1, "t": {"a": {"b": {"0": -1}}}},
+        {"v": 1, "t": {"a": {"b": {"0": "1"}}}},
+        {"v": 1, "t": {"a": {"b": {"0": True}}}},
+    ],
+)
+def test_other_offsets_are_refused(value: object) -> None:
+    with pytest.raises(OffsetError):
+        Offsets.from_json(value)
+
+
+@given(_offsets, _offsets, st.integers(1, 10**6))
+def test_prorated_ends_move_on_and_stay_inside(start: Offsets, latest: Offsets, max_rows: int) -> None:
+    end = latest.no_less_than(start)
+    limited = prorate(start, end, max_rows)
+    waiting = sum(backlog(start, end).values())
+    assert sum(backlog(start, limited).values()) == min(max_rows, waiting)
+    for queue, offset in limited.items():
+        assert start.get(queue, 0) <= offset <= end[queue]
+    assert set(limited) == set(end)
+
+
+_ranges = st.lists(
+    st.builds(
+        lambda q, low, rows: QueueRange(q, low, low + rows), _queues, st.integers(0, 99), st.integers(0, 9000)
+    ),
+    max_size=12,
+    unique_by=lambda r: r.queue,
+)
+
+
+@given(_ranges, st.integers(1, 9))
+def test_a_plan_covers_everything_once_and_evenly(ranges: list[QueueRange], tasks: int) -> None:
+    plans = plan(ranges, tasks)
+    total = sum(r.rows for r in ranges)
+    assert len(plans) <= tasks
+    rows = [sum(r.rows for r in entries) for entries in plans]
+    assert sum(rows) == total
+    if plans:
+        assert max(rows) - min(rows) <= 1
+        assert len(plans) == 1 or min(rows) >= MIN_ROWS_PER_TASK // 2
+    flat = [r for entries in plans for r in entries]
+    for item in ranges:
+        pieces = sorted((r.low, r.high) for r in flat if r.queue == item.queue)
+        if item.rows:
+            assert pieces[0][0] == item.low
+            assert pieces[-1][1] == item.high
+            assert all(a[1] == b[0] for a, b in itertools.pairwise(pieces))
+        else:
+            assert not pieces
+    assert plan(reversed(ranges), tasks) == plans
