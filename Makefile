@@ -66,13 +66,13 @@ format: $(BUILT)  ## let ruff lay out the code
 	@$(BIN)/ruff check -q --fix .
 
 bench: $(BUILT)  ## speed and memory on this machine (SHORT=1: two minutes)
-	@$(PY) benchmarks/run.py $(SHORT_FLAG)
+	@$(PY) -m benchmarks.run $(SHORT_FLAG)
 
 bench-peer: $(BUILT)  ## the same loads against Apache RocketMQ, when Maven Central is reachable
-	@$(PY) benchmarks/peer.py $(SHORT_FLAG)
+	@$(PY) -m benchmarks.peer $(SHORT_FLAG)
 
 interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, when Maven Central is reachable
-	@$(PY) tests/interop/run.py $(SHORT_FLAG)
+	@$(PY) -m tests.interop.run $(SHORT_FLAG)
 
 chaos: $(BUILT)  ## simulated faults with many seeds
 	@$(PY) -m pytest -q tests/simulation $(if $(SHORT),,--hypothesis-profile=thorough)

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 POM = ROOT / "tests" / "interop" / "pom.xml"
 PEER_VERSION = "5.5.0"
 
-# The broker unmaps its files through internals of the JDK; these are the openings of Apache's own start script.
+# The broker unmaps its files through internals of the JDK, which have to be opened to it.
 _JAVA_OPENINGS = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -97,6 +97,13 @@ class Server:
     def tail(self, lines: int = 15) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
+    def pause(self) -> None:
+        """Keep it from running while another server is measured."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
     def kill(self) -> None:
         """SIGKILL, as a crash."""
         self.process.kill()
@@ -108,6 +115,7 @@ class Server:
             return
         started = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
+        self.resume()
         try:
             self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:

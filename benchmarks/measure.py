@@ -1,0 +1,288 @@
+"""What is measured, how often, against which target; and how the outcome is printed and kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.remoting import Client
+from benchmarks.servers import ROOT, Server
+
+QUEUES = 8
+PULL_BATCHES = 8000
+"""Batches of 32 that fill the topic which is pulled: 256,000 messages."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Bounds from the project's goals; a bound that is None is not judged. Latencies in microseconds."""
+
+    rate_min: float | None = None
+    cpu_us_max: float | None = None
+    p50_us_max: float | None = None
+    p99_us_max: float | None = None
+    p999_us_max: float | None = None
+
+    def text(self) -> str:
+        parts = [
+            (self.rate_min, ">= {:,.0f}/s"),
+            (self.cpu_us_max, "<= {:g} us CPU"),
+            (self.p50_us_max, "p50 <= {:,.0f} us"),
+            (self.p99_us_max, "p99 <= {:,.0f} us"),
+            (self.p999_us_max, "p99.9 <= {:,.0f} us"),
+        ]
+        return ", ".join(shape.format(value) for value, shape in parts if value is not None)
+
+    def judged(self) -> bool:
+        return bool(self.text())
+
+    def met(self, figure: Figure) -> bool:
+        """Whether every bound that is set holds and no request failed."""
+        pairs = (
+            (self.cpu_us_max, figure.cpu_us),
+            (self.p50_us_max, figure.p50_us),
+            (self.p99_us_max, figure.p99_us),
+            (self.p999_us_max, figure.p999_us),
+        )
+        fast_enough = self.rate_min is None or figure.rate >= self.rate_min
+        return fast_enough and not figure.failed and all(b is None or v <= b for b, v in pairs)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One load: a mode of the generator and its shape. `rate` 0 saturates; `durable` is SYNC_FLUSH."""
+
+    mode: str = "send"
+    connections: int = 16
+    window: int = 16
+    body: int = 128
+    header: str = "json"
+    rate: int = 0
+    durable: bool = False
+    target: Target = field(default_factory=Target)
+
+    @property
+    def title(self) -> str:
+        what = {"pull": "pull of 32 x", "deliver": "send to receive", "batch": "batch of 32 x"}.get(
+            self.mode, self.mode
+        )
+        paced = f" at {self.rate:,}/s" if self.rate else ""
+        flush = "" if self.mode in ("pull", "echo") else " SYNC" if self.durable else " ASYNC"
+        shape = f"{self.connections} x {self.window}"
+        return f"{what} {self.body} B, {shape}{', binary' if self.header != 'json' else ''}{flush}{paced}"
+
+
+@dataclass
+class Figure:
+    """The medians of a case's repetitions. Rates and CPU are per operation: a pull, a batch, a send."""
+
+    title: str
+    rate: float
+    cpu_us: float
+    p50_us: float
+    p99_us: float
+    p999_us: float
+    max_us: float
+    failed: int
+    runs: int
+    spread: float = 0.0
+    """(fastest - slowest) / median of the rates."""
+
+
+class Generator:
+    """The compiled load generator, built when its source is newer than the binary.
+
+    Args:
+        cpus: processors it may use; all when None.
+    """
+
+    def __init__(self, cpus: set[int] | None = None) -> None:
+        self.cpus = cpus
+        source = ROOT / "benchmarks" / "loadgen.c"
+        self.path = ROOT / "build" / "loadgen"
+        if not self.path.exists() or self.path.stat().st_mtime < source.stat().st_mtime:
+            self.path.parent.mkdir(exist_ok=True)
+            subprocess.run(["gcc", "-O2", "-Wall", "-o", str(self.path), str(source)], check=True)
+
+    def run(self, mode: str, **options: object) -> dict[str, Any]:
+        """Run it once; option names as on its command line, with `_` for `-`."""
+        arguments = [str(self.path), mode]
+        for name, value in options.items():
+            arguments += ["--" + name.replace("_", "-"), str(value)]
+        done = subprocess.run(
+            arguments, capture_output=True, text=True, timeout=300, preexec_fn=pin(self.cpus)
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(arguments)}: {done.stderr.strip()}")
+        outcome: dict[str, Any] = json.loads(done.stdout)
+        return outcome
+
+    @contextmanager
+    def echo_server(self, cpus: set[int] | None = None) -> Iterator[int]:
+        """A bare echo server in C: what the machine itself does at a given load. Yields its port."""
+        command = [str(self.path), "serve", "--port", "0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=pin(cpus)) as process:
+            assert process.stdout is not None
+            try:
+                yield int(json.loads(process.stdout.readline())["port"])
+            finally:
+                process.kill()
+
+
+def pin(cpus: set[int] | None) -> Callable[[], None] | None:
+    """For `preexec_fn`: bind the new process to these processors."""
+    return None if not cpus else lambda: os.sched_setaffinity(0, cpus)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long and how often each case runs, in seconds."""
+
+    warmup_s: float
+    duration_s: float
+    repeats: int
+    first_warmup_s: float = 0.0
+    """Before the first case of a server: a JVM compiles its hot path during it."""
+
+
+class Bench:
+    """Runs cases against one server process after the other."""
+
+    def __init__(self, generator: Generator, effort: Effort) -> None:
+        self.generator = generator
+        self.effort = effort
+        self._topics = 0
+
+    def prepare(self, server: Server) -> None:
+        """Make the topics, fill the one that is pulled, and let the server warm up."""
+        with Client(server.port, timeout_s=30) as client:
+            client.create_topic("bench", QUEUES)
+            client.create_topic("bench_pull", QUEUES)
+        if self.effort.first_warmup_s:
+            self._load(server, Case(), warmup_s=0.0, duration_s=self.effort.first_warmup_s)
+        self.generator.run(
+            "batch", port=server.port, topic="bench_pull", warmup=0, ops=PULL_BATCHES, duration=120
+        )
+
+    def measure(self, server: Server, case: Case) -> Figure:
+        """Run the case as often as the effort says; medians of every column."""
+        runs = [self._once(server, case) for _ in range(self.effort.repeats)]
+        return summary(case.title, runs)
+
+    def echo(self, case: Case, cpus: set[int] | None) -> Figure:
+        """The same load against a bare echo server: the machine's own noise."""
+        plain = replace(case, mode="echo")
+        with self.generator.echo_server(cpus) as port:
+            runs = [self._generate(port, 0, plain, "bench", {}) for _ in range(self.effort.repeats)]
+        return summary(
+            f"bare echo {case.body} B, {case.connections} x {case.window} at {case.rate:,}/s", runs
+        )
+
+    def _once(self, server: Server, case: Case) -> dict[str, Any]:
+        topic, more = "bench", {}
+        if case.mode == "pull":
+            topic = "bench_pull"
+            with Client(server.port, timeout_s=30) as client:
+                more = {"max_offset": min(client.max_offset(topic, queue) for queue in range(QUEUES))}
+        elif case.mode == "deliver":
+            self._topics += 1
+            topic = f"bench_deliver_{self._topics}"
+            with Client(server.port, timeout_s=30) as client:
+                client.create_topic(topic, QUEUES)
+        return self._generate(server.port, server.pid, case, topic, more)
+
+    def _load(self, server: Server, case: Case, *, warmup_s: float, duration_s: float) -> None:
+        bench = Bench(self.generator, Effort(warmup_s, duration_s, 1))
+        bench.measure(server, case)
+
+    def _generate(self, port: int, pid: int, case: Case, topic: str, more: dict[str, int]) -> dict[str, Any]:
+        return self.generator.run(
+            case.mode,
+            port=port,
+            pid=pid,
+            topic=topic,
+            queues=QUEUES,
+            connections=case.connections,
+            window=case.window,
+            body=case.body,
+            header=case.header,
+            rate=case.rate,
+            warmup=self.effort.warmup_s,
+            duration=self.effort.duration_s,
+            **more,
+        )
+
+
+def summary(title: str, runs: list[dict[str, Any]]) -> Figure:
+    """Medians over repeated runs of the generator; failures are added up."""
+
+    def median(pick: Callable[[dict[str, Any]], float]) -> float:
+        return statistics.median(pick(run) for run in runs)
+
+    rates = [run["ops_per_second"] for run in runs]
+    rate = statistics.median(rates)
+    return Figure(
+        title=title,
+        rate=rate,
+        cpu_us=median(lambda run: run["server_cpu_us"]),
+        p50_us=median(lambda run: run["latency_us"]["p50"]),
+        p99_us=median(lambda run: run["latency_us"]["p99"]),
+        p999_us=median(lambda run: run["latency_us"]["p999"]),
+        max_us=max(run["latency_us"]["max"] for run in runs),
+        failed=sum(sum(run["errors"].values()) + run["mismatched"] for run in runs),
+        runs=len(runs),
+        spread=(max(rates) - min(rates)) / rate if rate else 0.0,
+    )
+
+
+def table(headings: list[str], rows: Iterable[list[str]]) -> str:
+    """Aligned text, readable on a terminal and as Markdown; the first column left, the others right."""
+    lines = [headings, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+
+    def shown(line: list[str]) -> str:
+        cells = [line[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+        return "| " + " | ".join(cells) + " |"
+
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([shown(headings), rule, *(shown(line) for line in lines[1:])])
+
+
+def microseconds(value: float) -> str:
+    """A latency with three digits that mean something."""
+    return f"{value / 1000:,.1f} ms" if value >= 10_000 else f"{value:,.0f} us"
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were taken on."""
+    model = "unknown"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    return {
+        "cpu": model,
+        "cpus": os.cpu_count(),
+        "kernel": os.uname().release,
+        "load_before": os.getloadavg()[0],
+        "taken": time.strftime("%Y-%m-%d %H:%M:%S"),
+    }
+
+
+def keep(name: str, text: str, content: dict[str, Any]) -> Path:
+    """Write benchmarks/results/<name>.md and .json; returns the path of the first."""
+    folder = ROOT / "benchmarks" / "results"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(content, indent=1, default=asdict) + "\n")
+    page = folder / f"{name}.md"
+    page.write_text(text + "\n")
+    return page

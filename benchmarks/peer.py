@@ -1,0 +1,182 @@
+"""`make bench-peer`: the same loads against OrbitMQ's broker and Apache RocketMQ's, side by side.
+
+Both run in one session on the same machine, in turn for every load, each with all processors; the other one
+is stopped (SIGSTOP) while one is measured. Apache's broker comes from Maven Central, with a heap of 1 GiB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Bench, Case, Effort, Figure, Generator, keep, machine, microseconds, table
+from benchmarks.servers import Apache, Ours, PeerUnavailableError, apache_classpath
+
+LOADS = [
+    Case(connections=1, window=1),
+    Case(connections=64, window=1),
+    Case(),
+    Case(body=1024),
+    Case(mode="batch", connections=4, window=4),
+    Case(mode="pull", window=4),
+    Case(rate=10_000),
+    Case(mode="deliver", rate=10_000),
+]
+DURABLE_LOADS = [replace(case, durable=True) for case in LOADS[:3]]
+
+Maker = Ours | Apache
+
+
+class Side:
+    """One of the two systems: its servers in one flush mode, running between `open` and `close`."""
+
+    def __init__(self, maker: Maker, bench: Bench, folder: Path, *, durable: bool) -> None:
+        self.bench = bench
+        self.folder = folder
+        self.process: dict[str, float] = {}
+        self.figures: list[Figure] = []
+        self._name_server = maker.name_server(folder)
+        flush = "SYNC_FLUSH" if durable else "ASYNC_FLUSH"
+        try:
+            self._broker = maker.broker(folder, self._name_server.address, flushDiskType=flush)
+        except BaseException:
+            self._name_server.kill()
+            raise
+        self.process["ready_s"] = self._broker.ready_s
+        self.process["idle_mb"] = self._broker.anonymous_mb()
+        bench.prepare(self._broker)
+        self._broker.pause()
+
+    def measure(self, case: Case) -> None:
+        """One load, while the other side stands still."""
+        self._broker.resume()
+        self.figures.append(self.bench.measure(self._broker, case))
+        self._broker.pause()
+
+    def close(self) -> None:
+        """Note memory and threads, stop both servers, remove their data."""
+        self.process["loaded_mb"] = self._broker.anonymous_mb()
+        self.process["threads"] = self._broker.status("Threads")
+        try:
+            self._broker.stop()
+        finally:
+            self._name_server.stop()
+            shutil.rmtree(self.folder)
+        self.process["stopped_s"] = self._broker.stopped_s
+
+
+def ratio(ours: float, theirs: float) -> str:
+    """How many times ours is theirs."""
+    return f"{ours / theirs:.2f}" if theirs else "-"
+
+
+def compare(cases: list[Case], ours: list[Figure], theirs: list[Figure]) -> str:
+    """One line per load: rate, CPU and latencies of both, ratio ours/theirs."""
+    headings = [
+        "load",
+        "ops/s ours",
+        "Apache",
+        "ratio",
+        "CPU us ours",
+        "Apache",
+        "ratio",
+        "p50 ours",
+        "Apache",
+    ]
+    headings += ["p99 ours", "Apache", "p99.9 ours", "Apache", "errors"]
+    rows = []
+    for case, a, b in zip(cases, ours, theirs, strict=True):
+        row = [case.title, f"{a.rate:,.0f}", f"{b.rate:,.0f}", ratio(a.rate, b.rate)]
+        row += [f"{a.cpu_us:.2f}", f"{b.cpu_us:.2f}", ratio(a.cpu_us, b.cpu_us)]
+        for pick in _LATENCIES:
+            row += [microseconds(pick(a)), microseconds(pick(b))]
+        rows.append([*row, f"{a.failed or ''}/{b.failed or ''}".strip("/")])
+    return table(headings, rows)
+
+
+_LATENCIES: tuple[Callable[[Figure], float], ...] = (
+    lambda figure: figure.p50_us,
+    lambda figure: figure.p99_us,
+    lambda figure: figure.p999_us,
+)
+
+
+def processes(ours: dict[str, float], theirs: dict[str, float]) -> str:
+    """Start, memory, threads and stop of both brokers."""
+    names = {
+        "ready_s": "ready after start, s",
+        "idle_mb": "RssAnon idle, MB",
+        "loaded_mb": "RssAnon loaded, MB",
+        "threads": "threads",
+        "stopped_s": "clean stop, s",
+    }
+    rows = [
+        [title, f"{ours[key]:,.2f}", f"{theirs[key]:,.2f}", ratio(ours[key], theirs[key])]
+        for key, title in names.items()
+    ]
+    return table(["process", "ours", "Apache", "ratio"], rows)
+
+
+def run(folder: Path, classpath: str, *, short: bool) -> tuple[str, dict[str, Any]]:
+    """Measure both in turn; returns the page and what is kept as JSON."""
+    generator = Generator()
+    effort = Effort(0.5, 1.5, 1) if short else Effort(2.0, 4.0, 3)
+    # A JVM needs some seconds of load before its compiler is done; ours gets the same.
+    effort = replace(effort, first_warmup_s=5.0 if short else 12.0)
+    about = machine()
+    parts = [f"# OrbitMQ and Apache RocketMQ on {about['cpu']}, {about['cpus']} CPUs, {about['taken']}\n"]
+    parts.append(f"Generator and broker share all CPUs; {effort.repeats} x {effort.duration_s:g} s, medians.")
+    content: dict[str, Any] = {"machine": about}
+    for durable, cases in ((False, LOADS), (True, DURABLE_LOADS)):
+        mode = "SYNC_FLUSH" if durable else "ASYNC_FLUSH"
+        makers: tuple[Maker, ...] = (Ours(), Apache(classpath))
+        with ExitStack() as running:
+            sides = []
+            for maker in makers:
+                data = folder / f"{type(maker).__name__}-{mode}"
+                print(f"starting {maker.title}, {mode}", flush=True)
+                sides.append(Side(maker, Bench(generator, effort), data, durable=durable))
+                running.callback(sides[-1].close)
+            for case in cases:
+                print(f"measuring {case.title}", flush=True)
+                for side in sides:
+                    side.measure(case)
+        ours, theirs = sides
+        parts += [f"\n## {mode}\n", compare(cases, ours.figures, theirs.figures), ""]
+        parts.append(processes(ours.process, theirs.process))
+        content[mode] = {
+            "ours": ours.figures,
+            "apache": theirs.figures,
+            "processes": [ours.process, theirs.process],
+        }
+    return "\n".join(parts), content
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks.peer", description=__doc__)
+    parser.add_argument("--short", action="store_true", help="one short run per load")
+    parser.add_argument("--name", default="peer", help="name of the files in benchmarks/results/")
+    parser.add_argument(
+        "--folder", type=Path, default=None, help="where brokers keep their data (default: /tmp)"
+    )
+    options = parser.parse_args()
+    try:
+        classpath = apache_classpath()
+    except PeerUnavailableError as error:
+        print(f"skipped: {error}")
+        return 0
+    with tempfile.TemporaryDirectory(prefix="orbitmq-peer-", dir=options.folder) as folder:
+        text, content = run(Path(folder), classpath, short=options.short)
+    print(text)
+    print(f"\nkept in {keep(options.name, text, content)}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

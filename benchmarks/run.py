@@ -1,0 +1,239 @@
+"""`make bench`: OrbitMQ's broker on this machine, measured by a compiled load generator.
+
+Prints messages/s, the broker's CPU per operation and latencies beside the project's targets; compiled and
+uncompiled, durable and not, with start time and memory. Keeps them in benchmarks/results/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import (
+    Bench,
+    Case,
+    Effort,
+    Figure,
+    Generator,
+    Target,
+    keep,
+    machine,
+    microseconds,
+    table,
+)
+from benchmarks.servers import Ours, Server
+
+PACED_RATES = (1_000, 10_000, 50_000)
+HEADINGS = ["load", "ops/s", "CPU us/op", "p50", "p99", "p99.9", "errors", "target", "met"]
+
+
+def send_cases(*, durable: bool, device_p50_us: float, short: bool) -> list[Case]:
+    """The saturating loads for one flush mode."""
+    alone = Target(p50_us_max=device_p50_us + 100 if durable else 100)
+    many = Target(rate_min=60_000 if durable else 80_000, cpu_us_max=None if durable else 12)
+    large = Target() if durable else Target(rate_min=200_000, cpu_us_max=5)
+    cases = [
+        Case(connections=1, window=1, durable=durable, target=alone),
+        Case(connections=64, window=1, durable=durable, target=many),
+        Case(durable=durable, target=Target(rate_min=300_000, cpu_us_max=3)),
+        Case(body=1024, durable=durable, target=large),
+    ]
+    if not short:
+        cases += [
+            Case(connections=16, window=1, durable=durable),
+            Case(connections=1, window=16, durable=durable),
+            Case(connections=64, window=16, durable=durable),
+            Case(connections=64, window=1, body=1024, durable=durable),
+            Case(connections=1, window=1, header="rocketmq", durable=durable),
+            Case(connections=64, window=1, header="rocketmq", durable=durable),
+            Case(header="rocketmq", durable=durable),
+            Case(mode="batch", connections=4, window=4, durable=durable),
+        ]
+    return cases
+
+
+def pull_cases(*, short: bool) -> list[Case]:
+    wanted = Target(rate_min=150_000, cpu_us_max=7)
+    cases = [Case(mode="pull", window=4, target=wanted)]
+    return cases if short else [*cases, Case(mode="pull", window=4, header="rocketmq")]
+
+
+def paced_cases(*, durable: bool, short: bool) -> list[Case]:
+    """Moderate fixed rates: what a single message waits when nothing is saturated."""
+    rates = PACED_RATES[1:2] if short else PACED_RATES
+    goal = Target(p99_us_max=1_000, p999_us_max=5_000)
+    cases = []
+    for rate in rates:
+        target = goal if rate == 10_000 and not durable else Target()
+        cases.append(Case(rate=rate, durable=durable, target=target))
+        cases.append(Case(mode="deliver", rate=rate, durable=durable))
+    return cases
+
+
+@dataclass
+class Row:
+    case: Case
+    figure: Figure
+
+
+class Report:
+    """Collects rows by section, prints each when it is measured."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.content: dict[str, Any] = {}
+        self.missed: list[str] = []
+
+    def note(self, line: str) -> None:
+        print(line, flush=True)
+        self.parts.append(line)
+
+    def section(self, title: str, rows: Iterable[Row]) -> None:
+        self.note(f"\n## {title}\n")
+        shown, kept = [], []
+        for row in rows:
+            figure, target = row.figure, row.case.target
+            met = target.met(figure) if target.judged() else None
+            if met is False:
+                self.missed.append(f"{figure.title} ({title}): {target.text()}")
+            shown.append(cells(figure, target.text(), {None: "", True: "yes", False: "NO"}[met]))
+            kept.append({"figure": figure, "target": target.text(), "met": met})
+            print(f"  {figure.title}: {figure.rate:,.0f}/s", file=sys.stderr, flush=True)
+        self.note(table(HEADINGS, shown))
+        self.content[title] = kept
+
+
+def cells(figure: Figure, target: str, met: str) -> list[str]:
+    cpu = f"{figure.cpu_us:.2f}" if figure.cpu_us else ""
+    latencies = [microseconds(value) for value in (figure.p50_us, figure.p99_us, figure.p999_us)]
+    return [figure.title, f"{figure.rate:,.0f}", cpu, *latencies, str(figure.failed or ""), target, met]
+
+
+def device_flush_us(generator: Generator, folder: Path, seconds: float) -> dict[str, float]:
+    """Latency of writing 4 KiB to a preallocated file and fdatasync, without any broker."""
+    outcome = generator.run("sync", file=folder / "device", body=4096, duration=seconds)
+    latency: dict[str, float] = outcome["latency_us"]
+    return latency
+
+
+class Session:
+    """One whole run: where servers are pinned, how long cases last, what was found."""
+
+    def __init__(self, *, short: bool, folder: Path) -> None:
+        available = sorted(os.sched_getaffinity(0))
+        self.server_cpus = set(available[:1]) if len(available) > 1 else None
+        self.generator_cpus = set(available[1:]) if len(available) > 1 else None
+        self.short = short
+        self.folder = folder
+        self.generator = Generator(self.generator_cpus)
+        effort = Effort(0.3, 1.0, 1) if short else Effort(1.0, 4.0, 3)
+        self.bench = Bench(self.generator, effort)
+        self.report = Report()
+
+    def broker(self, label: str, *, pure: bool = False, durable: bool = False) -> tuple[Server, Server]:
+        ours = Ours(env={"ORBITMQ_PURE": "1"} if pure else {})
+        folder = self.folder / label
+        name_server = ours.name_server(folder)
+        flush = "SYNC_FLUSH" if durable else "ASYNC_FLUSH"
+        try:
+            broker = ours.broker(folder, name_server.address, cpus=self.server_cpus, flushDiskType=flush)
+        except BaseException:
+            name_server.kill()
+            raise
+        return name_server, broker
+
+    def measure(self, server: Server, cases: list[Case]) -> Iterable[Row]:
+        for case in cases:
+            yield Row(case, self.bench.measure(server, case))
+
+    def flush_mode(self, *, durable: bool, device_p50_us: float) -> None:
+        """All loads on the compiled broker in one flush mode; memory before and after."""
+        mode = "SYNC_FLUSH" if durable else "ASYNC_FLUSH"
+        name_server, broker = self.broker(mode, durable=durable)
+        try:
+            idle = broker.anonymous_mb()
+            self.bench.prepare(broker)
+            cases = send_cases(durable=durable, device_p50_us=device_p50_us, short=self.short)
+            if not durable:
+                cases += pull_cases(short=self.short)
+            self.report.section(f"{mode}, saturated", self.measure(broker, cases))
+            self.report.section(f"{mode}, paced", self.paced(broker, durable=durable))
+            self.process(mode, broker, idle)
+        finally:
+            broker.stop()
+            name_server.stop()
+            shutil.rmtree(self.folder / mode)
+
+    def paced(self, broker: Server, *, durable: bool) -> Iterable[Row]:
+        for case in paced_cases(durable=durable, short=self.short):
+            if case.mode == "send":
+                yield Row(Case(), self.bench.echo(case, self.server_cpus))
+            yield Row(case, self.bench.measure(broker, case))
+
+    def process(self, mode: str, broker: Server, idle_mb: float) -> None:
+        loaded, threads = broker.anonymous_mb(), broker.status("Threads")
+        self.report.note(f"\n{mode}: ready after {broker.ready_s:.2f} s (target 0.5 s);")
+        self.report.note(
+            f"RssAnon idle {idle_mb:.0f} MB (60 MB), loaded {loaded:.0f} MB (120 MB); {threads} threads"
+        )
+        process = {"ready_s": broker.ready_s, "idle_mb": idle_mb, "loaded_mb": loaded, "threads": threads}
+        self.report.content[f"{mode}, process"] = process
+        bounds = (("ready_s", 0.5), ("idle_mb", 60), ("loaded_mb", 120))
+        self.report.missed += [f"{mode}: {key} <= {bound}" for key, bound in bounds if process[key] > bound]
+
+    def uncompiled(self) -> None:
+        name_server, broker = self.broker("uncompiled", pure=True)
+        try:
+            self.bench.prepare(broker)
+            cases = [Case(connections=64, window=1), Case(), Case(mode="pull", window=4)]
+            self.report.section("uncompiled, ASYNC_FLUSH", self.measure(broker, cases))
+        finally:
+            broker.stop()
+            name_server.stop()
+            shutil.rmtree(self.folder / "uncompiled")
+
+    def run(self) -> None:
+        about = machine()
+        self.report.content["machine"] = about
+        self.report.note(f"# OrbitMQ on {about['cpu']}, {about['cpus']} CPUs, {about['taken']}\n")
+        self.report.note(
+            f"Broker on CPU {self.server_cpus or 'any'}, generator on CPU {self.generator_cpus or 'any'}; "
+            f"load average before {about['load_before']:.1f}; "
+            f"{self.bench.effort.repeats} x {self.bench.effort.duration_s:g} s per line, medians."
+        )
+        device = device_flush_us(self.generator, self.folder, 1.0 if self.short else 3.0)
+        self.report.content["device_flush_us"] = device
+        p50, p99 = microseconds(device["p50"]), microseconds(device["p99"])
+        self.report.note(f"Device: pwrite of 4 KiB + fdatasync p50 {p50}, p99 {p99}.")
+        for durable in (False, True):
+            self.flush_mode(durable=durable, device_p50_us=device["p50"])
+        self.uncompiled()
+        missed = self.report.missed
+        self.report.note("\nAll targets met." if not missed else "\nMissed: " + "; ".join(missed))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks.run", description=__doc__)
+    parser.add_argument("--short", action="store_true", help="one second per line and fewer lines, for CI")
+    parser.add_argument("--name", default="orbitmq", help="name of the files in benchmarks/results/")
+    parser.add_argument(
+        "--folder", type=Path, default=None, help="where brokers keep their data (default: /tmp)"
+    )
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="orbitmq-bench-", dir=options.folder) as folder:
+        session = Session(short=options.short, folder=Path(folder))
+        session.run()
+    page = keep(options.name, "\n".join(session.report.parts), session.report.content)
+    print(f"\nkept in {page} and {page.with_suffix('.json').name}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
