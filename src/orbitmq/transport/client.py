@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from orbitmq.transport.connection import MAX_FRAME_BYTES, Connection, Endpoint, Handler, Limits
+from orbitmq.transport.connection import MAX_FRAME_BYTES, Connection, Endpoint, Handler, Limits, close_all
 from orbitmq.transport.errors import (
     ConnectError,
     ConnectionLostError,
@@ -193,12 +193,8 @@ class RemotingClient:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for connection in list(self._connections.values()):
-            await connection.cancel_handling()
-            connection.close()
+        await close_all(self._connections.values())
         self._connections.clear()
-        # Lets the loop deliver connection_lost, so that nobody is left waiting after close() returned.
-        await asyncio.sleep(0)
 
     def lost(self, connection: ClientConnection) -> None:
         """A connection tells that it is gone."""

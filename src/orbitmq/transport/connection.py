@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from orbitmq.transport.errors import ConnectionLostError, RequestTimeoutError
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
-from orbitmq.wire.errors import RemotingError
-from orbitmq.wire.frame import FrameError, decode_frame, encode_frame
+from orbitmq.wire.errors import FrameError, RemotingError
+from orbitmq.wire.frame import decode_frame, encode_frame
 
 if TYPE_CHECKING:
     from orbitmq.runtime import Runtime
@@ -32,6 +32,7 @@ SHARED_BUFFER_BYTES = 256 * 1024
 OWN_BUFFER_FROM_BYTES = 32 * 1024
 MIN_CONTENT_BYTES = 4
 TIMER_RESOLUTION_S = 0.01
+CLOSE_GRACE_S = 1.0
 
 _LENGTH = struct.Struct(">i")
 
@@ -103,6 +104,7 @@ class Connection(asyncio.BufferedProtocol):
         self._expiry_at = float("inf")
         self._tasks: set[asyncio.Future[Answer]] = set()
         self._received_any = False
+        self.gone: asyncio.Future[None] = self._loop.create_future()
         self.closed = False
         # Set on every read and write, cleared by whoever looks for idle connections.
         self.active = True
@@ -184,7 +186,7 @@ class Connection(asyncio.BufferedProtocol):
             if stop > end:
                 break
             # A frame that the hook leaves is handled the ordinary way.
-            self.dispatch(decode_frame(buffer[position:stop]))
+            self.dispatch(decode_frame(buffer, position, stop))
             position = stop
             if hook is not None and position < end:
                 position = hook(self, buffer, position, end)
@@ -227,17 +229,16 @@ class Connection(asyncio.BufferedProtocol):
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
+        self._fail_pending(f": {exc}" if exc else "")
+        self.gone.set_result(None)
+
+    def _fail_pending(self, reason: str) -> None:
         self._wake_writers()
         pending, self._pending = self._pending, {}
-        reason = f": {exc}" if exc else ""
+        text = f"connection to {self.remote_address} lost while waiting for the answer{reason}"
         for future, _ in pending.values():
             if not future.done():
-                future.set_exception(
-                    ConnectionLostError(
-                        f"connection to {self.remote_address} lost while waiting for the answer{reason}",
-                        self.remote_address,
-                    )
-                )
+                future.set_exception(ConnectionLostError(text, self.remote_address))
 
     # -- handling --------------------------------------------------------------------------------------
 
@@ -295,7 +296,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         answer.opaque = command.opaque
         answer.flag |= FLAG_RESPONSE
-        self.send(answer)
+        try:
+            self.send(answer)
+        except FrameError as error:
+            self.send(self._failure(command, error))
 
     # -- sending ---------------------------------------------------------------------------------------
 
@@ -384,7 +388,7 @@ class Connection(asyncio.BufferedProtocol):
         self._expiry = self._loop.call_at(deadline, self._expire)
 
     def _expire(self) -> None:
-        """Fail what is overdue. One timer serves all requests: it runs when the earliest deadline may pass."""
+        """Fail what is overdue. One timer serves all requests; it runs when the earliest may be due."""
         self._expiry = None
         self._expiry_at = float("inf")
         now = self._loop.time()
@@ -441,6 +445,7 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = True
         if self._transport is not None:
             self._transport.close()
+        self._fail_pending(" (closed on this side)")
 
     def abort(self) -> None:
         """Close at once; what is queued is dropped."""
@@ -448,10 +453,27 @@ class Connection(asyncio.BufferedProtocol):
         self._out.clear()
         if self._transport is not None:
             self._transport.abort()
+        self._fail_pending(" (closed on this side)")
 
     async def cancel_handling(self) -> None:
         """Stop the requests still being handled and wait for their end."""
-        tasks = list(self._tasks)
+        # Who closes from within a handler must not wait for itself.
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def close_all(connections: Iterable[Connection]) -> None:
+    """Stop what is being handled, close, and return when all are gone; forced after a second."""
+    every = list(connections)
+    for connection in every:
+        await connection.cancel_handling()
+        connection.close()
+    if not every:
+        return
+    _, open_still = await asyncio.wait([one.gone for one in every], timeout=CLOSE_GRACE_S)
+    if open_still:
+        for connection in every:
+            connection.abort()
+        await asyncio.wait(open_still)

@@ -15,6 +15,7 @@ from orbitmq.transport.connection import (
     Endpoint,
     Handler,
     Limits,
+    close_all,
 )
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ log = logging.getLogger("orbitmq.transport")
 
 IDLE_SECONDS = 120.0  # NettyServerConfig.serverChannelMaxIdleTimeSeconds
 IDLE_CHECKS = 4
-CLOSE_GRACE_SECONDS = 1.0
 
 ConnectionCallback: TypeAlias = Callable[["ServerConnection"], None]
 
@@ -94,8 +94,6 @@ class RemotingServer:
         self._connections: set[ServerConnection] = set()
         self._listener: Listener | None = None
         self._idle_task: asyncio.Task[None] | None = None
-        self._empty: asyncio.Event = asyncio.Event()
-        self._empty.set()
 
     @property
     def connections(self) -> frozenset[ServerConnection]:
@@ -121,16 +119,7 @@ class RemotingServer:
             self._idle_task.cancel()
             await asyncio.gather(self._idle_task, return_exceptions=True)
             self._idle_task = None
-        connections = list(self._connections)
-        for connection in connections:
-            await connection.cancel_handling()
-            connection.close()
-        try:
-            await asyncio.wait_for(self._empty.wait(), CLOSE_GRACE_SECONDS)
-        except TimeoutError:
-            for connection in list(self._connections):
-                connection.abort()
-            await self._empty.wait()
+        await close_all(self._connections)
 
     def _connection(self) -> ServerConnection:
         return ServerConnection(self, self._endpoint)
@@ -144,7 +133,6 @@ class RemotingServer:
             connection.abort()
             return
         self._connections.add(connection)
-        self._empty.clear()
         self._notify(self._on_open, connection)
 
     def lost(self, connection: ServerConnection) -> None:
@@ -152,8 +140,6 @@ class RemotingServer:
         if connection not in self._connections:
             return
         self._connections.discard(connection)
-        if not self._connections:
-            self._empty.set()
         self._notify(self._on_close, connection)
 
     def _notify(self, callback: ConnectionCallback | None, connection: ServerConnection) -> None:

@@ -1,0 +1,397 @@
+"""A file system in memory that remembers what was synced: after a crash only that is left."""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from orbitmq.runtime.seam import Buffer, Segment
+
+DEFAULT_CAPACITY_BYTES = 100 * 1024**3
+# As a kernel does, what waits for a sync is written back beyond this size, oldest first.
+WRITE_BACK_BYTES = 64 * 1024 * 1024
+
+
+class Keep(Enum):
+    """What a crash leaves of the writes that were not synced."""
+
+    NOTHING = "nothing"
+    PREFIX = "prefix"  # those before some moment, and a torn one
+    ANY = "any"  # each of them or not
+
+
+@dataclass(slots=True)
+class _Fault:
+    operation: str
+    path_part: str
+    error: int
+    skip: int
+    times: int
+
+
+class _File:
+    """Content as programs see it, content as the device has it, and the writes in between."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self.lock = threading.Lock()
+        self.content = bytearray(size_bytes)
+        self.durable = bytearray(size_bytes)
+        self.dirty: list[tuple[int, bytes]] = []
+        self.dirty_bytes = 0
+        self.allocated = 0
+        # What a crash brings back when this file replaced another without a sync.
+        self.replaced: _File | None = None
+        self.unsynced_replacement = False
+
+    def extend(self, size_bytes: int) -> None:
+        for name in ("content", "durable"):
+            longer = bytearray(size_bytes)
+            old = getattr(self, name)
+            longer[: len(old)] = old
+            setattr(self, name, longer)
+
+    def write(self, data: bytes, offset: int) -> None:
+        with self.lock:
+            end = offset + len(data)
+            self.content[offset:end] = data
+            self.allocated = max(self.allocated, end)
+            self.dirty.append((offset, data))
+            self.dirty_bytes += len(data)
+            while self.dirty_bytes > WRITE_BACK_BYTES:
+                position, oldest = self.dirty.pop(0)
+                self.durable[position : position + len(oldest)] = oldest
+                self.dirty_bytes -= len(oldest)
+
+    def sync(self) -> None:
+        with self.lock:
+            for offset, data in self.dirty:
+                self.durable[offset : offset + len(data)] = data
+            self._clean()
+
+    def lose_dirty(self) -> None:
+        """A failed sync: the pages count as clean from now on, but the device never got them."""
+        with self.lock:
+            self._clean()
+
+    def _clean(self) -> None:
+        self.dirty = []
+        self.dirty_bytes = 0
+
+    def crash(self, keep: Keep, source: random.Random) -> None:
+        with self.lock:
+            for offset, data in _survivors(self.dirty, keep, source):
+                self.durable[offset : offset + len(data)] = data
+            self._clean()
+            content = bytearray(len(self.durable))
+            content[: self.allocated] = self.durable[: self.allocated]
+            self.content = content
+
+
+def _survivors(dirty: list[tuple[int, bytes]], keep: Keep, source: random.Random) -> list[tuple[int, bytes]]:
+    if keep is Keep.NOTHING or not dirty:
+        return []
+    if keep is Keep.ANY:
+        return [write for write in dirty if source.random() < 0.5]
+    whole = source.randrange(len(dirty) + 1)
+    kept = dirty[:whole]
+    if whole < len(dirty):
+        offset, data = dirty[whole]
+        kept.append((offset, data[: source.randrange(len(data) + 1)]))
+    return kept
+
+
+class MemorySegment:
+    """A segment of :class:`MemoryFiles`. After a crash of the machine it refuses to work."""
+
+    def __init__(self, files: MemoryFiles, path: str, file: _File, size_bytes: int) -> None:
+        self._files = files
+        self._path = path
+        self._file: _File | None = file
+        self._size_bytes = size_bytes
+        self._view: memoryview | None = None
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        copy = bytes(data)
+        end = offset + len(copy)
+        if offset < 0 or end > self._size_bytes:
+            raise ValueError(
+                f"{len(copy)} bytes at {offset} do not fit {self._path} of {self._size_bytes} bytes"
+            )
+        file = self._open()
+        self._files.check_fault("pwrite", self._path)
+        self._files.reserve(file, end)
+        file.write(copy, offset)
+
+    def view(self) -> memoryview:
+        if self._view is None:
+            self._view = memoryview(self._open().content).toreadonly()[: self._size_bytes]
+        return self._view
+
+    def preallocate(self, up_to: int) -> None:
+        file = self._open()
+        self._files.check_fault("preallocate", self._path)
+        up_to = min(up_to, self._size_bytes)
+        self._files.reserve(file, up_to)
+        file.allocated = max(file.allocated, up_to)
+
+    def sync(self) -> None:
+        file = self._open()
+        try:
+            self._files.check_fault("sync", self._path)
+        except OSError:
+            file.lose_dirty()
+            raise
+        file.sync()
+
+    def close(self) -> None:
+        self._file = None
+        self._view = None
+        self._files.closed(self)
+
+    def _open(self) -> _File:
+        if self._file is None:
+            raise OSError(errno.EBADF, "the segment is closed", self._path)
+        return self._file
+
+
+class MemoryFiles:
+    """Files in memory with the meaning of the real ones.
+
+    A change of a folder (create, rename, remove) is durable on return, as with the real files of this room;
+    bytes are durable after ``sync``, or after ``write_atomic`` with ``sync``.
+
+    A segment takes memory for what was written of it, twice: as programs see it and as the device has it.
+
+    Attributes:
+        capacity_bytes: size of the disk; a write beyond it fails with ENOSPC.
+    """
+
+    def __init__(self, source: random.Random, capacity_bytes: int = DEFAULT_CAPACITY_BYTES) -> None:
+        self._random = source
+        self.capacity_bytes = capacity_bytes
+        self._files: dict[str, _File] = {}
+        self._folders: set[str] = {"/"}
+        self._locks: dict[str, object] = {}
+        self._segments: set[MemorySegment] = set()
+        self._faults: list[_Fault] = []
+
+    # -- faults ----------------------------------------------------------------------------------------
+
+    def crash(self, under: str = "/", *, keep: Keep = Keep.NOTHING) -> None:
+        """Stop the machine without warning: what was not synced is gone, segments and locks are void.
+
+        Args:
+            under: only the files below this folder, as if they belonged to a process of their own.
+            keep: what of the unsynced writes reached the device all the same; drawn from the seed.
+        """
+        root = _clean(under)
+        for segment in [one for one in self._segments if _below(one.path, root)]:
+            segment.close()
+        self._locks = {path: owner for path, owner in self._locks.items() if not _below(path, root)}
+        for path in sorted(self._files):
+            if not _below(path, root):
+                continue
+            file = self._files[path]
+            while file.unsynced_replacement:
+                if file.replaced is None:
+                    del self._files[path]
+                    break
+                file = file.replaced
+                self._files[path] = file
+            else:
+                file.crash(keep, self._random)
+
+    def fail(
+        self, operation: str, path_part: str = "", *, error: int = errno.EIO, skip: int = 0, times: int = 1
+    ) -> None:
+        """Let coming operations fail with ``OSError(error)``.
+
+        Args:
+            operation: "pwrite", "sync", "preallocate", "open_segment", "read_bytes", "write_atomic",
+                "rename", "remove" or "*". What a failed sync should have covered never gets durable.
+            path_part: only for paths that contain it.
+            skip: matching operations that still succeed before.
+            times: how many fail; -1 for all.
+        """
+        self._faults.append(_Fault(operation, path_part, error, skip, times))
+
+    def heal(self) -> None:
+        """No failures any more."""
+        self._faults.clear()
+
+    def check_fault(self, operation: str, path: str) -> None:
+        """Raise what :meth:`fail` ordered for this operation."""
+        for fault in self._faults:
+            if fault.operation not in (operation, "*") or fault.path_part not in path or fault.times == 0:
+                continue
+            if fault.skip > 0:
+                fault.skip -= 1
+                continue
+            fault.times -= 1
+            raise OSError(fault.error, f"{os.strerror(fault.error)} (injected into {operation})", path)
+
+    def reserve(self, file: _File, up_to: int) -> None:
+        """Find room for the blocks of ``file`` below ``up_to``, or raise ENOSPC."""
+        needed = up_to - file.allocated
+        if needed > 0 and self.used_bytes() + needed > self.capacity_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def used_bytes(self) -> int:
+        """Bytes allocated by all files."""
+        return sum(file.allocated for file in self._files.values())
+
+    # -- the seam --------------------------------------------------------------------------------------
+
+    def exists(self, path: str) -> bool:
+        path = _clean(path)
+        return path in self._files or path in self._folders
+
+    def is_dir(self, path: str) -> bool:
+        return _clean(path) in self._folders
+
+    def list_dir(self, path: str) -> list[str]:
+        path = _clean(path)
+        names = [posixpath.basename(file) for file in self._files if posixpath.dirname(file) == path]
+        names += [
+            posixpath.basename(one) for one in self._folders if one != "/" and posixpath.dirname(one) == path
+        ]
+        return sorted(names)
+
+    def make_dirs(self, path: str) -> None:
+        path = _clean(path)
+        while path not in self._folders:
+            if path in self._files:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+            self._folders.add(path)
+            path = posixpath.dirname(path)
+
+    def size_bytes(self, path: str) -> int:
+        return len(self._file(path).content)
+
+    def read_bytes(self, path: str) -> bytes:
+        self.check_fault("read_bytes", path)
+        return bytes(self._file(path).content)
+
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        path = _clean(path)
+        self.check_fault("write_atomic", path)
+        self.make_dirs(posixpath.dirname(path))
+        if path in self._folders:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        file = _File(len(data))
+        self.reserve(file, len(data))
+        file.write(bytes(data), 0)
+        file.sync()
+        if not sync:
+            before = self._files.get(path)
+            # One step back is enough: of several unsynced replacements none survives.
+            file.replaced = before.replaced if before is not None and before.unsynced_replacement else before
+            file.unsynced_replacement = True
+        self._files[path] = file
+
+    def rename(self, source: str, target: str) -> None:
+        source, target = _clean(source), _clean(target)
+        self.check_fault("rename", source)
+        if posixpath.dirname(target) not in self._folders:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), target)
+        if source in self._folders:
+            self._rename_folder(source, target)
+            return
+        file = self._file(source)
+        if target in self._folders:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
+        del self._files[source]
+        self._files[target] = file
+        file.unsynced_replacement = False
+        file.replaced = None
+
+    def _rename_folder(self, source: str, target: str) -> None:
+        if target in self._files or self.list_dir(target):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), target)
+        moved = {path: target + path[len(source) :] for path in self._files if _below(path, source)}
+        for old, new in moved.items():
+            self._files[new] = self._files.pop(old)
+        self._folders = {
+            target + path[len(source) :] if _below(path, source) else path for path in self._folders
+        }
+
+    def remove(self, path: str) -> None:
+        path = _clean(path)
+        self.check_fault("remove", path)
+        if path in self._folders:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        self._files.pop(path, None)
+
+    def remove_tree(self, path: str) -> None:
+        path = _clean(path)
+        self.check_fault("remove", path)
+        for file in [one for one in self._files if _below(one, path)]:
+            del self._files[file]
+        self._folders = {one for one in self._folders if one == "/" or not _below(one, path)}
+
+    def open_segment(self, path: str, size_bytes: int, *, create: bool = False) -> Segment:
+        path = _clean(path)
+        self.check_fault("open_segment", path)
+        file = self._files.get(path)
+        if file is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            self.make_dirs(posixpath.dirname(path))
+            file = self._files[path] = _File(size_bytes)
+        elif len(file.content) < size_bytes:
+            file.extend(size_bytes)
+        segment = MemorySegment(self, path, file, size_bytes)
+        self._segments.add(segment)
+        return segment
+
+    def closed(self, segment: MemorySegment) -> None:
+        """A segment tells that it is closed."""
+        self._segments.discard(segment)
+
+    def lock(self, path: str) -> Callable[[], None]:
+        path = _clean(path)
+        if path in self._locks:
+            raise BlockingIOError(errno.EWOULDBLOCK, "another process holds the lock", path)
+        self.make_dirs(posixpath.dirname(path))
+        self._files.setdefault(path, _File(0))
+        owner = self._locks[path] = object()
+
+        def release() -> None:
+            if self._locks.get(path) is owner:
+                del self._locks[path]
+
+        return release
+
+    def disk_used_ratio(self, path: str) -> float:
+        return min(1.0, self.used_bytes() / self.capacity_bytes)
+
+    def _file(self, path: str) -> _File:
+        path = _clean(path)
+        if path in self._folders:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        file = self._files.get(path)
+        if file is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return file
+
+
+def _clean(path: str) -> str:
+    return posixpath.normpath(posixpath.join("/", path))
+
+
+def _below(path: str, root: str) -> bool:
+    return root == "/" or path == root or path.startswith(root + "/")

@@ -1,0 +1,152 @@
+"""Starting and stopping child processes: for a cluster of real processes and for tests.
+
+Only the composition (command line, cluster, tests) uses this. No server starts a process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_TAIL_LINES = 200
+_MAX_LINE_BYTES = 64 * 1024
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+_SOURCE = str(Path(__file__).resolve().parents[2])
+
+
+class ProcessError(Exception):
+    """A child could not be started or ended when it should not; the text ends with its last lines."""
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """Different TCP ports that nobody listens on now. Another process may take one before the caller does."""
+    with contextlib.ExitStack() as stack:
+        ports = []
+        for _ in range(count):
+            sock = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            sock.bind((host, 0))
+            ports.append(int(sock.getsockname()[1]))
+        return ports
+
+
+class ChildProcess:
+    """A running child. It gets SIGTERM when the thread that started it ends, however that happens."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+        """Use :meth:`start`."""
+        self.name = name
+        self._process = process
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._reader = asyncio.get_running_loop().create_task(self._read(), name=f"output of {name}")
+
+    @classmethod
+    async def start(
+        cls, name: str, arguments: Sequence[str], *, environment: Mapping[str, str] | None = None
+    ) -> ChildProcess:
+        """Start ``arguments`` (program first); its output is collected.
+
+        Args:
+            environment: added to this process's own.
+
+        Raises:
+            ProcessError: the program cannot be started.
+        """
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                env={**os.environ, **(environment or {})},
+                limit=_MAX_LINE_BYTES,
+                preexec_fn=_end_with_parent,
+            )
+        except OSError as error:
+            raise ProcessError(f"{name}: cannot start {arguments[0]}: {error}") from error
+        return cls(name, process)
+
+    @classmethod
+    async def start_python(
+        cls, name: str, module: str, arguments: Sequence[str], *, environment: Mapping[str, str] | None = None
+    ) -> ChildProcess:
+        """Start ``python -m module`` with this interpreter; the child finds this very OrbitMQ.
+
+        Raises:
+            ProcessError: the interpreter cannot be started.
+        """
+        source = _SOURCE
+        path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
+        return await cls.start(
+            name,
+            (sys.executable, "-m", module, *arguments),
+            environment={"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **(environment or {})},
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative when a signal ended it."""
+        return self._process.returncode
+
+    @property
+    def last_lines(self) -> list[str]:
+        """The end of its output."""
+        return list(self._tail)
+
+    async def wait(self) -> int:
+        """Wait until it ends by itself; returns the exit code."""
+        await self._process.wait()
+        await asyncio.shield(self._reader)
+        return self._process.returncode or 0
+
+    async def stop(self, timeout_s: float = 10.0) -> int:
+        """End it with SIGTERM, after ``timeout_s`` with SIGKILL; returns the exit code."""
+        self.signal(signal.SIGTERM)
+        try:
+            return await asyncio.wait_for(self.wait(), timeout_s)
+        except TimeoutError:
+            return await self.kill()
+
+    async def kill(self) -> int:
+        """End it with SIGKILL; returns the exit code."""
+        self.signal(signal.SIGKILL)
+        return await self.wait()
+
+    def signal(self, number: int) -> None:
+        """Send a signal; no error when it has ended already."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    def ended(self) -> ProcessError:
+        """The error that says how it ended."""
+        lines = "\n".join(self._tail)
+        return ProcessError(f"{self.name} ended with exit code {self.exit_code}\n{lines}".rstrip())
+
+    async def _read(self) -> None:
+        stream = self._process.stdout
+        assert stream is not None
+        while True:
+            try:
+                line = await stream.readline()
+            except ValueError:  # longer than the limit: that piece is dropped, reading goes on
+                continue
+            if not line:
+                return
+            self._tail.append(line.decode(errors="replace").rstrip())
+
+
+def _end_with_parent() -> None:
+    """Runs in the child before the program: no cluster outlives the process that started it."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

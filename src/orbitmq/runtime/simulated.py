@@ -1,0 +1,132 @@
+"""A machine in memory: virtual time, a disk that can crash, a network that can be cut; one seed, one history."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from orbitmq.runtime.memory_files import MemoryFiles
+from orbitmq.runtime.memory_network import LOOPBACK, MemoryNetwork
+from orbitmq.runtime.seam import Clock, Runtime
+from orbitmq.runtime.virtual_loop import SimulationStuckError, VirtualClock, VirtualLoop
+
+T = TypeVar("T")
+
+DEFAULT_LIMIT_S = 24 * 3600.0
+
+
+class SimulatedThreads:
+    """Runs the work at once, but gives its result later, so that others act in between.
+
+    Work sees the state of the moment it is started in: what is written after a flush began is not flushed.
+    """
+
+    def __init__(self, source: random.Random, max_delay_s: float = 0.002) -> None:
+        self._random = source
+        self.max_delay_s = max_delay_s
+
+    def run(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        delay = self._random.uniform(0, self.max_delay_s)
+        try:
+            result = function(*args)
+        except Exception as error:
+            loop.call_later(delay, _fail, future, error)
+        else:
+            loop.call_later(delay, _give, future, result)
+        return future
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+def _give(future: asyncio.Future[T], result: T) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _fail(future: asyncio.Future[T], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedRuntime(Runtime):
+    """A :class:`Runtime` in memory. ``files`` and ``network`` have the switches that cause faults."""
+
+    clock: Clock
+    random: random.Random
+    files: MemoryFiles
+    network: MemoryNetwork
+    threads: SimulatedThreads
+
+    def machine(self, host: str) -> SimulatedRuntime:
+        """Another machine of the same world: same clock and network, an address and a disk of its own."""
+        source = random.Random(self.random.getrandbits(64))
+        return SimulatedRuntime(
+            clock=self.clock,
+            random=source,
+            files=MemoryFiles(random.Random(source.getrandbits(64))),
+            network=self.network.on_host(host),
+            threads=SimulatedThreads(random.Random(source.getrandbits(64))),
+        )
+
+
+def simulated_runtime(seed: int | None = None) -> SimulatedRuntime:
+    """A machine in memory, addressed 127.0.0.1.
+
+    Inside :func:`run` it shares the loop's virtual clock, and its seed unless one is given. Elsewhere its
+    clock moves by ``advance`` only; files work there, sleeping and the network need a loop.
+    """
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        loop = None
+    clock: Clock
+    if isinstance(loop, VirtualLoop):
+        clock = loop.clock
+        seed = loop.seed if seed is None else seed
+    else:
+        clock = VirtualClock()
+    source = random.Random(seed or 0)
+    return SimulatedRuntime(
+        clock=clock,
+        random=source,
+        files=MemoryFiles(random.Random(source.getrandbits(64))),
+        network=MemoryNetwork(random.Random(source.getrandbits(64)), LOOPBACK),
+        threads=SimulatedThreads(random.Random(source.getrandbits(64))),
+    )
+
+
+def run(main: Coroutine[Any, Any, T], *, seed: int = 0, limit_s: float = DEFAULT_LIMIT_S) -> T:
+    """Run a coroutine on a virtual-time loop and return its result; waiting costs no real time.
+
+    Args:
+        seed: for every :func:`simulated_runtime` made inside without a seed of its own.
+        limit_s: seconds of virtual time it may take.
+
+    Raises:
+        TimeoutError: it took longer.
+        SimulationStuckError: it waits for something that cannot happen any more.
+    """
+
+    async def limited() -> T:
+        return await asyncio.wait_for(main, limit_s)
+
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(VirtualClock(), seed)) as runner:
+        return runner.run(limited())
+
+
+__all__ = [
+    "DEFAULT_LIMIT_S",
+    "SimulatedRuntime",
+    "SimulatedThreads",
+    "SimulationStuckError",
+    "VirtualClock",
+    "run",
+    "simulated_runtime",
+]

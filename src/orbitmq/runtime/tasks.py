@@ -1,0 +1,86 @@
+"""Background work with an owner: every task is named, its crash is logged, and its end is awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from orbitmq.runtime.seam import Clock
+
+log = logging.getLogger("orbitmq.runtime")
+
+MAX_TASKS = 10_000
+
+
+class Background:
+    """The background tasks of one component.
+
+    Args:
+        name: the component's, for log lines and task names.
+        max_tasks: tasks alive at a time.
+    """
+
+    def __init__(self, name: str, *, max_tasks: int = MAX_TASKS) -> None:
+        self._name = name
+        self._max_tasks = max_tasks
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._stopped = False
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str = "task") -> asyncio.Task[Any]:
+        """Start ``work``. When it fails, the error is logged; the other tasks go on.
+
+        Raises:
+            RuntimeError: stopped already, or ``max_tasks`` are alive.
+        """
+        if self._stopped or len(self._tasks) >= self._max_tasks:
+            work.close()
+            reason = "it is stopped" if self._stopped else f"{self._max_tasks} tasks are alive"
+            raise RuntimeError(f"{self._name} cannot start {name}: {reason}")
+        task = asyncio.ensure_future(work)
+        task.set_name(f"{self._name}:{name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("background task %s crashed", task.get_name(), exc_info=error)
+
+    async def stop(self) -> None:
+        """Cancel all tasks and return when they have ended. Called from one of them, it spares that one."""
+        self._stopped = True
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def every(
+    clock: Clock,
+    seconds: float,
+    function: Callable[[], Awaitable[object] | object],
+    *,
+    first_s: float | None = None,
+) -> None:
+    """Call ``function`` for ever, with ``seconds`` between the end of a call and the next.
+
+    Args:
+        first_s: seconds before the first call; ``seconds`` when None. An error of a call is logged, and the
+            next call comes as if nothing had happened.
+    """
+    await clock.sleep(seconds if first_s is None else first_s)
+    while True:
+        try:
+            result = function()
+            if inspect.isawaitable(result):
+                await result
+        except Exception:
+            log.exception("periodic work %s failed", getattr(function, "__qualname__", function))
+        await clock.sleep(seconds)
