@@ -1,0 +1,69 @@
+"""OrbitMQ: Apache RocketMQ's messaging system in Python.
+
+The names below are loaded on first use, so that ``import orbitmq`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from orbitmq import _speed as _speed  # before any other module: how compiled modules are imported
+
+if TYPE_CHECKING:
+    from orbitmq.client.assigned import AssignedConsumer as AssignedConsumer
+    from orbitmq.client.consumer import Consumer as Consumer
+    from orbitmq.client.model import ConsumeFrom as ConsumeFrom
+    from orbitmq.client.model import SendResult as SendResult
+    from orbitmq.client.model import SendStatus as SendStatus
+    from orbitmq.client.producer import Producer as Producer
+    from orbitmq.errors import OrbitError as OrbitError
+    from orbitmq.errors import SendError as SendError
+    from orbitmq.errors import ValidationError as ValidationError
+    from orbitmq.message.model import Message as Message
+    from orbitmq.message.model import MessageQueue as MessageQueue
+    from orbitmq.message.model import ReceivedMessage as ReceivedMessage
+
+_HOMES = {
+    "AssignedConsumer": "orbitmq.client.assigned",
+    "ConsumeFrom": "orbitmq.client.model",
+    "Consumer": "orbitmq.client.consumer",
+    "Message": "orbitmq.message.model",
+    "MessageQueue": "orbitmq.message.model",
+    "OrbitError": "orbitmq.errors",
+    "Producer": "orbitmq.client.producer",
+    "ReceivedMessage": "orbitmq.message.model",
+    "SendError": "orbitmq.errors",
+    "SendResult": "orbitmq.client.model",
+    "SendStatus": "orbitmq.client.model",
+    "ValidationError": "orbitmq.errors",
+}
+
+__version__ = "0.1.0"
+__all__ = [
+    "AssignedConsumer",
+    "ConsumeFrom",
+    "Consumer",
+    "Message",
+    "MessageQueue",
+    "OrbitError",
+    "Producer",
+    "ReceivedMessage",
+    "SendError",
+    "SendResult",
+    "SendStatus",
+    "ValidationError",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'orbitmq' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,37 @@
+"""The clients: producer, consumer, assigned-queue consumer, and their state machines without I/O.
+
+``routing``, ``chooser``, ``faults``, ``budget``, ``validation``, ``allocation``, ``process_queue`` and
+``route_cache`` decide; ``instance``, ``producer``, ``consumer`` and ``assigned`` move bytes and timers.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orbitmq.client.assigned import AssignedConsumer as AssignedConsumer
+    from orbitmq.client.consumer import Consumer as Consumer
+    from orbitmq.client.model import ConsumeFrom as ConsumeFrom
+    from orbitmq.client.model import SendResult as SendResult
+    from orbitmq.client.model import SendStatus as SendStatus
+    from orbitmq.client.producer import Producer as Producer
+
+_HOMES = {
+    "AssignedConsumer": "assigned",
+    "ConsumeFrom": "model",
+    "Consumer": "consumer",
+    "Producer": "producer",
+    "SendResult": "model",
+    "SendStatus": "model",
+}
+__all__ = ["AssignedConsumer", "ConsumeFrom", "Consumer", "Producer", "SendResult", "SendStatus"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'orbitmq.client' has no attribute {name!r}")
+    value = getattr(import_module(f"orbitmq.client.{home}"), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,168 @@
+"""Which brokers to avoid for a while because they were slow or failed (MQFaultStrategy).
+
+Two named profiles: ``4.x`` isolates long and lets a fast success end an isolation, ``5.x`` isolates
+briefly, never shortens, and keeps a reachable flag that a detector may restore.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FaultProfile:
+    """Numbers and rules of one generation.
+
+    Attributes:
+        latency_max_ms / not_available_ms: position-paired; the last row whose latency is reached counts.
+        isolation_ms: pseudo latency of an attempt that failed.
+        only_forward: an update never shortens an isolation (FT-08); else the newest update counts (FT-07).
+        uses_reachable: the second choice is a broker that is reachable though isolated (FT-16).
+    """
+
+    name: str
+    latency_max_ms: tuple[int, ...]
+    not_available_ms: tuple[int, ...]
+    isolation_ms: int
+    only_forward: bool
+    uses_reachable: bool
+
+    def not_available_for(self, latency_ms: float) -> int:
+        """How long a broker with this latency is avoided, in ms (FT-04)."""
+        for limit, duration in zip(
+            reversed(self.latency_max_ms), reversed(self.not_available_ms), strict=True
+        ):
+            if latency_ms >= limit:
+                return duration
+        return 0
+
+
+PROFILE_4X = FaultProfile(
+    "4.x",
+    (50, 100, 550, 1000, 2000, 3000, 15000),
+    (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000),
+    isolation_ms=30_000,
+    only_forward=False,
+    uses_reachable=False,
+)
+PROFILE_5X = FaultProfile(
+    "5.x",
+    (50, 100, 550, 1800, 3000, 5000, 15000),
+    (0, 0, 2000, 5000, 6000, 10_000, 30_000),
+    isolation_ms=10_000,
+    only_forward=True,
+    uses_reachable=True,
+)
+PROFILES = {profile.name: profile for profile in (PROFILE_4X, PROFILE_5X)}
+
+
+@dataclass(slots=True)
+class FaultItem:
+    """What is known about one broker.
+
+    Attributes:
+        broker_name: the broker group.
+        latency_ms: the measured latency of the last attempt, also when it failed (FT-06).
+        start_ms: when it counts as available again, on the clock given to :class:`FaultTable`.
+        reachable: the last attempt or probe reached it.
+        check_ms: when the detector may probe it next.
+    """
+
+    broker_name: str
+    latency_ms: float
+    start_ms: float
+    reachable: bool = True
+    check_ms: float = 0.0
+
+
+class FaultTable:
+    """The fault items of one producer. Times are milliseconds on one monotonic clock.
+
+    Args:
+        profile: ``4.x`` (RocketMQ's tables up to 5.1.3) or ``5.x`` (5.1.4 and later).
+        random_source: breaks ties between equal items.
+    """
+
+    def __init__(self, profile: FaultProfile, random_source: random.Random) -> None:
+        self.profile = profile
+        self._random = random_source
+        self._items: dict[str, FaultItem] = {}
+        self._picks = random_source.getrandbits(31)
+
+    def update(
+        self, broker_name: str, latency_ms: float, now_ms: float, *, isolation: bool, reachable: bool = True
+    ) -> None:
+        """Take note of one attempt.
+
+        Args:
+            latency_ms: the measured time, stored as it is.
+            isolation: the attempt failed in a way that counts against the broker: the fixed pseudo
+                latency of the profile decides the duration (FT-05).
+        """
+        judged = self.profile.isolation_ms if isolation else latency_ms
+        duration = self.profile.not_available_for(judged)
+        item = self._items.get(broker_name)
+        if item is None:
+            self._items[broker_name] = FaultItem(broker_name, latency_ms, now_ms + duration, reachable)
+            return
+        item.latency_ms = latency_ms
+        item.reachable = reachable
+        if not self.profile.only_forward or (duration > 0 and now_ms + duration > item.start_ms):
+            item.start_ms = now_ms + duration
+
+    def is_available(self, broker_name: str, now_ms: float) -> bool:
+        """No item, or its time has come (FT-09)."""
+        item = self._items.get(broker_name)
+        return item is None or now_ms >= item.start_ms
+
+    def is_reachable(self, broker_name: str) -> bool:
+        item = self._items.get(broker_name)
+        return item is None or item.reachable
+
+    def remove(self, broker_name: str) -> None:
+        self._items.pop(broker_name, None)
+
+    def pick_one_at_least(self, now_ms: float, among: Iterable[str] | None = None) -> str | None:
+        """A broker to use although every one is to be avoided; None when no item is known.
+
+        ``4.x``: in turn from the better half, ordered by available, latency, start (FT-18 to FT-20).
+        ``5.x``: any reachable one (FT-21).
+
+        Args:
+            among: consider only these brokers.
+        """
+        wanted = None if among is None else set(among)
+        items = [item for name, item in self._items.items() if wanted is None or name in wanted]
+        self._random.shuffle(items)
+        if self.profile.uses_reachable:
+            return next((item.broker_name for item in items if item.reachable), None)
+        if not items:
+            return None
+        items.sort(key=lambda item: (now_ms < item.start_ms, item.latency_ms, item.start_ms))
+        half = len(items) // 2
+        if half <= 0:
+            return items[0].broker_name
+        self._picks += 1
+        return items[self._picks % half].broker_name
+
+    def due_probes(self, now_ms: float, interval_ms: float = 2000) -> list[str]:
+        """Brokers that the detector should probe now; each is due again after ``interval_ms`` (FT-28)."""
+        due = [item for item in self._items.values() if now_ms >= item.check_ms]
+        for item in due:
+            item.check_ms = now_ms + interval_ms
+        return [item.broker_name for item in due]
+
+    def probed(self, broker_name: str, *, reachable: bool) -> None:
+        """Take note of a probe; a broker forgotten meanwhile stays forgotten."""
+        item = self._items.get(broker_name)
+        if item is not None:
+            item.reachable = reachable
+
+    def snapshot(self) -> list[FaultItem]:
+        """Copies of all items, by name."""
+        return [
+            FaultItem(item.broker_name, item.latency_ms, item.start_ms, item.reachable, item.check_ms)
+            for _, item in sorted(self._items.items())
+        ]

@@ -1,0 +1,229 @@
+"""From a user's message to the fields and the body of a send request. The user's message is left as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orbitmq.client.model import SendResult, SendStatus
+from orbitmq.client.validation import (
+    DEFAULT_TOPIC,
+    MAX_MESSAGE_BYTES,
+    MAX_PROPERTIES_BYTES,
+    RETRY_PREFIX,
+)
+from orbitmq.errors import ValidationError
+from orbitmq.message import keys, sysflag
+from orbitmq.message.batch import encode_batch
+from orbitmq.message.compression import compress
+from orbitmq.message.ids import UniqueIds
+from orbitmq.message.model import Message, MessageQueue
+from orbitmq.message.properties import properties_text
+from orbitmq.message.sysflag import CompressionType
+from orbitmq.runtime.seam import Runtime
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import Command
+
+# Compressing this much takes about a millisecond; more would hold up the event loop.
+_COMPRESS_INLINE_BYTES = 64 * 1024
+_SEND = int(RequestCode.SEND_MESSAGE_V2)
+_SEND_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """When and how bodies are compressed.
+
+    Attributes:
+        from_bytes: bodies of at least this size (SK-10).
+        kind: zlib, LZ4 or ZSTD.
+        level: of zlib or ZSTD.
+    """
+
+    from_bytes: int = 4096
+    kind: CompressionType = CompressionType.ZLIB
+    level: int = 5
+
+
+class Outgoing:
+    """One send request, ready except for the queue."""
+
+    __slots__ = ("_base", "body", "code", "message_id", "topic")
+
+    def __init__(self, code: int, topic: str, body: bytes, message_id: str, base: dict[str, str]) -> None:
+        self.code = code
+        self.topic = topic
+        self.body = body
+        self.message_id = message_id
+        self._base = base
+
+    def header(self, queue: MessageQueue) -> dict[str, str]:
+        """The header fields of a try on ``queue`` (SK-14, SendMessageRequestHeaderV2)."""
+        fields = self._base.copy()
+        fields["e"] = str(queue.queue_id)
+        fields["n"] = queue.broker_name
+        return fields
+
+    def result(self, status: SendStatus, queue: MessageQueue, answer: Command) -> SendResult:
+        """What the broker's answer says (SK-18, SK-19).
+
+        A field that does not parse is left at its "unknown" value: the message is stored all the same.
+        """
+        ext = answer.ext
+        queue_id = ext.get("queueId", "")
+        if queue_id != self._base.get("e") and queue_id.isdecimal() and int(queue_id) != queue.queue_id:
+            queue = MessageQueue(queue.topic, queue.broker_name, int(queue_id))
+        offset = ext.get("queueOffset", "")
+        return SendResult(
+            status,
+            self.message_id,
+            ext.get("msgId", ""),
+            queue,
+            int(offset) if offset.isdecimal() else -1,
+            ext.get("transactionId") or "",
+            ext.get("recallHandle") or "",
+        )
+
+
+class OutgoingFactory:
+    """Makes the requests of one producer.
+
+    Args:
+        default_queues: queues of a topic that the first message creates.
+        max_message_bytes: upper limit of a batch's encoded body (BA-03).
+    """
+
+    def __init__(
+        self,
+        group: str,
+        runtime: Runtime,
+        *,
+        default_queues: int = 4,
+        compression: Compression | None = None,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+    ) -> None:
+        self._group = group
+        self._next_id = UniqueIds(runtime).next
+        self._now_ms = runtime.clock.now_ms
+        self._threads = runtime.threads
+        self._default_queues = str(default_queues)
+        self._compression = compression or Compression()
+        self._max_message_bytes = max_message_bytes
+
+    def small(self, message: Message, ordering_key: object | None = None) -> Outgoing | None:
+        """The request for ``message``; None when its body is so large that :meth:`large` shall make it."""
+        body = message.body
+        size = len(body)
+        if size < self._compression.from_bytes:
+            return self._build(message, body, 0, ordering_key)
+        if size > _COMPRESS_INLINE_BYTES:
+            return None
+        return self._build(message, *self._compress(body), ordering_key)
+
+    async def large(self, message: Message, ordering_key: object | None = None) -> Outgoing:
+        """The request for a large message, compressed off the event loop."""
+        body, flags = await self._threads.run(self._compress, message.body)
+        return self._build(message, body, flags, ordering_key)
+
+    def _compress(self, body: bytes) -> tuple[bytes, int]:
+        settings = self._compression
+        packed = compress(bytes(body), settings.kind, settings.level)
+        return packed, sysflag.with_compression(0, settings.kind)
+
+    def _build(self, message: Message, body: bytes, flags: int, ordering_key: object | None) -> Outgoing:
+        properties = message.properties
+        unique_id = properties.get(keys.UNIQ_KEY)
+        text = _checked_text(properties)
+        if unique_id is None:
+            unique_id = self._next_id()
+            text = f"{text}UNIQ_KEY\x01{unique_id}\x02"
+        if ordering_key is not None and keys.SHARDING_KEY not in properties and str(ordering_key):
+            text += _checked_text({keys.SHARDING_KEY: str(ordering_key)})
+        if properties.get(keys.TRANSACTION_PREPARED) == "true":
+            flags |= sysflag.TRANSACTION_PREPARED
+        fields = self._fields(message.topic, flags, message.flag, text, "false")
+        if message.topic.startswith(RETRY_PREFIX):
+            # SK-15: both stay in the properties too.
+            if keys.RECONSUME_TIME in properties:
+                fields["j"] = properties[keys.RECONSUME_TIME]
+            if keys.MAX_RECONSUME_TIMES in properties:
+                fields["l"] = properties[keys.MAX_RECONSUME_TIMES]
+        return Outgoing(_SEND, message.topic, body, unique_id, fields)
+
+    def batch(self, messages: Sequence[Message]) -> Outgoing:
+        """The request for a checked batch: every item gets an id of its own, nothing is compressed (BA rows).
+
+        Raises:
+            ValidationError: the encoded items are over the limit.
+        """
+        items: list[Message] = []
+        ids: list[str] = []
+        for message in messages:
+            properties = dict(message.properties)
+            ids.append(properties.setdefault(keys.UNIQ_KEY, "") or self._next_id())
+            properties[keys.UNIQ_KEY] = ids[-1]
+            properties.setdefault(keys.WAIT, "true")
+            _checked_text(properties)
+            items.append(Message(message.topic, message.body, flag=message.flag, properties=properties))
+        body = encode_batch(items)
+        if len(body) > self._max_message_bytes:
+            raise ValidationError(
+                f"the batch of {len(items)} messages takes {len(body)} bytes, over the limit of "
+                f"{self._max_message_bytes}; send it in parts"
+            )
+        text = "" if messages[0].wait_stored else f"{keys.WAIT}\x01false\x02"
+        fields = self._fields(messages[0].topic, 0, 0, text, "true")
+        return Outgoing(_SEND_BATCH, messages[0].topic, body, ",".join(ids), fields)
+
+    def _fields(self, topic: str, flags: int, flag: int, properties: str, batch: str) -> dict[str, str]:
+        return {
+            "a": self._group,
+            "b": topic,
+            "c": DEFAULT_TOPIC,
+            "d": self._default_queues,
+            "e": "0",
+            "f": str(flags),
+            "g": str(self._now_ms()),
+            "h": str(flag),
+            "i": properties,
+            "j": "0",
+            "k": "false",
+            "m": batch,
+            "n": "",
+        }
+
+
+def _checked_text(properties: dict[str, str]) -> str:
+    """The property block, refused when it would not read back as it was.
+
+    Raises:
+        ValidationError: not strings, empty names or values, the separators 0x01 or 0x02, or too long.
+    """
+    if not properties:
+        return ""
+    try:
+        text = properties_text(properties)
+        count = len(properties)
+        good = text.count("\x01") == count and text.count("\x02") == count
+    except TypeError:
+        good = False
+    if not good or "\x01\x02" in text or "\x02\x01" in text or text[0] == "\x01":
+        bad = next(
+            (
+                (name, value)
+                for name, value in properties.items()
+                if not (isinstance(name, str) and isinstance(value, str) and name and value)
+                or {"\x01", "\x02"} & {*name, *value}
+            ),
+            ("?", "?"),
+        )
+        raise ValidationError(
+            f"property {bad[0]!r} = {bad[1]!r}: names and values must be non-empty strings "
+            "without the characters 0x01 and 0x02"
+        )
+    # 200 bytes are left for what the broker adds.
+    if len(text) > MAX_PROPERTIES_BYTES // 4 and len(text.encode()) > MAX_PROPERTIES_BYTES - 200:
+        raise ValidationError(
+            f"the properties take {len(text.encode())} bytes, over the limit of {MAX_PROPERTIES_BYTES - 200}"
+        )
+    return text

@@ -1,0 +1,101 @@
+"""The messages of one queue between pull and acknowledgement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+
+from orbitmq.message.model import MessageQueue, ReceivedMessage
+
+
+class ProcessQueue:
+    """What was pulled from one queue and is not finished, and the offset that may be committed.
+
+    The offset is that of the smallest unfinished message, or the one behind the last finished message
+    when all are done (CR-10): whatever was not finished is delivered again after a crash.
+
+    Attributes:
+        queue: the queue.
+        next_offset: where the next pull begins.
+        dropped: the queue belongs to another member now; nothing more is delivered or committed (CR-11).
+        unfinished_bytes: body bytes held.
+    """
+
+    __slots__ = (
+        "_highest",
+        "_pending",
+        "_smallest",
+        "dropped",
+        "last_pull_ms",
+        "next_offset",
+        "queue",
+        "unfinished_bytes",
+    )
+
+    def __init__(self, queue: MessageQueue, next_offset: int) -> None:
+        self.queue = queue
+        self.next_offset = next_offset
+        self.dropped = False
+        self.last_pull_ms = 0
+        self.unfinished_bytes = 0
+        self._pending: dict[int, ReceivedMessage] = {}
+        self._smallest: list[int] = []
+        self._highest = -1
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def __contains__(self, offset: int) -> bool:
+        return offset in self._pending
+
+    def messages(self) -> list[ReceivedMessage]:
+        """Unfinished messages by offset."""
+        return [self._pending[offset] for offset in sorted(self._pending)]
+
+    @property
+    def span(self) -> int:
+        """Distance between the smallest and the largest unfinished offset."""
+        if not self._pending:
+            return 0
+        return self._highest - self._first()
+
+    def add(self, messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:
+        """Take in pulled messages; those not yet known are returned, for delivery."""
+        new: list[ReceivedMessage] = []
+        for message in messages:
+            offset = message.queue_offset
+            if offset in self._pending:
+                continue
+            self._pending[offset] = message
+            heappush(self._smallest, offset)
+            self.unfinished_bytes += len(message.body)
+            self._highest = max(self._highest, offset)
+            new.append(message)
+        return new
+
+    def finish(self, offset: int) -> int:
+        """One message is done (consumed or sent back); the offset to commit, -1 when it was not here."""
+        message = self._pending.pop(offset, None)
+        if message is None:
+            return -1
+        self.unfinished_bytes -= len(message.body)
+        return self._first() if self._pending else self._highest + 1
+
+    def committable(self) -> int:
+        """The offset that may be committed now, -1 when nothing was ever held."""
+        if self._pending:
+            return self._first()
+        return self._highest + 1 if self._highest >= 0 else -1
+
+    def clear(self) -> None:
+        """Forget everything, as after a reset of the offset."""
+        self._pending.clear()
+        self._smallest.clear()
+        self.unfinished_bytes = 0
+        self._highest = -1
+
+    def _first(self) -> int:
+        # Finished offsets leave the heap only when they reach its top: finish() stays cheap.
+        while self._smallest[0] not in self._pending:
+            heappop(self._smallest)
+        return self._smallest[0]

@@ -1,0 +1,112 @@
+"""What is refused before anything is sent (MV and BA rows)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from orbitmq.errors import ValidationError
+from orbitmq.message import keys
+from orbitmq.message.model import Message
+
+TOPIC_MAX_CHARS = 127
+GROUP_MAX_CHARS = 120
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+# The stored length of the properties is an int16.
+MAX_PROPERTIES_BYTES = 32767
+
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+DEFAULT_TOPIC = "TBW102"
+# Topics of the broker's own that a client may not write to (TopicValidator, MV-05).
+FORBIDDEN_TOPICS = frozenset(
+    {
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+_RESERVED_GROUPS = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+def check_topic(topic: str) -> None:
+    """Refuse a name that no broker would take (MV-03).
+
+    Raises:
+        ValidationError: blank, longer than 127 characters, or outside ``%|a-zA-Z0-9_-``.
+    """
+    _check_name("topic", topic, TOPIC_MAX_CHARS)
+
+
+def check_send_topic(topic: str) -> None:
+    """As :func:`check_topic`, and not one of the broker's own topics (MV-05)."""
+    check_topic(topic)
+    if topic in FORBIDDEN_TOPICS:
+        raise ValidationError(f"topic {topic!r} belongs to the broker; sending to it is forbidden")
+
+
+def check_group(group: str) -> None:
+    """Refuse a producer or consumer group that no broker would take (MV-04)."""
+    _check_name("group", group, GROUP_MAX_CHARS)
+    if group in _RESERVED_GROUPS:
+        raise ValidationError(f"group {group!r} is RocketMQ's default name; choose one of your own")
+
+
+def _check_name(what: str, name: str, limit: int) -> None:
+    if not isinstance(name, str) or not name.strip():
+        raise ValidationError(f"{what} must be a non-empty string, got {name!r}")
+    if len(name) > limit:
+        raise ValidationError(
+            f"{what} of {len(name)} characters is longer than the limit of {limit}: {name[:40]!r}..."
+        )
+    if _LEGAL.fullmatch(name) is None:
+        raise ValidationError(f"{what} {name!r} contains a character outside %|a-zA-Z0-9_-")
+
+
+def check_message(message: Message, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
+    """Refuse a message that no broker would store (MV-02, MV-06). The topic is checked apart, once.
+
+    Raises:
+        ValidationError: with the response code 13 (MESSAGE_ILLEGAL).
+    """
+    if not isinstance(message, Message):
+        raise ValidationError(f"a Message is needed, got {type(message).__name__}")
+    body = message.body
+    if not isinstance(body, bytes | bytearray | memoryview):
+        raise ValidationError(f"the body must be bytes, got {type(body).__name__}")
+    size = len(body)
+    if size == 0:
+        raise ValidationError("the body must not be empty")
+    if size > max_message_bytes:
+        raise ValidationError(f"the body of {size} bytes is over the limit of {max_message_bytes}")
+    queues = message.properties.get(keys.INNER_MULTI_DISPATCH)
+    if queues is not None and "/" in queues:
+        raise ValidationError(f"property INNER_MULTI_DISPATCH must not contain '/', got {queues!r}")
+
+
+def check_batch(messages: Sequence[Message], max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
+    """Refuse what cannot travel as one batch (BA-01, BA-02); each message is checked too.
+
+    Raises:
+        ValidationError: empty, mixed topics or WAIT flags, a delay, or a retry topic.
+    """
+    if not messages:
+        raise ValidationError("a batch needs at least one message")
+    first = messages[0]
+    for message in messages:
+        check_message(message, max_message_bytes)
+        if message.topic != first.topic:
+            raise ValidationError(f"a batch has one topic, got {first.topic!r} and {message.topic!r}")
+        if message.wait_stored != first.wait_stored:
+            raise ValidationError("the messages of a batch must all wait for storage (WAIT) or all not")
+        if message.delay_level > 0 or message.properties.keys() & _TIMER_KEYS:
+            raise ValidationError("a delayed message cannot travel in a batch")
+    if first.topic.startswith(RETRY_PREFIX):
+        raise ValidationError("messages to a retry topic cannot travel in a batch")
+
+
+_TIMER_KEYS = frozenset({keys.TIMER_DELAY_SEC, keys.TIMER_DELAY_MS, keys.TIMER_DELIVER_MS})

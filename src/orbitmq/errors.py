@@ -1,0 +1,141 @@
+"""What can go wrong for a user of the clients, as types that carry the facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class OrbitError(Exception):
+    """The base of every error that OrbitMQ's clients raise on purpose."""
+
+
+class ValidationError(OrbitError, ValueError):
+    """A message, name or option was refused before anything was sent.
+
+    Attributes:
+        code: the response code that RocketMQ's own client raises for it (13, MESSAGE_ILLEGAL).
+    """
+
+    def __init__(self, text: str, code: int = 13) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class ClientStateError(OrbitError):
+    """The client was used before it was started, after it was closed, or inconsistently."""
+
+
+class BrokerError(OrbitError):
+    """A server answered with a response code other than success.
+
+    Attributes:
+        code: response code (ResponseCode).
+        remark: the server's own words.
+        address: ``host:port`` of the server.
+    """
+
+    def __init__(self, code: int, remark: str | None, address: str) -> None:
+        super().__init__(f"{address} answered code {code}: {remark or 'no remark'}")
+        self.code = code
+        self.remark = remark or ""
+        self.address = address
+
+
+class NameServerError(OrbitError):
+    """No name server is configured, or none of them answered.
+
+    Attributes:
+        tried: what each address answered, in the order tried.
+    """
+
+    code = 10004
+
+    def __init__(self, text: str, tried: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(text)
+        self.tried = tuple(tried)
+
+
+class TopicNotFoundError(OrbitError):
+    """The name servers know neither the topic nor (for senders) a broker that would create it."""
+
+    code = 10005
+
+    def __init__(self, topic: str, text: str) -> None:
+        super().__init__(text)
+        self.topic = topic
+
+
+class SendErrorKind(Enum):
+    """The reasons for which a send can fail, told apart."""
+
+    NO_NAME_SERVER = "no name server"
+    TOPIC_UNKNOWN = "topic unknown"
+    NO_WRITABLE_QUEUE = "no writable queue"
+    BROKER_UNREACHABLE = "broker unreachable"
+    TIMEOUT = "timeout"
+    REFUSED = "refused"
+    TOO_MANY_REQUESTS = "too many requests"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try of a send.
+
+    Attributes:
+        broker_name: the broker group tried.
+        address: where it was reached, empty when its address was unknown.
+        queue_id: the queue tried.
+        cost_ms: how long the try took.
+        code: the response code, or the client code (10001 connect, 10002 timeout, 10003 no such broker).
+        cause: what happened, in words.
+    """
+
+    broker_name: str
+    address: str
+    queue_id: int
+    cost_ms: float
+    code: int
+    cause: str
+
+    def __str__(self) -> str:
+        place = f"{self.broker_name}[{self.queue_id}] at {self.address or '?'}"
+        return f"{place}: {self.cause} ({self.cost_ms:.0f} ms)"
+
+
+class SendError(OrbitError):
+    """A message could not be sent, or its fate is unknown (kind TIMEOUT).
+
+    Attributes:
+        kind: why, by the last attempt.
+        topic: where the message was to go.
+        attempts: every try in order, with broker, cost and cause.
+        code: response code of the last refusal, else the client code that RocketMQ's client would give.
+        remark: the broker's words of the last refusal, else empty.
+        cost_ms: time from the call to this error.
+    """
+
+    def __init__(
+        self,
+        kind: SendErrorKind,
+        topic: str,
+        text: str,
+        *,
+        attempts: Sequence[Attempt] = (),
+        code: int = -1,
+        remark: str = "",
+        cost_ms: float = 0.0,
+    ) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.topic = topic
+        self.attempts = tuple(attempts)
+        self.code = code
+        self.remark = remark
+        self.cost_ms = cost_ms
+
+    @property
+    def brokers_tried(self) -> list[str]:
+        """Names of the brokers tried, in order, with repetitions."""
+        return [attempt.broker_name for attempt in self.attempts]
