@@ -42,8 +42,8 @@ class Common:
 
 def run(name: str, module: str, arguments: Sequence[str]) -> int:
     """Run the command ``name``, whose ``app`` lives in ``module``, and return the exit code."""
-    command: App = import_module(module).app
     try:
+        command: App = import_module(module).app
         result = command(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         return result if isinstance(result, int) else EXIT_OK
     except CycloptsError as error:

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from orbitmq.message.model import ReceivedMessage
 
 HELP = (
-    "%t topic, %b broker, %p queue id, %o queue offset, %s body, %S body size, %k keys, %g tag, %i message id, "
-    "%T store time in ms, %d store time as date, %B born time in ms, %r reconsume times, %h properties, "
-    "%% a percent sign; \\n \\t \\0 \\\\ as usual"
+    "%t topic, %b broker, %p queue id, %o queue offset, %s body, %S body size, %k keys, %g tag, "
+    "%i message id, %T store time in ms, %d store time as date, %B born time in ms, %r reconsume times, "
+    "%h properties, %% a percent sign; \\n \\t \\0 \\\\ as usual"
 )
 
 Piece = bytes | Callable[["ReceivedMessage"], bytes]

@@ -84,3 +84,7 @@ def _unknown(name: str) -> str:
     near = get_close_matches(name, COMMANDS, 1)
     hint = f"did you mean '{near[0]}'?" if near else "see 'orbitmq --help'"
     return f"orbitmq: there is no command '{name}': {hint}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""``orbitmq up``: a local cluster of real processes, for development and for a first look."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from orbitmq.cli.app import make_app, run_async
+from orbitmq.cli.failures import EXIT_OK, UsageError
+from orbitmq.cli.output import print_json
+from orbitmq.cluster.processes import ProcessCluster
+
+app = make_app(
+    "up",
+    """Start a local cluster: one name server and some broker groups, each a process of its own.
+
+    Runs until Ctrl-C, then stops them cleanly.
+
+    Examples:
+      orbitmq up
+      orbitmq up --brokers 3 --dir ./data
+      orbitmq up --port 0 --json
+      orbitmq up --set flushDiskType=ASYNC_FLUSH --set defaultTopicQueueNums=16
+    """,
+)
+
+
+@app.default
+def up(
+    *,
+    brokers: Annotated[int, Parameter(name=["--brokers", "-b"])] = 2,
+    port: Annotated[int, Parameter(name=["--port", "-p"])] = 9876,
+    dir: Annotated[Path | None, Parameter(name=["--dir", "-d"])] = None,
+    set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Start the cluster and wait for Ctrl-C.
+
+    Parameters
+    ----------
+    brokers
+        How many broker groups, each with one master.
+    port
+        Port of the name server; 0 takes a free one.
+    dir
+        Folder of the data, kept. Without it a temporary folder is used and removed at the end.
+    set
+        KEY=VALUE of broker.conf, for every broker. May be given more than once.
+    json
+        Print one line of JSON when the cluster serves.
+    """
+    with ExitStack() as stack:
+        if dir is None:
+            root = stack.enter_context(tempfile.TemporaryDirectory(prefix="orbitmq-"))
+        else:
+            root = str(dir.resolve())
+        return run_async(_run(brokers, port, root, _settings(set or []), as_json=json, kept=dir is not None))
+
+
+def _settings(words: list[str]) -> dict[str, str]:
+    pairs = [word.partition("=") for word in words]
+    for key, equals, value in pairs:
+        if not (key and equals):
+            raise UsageError(f"--set {key}{equals}{value}: expected KEY=VALUE")
+    return {key: value for key, _, value in pairs}
+
+
+async def _run(
+    brokers: int, port: int, root: str, settings: dict[str, str], *, as_json: bool, kept: bool
+) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    begin = loop.time()
+    try:
+        cluster = ProcessCluster(brokers=brokers, root=root, name_server_port=port, settings=settings)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    async with cluster:
+        if as_json:
+            print_json(
+                {"nameServer": cluster.name_server, "brokers": dict(cluster.brokers), "root": root},
+                one_line=True,
+            )
+        else:
+            _tell(cluster, root, loop.time() - begin, kept=kept)
+        await _until(stop, cluster)
+        if not as_json:
+            print("stopping", flush=True)
+    return EXIT_OK
+
+
+def _tell(cluster: ProcessCluster, root: str, seconds: float, *, kept: bool) -> None:
+    print(f"name server  {cluster.name_server}")
+    for name, address in cluster.brokers.items():
+        print(f"{name:<11}  {address}")
+    print(f"data         {root}{'' if kept else ' (removed at the end; --dir keeps it)'}")
+    print(f"ready in {seconds:.1f} s. Try, in another terminal:\n")
+    print(f"  export NAMESRV_ADDR={cluster.name_server}")
+    print("  orbitmq send greetings 'Hello, world'")
+    print("  orbitmq receive greetings\n")
+    print("Ctrl-C stops everything.", flush=True)
+
+
+async def _until(stop: asyncio.Event, cluster: ProcessCluster) -> None:
+    """Wait for the signal, or for the first process that ends by itself, which is an error."""
+    stopped = asyncio.create_task(stop.wait())
+    endings = {asyncio.create_task(process.wait()): process for process in cluster.processes.values()}
+    try:
+        await asyncio.wait({stopped, *endings}, return_when=asyncio.FIRST_COMPLETED)
+        if not stop.is_set():
+            raise next(process.ended() for task, process in endings.items() if task.done())
+    finally:
+        for task in (stopped, *endings):
+            task.cancel()
+        await asyncio.gather(stopped, *endings, return_exceptions=True)
