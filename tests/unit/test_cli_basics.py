@@ -1,0 +1,143 @@
+"""The ``orbitmq`` command before any server is involved: overview, wrong input, start time."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orbitmq.cli.failures import EXIT_FAILED, EXIT_USAGE, UsageError, explain
+from orbitmq.cli.main import COMMANDS, main
+from orbitmq.cli.output import print_json, table
+from orbitmq.cli.serve import own_address
+from orbitmq.errors import BrokerError
+
+SOURCE = str(Path(__file__).resolve().parents[2] / "src")
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join(filter(None, (SOURCE, os.environ.get("PYTHONPATH"))))
+    return subprocess.run(
+        [sys.executable, "-m", "orbitmq", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["help"]])
+def test_the_overview_names_every_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert all(f"  {name} " in shown for name in COMMANDS)
+
+
+def test_the_overview_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, orbitmq.cli.main as m; m.main(['--help']); print(sorted(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+    )
+    for module in ("asyncio", "cyclopts", "rich", "msgspec", "argparse"):
+        assert f"'{module}'" not in done.stderr
+
+
+def test_an_unknown_command_is_one_line_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["brokr"]) == EXIT_USAGE
+    assert capsys.readouterr().err == "orbitmq: there is no command 'brokr': did you mean 'broker'?\n"
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_command_has_help_with_examples(name: str) -> None:
+    done = run(name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert f"orbitmq {name}" in done.stdout
+    assert "xamples" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["send", "topic"], "expected a body"),
+        (["send", "topic", "body", "--nosuch"], "--nosuch"),
+        (["send", "topic", "body", "--count", "x"], "--count"),
+        (["send", "topic", "body", "--property", "x"], "NAME=VALUE"),
+        (["receive", "topic", "--format", "%z"], "%z"),
+        (["up", "--brokers", "0"], "expected 1 to 26"),
+        (["up", "--set", "x"], "KEY=VALUE"),
+        (["broker", "-c", "/no/such/file"], "/no/such/file: No such file"),
+        (["broker", "--set", "flushDiskType=NEVER"], "flushDiskType=NEVER: expected one of"),
+        (["broker", "-p", "x"], "-p x"),
+        (["nameserver", "--port", "99999"], "listenPort=99999"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_code_2(arguments: list[str], names: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == EXIT_USAGE
+    assert names in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_a_config_typo_is_named_with_file_and_line(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("brokerName=broker-a\nlistenPort=many\n")
+    done = run("broker", "-c", str(file))
+    assert done.returncode == EXIT_USAGE
+    assert done.stderr.startswith(f"orbitmq broker: {file}: line 2: listenPort=many: expected")
+
+
+def test_print_config_shows_rocketmq_keys(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("brokerName=broker-x\nlistenPort=12345\n")
+    done = run("broker", "-c", str(file), "-p")
+    assert done.returncode == 0
+    assert "brokerName=broker-x" in done.stdout.splitlines()
+    assert "listenPort=12345" in done.stdout.splitlines()
+    assert "flushDiskType=SYNC_FLUSH" in done.stdout.splitlines()
+    assert "listenPort=9876" in run("nameserver", "-p").stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("error", "line", "code"),
+    [
+        (UsageError("say it so"), "say it so", EXIT_USAGE),
+        (BlockingIOError(errno.EAGAIN, "locked", "/store/lock"), "in use by another broker", EXIT_FAILED),
+        (OSError(errno.EADDRINUSE, "error while binding on port 9876"), "choose another port", EXIT_FAILED),
+        (OSError(errno.ENOSPC, "No space left on device", "/store"), "the disk is full", EXIT_FAILED),
+        (BrokerError(17, "no topic\nof this name", "h:1"), "no topic of this name", EXIT_FAILED),
+        (KeyError("x"), "unexpected KeyError", EXIT_FAILED),
+    ],
+)
+def test_errors_become_one_line(error: Exception, line: str, code: int) -> None:
+    text, exit_code = explain(error)
+    assert line in text
+    assert "\n" not in text
+    assert exit_code == code
+
+
+def test_numbers_stand_to_the_right() -> None:
+    assert table(["name", "n"], [["a", 5], ["bcdef", 10]]) == "name    n\na       5\nbcdef  10"
+    assert table(["name"], []) == "name"
+
+
+def test_json_is_one_document_or_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"a": ["é"]}, one_line=True)
+    assert capsys.readouterr().out == '{"a": ["é"]}\n'
+    print_json({"a": 1})
+    assert json.loads(capsys.readouterr().out) == {"a": 1}
+
+
+def test_own_address_is_an_address() -> None:
+    assert own_address("").count(".") == 3
+    assert own_address("no such host:9876").count(".") == 3
