@@ -1,0 +1,87 @@
+"""What the clusters of one call have in common: names, folders, settings and the question "does it serve"."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+
+from orbitmq.runtime import Clock
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire.bodies import ClusterInfo
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+
+HOST = "127.0.0.1"
+MAX_BROKERS = 26
+POLL_SECONDS = 0.02
+POLL_TIMEOUT_MS = 1000
+# A cluster for development starts with small log files; a real broker has RocketMQ's 1 GiB.
+SMALL_FILES: Mapping[str, str] = {"mappedFileSizeCommitLog": str(64 * 1024 * 1024)}
+
+
+class ClusterError(Exception):
+    """The cluster cannot start or did not serve in time."""
+
+
+def broker_names(count: int) -> list[str]:
+    """broker-a, broker-b, and so on.
+
+    Raises:
+        ValueError: not 1 to 26.
+    """
+    if not 1 <= count <= MAX_BROKERS:
+        raise ValueError(f"brokers={count}: expected 1 to {MAX_BROKERS}")
+    return [f"broker-{chr(ord('a') + index)}" for index in range(count)]
+
+
+def broker_settings(
+    name: str, *, cluster: str, port: int, root: str, name_servers: str, more: Mapping[str, str]
+) -> dict[str, str]:
+    """A broker.conf for one master on this host; ``more`` wins."""
+    return {
+        "brokerClusterName": cluster,
+        "brokerName": name,
+        "brokerId": "0",
+        "brokerIP1": HOST,
+        "bindAddress": HOST,
+        "listenPort": str(port),
+        "namesrvAddr": name_servers,
+        "storePathRootDir": posixpath.join(root, name),
+        **SMALL_FILES,
+        **more,
+    }
+
+
+async def live_brokers(client: RemotingClient, name_server: str) -> dict[str, str] | None:
+    """Address of the master of every broker group that ``name_server`` knows; None when it does not answer."""
+    request = Command(RequestCode.GET_BROKER_CLUSTER_INFO)
+    try:
+        answer = await client.request(name_server, request, POLL_TIMEOUT_MS)
+    except TransportError:
+        return None
+    if answer.code != ResponseCode.SUCCESS:
+        return None
+    table = ClusterInfo.decode(answer.body).broker_addr_table
+    return {name: data.broker_addrs[0] for name, data in table.items() if 0 in data.broker_addrs}
+
+
+async def wait_until_live(
+    client: RemotingClient, clock: Clock, name_server: str, names: list[str], timeout_s: float
+) -> dict[str, str]:
+    """Wait until ``name_server`` answers and knows a master of every group; returns their addresses.
+
+    Raises:
+        ClusterError: not within ``timeout_s``; the text names what is missing.
+    """
+    deadline = clock.monotonic() + timeout_s
+    while True:
+        live = await live_brokers(client, name_server)
+        if live is not None and not set(names) - set(live):
+            return live
+        if clock.monotonic() >= deadline:
+            if live is None:
+                raise ClusterError(f"the name server {name_server} does not answer after {timeout_s:g} s")
+            missing = ", ".join(sorted(set(names) - set(live)))
+            raise ClusterError(f"{missing} did not register at {name_server} within {timeout_s:g} s")
+        await clock.sleep(POLL_SECONDS)

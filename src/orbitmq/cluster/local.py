@@ -1,0 +1,141 @@
+"""A cluster inside this process: for tests, and for programs that bring their own broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.server import Broker
+from orbitmq.cluster.layout import HOST, ClusterError, broker_names, broker_settings, wait_until_live
+from orbitmq.nameserver.config import NameServerConfig
+from orbitmq.nameserver.server import NameServer
+from orbitmq.runtime import Runtime
+from orbitmq.transport.client import RemotingClient
+
+READY_SECONDS = 10.0
+
+
+class LocalCluster:
+    """One name server and some broker groups on the ports, files and clock of one runtime.
+
+    Example::
+
+        async with LocalCluster(system_runtime(), brokers=1, root="/tmp/orbitmq") as cluster:
+            async with Producer("my_group", name_servers=cluster.name_server) as producer:
+                await producer.send(Message("TopicA", b"hello"))
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        brokers: int = 2,
+        root: str,
+        cluster: str = "DefaultCluster",
+        name_server_port: int = 0,
+        settings: Mapping[str, str] | None = None,
+        ready_seconds: float = READY_SECONDS,
+    ) -> None:
+        """Nothing starts yet.
+
+        Args:
+            root: folder of the data; a cluster started again on it has its messages.
+            name_server_port: 0 takes any free port.
+            settings: RocketMQ keys put over the settings of every broker.
+
+        Raises:
+            ValueError: more than 26 brokers, or none.
+            ClusterError: ``settings`` holds a key that the broker does not support.
+        """
+        self._runtime = runtime
+        self._names = broker_names(brokers)
+        self._root = root
+        self._cluster = cluster
+        self._name_server_port = name_server_port
+        self._settings = dict(settings or {})
+        self._ready_seconds = ready_seconds
+        self._name_server: NameServer | None = None
+        self._ports: dict[str, int] = {}
+        self.brokers: dict[str, Broker] = {}
+        for name in self._names:
+            self._broker_config(name)
+
+    async def __aenter__(self) -> LocalCluster:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    @property
+    def name_server(self) -> str:
+        """The name server as "host:port"."""
+        return f"{HOST}:{self._name_server_port}"
+
+    async def start(self) -> None:
+        """Start everything and wait until the name server knows every broker.
+
+        Raises:
+            ClusterError: a broker did not register in time. All is stopped then.
+        """
+        config = NameServerConfig(bind_address=HOST, listen_port=self._name_server_port)
+        self._name_server = NameServer(self._runtime, config)
+        try:
+            await self._name_server.start()
+            self._name_server_port = self._name_server.port
+            for name in self._names:
+                await self._launch(name)
+            await self._until_ready()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop the brokers, then the name server."""
+        for name in list(self.brokers):
+            await self.brokers.pop(name).stop()
+        if self._name_server is not None:
+            await self._name_server.stop()
+            self._name_server = None
+
+    async def stop_broker(self, name: str) -> None:
+        """Stop one broker cleanly."""
+        await self.brokers.pop(name).stop()
+
+    async def start_broker(self, name: str) -> None:
+        """Start a stopped broker on its old port and data, and wait until it has registered.
+
+        Raises:
+            ClusterError: it did not register in time.
+        """
+        await self._launch(name)
+        await self._until_ready()
+
+    async def _launch(self, name: str) -> None:
+        broker = Broker(self._runtime, self._broker_config(name))
+        self.brokers[name] = broker
+        await broker.start()
+        self._ports[name] = broker.port
+
+    def _broker_config(self, name: str) -> BrokerConfig:
+        settings = broker_settings(
+            name,
+            cluster=self._cluster,
+            port=self._ports.get(name, 0),
+            root=self._root,
+            name_servers=self.name_server if self._name_server_port else "",
+            more=self._settings,
+        )
+        config, warnings = BrokerConfig().updated(settings)
+        if warnings:
+            raise ClusterError("; ".join(warnings))
+        return config
+
+    async def _until_ready(self) -> None:
+        client = RemotingClient(self._runtime)
+        try:
+            await wait_until_live(
+                client, self._runtime.clock, self.name_server, list(self.brokers), self._ready_seconds
+            )
+        finally:
+            await client.close()

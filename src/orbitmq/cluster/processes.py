@@ -1,0 +1,166 @@
+"""A cluster of real processes on this host: what ``orbitmq up`` and the demo start."""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+from collections.abc import Mapping
+
+from orbitmq.cluster.layout import HOST, ClusterError, broker_names, broker_settings, wait_until_live
+from orbitmq.runtime import Runtime, system_runtime
+from orbitmq.runtime.processes import ChildProcess, ProcessError, free_ports
+from orbitmq.transport.client import RemotingClient
+from orbitmq.wire import properties_text
+
+MODULE = "orbitmq.cli.main"
+READY_SECONDS = 30.0
+STOP_SECONDS = 15.0
+
+
+class ProcessCluster:
+    """One name server and some broker groups, each a process, on loopback ports.
+
+    Example::
+
+        async with ProcessCluster(brokers=2, root="/tmp/orbitmq") as cluster:
+            print(cluster.name_server)
+    """
+
+    def __init__(
+        self,
+        *,
+        brokers: int = 2,
+        root: str,
+        cluster: str = "DefaultCluster",
+        name_server_port: int = 0,
+        settings: Mapping[str, str] | None = None,
+        runtime: Runtime | None = None,
+        ready_seconds: float = READY_SECONDS,
+    ) -> None:
+        """Nothing starts yet.
+
+        Args:
+            root: folder of the data; a cluster started again on it has its messages.
+            name_server_port: 0 takes any free port.
+            settings: RocketMQ keys put over the broker.conf of every broker.
+
+        Raises:
+            ValueError: more than 26 brokers, or none.
+        """
+        self._names = broker_names(brokers)
+        self._root = root
+        self._cluster = cluster
+        self._name_server_port = name_server_port
+        self._settings = dict(settings or {})
+        self._runtime = runtime or system_runtime()
+        self._ready_seconds = ready_seconds
+        self._arguments: dict[str, list[str]] = {}
+        self._addresses: dict[str, str] = {}
+        self.processes: dict[str, ChildProcess] = {}
+
+    async def __aenter__(self) -> ProcessCluster:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    @property
+    def name_server(self) -> str:
+        """The name server as "host:port"."""
+        return f"{HOST}:{self._name_server_port}"
+
+    @property
+    def brokers(self) -> Mapping[str, str]:
+        """Address of every broker by its name."""
+        return dict(self._addresses)
+
+    async def start(self) -> None:
+        """Start all processes and wait until the name server knows every broker.
+
+        Raises:
+            ClusterError: they do not serve in time, or one of them ended. All are stopped then.
+        """
+        wanted = len(self._names) + (0 if self._name_server_port else 1)
+        ports = free_ports(wanted)
+        if not self._name_server_port:
+            self._name_server_port = ports.pop()
+        self._write_settings(ports)
+        try:
+            await asyncio.gather(*(self._launch(name) for name in self._arguments))
+            await self._until_ready()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self, timeout_s: float = STOP_SECONDS) -> None:
+        """End the brokers, then the name server, with SIGTERM; with SIGKILL what takes longer."""
+        brokers = [self.processes.pop(name) for name in self._names if name in self.processes]
+        await asyncio.gather(*(process.stop(timeout_s) for process in brokers))
+        for process in self.processes.values():
+            await process.stop(timeout_s)
+        self.processes.clear()
+
+    async def stop_broker(self, name: str, *, kill: bool = False) -> None:
+        """End one broker with SIGTERM, or with SIGKILL."""
+        process = self.processes.pop(name)
+        await (process.kill() if kill else process.stop(STOP_SECONDS))
+
+    async def start_broker(self, name: str) -> None:
+        """Start a broker that was ended, on its old port and data, and wait until it has registered.
+
+        Raises:
+            ClusterError: it does not serve in time, or ended again.
+        """
+        await self._launch(name)
+        await self._until_ready()
+
+    def _write_settings(self, ports: list[int]) -> None:
+        name_server = {
+            "listenPort": str(self._name_server_port),
+            "bindAddress": HOST,
+            "kvConfigPath": posixpath.join(self._root, "nameserver", "kvConfig.json"),
+        }
+        self._arguments["nameserver"] = ["nameserver", "-c", self._write("nameserver", name_server)]
+        for name, port in zip(self._names, ports, strict=True):
+            settings = broker_settings(
+                name,
+                cluster=self._cluster,
+                port=port,
+                root=self._root,
+                name_servers=self.name_server,
+                more=self._settings,
+            )
+            self._arguments[name] = ["broker", "-c", self._write(name, settings)]
+            self._addresses[name] = f"{HOST}:{port}"
+
+    def _write(self, name: str, settings: Mapping[str, str]) -> str:
+        path = posixpath.join(self._root, "conf", f"{name}.conf")
+        self._runtime.files.make_dirs(posixpath.dirname(path))
+        self._runtime.files.write_atomic(path, properties_text.render(settings).encode(), sync=False)
+        return path
+
+    async def _launch(self, name: str) -> None:
+        try:
+            self.processes[name] = await ChildProcess.start_python(name, MODULE, self._arguments[name])
+        except ProcessError as error:
+            raise ClusterError(str(error)) from error
+
+    async def _until_ready(self) -> None:
+        client = RemotingClient(self._runtime)
+        names = [name for name in self._names if name in self.processes]
+        ready = asyncio.create_task(
+            wait_until_live(client, self._runtime.clock, self.name_server, names, self._ready_seconds)
+        )
+        endings = {asyncio.create_task(p.wait()): p for p in self.processes.values()}
+        try:
+            await asyncio.wait({ready, *endings}, return_when=asyncio.FIRST_COMPLETED)
+            for task, process in endings.items():
+                if task.done():
+                    raise ClusterError(str(process.ended()))
+            await ready
+        finally:
+            for task in (ready, *endings):
+                task.cancel()
+            await asyncio.gather(ready, *endings, return_exceptions=True)
+            await client.close()

@@ -1,0 +1,345 @@
+"""The requests a name server answers: one small method for each request code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+
+from orbitmq.nameserver.config import ConfigError, NameServerConfig
+from orbitmq.nameserver.kv import NAMESPACE_ORDER_TOPIC, KvConfig, KvError
+from orbitmq.nameserver.registration import ZONE_NAME, read_registration
+from orbitmq.nameserver.routes import MinBrokerIdChange, RouteTable
+from orbitmq.nameserver.topics import TopicQueues
+from orbitmq.runtime import Runtime
+from orbitmq.wire import headers, properties_text
+from orbitmq.wire.bodies import (
+    BrokerMemberGroup,
+    DataVersion,
+    GetBrokerMemberGroupResponseBody,
+    KVTable,
+    TopicList,
+    TopicRouteData,
+)
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import RemotingError
+
+log = logging.getLogger("orbitmq.nameserver")
+
+VERSION_4_9_0 = 393  # from here on peers read topicSysFlag, before it topicSynFlag
+VERSION_4_9_4 = 401  # from here on peers read quoted numeric keys
+ZONE_MODE = "__ZONE_MODE"
+_FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+# Keys that Apache's name server refuses whatever its own black list says.
+_NEVER_UPDATED = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
+
+Answer = Command | Awaitable[Command]
+
+
+class Handlers:
+    """Decodes requests, asks the route table or the key-value table, encodes the answer."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: NameServerConfig,
+        routes: RouteTable,
+        kv: KvConfig,
+        *,
+        on_min_change: Callable[[MinBrokerIdChange], None] | None = None,
+    ) -> None:
+        """``on_min_change`` is told when the lowest broker id of a group changes."""
+        self.config = config
+        self._runtime = runtime
+        self._routes = routes
+        self._kv = kv
+        self._on_min_change = on_min_change
+        self._started_ms = runtime.clock.now_ms()
+        self._config_turn = asyncio.Lock()
+        self._by_code: dict[int, Callable[[Hashable, Command], Answer]] = {
+            RequestCode.PUT_KV_CONFIG: self._put_kv,
+            RequestCode.GET_KV_CONFIG: self._get_kv,
+            RequestCode.DELETE_KV_CONFIG: self._delete_kv,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self._kv_list,
+            RequestCode.REGISTER_BROKER: self._register,
+            RequestCode.UNREGISTER_BROKER: self._unregister,
+            RequestCode.QUERY_DATA_VERSION: self._query_data_version,
+            RequestCode.BROKER_HEARTBEAT: self._heartbeat,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,
+            RequestCode.GET_BROKER_MEMBER_GROUP: self._member_group,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._all_topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self._unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._unit_sub_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._unit_sub_ununit_topics,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self._update_config,
+            RequestCode.GET_NAMESRV_CONFIG: self._get_config,
+        }
+
+    def handle(self, connection: Hashable, command: Command) -> Answer:
+        """Answer one request. ``connection`` identifies who sent it.
+
+        Raises:
+            RemotingError: the answer is an error code with a remark.
+        """
+        handler = self._by_code.get(command.code)
+        if handler is None:
+            remark = f" request type {command.code} not supported"
+            raise RemotingError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        return handler(connection, command)
+
+    # ---- brokers
+
+    def _register(self, connection: Hashable, command: Command) -> Command:
+        registration = read_registration(command, connection)
+        now_ms = self._runtime.clock.now_ms()
+        known = self._routes.version_of(registration.cluster, registration.address) is not None
+        result = self._routes.register(
+            registration, now_ms, drop_missing_topics=self.config.delete_topic_with_broker_registration
+        )
+        if result is None:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        if not known:
+            log.info(
+                "broker registered: %s id %d at %s (%s)",
+                registration.group,
+                registration.broker_id,
+                registration.address,
+                registration.cluster,
+            )
+        self._announce(result.change)
+        body = b""
+        if self.config.return_order_topic_config_to_broker:
+            entries = self._kv.namespace(NAMESPACE_ORDER_TOPIC)
+            body = b"" if entries is None else KVTable(table=dict(entries)).encode()
+        answer = headers.RegisterBrokerResponse(
+            ha_server_addr=result.ha_address, master_addr=result.master_address
+        )
+        return command.reply(ext=answer.to_ext(), body=body)
+
+    def _unregister(self, connection: Hashable, command: Command) -> Command:
+        header = headers.UnregisterBrokerRequest.from_ext(command.ext)
+        change = self._routes.unregister(header.cluster_name, header.broker_name, header.broker_addr)
+        log.info("broker unregistered: %s at %s", header.broker_name, header.broker_addr)
+        self._announce(change)
+        return command.reply()
+
+    def _query_data_version(self, connection: Hashable, command: Command) -> Command:
+        header = headers.QueryDataVersionRequest.from_ext(command.ext)
+        theirs = DataVersion.decode(command.body)
+        ours = self._routes.version_of(header.cluster_name, header.broker_addr)
+        self._routes.touch(header.cluster_name, header.broker_addr, self._runtime.clock.now_ms())
+        answer = headers.QueryDataVersionResponse(changed=ours != theirs)
+        return command.reply(ext=answer.to_ext(), body=b"" if ours is None else ours.encode())
+
+    def _heartbeat(self, connection: Hashable, command: Command) -> Command:
+        header = headers.BrokerHeartbeatRequest.from_ext(command.ext)
+        self._routes.touch(header.cluster_name, header.broker_addr, self._runtime.clock.now_ms())
+        return command.reply()
+
+    def _announce(self, change: MinBrokerIdChange | None) -> None:
+        if change is not None and self.config.notify_min_broker_id_changed and self._on_min_change:
+            self._on_min_change(change)
+
+    # ---- routes
+
+    def _route(self, connection: Hashable, command: Command) -> Command:
+        header = headers.GetRouteinfoByTopicRequest.from_ext(command.ext)
+        self._check_ready()
+        zone = command.ext.get(ZONE_NAME) if command.ext.get(ZONE_MODE, "").lower() == "true" else None
+        route = self._routes.route(header.topic, acting_master=self.config.support_acting_master, zone=zone)
+        if route is None:
+            remark = f"No topic route info in name server for the topic: {header.topic}{_FAQ}"
+            raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, remark)
+        if self.config.order_message_enable:
+            route.order_topic_conf = self._kv.get(NAMESPACE_ORDER_TOPIC, header.topic)
+        standard = command.version >= VERSION_4_9_4 or bool(header.accept_standard_json_only)
+        return command.reply(body=encode_route(route, standard=standard, version=command.version))
+
+    def _check_ready(self) -> None:
+        if not self.config.need_wait_for_service:
+            return
+        waited_ms = self._runtime.clock.now_ms() - self._started_ms
+        if waited_ms < self.config.wait_seconds_for_service * 1000:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, "name server not ready")
+
+    def _cluster_info(self, connection: Hashable, command: Command) -> Command:
+        return command.reply(body=self._routes.cluster_info().encode(java_keys=True))
+
+    def _member_group(self, connection: Hashable, command: Command) -> Command:
+        header = headers.GetBrokerMemberGroupRequest.from_ext(command.ext)
+        group = BrokerMemberGroup(
+            cluster=header.cluster_name,
+            broker_name=header.broker_name,
+            broker_addrs=self._routes.member_addresses(header.broker_name),
+        )
+        return command.reply(
+            body=GetBrokerMemberGroupResponseBody(broker_member_group=group).encode(java_keys=True)
+        )
+
+    def _wipe_write(self, connection: Hashable, command: Command) -> Command:
+        header = headers.WipeWritePermOfBrokerRequest.from_ext(command.ext)
+        count = self._routes.topics.wipe_write(header.broker_name)
+        log.info("write permission of %d topics of %s taken away", count, header.broker_name)
+        return command.reply(ext=headers.WipeWritePermOfBrokerResponse(wipe_topic_count=count).to_ext())
+
+    def _add_write(self, connection: Hashable, command: Command) -> Command:
+        header = headers.AddWritePermOfBrokerRequest.from_ext(command.ext)
+        count = self._routes.topics.grant_read_write(header.broker_name)
+        log.info("%d topics of %s made readable and writable", count, header.broker_name)
+        return command.reply(ext=headers.AddWritePermOfBrokerResponse(add_topic_count=count).to_ext())
+
+    # ---- topics
+
+    def _delete_topic(self, connection: Hashable, command: Command) -> Command:
+        header = headers.DeleteTopicInNamesrvRequest.from_ext(command.ext)
+        self._routes.delete_topic(header.topic, header.cluster_name)
+        return command.reply()
+
+    def _register_topic(self, connection: Hashable, command: Command) -> Command:
+        header = headers.RegisterTopicInNamesrvRequest.from_ext(command.ext)
+        data = TopicRouteData.decode(command.body)
+        queues = {
+            q.broker_name: TopicQueues(q.read_queue_nums, q.write_queue_nums, q.perm, q.topic_sys_flag)
+            for q in data.queue_datas
+        }
+        unknown = self._routes.register_topic(header.topic, queues)
+        if unknown:
+            remark = f"register topic {header.topic} failed: no live broker named {', '.join(unknown)}"
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+        return command.reply()
+
+    def _all_topics(self, connection: Hashable, command: Command) -> Command:
+        if not self.config.enable_all_topic_list:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, "disable")
+        return _topic_list(command, self._routes.topics.names())
+
+    def _topics_of_cluster(self, connection: Hashable, command: Command) -> Command:
+        self._check_topic_list()
+        header = headers.GetTopicsByClusterRequest.from_ext(command.ext)
+        return _topic_list(command, self._routes.topics_of_cluster(header.cluster))
+
+    def _system_topics(self, connection: Hashable, command: Command) -> Command:
+        info = self._routes.cluster_info()
+        names = set(info.cluster_addr_table)
+        for groups in info.cluster_addr_table.values():
+            names.update(groups)
+        first = next(iter(info.broker_addr_table.values()), None)
+        address = None if first is None else next(iter(first.broker_addrs.values()))
+        return _topic_list(command, sorted(names), address)
+
+    def _unit_topics(self, connection: Hashable, command: Command) -> Command:
+        self._check_topic_list()
+        return _topic_list(command, self._routes.unit_topics())
+
+    def _unit_sub_topics(self, connection: Hashable, command: Command) -> Command:
+        self._check_topic_list()
+        return _topic_list(command, self._routes.unit_sub_topics())
+
+    def _unit_sub_ununit_topics(self, connection: Hashable, command: Command) -> Command:
+        self._check_topic_list()
+        return _topic_list(command, self._routes.unit_sub_ununit_topics())
+
+    def _check_topic_list(self) -> None:
+        if not self.config.enable_topic_list:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, "disable")
+
+    # ---- key-value table
+
+    async def _put_kv(self, connection: Hashable, command: Command) -> Command:
+        header = headers.PutKvConfigRequest.from_ext(command.ext)
+        try:
+            await self._kv.put(header.namespace, header.key, header.value)
+        except KvError as error:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        return command.reply()
+
+    def _get_kv(self, connection: Hashable, command: Command) -> Command:
+        header = headers.GetKvConfigRequest.from_ext(command.ext)
+        value = self._kv.get(header.namespace, header.key)
+        if value is None:
+            remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
+            raise RemotingError(ResponseCode.QUERY_NOT_FOUND, remark)
+        return command.reply(ext=headers.GetKvConfigResponse(value=value).to_ext())
+
+    async def _delete_kv(self, connection: Hashable, command: Command) -> Command:
+        header = headers.DeleteKvConfigRequest.from_ext(command.ext)
+        try:
+            await self._kv.delete(header.namespace, header.key)
+        except KvError as error:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        return command.reply()
+
+    def _kv_list(self, connection: Hashable, command: Command) -> Command:
+        header = headers.GetKvlistByNamespaceRequest.from_ext(command.ext)
+        entries = self._kv.namespace(header.namespace)
+        if entries is None:
+            remark = f"No config item, Namespace: {header.namespace}"
+            raise RemotingError(ResponseCode.QUERY_NOT_FOUND, remark)
+        return command.reply(body=KVTable(table=dict(entries)).encode())
+
+    # ---- settings
+
+    def _get_config(self, connection: Hashable, command: Command) -> Command:
+        return command.reply(body=properties_text.render(self.config.to_properties()).encode())
+
+    async def _update_config(self, connection: Hashable, command: Command) -> Command:
+        settings = properties_text.parse(command.body.decode())
+        async with self._config_turn:
+            self._check_updatable(settings)
+            try:
+                config, _ = self.config.updated(settings)
+            except ConfigError as error:
+                raise RemotingError(ResponseCode.INVALID_PARAMETER, str(error)) from error
+            if settings and config.config_store_path:
+                await self._save_config(config.config_store_path, settings)
+            self.config = config
+        return command.reply()
+
+    def _check_updatable(self, settings: dict[str, str]) -> None:
+        black = _NEVER_UPDATED.union(self.config.config_black_list.split(";"))
+        if not black.isdisjoint(settings):
+            raise RemotingError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        fixed = sorted(set(settings) - NameServerConfig.live_keys())
+        if fixed:
+            remark = f"not changeable while the name server runs: {', '.join(fixed)}"
+            raise RemotingError(ResponseCode.INVALID_PARAMETER, remark)
+
+    async def _save_config(self, path: str, settings: dict[str, str]) -> None:
+        try:
+            await self._runtime.threads.run(self._merge_file, path, settings)
+        except OSError as error:
+            remark = f"cannot save configStorePath={path}: {error}"
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, remark) from error
+
+    def _merge_file(self, path: str, settings: dict[str, str]) -> None:
+        files = self._runtime.files
+        kept: dict[str, str] = {}
+        if files.exists(path):
+            kept = properties_text.parse(files.read_bytes(path).decode())
+        elif folder := path.rpartition("/")[0]:
+            files.make_dirs(folder)
+        files.write_atomic(path, properties_text.render({**kept, **settings}).encode())
+
+
+def _topic_list(command: Command, topics: list[str], address: str | None = None) -> Command:
+    return command.reply(body=TopicList(topic_list=set(topics), broker_addr=address).encode())
+
+
+def encode_route(route: TopicRouteData, *, standard: bool, version: int) -> bytes:
+    """The route as a peer of ``version`` reads it.
+
+    Args:
+        standard: quoted numeric keys; otherwise fastjson's unquoted ones.
+    """
+    if version < VERSION_4_9_0:
+        for data in route.queue_datas:
+            data.topic_syn_flag = data.topic_sys_flag
+    return route.encode(java_keys=not standard)

@@ -1,0 +1,388 @@
+"""The route table: brokers with their liveness, and what follows from it for topics.
+
+Pure: no I/O, and the time is an argument. An address of a cluster belongs to exactly one broker, so a
+route never names a broker that is not alive. Facts: RouteInfoManager; the numbers NR and HB name behaviours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from orbitmq.nameserver.topics import TopicQueues, TopicTable
+from orbitmq.wire.bodies import (
+    MASTER_ID,
+    TOPIC_FLAG_UNIT,
+    TOPIC_FLAG_UNIT_SUB,
+    BrokerData,
+    ClusterInfo,
+    DataVersion,
+    QueueData,
+    TopicQueueMappingInfo,
+    TopicRouteData,
+)
+
+DEFAULT_TIMEOUT_MS = 120_000
+SYNC_MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a broker reports about itself.
+
+    Attributes:
+        timeout_ms: it counts as dead after so long without a sign of life; None is 120 s.
+        acting_master: whether a slave of its group may act as master; None from a 4.x broker.
+        connection: whatever identifies the connection it came through; its closing unregisters the broker.
+    """
+
+    cluster: str
+    group: str
+    broker_id: int
+    address: str
+    ha_address: str = ""
+    zone: str | None = None
+    timeout_ms: int | None = None
+    acting_master: bool | None = None
+    version: DataVersion = field(default_factory=DataVersion)
+    topics: Mapping[str, TopicQueues] = field(default_factory=dict)
+    mappings: Mapping[str, TopicQueueMappingInfo] = field(default_factory=dict)
+    filter_servers: tuple[str, ...] | None = None
+    connection: Hashable = None
+
+
+@dataclass(slots=True)
+class Member:
+    """One live broker."""
+
+    cluster: str
+    group: str
+    broker_id: int
+    address: str
+    ha_address: str
+    timeout_ms: int
+    version: DataVersion
+    connection: Hashable
+    last_seen_ms: int
+    filter_servers: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class BrokerGroup:
+    """The live brokers that share a broker name, by broker id."""
+
+    cluster: str
+    name: str
+    members: dict[int, Member] = field(default_factory=dict)
+    acting_master: bool = False
+    zone: str | None = None
+
+    @property
+    def min_id(self) -> int:
+        return min(self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class MinBrokerIdChange:
+    """The lowest broker id of a group changed; ``notify`` are the addresses that should hear of it."""
+
+    group: str
+    min_id: int
+    min_address: str
+    offline_address: str | None
+    ha_address: str | None
+    notify: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The answer to a registration: where a slave finds its master (NR-14)."""
+
+    master_address: str | None = None
+    ha_address: str | None = None
+    change: MinBrokerIdChange | None = None
+
+
+class RouteTable:
+    """Brokers, their liveness and their topics."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, BrokerGroup] = {}
+        self._members: dict[tuple[str, str], Member] = {}
+        self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
+        self.topics = TopicTable()
+
+    # ---- brokers come and go
+
+    def register(
+        self, registration: Registration, now_ms: int, *, drop_missing_topics: bool = False
+    ) -> Registered | None:
+        """Take in a broker's report.
+
+        Args:
+            drop_missing_topics: forget topics of this group that the report does not list.
+
+        Returns:
+            None when the report is refused because it lists a single topic of a broker that has not
+            registered as a whole (NR-13). A report that loses against a newer broker with the same id
+            (NR-12) is ignored and answered with an empty result.
+        """
+        r = registration
+        group = self._groups.get(r.group) or BrokerGroup(r.cluster, r.group)
+        holder = group.members.get(r.broker_id)
+        previous = self._members.get((r.cluster, r.address))
+        if holder is None and len(r.topics) == 1:
+            return None
+        if (
+            holder is not None
+            and holder.address != r.address
+            and holder.version.state_version > r.version.state_version
+        ):
+            if previous is not None:
+                self._remove(previous)
+            return Registered()
+        previous_min = group.min_id if group.members else MASTER_ID
+        self._make_room(group, registration, previous, holder)
+        member = self._admit(group, registration, now_ms)
+        changed = holder is None or holder is not previous or holder.version != r.version
+        self._take_topics(group, registration, changed, drop_missing_topics)
+        change = None
+        if r.broker_id < previous_min:
+            change = _min_change(group, offline=None, ha_address=member.ha_address)
+        if r.broker_id != MASTER_ID and MASTER_ID in group.members:
+            master = group.members[MASTER_ID]
+            return Registered(master.address, master.ha_address, change)
+        return Registered(change=change)
+
+    def _make_room(
+        self,
+        group: BrokerGroup,
+        registration: Registration,
+        previous: Member | None,
+        holder: Member | None,
+    ) -> None:
+        """Take away who holds the same address under another id or name, and who held the same id."""
+        if previous is not None and previous.group != group.name:
+            self._remove(previous)
+        elif previous is not None and previous.broker_id != registration.broker_id:
+            # Inside the group this is a change of role: the topics stay, the new role is about to be stored.
+            del group.members[previous.broker_id]
+            del self._members[previous.cluster, previous.address]
+        if holder is not None and holder is not previous:
+            del self._members[holder.cluster, holder.address]
+
+    def _admit(self, group: BrokerGroup, registration: Registration, now_ms: int) -> Member:
+        r = registration
+        member = Member(
+            cluster=r.cluster,
+            group=r.group,
+            broker_id=r.broker_id,
+            address=r.address,
+            ha_address=r.ha_address,
+            timeout_ms=DEFAULT_TIMEOUT_MS if r.timeout_ms is None else r.timeout_ms,
+            version=r.version,
+            connection=r.connection,
+            last_seen_ms=now_ms,
+            filter_servers=r.filter_servers or (),
+        )
+        self._groups[group.name] = group
+        group.members[r.broker_id] = member
+        group.acting_master = bool(r.acting_master)
+        group.zone = r.zone
+        self._members[r.cluster, r.address] = member
+        return member
+
+    def _take_topics(
+        self, group: BrokerGroup, registration: Registration, changed: bool, drop_missing: bool
+    ) -> None:
+        """Store the reported topics, if they come from the master or the slave in its place (NR-03..05)."""
+        r = registration
+        is_master = r.broker_id == MASTER_ID
+        in_its_place = r.acting_master is not None and not is_master and r.broker_id == group.min_id
+        if not (is_master or in_its_place):
+            return
+        if drop_missing and not r.mappings:
+            for topic in self.topics.topics_of((r.group,)):
+                if topic not in r.topics:
+                    self.topics.remove(topic, r.group)
+        for topic, queues in r.topics.items():
+            if changed or self.topics.get(topic, r.group) is None:
+                read_only = in_its_place and group.acting_master
+                self.topics.put(topic, r.group, queues.without_write() if read_only else queues)
+        if changed:
+            for topic, mapping in r.mappings.items():
+                self._mappings.setdefault(topic, {})[r.group] = mapping
+
+    def unregister(self, cluster: str, group: str, address: str) -> MinBrokerIdChange | None:
+        """Forget one broker; unknown brokers are ignored."""
+        member = self._members.get((cluster, address))
+        if member is None or member.group != group:
+            return None
+        return self._remove(member)
+
+    def connection_closed(self, connection: Hashable) -> tuple[list[Member], list[MinBrokerIdChange]]:
+        """Forget every broker that registered last through ``connection`` (HB-08)."""
+        return self._remove_all([m for m in self._members.values() if m.connection is connection])
+
+    def expire(self, now_ms: int) -> tuple[list[Member], list[MinBrokerIdChange]]:
+        """Forget the brokers whose last sign of life is older than their timeout (HB-06)."""
+        return self._remove_all([m for m in self._members.values() if m.last_seen_ms + m.timeout_ms < now_ms])
+
+    def touch(self, cluster: str, address: str, now_ms: int) -> bool:
+        """A sign of life; False when the broker is not registered (HB-04)."""
+        member = self._members.get((cluster, address))
+        if member is None:
+            return False
+        member.last_seen_ms = now_ms
+        return True
+
+    def version_of(self, cluster: str, address: str) -> DataVersion | None:
+        """The version of the topics that this broker reported last."""
+        member = self._members.get((cluster, address))
+        return None if member is None else member.version
+
+    def _remove_all(self, members: list[Member]) -> tuple[list[Member], list[MinBrokerIdChange]]:
+        return members, [change for member in members if (change := self._remove(member)) is not None]
+
+    def _remove(self, member: Member) -> MinBrokerIdChange | None:
+        del self._members[member.cluster, member.address]
+        group = self._groups[member.group]
+        was_min = member.broker_id == group.min_id
+        del group.members[member.broker_id]
+        if not group.members:
+            del self._groups[group.name]
+            self.topics.remove_group(group.name)
+            self._forget_mappings(group.name)
+            return None
+        if group.acting_master and group.min_id > MASTER_ID:
+            self.topics.wipe_write(group.name)
+        if was_min and group.acting_master:
+            return _min_change(group, offline=member.address, ha_address=None)
+        return None
+
+    def _forget_mappings(self, group: str) -> None:
+        for topic in [t for t, by_group in self._mappings.items() if group in by_group]:
+            del self._mappings[topic][group]
+            if not self._mappings[topic]:
+                del self._mappings[topic]
+
+    # ---- topics
+
+    def register_topic(self, topic: str, queues: Mapping[str, TopicQueues]) -> list[str]:
+        """Add queues of ``topic`` by group. All or nothing: returns the groups that are not alive."""
+        unknown = sorted(group for group in queues if group not in self._groups)
+        if not unknown:
+            for group, value in queues.items():
+                self.topics.put(topic, group, value)
+        return unknown
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget ``topic`` everywhere or in one cluster. A broker that still has it brings it back."""
+        if not cluster:
+            self.topics.remove_topic(topic)
+            return
+        for name, group in self._groups.items():
+            if group.cluster == cluster:
+                self.topics.remove(topic, name)
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        return self.topics.topics_of(g.name for g in self._groups.values() if g.cluster == cluster)
+
+    def unit_topics(self) -> list[str]:
+        return self.topics.with_flags(has=TOPIC_FLAG_UNIT)
+
+    def unit_sub_topics(self) -> list[str]:
+        return self.topics.with_flags(has=TOPIC_FLAG_UNIT_SUB)
+
+    def unit_sub_ununit_topics(self) -> list[str]:
+        return self.topics.with_flags(has=TOPIC_FLAG_UNIT_SUB, lacks=TOPIC_FLAG_UNIT)
+
+    # ---- questions
+
+    def route(
+        self, topic: str, *, acting_master: bool = False, zone: str | None = None
+    ) -> TopicRouteData | None:
+        """Where the queues of ``topic`` are; None when no live broker has it.
+
+        Args:
+            acting_master: show the lowest slave as master where there is none (NR-08).
+            zone: leave out groups of other zones that have a master (ZoneRouteRPCHook).
+        """
+        queues = self.topics.groups(topic)
+        if not queues:
+            return None
+        if zone:
+            queues = {name: q for name, q in queues.items() if self._in_zone(self._groups[name], zone)}
+        rewrite = acting_master and not topic.startswith(SYNC_MEMBER_TOPIC_PREFIX)
+        return TopicRouteData(
+            queue_datas=[
+                QueueData(
+                    broker_name=name,
+                    read_queue_nums=q.read_queues,
+                    write_queue_nums=q.write_queues,
+                    perm=q.perm,
+                    topic_sys_flag=q.sys_flag,
+                )
+                for name, q in sorted(queues.items())
+            ],
+            broker_datas=[
+                self._broker_data(self._groups[name], rewrite and not q.writable)
+                for name, q in sorted(queues.items())
+            ],
+            filter_server_table={
+                member.address: list(member.filter_servers)
+                for name in queues
+                for member in self._groups[name].members.values()
+                if member.filter_servers
+            },
+            topic_queue_mapping_by_broker=dict(self._mappings[topic]) if topic in self._mappings else None,
+        )
+
+    @staticmethod
+    def _in_zone(group: BrokerGroup, zone: str) -> bool:
+        return MASTER_ID not in group.members or (group.zone or "").lower() == zone.lower()
+
+    @staticmethod
+    def _broker_data(group: BrokerGroup, rewrite: bool) -> BrokerData:
+        addresses = {broker_id: m.address for broker_id, m in sorted(group.members.items())}
+        if rewrite and group.acting_master and MASTER_ID not in addresses:
+            addresses[MASTER_ID] = addresses.pop(group.min_id)
+        return BrokerData(
+            cluster=group.cluster,
+            broker_name=group.name,
+            broker_addrs=addresses,
+            zone_name=group.zone,
+            enable_acting_master=group.acting_master,
+        )
+
+    def cluster_info(self) -> ClusterInfo:
+        """Every live broker with its real id, and the groups of every cluster."""
+        clusters: dict[str, set[str]] = {}
+        for name, group in sorted(self._groups.items()):
+            clusters.setdefault(group.cluster, set()).add(name)
+        return ClusterInfo(
+            broker_addr_table={n: self._broker_data(g, False) for n, g in sorted(self._groups.items())},
+            cluster_addr_table=clusters,
+        )
+
+    def member_addresses(self, group: str) -> dict[int, str]:
+        """Addresses of a group by real broker id (NR-10); empty when it is not alive."""
+        found = self._groups.get(group)
+        return {} if found is None else {i: m.address for i, m in sorted(found.members.items())}
+
+    def members(self) -> Iterable[Member]:
+        """Every live broker."""
+        return list(self._members.values())
+
+
+def _min_change(group: BrokerGroup, *, offline: str | None, ha_address: str | None) -> MinBrokerIdChange:
+    min_id = group.min_id
+    everyone = offline is not None or len(group.members) == 1
+    return MinBrokerIdChange(
+        group=group.name,
+        min_id=min_id,
+        min_address=group.members[min_id].address,
+        offline_address=offline,
+        ha_address=ha_address,
+        notify=tuple(m.address for i, m in sorted(group.members.items()) if everyone or i != min_id),
+    )

@@ -1,0 +1,129 @@
+"""A running name server: the route table behind a port, with the scan for dead brokers."""
+
+from __future__ import annotations
+
+import logging
+
+from orbitmq.nameserver.config import NameServerConfig
+from orbitmq.nameserver.handlers import Handlers
+from orbitmq.nameserver.kv import KvConfig, KvError
+from orbitmq.nameserver.routes import MinBrokerIdChange, RouteTable
+from orbitmq.runtime import Runtime
+from orbitmq.runtime.tasks import Background, every
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.errors import TransportError
+from orbitmq.transport.server import RemotingServer, ServerConnection
+from orbitmq.wire.headers import NotifyMinBrokerIdChangeRequest
+
+log = logging.getLogger("orbitmq.nameserver")
+
+NOTIFY_TIMEOUT_MS = 300
+
+
+class StartError(Exception):
+    """The name server cannot start; the text is one line for the operator."""
+
+
+class NameServer:
+    """One name server. Use it as an async context manager, or call :meth:`start` and :meth:`stop`."""
+
+    def __init__(self, runtime: Runtime, config: NameServerConfig | None = None) -> None:
+        self._runtime = runtime
+        self._config = config or NameServerConfig()
+        self._kv = KvConfig(runtime, self._config.kv_config_path)
+        self.routes = RouteTable()
+        self.handlers = Handlers(
+            runtime, self._config, self.routes, self._kv, on_min_change=self._notify_members
+        )
+        self._server = RemotingServer(runtime, self.handlers.handle, on_close=self._closed)
+        self._client = RemotingClient(runtime)
+        self._background = Background("nameserver")
+        self._port = 0
+        self._stopping = False
+
+    async def __aenter__(self) -> NameServer:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; 0 before :meth:`start`."""
+        return self._port
+
+    async def start(self) -> None:
+        """Load the key-value table and serve.
+
+        Raises:
+            StartError: the port is taken, or the key-value file is broken.
+        """
+        host, port = self._config.bind_address, self._config.listen_port
+        try:
+            self._kv.load()
+            self._port = await self._server.start(host, port)
+        except KvError as error:
+            raise StartError(str(error)) from error
+        except OSError as error:
+            raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        interval_s = self._config.scan_interval_ms / 1000
+        self._background.spawn(every(self._runtime.clock, interval_s, self.expire), "scan for dead brokers")
+        log.info("name server serves on %s:%d", host, self._port)
+
+    async def stop(self) -> None:
+        """Stop serving. Brokers register with the other name servers and with this one when it is back."""
+        self._stopping = True
+        await self._background.stop()
+        await self._server.stop()
+        await self._client.close()
+
+    def expire(self) -> None:
+        """Forget the brokers that gave no sign of life in time, and close their connections."""
+        gone, changes = self.routes.expire(self._runtime.clock.now_ms())
+        for member in gone:
+            log.warning(
+                "broker expired: %s id %d at %s, silent for more than %d ms",
+                member.group,
+                member.broker_id,
+                member.address,
+                member.timeout_ms,
+            )
+            if isinstance(member.connection, ServerConnection):
+                member.connection.close()
+        self._announce(changes)
+
+    def _closed(self, connection: ServerConnection) -> None:
+        if self._stopping:
+            return
+        lost, changes = self.routes.connection_closed(connection)
+        for member in lost:
+            log.warning(
+                "broker gone: %s id %d at %s closed its connection",
+                member.group,
+                member.broker_id,
+                member.address,
+            )
+        self._announce(changes)
+
+    def _announce(self, changes: list[MinBrokerIdChange]) -> None:
+        if self.handlers.config.notify_min_broker_id_changed:
+            for change in changes:
+                self._notify_members(change)
+
+    def _notify_members(self, change: MinBrokerIdChange) -> None:
+        for address in change.notify:
+            self._background.spawn(self._notify(address, change), f"tell {address} of the lowest broker id")
+
+    async def _notify(self, address: str, change: MinBrokerIdChange) -> None:
+        header = NotifyMinBrokerIdChangeRequest(
+            min_broker_id=change.min_id,
+            broker_name=change.group,
+            min_broker_addr=change.min_address,
+            offline_broker_addr=change.offline_address,
+            ha_broker_addr=change.ha_address,
+        )
+        try:
+            await self._client.oneway(address, header.command(), NOTIFY_TIMEOUT_MS)
+        except TransportError as error:
+            log.warning("cannot tell %s that the lowest broker id is %d: %s", address, change.min_id, error)

@@ -1,0 +1,109 @@
+"""Topic -> broker group -> queues: the half of the route table that brokers report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from orbitmq.wire.bodies import PERM_READ, PERM_WRITE
+
+
+@dataclass(frozen=True, slots=True)
+class TopicQueues:
+    """What one broker group offers for one topic.
+
+    Attributes:
+        perm: bits: inherit 1, write 2, read 4.
+        sys_flag: bits: unit 1, has unit subscription 2.
+    """
+
+    read_queues: int
+    write_queues: int
+    perm: int
+    sys_flag: int = 0
+
+    @property
+    def writable(self) -> bool:
+        return self.perm & PERM_WRITE != 0
+
+    def without_write(self) -> TopicQueues:
+        return replace(self, perm=self.perm & ~PERM_WRITE)
+
+
+class TopicTable:
+    """Queues of every topic by broker group. A topic without any group does not stay in the table."""
+
+    def __init__(self) -> None:
+        self._groups_by_topic: dict[str, dict[str, TopicQueues]] = {}
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._groups_by_topic
+
+    def names(self) -> list[str]:
+        return sorted(self._groups_by_topic)
+
+    def groups(self, topic: str) -> dict[str, TopicQueues]:
+        """Broker groups of ``topic``; empty when the topic is unknown."""
+        return dict(self._groups_by_topic.get(topic, {}))
+
+    def get(self, topic: str, group: str) -> TopicQueues | None:
+        return self._groups_by_topic.get(topic, {}).get(group)
+
+    def put(self, topic: str, group: str, queues: TopicQueues) -> None:
+        self._groups_by_topic.setdefault(topic, {})[group] = queues
+
+    def remove(self, topic: str, group: str) -> None:
+        groups = self._groups_by_topic.get(topic)
+        if groups is None:
+            return
+        groups.pop(group, None)
+        if not groups:
+            del self._groups_by_topic[topic]
+
+    def remove_topic(self, topic: str) -> None:
+        self._groups_by_topic.pop(topic, None)
+
+    def remove_group(self, group: str) -> None:
+        for topic in self.topics_of((group,)):
+            self.remove(topic, group)
+
+    def topics_of(self, groups: Iterable[str]) -> list[str]:
+        """Topics that have queues on any of ``groups``, sorted."""
+        wanted = set(groups)
+        return sorted(
+            topic for topic, by_group in self._groups_by_topic.items() if not wanted.isdisjoint(by_group)
+        )
+
+    def wipe_write(self, group: str) -> int:
+        """Take the write bit from every topic of ``group``; returns how many topics the group has."""
+        return self._change(group, lambda queues: queues.without_write())
+
+    def grant_read_write(self, group: str) -> int:
+        """Set the permission of every topic of ``group`` to exactly read and write.
+
+        RocketMQ does not remember what the bits were before they were wiped (RouteInfoManager).
+        """
+        return self._change(group, lambda queues: replace(queues, perm=PERM_READ | PERM_WRITE))
+
+    def with_flags(self, *, has: int, lacks: int = 0) -> list[str]:
+        """Topics whose system flag (of their first group) has all bits ``has`` and none of ``lacks``."""
+        found = []
+        for topic, by_group in self._groups_by_topic.items():
+            flag = next(iter(by_group.values())).sys_flag
+            if flag & has == has and flag & lacks == 0:
+                found.append(topic)
+        return sorted(found)
+
+    def items(self) -> Iterator[tuple[str, str, TopicQueues]]:
+        for topic, by_group in self._groups_by_topic.items():
+            for group, queues in by_group.items():
+                yield topic, group, queues
+
+    def _change(self, group: str, change: Callable[[TopicQueues], TopicQueues]) -> int:
+        count = 0
+        for by_group in self._groups_by_topic.values():
+            queues = by_group.get(group)
+            if queues is not None:
+                by_group[group] = change(queues)
+                count += 1
+        return count

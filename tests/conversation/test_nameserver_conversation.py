@@ -1,0 +1,426 @@
+"""Commands in, commands out: a name server on the network and clock of the simulation."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from orbitmq.nameserver.config import NameServerConfig
+from orbitmq.nameserver.server import NameServer, StartError
+from orbitmq.runtime.simulated import run, simulated_runtime
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.server import RemotingServer
+from orbitmq.wire import properties_text
+from orbitmq.wire.bodies import (
+    ClusterInfo,
+    DataVersion,
+    GetBrokerMemberGroupResponseBody,
+    KVTable,
+    TopicList,
+    TopicRouteData,
+)
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+
+COMPRESSED = bytes.fromhex(
+    "78da636060b0a8564ace2fcd2b492d52b232d6512a2e492c490d4b2d2acecccf53b232d0512ac9cc4d050ae6162859199a1b20402d"
+    "03030323104b85e41764263b2a5800a19942b0a79fbb8f6b7c88a3bb4235480553742c90640000eb551a09"
+)
+ROUTE_OLD = (
+    b'{"brokerDatas":[{"brokerAddrs":{0:"127.0.0.1:10911",1:"127.0.0.1:10921"},"brokerName":"broker-a",'
+    b'"cluster":"DefaultCluster","enableActingMaster":false}],"filterServerTable":{},"queueDatas":'
+    b'[{"brokerName":"broker-a","perm":6,"readQueueNums":8,"topicSysFlag":0,"writeQueueNums":8}]}'
+)
+
+
+class Peer:
+    """Asks the name server over one connection of its own."""
+
+    def __init__(self, server: NameServer, runtime: Any, *, version: int = 479) -> None:
+        self._address = f"127.0.0.1:{server.port}"
+        self._client = RemotingClient(runtime)
+        self._version = version
+
+    async def ask(self, code: int, body: bytes = b"", /, **ext: str) -> Command:
+        command = Command(code, ext=ext, body=body, version=self._version)
+        return await self._client.request(self._address, command, 3000)
+
+    async def register(
+        self,
+        broker_id: int = 0,
+        *,
+        topics: tuple[str, ...] = ("TopicA", "TopicB"),
+        counter: int = 3,
+        **ext: str,
+    ) -> Command:
+        return await self.ask(
+            RequestCode.REGISTER_BROKER, register_body(topics, counter), **{**identity(broker_id), **ext}
+        )
+
+    async def route(self, topic: str = "TopicA") -> Command:
+        return await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def identity(broker_id: int = 0) -> dict[str, str]:
+    return {
+        "brokerName": "broker-a",
+        "brokerAddr": f"127.0.0.1:109{broker_id + 1}1",
+        "clusterName": "DefaultCluster",
+        "haServerAddr": f"127.0.0.1:109{broker_id + 1}2",
+        "brokerId": str(broker_id),
+    }
+
+
+def version_json(counter: int) -> dict[str, int]:
+    return {"counter": counter, "stateVersion": 0, "timestamp": 1700000000000}
+
+
+def register_body(topics: tuple[str, ...]) -> bytes:
+    configs = {
+        topic: {
+            "attributes": {},
+            "order": False,
+            "perm": 6,
+            "readQueueNums": 8,
+            "topicFilterType": "SINGLE_TAG",
+            "topicName": topic,
+            "topicSysFlag": 0,
+            "writeQueueNums": 8,
+        }
+        for topic in topics
+    }
+    wrapper = {
+        "dataVersion": version_json(3),
+        "mappingDataVersion": version_json(0),
+        "topicConfigTable": configs,
+        "topicQueueMappingDetailMap": {},
+        "topicQueueMappingInfoMap": {},
+    }
+    return json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}).encode()
+
+
+Script = Callable[[NameServer, Peer, Any], Awaitable[None]]
+
+
+def converse(script: Script, **settings: Any) -> None:
+    async def main() -> None:
+        runtime = simulated_runtime()
+        config = NameServerConfig(listen_port=9876, kv_config_path="/n/kv.json", **settings)
+        async with NameServer(runtime, config) as server:
+            peer = Peer(server, runtime)
+            await script(server, peer, runtime)
+            await peer.close()
+
+    run(main())
+
+
+def test_register_and_route_are_rocketmqs_bytes() -> None:
+    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
+        assert (await peer.register(0)).code == ResponseCode.SUCCESS
+        slave = await peer.register(1)
+        assert slave.ext == {"haServerAddr": "127.0.0.1:10912", "masterAddr": "127.0.0.1:10911"}
+        assert slave.body == b""
+        old = Peer(server, runtime, version=399)
+        assert (await old.route()).body == ROUTE_OLD
+        standard = ROUTE_OLD.replace(b"{0:", b'{"0":').replace(b",1:", b',"1":')
+        assert (await peer.route()).body == standard
+        asked = await old.ask(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="TopicA", acceptStandardJsonOnly="true"
+        )
+        assert asked.body == standard
+        older = Peer(server, runtime, version=353)
+        assert b'"topicSynFlag":0,"topicSysFlag":0' in (await older.route()).body
+        for extra in (old, older):
+            await extra.close()
+
+    converse(script)
+
+
+def test_an_unknown_topic_and_an_unknown_code_are_told() -> None:
+    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
+        answer = await peer.route("Nowhere")
+        assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+        assert answer.remark is not None
+        assert answer.remark.startswith("No topic route info in name server for the topic: Nowhere\nSee http")
+        answer = await peer.ask(999)
+        assert (answer.code, answer.remark) == (3, " request type 999 not supported")
+        answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "topic" in (answer.remark or "")
+
+    converse(script)
+
+
+def test_a_compressed_registration_is_read_whatever_its_header_says() -> None:
+    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
+        await peer.register(0)
+        for flag in ("true", "false"):
+            ext = {**identity(), "compressed": flag, "bodyCrc32": str(zlib.crc32(COMPRESSED) & 0x7FFFFFFF)}
+            assert (
+                await peer.ask(RequestCode.REGISTER_BROKER, COMPRESSED, **ext)
+            ).code == ResponseCode.SUCCESS
+        assert (await peer.route()).code == ResponseCode.SUCCESS
+
+    converse(script)
+
+
+def test_a_damaged_registration_is_refused() -> None:
+    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
+        answer = await peer.register(0, bodyCrc32="1")
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        body = register_body(("A", "B"))
+        good = await peer.register(0, topics=("A", "B"), bodyCrc32=str(zlib.crc32(body) & 0x7FFFFFFF))
+        assert good.code == ResponseCode.SUCCESS
+        for damaged in (b"{", COMPRESSED[:40], b"\x78\xda"):
+            answer = await peer.ask(RequestCode.REGISTER_BROKER, damaged, **identity())
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert (answer.remark or "").startswith("Failed to decode RegisterBrokerBody")
+
+    converse(script)
+
+
+@pytest.mark.behaviour("NR-13")
+def test_one_topic_of_an_unknown_broker_is_refused() -> None:
+    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
+        answer = await peer.register(0, topics=("Only",))
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "register broker failed")
+
+    converse(script)
+
+
+@pytest.mark.behaviour("HB-05")
+@pytest.mark.behaviour("HB-07")
+def test_a_silent_broker_expires_after_its_timeout_and_a_scan() -> None:
+    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
+        await peer.register(0)
+        await runtime.clock.sleep(114.9)  # the connection is busy, the broker is not
+        assert (await peer.route()).code == ResponseCode.SUCCESS
+        watcher = Peer(server, runtime)
+        await runtime.clock.sleep(4.9)
+        assert (await watcher.route()).code == ResponseCode.SUCCESS
+        await runtime.clock.sleep(5.3)
+        assert (await watcher.route()).code == ResponseCode.TOPIC_NOT_EXIST
+        await watcher.close()
+
+    converse(script)
+
+
+@pytest.mark.behaviour("HB-03")
+@pytest.mark.behaviour("HB-04")
+def test_both_light_heartbeats_keep_a_broker() -> None:
+    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
+        await peer.register(0, heartbeatTimeoutMillis="10000")
+        who = identity()
+        for counter, changed in ((3, "false"), (4, "true")):
+            await runtime.clock.sleep(8)
+            body = json.dumps(version_json(counter)).encode()
+            answer = await peer.ask(RequestCode.QUERY_DATA_VERSION, body, **who)
+            assert answer.ext == {"changed": changed}
+            assert DataVersion.decode(answer.body).counter == 3
+        await runtime.clock.sleep(8)
+        assert (await peer.ask(RequestCode.BROKER_HEARTBEAT, **who)).code == ResponseCode.SUCCESS
+        await runtime.clock.sleep(8)
+        assert (await peer.route()).code == ResponseCode.SUCCESS
+        await runtime.clock.sleep(8)
+        watcher = Peer(server, runtime)
+        assert (await watcher.route()).code == ResponseCode.TOPIC_NOT_EXIST
+        unknown = await watcher.ask(RequestCode.QUERY_DATA_VERSION, b"{}", **who)
+        assert (unknown.ext, unknown.body) == ({"changed": "true"}, b"")
+        await watcher.close()
+
+    converse(script)
+
+
+@pytest.mark.behaviour("HB-08")
+def test_a_closed_connection_takes_the_broker_at_once() -> None:
+    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
+        broker = Peer(server, runtime)
+        await broker.register(0)
+        assert (await peer.route()).code == ResponseCode.SUCCESS
+        await broker.close()
+        await runtime.clock.sleep(0.1)
+        assert (await peer.route()).code == ResponseCode.TOPIC_NOT_EXIST
+
+    converse(script)
+
+
+def test_unregister_members_and_cluster() -> None:
+    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
+        await peer.register(0)
+        await peer.register(1)
+        answer = await peer.ask(
+            RequestCode.GET_BROKER_MEMBER_GROUP, clusterName="DefaultCluster", brokerName="broker-a"
+        )
+        group = GetBrokerMemberGroupResponseBody.decode(answer.body).broker_member_group
+        assert group is not None
+        assert dict(group.broker_addrs) == {0: "127.0.0.1:10911", 1: "127.0.0.1:10921"}
+        info = ClusterInfo.decode((await peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
+        assert {name: sorted(groups) for name, groups in info.cluster_addr_table.items()} == {
+            "DefaultCluster": ["broker-a"]
+        }
+        assert (await peer.ask(RequestCode.UNREGISTER_BROKER, **identity(0))).code == ResponseCode.SUCCESS
+        route = TopicRouteData.decode((await peer.route()).body)
+        assert dict(route.broker_datas[0].broker_addrs) == {1: "127.0.0.1:10921"}
+
+    converse(script)
+
+
+def test_write_permission_is_taken_and_given_by_broker() -> None:
+    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
+        await peer.register(0)
+        for code, field, perm in (
+            (RequestCode.WIPE_WRITE_PERM_OF_BROKER, "wipeTopicCount", 4),
+            (RequestCode.ADD_WRITE_PERM_OF_BROKER, "addTopicCount", 6),
+        ):
+            answer = await peer.ask(code, brokerName="broker-a")
+            assert answer.ext == {field: "2"}
+            assert TopicRouteData.decode((await peer.route()).body).queue_datas[0].perm == perm
+
+    converse(script)
+
+
+def test_topic_lists_registration_and_deletion() -> None:
+    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
+        async def topics(code: int, **ext: str) -> set[str]:
+            return set(TopicList.decode((await peer.ask(code, **ext)).body).topic_list)
+
+        await peer.register(0)
+        everything = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+        assert await topics(everything) == {"TopicA", "TopicB"}
+        assert await topics(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="DefaultCluster") == {
+            "TopicA",
+            "TopicB",
+        }
+        assert await topics(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="none") == set()
+        assert await topics(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS) == {"DefaultCluster", "broker-a"}
+        for code in (311, 312, 313):
+            assert await topics(code) == set()
+        data = (await peer.route()).body
+        assert (await peer.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, data, topic="New")).code == 0
+        refused = await peer.ask(
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV, data.replace(b"broker-a", b"broker-z"), topic="Newer"
+        )
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert "broker-z" in (refused.remark or "")
+        assert await topics(everything) == {"New", "TopicA", "TopicB"}
+        await peer.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="New", clusterName="DefaultCluster")
+        await peer.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="TopicA")
+        assert await topics(everything) == {"TopicB"}
+
+    converse(script)
+
+
+def test_topic_lists_can_be_switched_off() -> None:
+    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
+        for code in (206, 224, 311, 312, 313):
+            answer = await peer.ask(code, cluster="c")
+            assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "disable")
+
+    converse(script, enable_all_topic_list=False, enable_topic_list=False)
+
+
+@pytest.mark.behaviour("RT-14")
+def test_ordered_topics_come_from_the_key_value_table() -> None:
+    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
+        namespace = "ORDER_TOPIC_CONFIG"
+        empty = await peer.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace=namespace)
+        assert empty.code == ResponseCode.QUERY_NOT_FOUND
+        put = await peer.ask(RequestCode.PUT_KV_CONFIG, namespace=namespace, key="TopicA", value="broker-a:4")
+        assert put.code == ResponseCode.SUCCESS
+        got = await peer.ask(RequestCode.GET_KV_CONFIG, namespace=namespace, key="TopicA")
+        assert got.ext == {"value": "broker-a:4"}
+        registered = await peer.register(0)
+        assert KVTable.decode(registered.body).table == {"TopicA": "broker-a:4"}
+        assert TopicRouteData.decode((await peer.route()).body).order_topic_conf == "broker-a:4"
+        assert TopicRouteData.decode((await peer.route("TopicB")).body).order_topic_conf is None
+        await peer.ask(RequestCode.DELETE_KV_CONFIG, namespace=namespace, key="TopicA")
+        gone = await peer.ask(RequestCode.GET_KV_CONFIG, namespace=namespace, key="TopicA")
+        assert gone.code == ResponseCode.QUERY_NOT_FOUND
+        assert gone.remark == "No config item, Namespace: ORDER_TOPIC_CONFIG Key: TopicA"
+
+    converse(script, order_message_enable=True)
+
+
+def test_settings_are_shown_and_changed_from_a_list() -> None:
+    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
+        shown = properties_text.parse((await peer.ask(RequestCode.GET_NAMESRV_CONFIG)).body.decode())
+        assert (shown["listenPort"], shown["enableTopicList"]) == ("9876", "true")
+        update = RequestCode.UPDATE_NAMESRV_CONFIG
+        assert (await peer.ask(update, b"enableTopicList=false")).code == ResponseCode.SUCCESS
+        assert (await peer.ask(RequestCode.GET_UNIT_TOPIC_LIST)).remark == "disable"
+        assert runtime.files.read_bytes("/n/namesrv.properties") == b"enableTopicList=false\n"
+        for body, code, words in (
+            (b"kvConfigPath=/etc/passwd", ResponseCode.NO_PERMISSION, "Can not update config in black list."),
+            (b"listenPort=1", ResponseCode.INVALID_PARAMETER, "listenPort"),
+            (b"noSuchKey=1", ResponseCode.INVALID_PARAMETER, "noSuchKey"),
+            (b"enableTopicList=7", ResponseCode.INVALID_PARAMETER, "expected true or false"),
+        ):
+            answer = await peer.ask(update, body)
+            assert answer.code == code
+            assert words in (answer.remark or "")
+
+    converse(script, config_store_path="/n/namesrv.properties")
+
+
+def test_it_can_wait_for_its_brokers_before_it_answers() -> None:
+    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
+        await peer.register(0)
+        answer = await peer.route()
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "name server not ready")
+        await runtime.clock.sleep(45)
+        assert (await peer.route()).code == ResponseCode.SUCCESS
+
+    converse(script, need_wait_for_service=True)
+
+
+@pytest.mark.behaviour("NR-08")
+def test_acting_master_and_the_notice_of_the_lowest_id() -> None:
+    async def main() -> None:
+        runtime = simulated_runtime()
+        heard: list[dict[str, str]] = []
+
+        def listen(connection: Any, command: Command) -> Command | None:
+            assert command.code == RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE
+            heard.append(command.ext)
+            return None
+
+        slave_port = RemotingServer(runtime, listen)
+        await slave_port.start("127.0.0.1", 10921)
+        config = NameServerConfig(support_acting_master=True, notify_min_broker_id_changed=True)
+        async with NameServer(runtime, config) as server:
+            peer = Peer(server, runtime)
+            await peer.register(0, enableActingMaster="true")
+            await peer.register(1, enableActingMaster="true")
+            await peer.ask(RequestCode.UNREGISTER_BROKER, **identity(0))
+            route = TopicRouteData.decode((await peer.route()).body)
+            assert dict(route.broker_datas[0].broker_addrs) == {0: "127.0.0.1:10921"}
+            await runtime.clock.sleep(0.1)
+            assert heard == [
+                {
+                    "minBrokerId": "1",
+                    "brokerName": "broker-a",
+                    "minBrokerAddr": "127.0.0.1:10921",
+                    "offlineBrokerAddr": "127.0.0.1:10911",
+                }
+            ]
+            await peer.close()
+        await slave_port.stop()
+
+    run(main())
+
+
+def test_a_taken_port_is_one_clear_line() -> None:
+    async def main() -> None:
+        runtime = simulated_runtime()
+        async with NameServer(runtime, NameServerConfig(listen_port=9876)):
+            with pytest.raises(StartError, match=r"cannot listen on 0\.0\.0\.0:9876: "):
+                await NameServer(runtime, NameServerConfig(listen_port=9876)).start()
+
+    run(main())
