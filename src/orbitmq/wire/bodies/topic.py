@@ -1,0 +1,206 @@
+"""Topics: their configuration, its version, static topics, and the wrappers that carry them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from orbitmq.wire import fastjson
+from orbitmq.wire.bodies.base import Body
+from orbitmq.wire.errors import BodyError
+
+PERM_INHERIT = 1
+PERM_WRITE = 2
+PERM_READ = 4
+PERM_PRIORITY = 8
+
+TOPIC_FLAG_UNIT = 1
+TOPIC_FLAG_UNIT_SUB = 2
+
+
+class TopicFilterType(StrEnum):
+    """A relic: the broker does not look at it."""
+
+    SINGLE_TAG = "SINGLE_TAG"
+    MULTI_TAG = "MULTI_TAG"
+
+
+@dataclass(slots=True)
+class DataVersion(Body):
+    """How new a table is. Equal when all three numbers are.
+
+    Attributes:
+        state_version: grows when a controller elects a new master.
+        timestamp: milliseconds since the epoch of the last change.
+        counter: number of changes.
+    """
+
+    state_version: int = 0
+    timestamp: int = 0
+    counter: int = 0
+
+    def next(self, now_ms: int, state_version: int | None = None) -> DataVersion:
+        """The version after one change."""
+        state = self.state_version if state_version is None else state_version
+        return DataVersion(state, now_ms, self.counter + 1)
+
+    def is_newer_than(self, other: DataVersion) -> bool:
+        """Java's order: state version, then counter, then time."""
+        mine = (self.state_version, self.counter, self.timestamp)
+        return mine > (other.state_version, other.counter, other.timestamp)
+
+
+@dataclass(slots=True)
+class TopicConfig(Body):
+    """One topic of a broker. ``perm`` is a sum of ``PERM_*``, ``topic_sys_flag`` of ``TOPIC_FLAG_*``."""
+
+    topic_name: str = ""
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = PERM_READ | PERM_WRITE
+    topic_filter_type: TopicFilterType = TopicFilterType.SINGLE_TAG
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: dict[str, str] = field(default_factory=dict)
+
+    def encode_text(self) -> str:
+        """The one-line form of compressed registrations; it has neither ``order`` nor ``topic_sys_flag``."""
+        attributes = fastjson.dumps(self.attributes).decode()
+        return (
+            f"{self.topic_name} {self.read_queue_nums} {self.write_queue_nums} {self.perm} "
+            f"{self.topic_filter_type.value} {attributes}"
+        )
+
+    @classmethod
+    def decode_text(cls, text: str) -> TopicConfig:
+        """Read the one-line form.
+
+        Raises:
+            BodyError: fewer than five words, no number where one must be, or attributes that are no JSON.
+        """
+        words = text.split(" ", 5)
+        try:
+            name, read, write, perm, kind = words[:5]
+            config = cls(name, int(read), int(write), int(perm), TopicFilterType(kind))
+        except ValueError as error:
+            raise BodyError(
+                f"topic config {text[:200]!r} is not 'name readQueues writeQueues perm filterType attributes'"
+            ) from error
+        if len(words) == 6 and words[5].strip():
+            config.attributes = _Attributes.from_json({"attributes": fastjson.loads(words[5])}).attributes
+        return config
+
+
+@dataclass(slots=True)
+class _Attributes(Body):
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class CreateTopicListRequestBody(Body):
+    """Body of UPDATE_AND_CREATE_TOPIC_LIST."""
+
+    topic_config_list: list[TopicConfig] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class TopicConfigSerializeWrapper(Body):
+    """The topic table of a broker, as topics.json and old registrations have it."""
+
+    data_version: DataVersion = field(default_factory=DataVersion)
+    topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class LogicQueueMappingItem(Body):
+    """A stretch of a logical queue: from ``logic_offset`` on it lies in queue ``queue_id`` of ``bname``.
+
+    -1 as an offset or a time means: not known yet.
+    """
+
+    gen: int = 0
+    queue_id: int = 0
+    bname: str = ""
+    logic_offset: int = 0
+    start_offset: int = 0
+    end_offset: int = -1
+    time_of_start: int = -1
+    time_of_end: int = -1
+
+
+@dataclass(slots=True)
+class TopicQueueMappingInfo(Body):
+    """Which logical queues of a static topic a broker holds (``curr_id_map``: logical to physical id)."""
+
+    topic: str = ""
+    scope: str = "__global__"
+    total_queues: int = 0
+    bname: str = ""
+    epoch: int = 0
+    dirty: bool = False
+    curr_id_map: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class TopicQueueMappingDetail(TopicQueueMappingInfo):
+    """The whole mapping of a broker's share of a static topic."""
+
+    hosted_queues: dict[int, list[LogicQueueMappingItem]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class TopicConfigAndQueueMapping(TopicConfig):
+    """Body of GET_TOPIC_CONFIG."""
+
+    mapping_detail: TopicQueueMappingDetail | None = None
+
+
+@dataclass(slots=True)
+class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper):
+    """The topic table with static topics, as 5.x brokers register it."""
+
+    topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] = field(default_factory=dict)
+    topic_queue_mapping_detail_map: dict[str, TopicQueueMappingDetail] = field(default_factory=dict)
+    mapping_data_version: DataVersion = field(default_factory=DataVersion)
+
+
+@dataclass(slots=True)
+class TopicQueueMappingSerializeWrapper(Body):
+    """topicQueueMapping.json."""
+
+    topic_queue_mapping_info_map: dict[str, TopicQueueMappingDetail] = field(default_factory=dict)
+    data_version: DataVersion = field(default_factory=DataVersion)
+
+
+@dataclass(slots=True)
+class TopicRemappingDetailWrapper(Body):
+    """A plan to create or move a static topic; admin tools keep it in a file."""
+
+    topic: str = ""
+    type: str = ""
+    epoch: int = 0
+    broker_config_map: dict[str, TopicConfigAndQueueMapping] = field(default_factory=dict)
+    broker_to_map_in: set[str] = field(default_factory=set)
+    broker_to_map_out: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class TopicList(Body):
+    """Names of topics."""
+
+    topic_list: set[str] = field(default_factory=set)
+    broker_addr: str | None = None
+
+
+@dataclass(slots=True)
+class GroupList(Body):
+    """Names of consumer groups."""
+
+    group_list: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class KVTable(Body):
+    """A plain table of texts."""
+
+    table: dict[str, str] = field(default_factory=dict)

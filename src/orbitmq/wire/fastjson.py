@@ -1,0 +1,257 @@
+"""JSON as Java's fastjson writes it.
+
+It differs from the standard in two ways: integer keys of a map stand without quotes (``{0:"a"}``), and a
+map whose keys are message queues has objects as keys (``{{"brokerName":..}:5}``). Fields are sorted by name
+and nulls are left out.
+"""
+
+from __future__ import annotations
+
+import json.decoder
+import json.encoder
+import math
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from orbitmq.message.model import MessageQueue
+from orbitmq.runtime.seam import Buffer
+from orbitmq.wire.errors import BodyError
+
+# Bodies of RocketMQ are at most six levels deep.
+MAX_DEPTH: Final = 64
+MAX_NUMBER_CHARS: Final = 64
+
+# Written in C; typeshed does not know the first.
+_scan_text: Callable[[str, int, bool], tuple[str, int]] = json.decoder.scanstring  # type: ignore[attr-defined]
+_quote = json.encoder.encode_basestring
+_decode_standard = msgspec.json.Decoder().decode
+_SPACE = re.compile(r"[ \t\r\n]*")
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
+_WORDS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None}
+
+# Given a class, pairs of key and attribute in the order to write, or None when it is not a body.
+FieldsOf = Callable[[type], tuple[tuple[str, str], ...] | None]
+
+
+def dumps(value: object, *, java_keys: bool = False, fields_of: FieldsOf | None = None) -> bytes:
+    """``value`` as JSON: no spaces, keys sorted, entries that are ``None`` left out.
+
+    Args:
+        value: texts, numbers, booleans, message queues, lists, tuples, sets (written sorted) and dicts of
+            them; keys may be texts, integers or message queues.
+        java_keys: write integer keys without quotes, as Java does, instead of in standard form. Queue keys
+            have no standard form and are always objects.
+        fields_of: how to take other objects apart.
+
+    Raises:
+        BodyError: something that has no JSON form, or a text without a UTF-8 form.
+    """
+    parts: list[str] = []
+    _Writer(parts.append, java_keys, fields_of).write(value)
+    try:
+        return "".join(parts).encode()
+    except UnicodeEncodeError as error:
+        raise BodyError(f"a text has no UTF-8 form: {error}") from error
+
+
+class _Writer:
+    __slots__ = ("_add", "_fields_of", "_java_keys")
+
+    def __init__(self, add: Callable[[str], None], java_keys: bool, fields_of: FieldsOf | None) -> None:
+        self._add = add
+        self._java_keys = java_keys
+        self._fields_of = fields_of
+
+    def write(self, value: object) -> None:
+        if isinstance(value, str):
+            self._add(_quote(value))
+        elif value is None or isinstance(value, bool):
+            self._add("null" if value is None else "true" if value else "false")
+        elif isinstance(value, int):
+            self._add(str(int(value)))
+        elif isinstance(value, float):
+            self._add(repr(value) if math.isfinite(value) else "null")
+        elif isinstance(value, MessageQueue):
+            self._add(_queue(value))
+        elif isinstance(value, dict):
+            self._write_map(value)
+        elif isinstance(value, list | tuple):
+            self._write_items(value)
+        elif isinstance(value, set | frozenset):
+            self._write_items(sorted(value))
+        else:
+            self._write_object(value)
+
+    def _write_items(self, items: list[Any] | tuple[Any, ...]) -> None:
+        separator = "["
+        for item in items:
+            self._add(separator)
+            self.write(item)
+            separator = ","
+        self._add("]" if separator == "," else "[]")
+
+    def _write_map(self, entries: dict[Any, Any]) -> None:
+        separator = "{"
+        for key in sorted(entries):
+            value = entries[key]
+            if value is None:
+                continue
+            self._add(f"{separator}{self._key(key)}:")
+            self.write(value)
+            separator = ","
+        self._add("}" if separator == "," else "{}")
+
+    def _key(self, key: object) -> str:
+        if isinstance(key, str):
+            return _quote(key)
+        if isinstance(key, int):
+            return str(int(key)) if self._java_keys else f'"{int(key)}"'
+        if isinstance(key, MessageQueue):
+            return _queue(key)
+        raise BodyError(f"a {type(key).__name__} cannot be a key of a JSON map")
+
+    def _write_object(self, value: object) -> None:
+        fields = self._fields_of(type(value)) if self._fields_of else None
+        if fields is None:
+            raise BodyError(f"a {type(value).__name__} has no JSON form")
+        separator = "{"
+        for name, attribute in fields:
+            item = getattr(value, attribute)
+            if item is None:
+                continue
+            self._add(f'{separator}"{name}":')
+            self.write(item)
+            separator = ","
+        self._add("}" if separator == "," else "{}")
+
+
+def _queue(queue: MessageQueue) -> str:
+    topic, broker_name = _quote(queue.topic), _quote(queue.broker_name)
+    return f'{{"brokerName":{broker_name},"queueId":{int(queue.queue_id)},"topic":{topic}}}'
+
+
+def loads(data: Buffer | str) -> Any:
+    """Read JSON, standard or as fastjson writes it.
+
+    Integer keys become texts, quoted or not. An object that is a key becomes the tuple of its
+    ``(name, value)`` pairs, which ``dict`` turns back into the object.
+
+    Raises:
+        BodyError: neither of the two, deeper than :data:`MAX_DEPTH`, or no UTF-8.
+    """
+    try:
+        return _decode_standard(data)
+    except RecursionError as error:
+        raise BodyError(f"JSON of {len(data)} bytes is nested too deep; the limit is {MAX_DEPTH}") from error
+    except (msgspec.DecodeError, UnicodeError):
+        pass
+    try:
+        text = data if isinstance(data, str) else bytes(data).decode()
+    except UnicodeDecodeError as error:
+        raise BodyError(f"JSON of {len(data)} bytes is not UTF-8: {error}") from error
+    reader = _Reader(text)
+    value = reader.value(0)
+    reader.end()
+    return value
+
+
+class _Reader:
+    """Reads fastjson's dialect; only texts that the standard reader refused come here."""
+
+    __slots__ = ("_at", "_text")
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def value(self, depth: int) -> Any:
+        if depth > MAX_DEPTH:
+            raise BodyError(f"JSON is nested deeper than {MAX_DEPTH} levels at character {self._at}")
+        first = self._peek()
+        if first == "{":
+            return self._object(depth)
+        if first == "[":
+            return self._array(depth)
+        if first == '"':
+            return self._string()
+        for word, value in _WORDS.items():
+            if self._text.startswith(word, self._at):
+                self._at += len(word)
+                return value
+        return self._number()
+
+    def end(self) -> None:
+        if self._peek():
+            raise self._error("the end of the text")
+
+    def _object(self, depth: int) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
+        self._at += 1
+        if self._peek() == "}":
+            self._at += 1
+            return found
+        while True:
+            key = self._key(depth)
+            self._take(":")
+            found[key] = self.value(depth + 1)
+            if self._peek() == "}":
+                self._at += 1
+                return found
+            self._take(",")
+
+    def _key(self, depth: int) -> object:
+        first = self._peek()
+        if first == '"':
+            return self._string()
+        if first == "{":
+            pairs = self.value(depth + 1).items()
+            if any(isinstance(item, dict | list) for pair in pairs for item in pair):
+                raise self._error("an object key with plain values")
+            return tuple(pairs)
+        return str(self._number())
+
+    def _array(self, depth: int) -> list[Any]:
+        found: list[Any] = []
+        self._at += 1
+        if self._peek() == "]":
+            self._at += 1
+            return found
+        while True:
+            found.append(self.value(depth + 1))
+            if self._peek() == "]":
+                self._at += 1
+                return found
+            self._take(",")
+
+    def _string(self) -> str:
+        try:
+            value, self._at = _scan_text(self._text, self._at + 1, False)
+        except json.decoder.JSONDecodeError as error:
+            raise BodyError(f"JSON has a damaged text at character {self._at}: {error.msg}") from error
+        return value
+
+    def _number(self) -> int | float:
+        found = _NUMBER.match(self._text, self._at, self._at + MAX_NUMBER_CHARS)
+        if found is None:
+            raise self._error("a value")
+        self._at = found.end()
+        return float(found[0]) if found[1] or found[2] else int(found[0])
+
+    def _peek(self) -> str:
+        """The next character that is no space, or nothing at the end."""
+        found = _SPACE.match(self._text, self._at)
+        if found is not None:
+            self._at = found.end()
+        return self._text[self._at : self._at + 1]
+
+    def _take(self, expected: str) -> None:
+        if self._peek() != expected:
+            raise self._error(repr(expected))
+        self._at += 1
+
+    def _error(self, expected: str) -> BodyError:
+        found = self._text[self._at : self._at + 20]
+        return BodyError(f"JSON has {found!r} at character {self._at}; expected {expected}")
