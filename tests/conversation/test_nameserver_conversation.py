@@ -54,12 +54,10 @@ class Peer:
         broker_id: int = 0,
         *,
         topics: tuple[str, ...] = ("TopicA", "TopicB"),
-        counter: int = 3,
         **ext: str,
     ) -> Command:
-        return await self.ask(
-            RequestCode.REGISTER_BROKER, register_body(topics, counter), **{**identity(broker_id), **ext}
-        )
+        body = register_body(topics)
+        return await self.ask(RequestCode.REGISTER_BROKER, body, **{**identity(broker_id), **ext})
 
     async def route(self, topic: str = "TopicA") -> Command:
         return await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic)

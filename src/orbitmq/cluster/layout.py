@@ -54,7 +54,7 @@ def broker_settings(
 
 
 async def live_brokers(client: RemotingClient, name_server: str) -> dict[str, str] | None:
-    """Address of the master of every broker group that ``name_server`` knows; None when it does not answer."""
+    """Master's address of every broker group that ``name_server`` knows; None when it does not answer."""
     request = Command(RequestCode.GET_BROKER_CLUSTER_INFO)
     try:
         answer = await client.request(name_server, request, POLL_TIMEOUT_MS)
