@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Coroutine, Sequence
@@ -63,6 +62,8 @@ def run(name: str, module: str, arguments: Sequence[str]) -> int:
 
 def run_async(work: Coroutine[Any, Any, int]) -> int:
     """Run ``work`` on uvloop when it is installed, on asyncio's loop otherwise."""
+    import asyncio
+
     try:
         from uvloop import new_event_loop
     except ImportError:
@@ -71,6 +72,15 @@ def run_async(work: Coroutine[Any, Any, int]) -> int:
         return runner.run(work)
 
 
-def make_app(name: str, text: str) -> App:
-    """An App in this project's way: plain help, no version flag of its own."""
-    return App(name=f"orbitmq {name}", help=text, help_format="plaintext", version_flags=[])
+def make_app(name: str, text: str, examples: str) -> App:
+    """An App in this project's way: plain help with examples below it, no version flag of its own."""
+    lines = "\n".join(f"  {line}" for line in examples.strip().splitlines())
+    app = App(
+        name=f"orbitmq {name}",
+        help=text,
+        help_format="plaintext",
+        help_epilogue=f"Examples:\n{lines}",
+        version_flags=[],
+    )
+    app["--help"].show = False
+    return app

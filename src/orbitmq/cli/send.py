@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 from cyclopts import Parameter
 
 from orbitmq.cli.app import Common, make_app, run_async
 from orbitmq.cli.failures import EXIT_OK, UsageError
 from orbitmq.cli.output import print_json
-from orbitmq.client.model import SendResult
-from orbitmq.client.producer import Producer
 from orbitmq.message.model import Message
+
+if TYPE_CHECKING:
+    from orbitmq.client.model import SendResult
 
 GROUP = "orbitmq-cli"
 # Sends in flight while lines are read; what is read and not yet answered is bounded by it.
@@ -24,14 +24,13 @@ IN_FLIGHT = 256
 
 app = make_app(
     "send",
-    """Send messages to a topic.
-
-    Examples:
-      orbitmq send orders '{"id": 17}' --tag new --key 17
-      orbitmq send orders --file invoice.pdf --property type=invoice
-      seq 1000 | orbitmq send numbers -          one message for each line
-      orbitmq send reminders 'in ten seconds' --delay-level 3
-    """,
+    "Send messages to a topic.",
+    """
+orbitmq send orders '{"id": 17}' --tag new --key 17
+orbitmq send orders --file invoice.pdf --property type=invoice
+seq 1000 | orbitmq send numbers -          one message for each line
+orbitmq send reminders 'in ten seconds' --delay-level 3
+""",
 )
 
 
@@ -120,6 +119,10 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
 async def _send_all(
     messages: Iterator[Message], ordering_key: str | None, timeout_ms: int, common: Common, *, quiet: bool
 ) -> int:
+    import asyncio
+
+    from orbitmq.client.producer import Producer
+
     waiting: set[asyncio.Task[SendResult]] = set()
     async with Producer(GROUP, name_servers=common.addresses, timeout_ms=timeout_ms) as producer:
 

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from orbitmq.cli.app import make_app, run_async
 from orbitmq.cli.failures import EXIT_OK, UsageError
 from orbitmq.cli.output import print_json
-from orbitmq.cluster.processes import ProcessCluster
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from orbitmq.cluster.processes import ProcessCluster
 
 app = make_app(
     "up",
-    """Start a local cluster: one name server and some broker groups, each a process of its own.
-
-    Runs until Ctrl-C, then stops them cleanly.
-
-    Examples:
-      orbitmq up
-      orbitmq up --brokers 3 --dir ./data
-      orbitmq up --port 0 --json
-      orbitmq up --set flushDiskType=ASYNC_FLUSH --set defaultTopicQueueNums=16
-    """,
+    "Start a local cluster: one name server and some broker groups, each a process of its own.\n\n"
+    "It runs until Ctrl-C, then stops them cleanly.",
+    """
+orbitmq up
+orbitmq up --brokers 3 --dir ./data
+orbitmq up --port 0 --json
+orbitmq up --set flushDiskType=ASYNC_FLUSH --set defaultTopicQueueNums=16
+""",
 )
 
 
@@ -74,6 +75,10 @@ def _settings(words: list[str]) -> dict[str, str]:
 async def _run(
     brokers: int, port: int, root: str, settings: dict[str, str], *, as_json: bool, kept: bool
 ) -> int:
+    import asyncio
+
+    from orbitmq.cluster.processes import ProcessCluster
+
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -111,6 +116,8 @@ def _tell(cluster: ProcessCluster, root: str, seconds: float, *, kept: bool) -> 
 
 async def _until(stop: asyncio.Event, cluster: ProcessCluster) -> None:
     """Wait for the signal, or for the first process that ends by itself, which is an error."""
+    import asyncio
+
     stopped = asyncio.create_task(stop.wait())
     endings = {asyncio.create_task(process.wait()): process for process in cluster.processes.values()}
     try:
