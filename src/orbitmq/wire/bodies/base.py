@@ -6,7 +6,7 @@ import dataclasses
 import reprlib
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
@@ -15,13 +15,15 @@ from orbitmq.runtime.seam import Buffer
 from orbitmq.wire import fastjson
 from orbitmq.wire.errors import BodyError
 
-_NAME = "wire_name"  # key in the metadata of a dataclass field
+# Keys in the metadata of a dataclass field.
+_NAME = "wire_name"
+_ALSO = "second_wire_name"
 _Converter = Callable[[Any], Any]
 
 
-def named(name: str, default: Any) -> Any:
-    """A field whose wire name is not its attribute in camel case."""
-    return dataclasses.field(default=default, metadata={_NAME: name})
+def named(name: str, default: Any, *, also: str | None = None) -> Any:
+    """A field whose wire name is not its attribute in camel case; ``also`` is a second name when reading."""
+    return dataclasses.field(default=default, metadata={_NAME: name, _ALSO: also})
 
 
 def named_set(name: str) -> Any:
@@ -58,6 +60,18 @@ class Body:
         return cls.from_json(fastjson.loads(data))
 
     @classmethod
+    def decode_list(cls, data: Buffer) -> list[Self]:
+        """Read a JSON array of this body.
+
+        Raises:
+            BodyError: no array, or an item of the wrong type.
+        """
+        items = fastjson.loads(data)
+        if not isinstance(items, list):
+            raise BodyError(f"list of {cls.__name__}: {reprlib.repr(items)}; expected an array")
+        return [cls.from_json(item) for item in items]
+
+    @classmethod
     def from_json(cls, value: object) -> Self:
         """Read a body from parsed JSON.
 
@@ -69,6 +83,11 @@ class Body:
         except _MismatchError as error:
             raise BodyError(f"{cls.__name__}{error.path}: {error}") from error
         return found
+
+
+def encode_list(bodies: Iterable[Body]) -> bytes:
+    """Several bodies as one JSON array."""
+    return fastjson.dumps(list(bodies), fields_of=_written_fields)
 
 
 class _MismatchError(Exception):
@@ -112,6 +131,11 @@ def _reader(kind: type[Any]) -> _Converter:
 def _make_reader(kind: type[Any]) -> _Converter:
     hints = typing.get_type_hints(kind)
     plan = [(name, attribute, _converter(hints[attribute])) for name, attribute in _wire_names(kind)]
+    plan += [
+        (f.metadata[_ALSO], f.name, _converter(hints[f.name]))
+        for f in dataclasses.fields(kind)
+        if f.metadata.get(_ALSO)
+    ]
 
     def read(value: Any) -> Any:
         if not isinstance(value, dict):

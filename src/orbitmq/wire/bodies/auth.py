@@ -1,0 +1,43 @@
+"""Users and access rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from orbitmq.wire.bodies.base import Body
+
+
+@dataclass(slots=True)
+class UserInfo(Body):
+    """A user. ``repr`` does not show the password."""
+
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    user_type: str | None = None
+    user_status: str | None = None
+
+
+@dataclass(slots=True)
+class PolicyEntryInfo(Body):
+    """What is allowed or denied on one resource."""
+
+    resource: str | None = None
+    actions: list[str] | None = None
+    source_ips: list[str] | None = None
+    decision: str | None = None
+
+
+@dataclass(slots=True)
+class PolicyInfo(Body):
+    """Rules of one kind."""
+
+    policy_type: str | None = None
+    entries: list[PolicyEntryInfo] | None = None
+
+
+@dataclass(slots=True)
+class AclInfo(Body):
+    """The rules of one subject, such as ``User:name``."""
+
+    subject: str | None = None
+    policies: list[PolicyInfo] | None = None

@@ -1,0 +1,197 @@
+"""Offsets, progress and statistics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from orbitmq.message.model import MessageQueue
+from orbitmq.wire.bodies.base import Body
+from orbitmq.wire.bodies.client import SubscriptionData
+from orbitmq.wire.bodies.topic import DataVersion
+
+
+@dataclass(slots=True)
+class TopicOffset(Body):
+    """The ends of a queue. ``last_update_timestamp`` is in milliseconds since the epoch."""
+
+    min_offset: int = 0
+    max_offset: int = 0
+    last_update_timestamp: int = 0
+
+
+@dataclass(slots=True)
+class TopicStatsTable(Body):
+    """The queues of a topic on one broker."""
+
+    offset_table: dict[MessageQueue, TopicOffset] = field(default_factory=dict)
+    topic_put_tps: float = 0.0
+
+
+@dataclass(slots=True)
+class OffsetWrapper(Body):
+    """A group's progress in a queue. ``last_timestamp`` is the store time of its last message, ms."""
+
+    broker_offset: int = 0
+    consumer_offset: int = 0
+    pull_offset: int = 0
+    last_timestamp: int = 0
+
+
+@dataclass(slots=True)
+class ConsumeStats(Body):
+    """A group's progress in all its queues on one broker."""
+
+    offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
+    consume_tps: float = 0.0
+
+
+@dataclass(slots=True)
+class ConsumeStatsList(Body):
+    """The progress of every group of a broker: group -> one ``ConsumeStats`` for each topic."""
+
+    consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
+    broker_addr: str | None = None
+    total_diff: int = 0
+    total_inflight_diff: int = 0
+
+
+@dataclass(slots=True)
+class ConsumerOffsetSerializeWrapper(Body):
+    """Committed offsets: ``topic@group`` -> queue id -> offset; also consumerOffset.json."""
+
+    offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
+    data_version: DataVersion | None = None
+
+
+@dataclass(slots=True)
+class DelayOffsetSerializeWrapper(Body):
+    """Progress of scheduled delivery: delay level -> offset; also delayOffset.json."""
+
+    offset_table: dict[int, int] = field(default_factory=dict)
+    data_version: DataVersion | None = None
+
+
+@dataclass(slots=True)
+class ResetOffsetBody(Body):
+    """New offsets for a client's queues."""
+
+    offset_table: dict[MessageQueue, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class MessageQueueForC(Body):
+    """A queue and its new offset."""
+
+    topic: str = ""
+    broker_name: str = ""
+    queue_id: int = 0
+    offset: int = 0
+
+
+@dataclass(slots=True)
+class ResetOffsetBodyForC(Body):
+    """The same for C++ clients, whose JSON has no objects as keys."""
+
+    offset_table: list[MessageQueueForC] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class GetConsumerStatusBody(Body):
+    """Progress that clients report: one client's, or client id -> progress."""
+
+    message_queue_table: dict[MessageQueue, int] = field(default_factory=dict)
+    consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class QueryCorrectionOffsetBody(Body):
+    """Offsets by queue id."""
+
+    correction_offsets: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class QueueTimeSpan(Body):
+    """Store times (ms since the epoch) at the ends of a queue and at a group's progress in it."""
+
+    message_queue: MessageQueue | None = None
+    min_time_stamp: int = 0
+    max_time_stamp: int = 0
+    consume_time_stamp: int = 0
+    delay_time: int = 0
+
+
+@dataclass(slots=True)
+class QueryConsumeTimeSpanBody(Body):
+    """Time spans of all queues of a topic on one broker."""
+
+    consume_time_span_set: list[QueueTimeSpan] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ConsumeByWho(Body):
+    """Which groups have consumed a message."""
+
+    consumed_group: set[str] = field(default_factory=set)
+    not_consumed_group: set[str] = field(default_factory=set)
+    topic: str = ""
+    queue_id: int = 0
+    offset: int = 0
+
+
+@dataclass(slots=True)
+class ConsumeQueueData(Body):
+    """One consume queue entry and what the group's filter says to it."""
+
+    physic_offset: int = 0
+    physic_size: int = 0
+    tags_code: int = 0
+    extend_data_json: str | None = None
+    bit_map: str | None = None
+    eval: bool = False
+    msg: str | None = None
+
+
+@dataclass(slots=True)
+class QueryConsumeQueueResponseBody(Body):
+    """A stretch of a consume queue."""
+
+    subscription_data: SubscriptionData | None = None
+    filter_data: str | None = None
+    queue_data: list[ConsumeQueueData] = field(default_factory=list)
+    max_queue_index: int = 0
+    min_queue_index: int = 0
+
+
+@dataclass(slots=True)
+class BrokerStatsItem(Body):
+    """A counter over a period: its sum, per second, and per call."""
+
+    sum: int = 0
+    tps: float = 0.0
+    avgpt: float = 0.0
+
+
+@dataclass(slots=True)
+class BrokerStatsData(Body):
+    """A counter over the last minute, hour and day."""
+
+    stats_minute: BrokerStatsItem = field(default_factory=BrokerStatsItem)
+    stats_hour: BrokerStatsItem = field(default_factory=BrokerStatsItem)
+    stats_day: BrokerStatsItem = field(default_factory=BrokerStatsItem)
+
+
+@dataclass(slots=True)
+class TimerMetric(Body):
+    """Timer messages of a topic that wait. ``time_stamp`` is in milliseconds since the epoch."""
+
+    count: int = 0
+    time_stamp: int = 0
+
+
+@dataclass(slots=True)
+class TimerMetricsSerializeWrapper(Body):
+    """Waiting timer messages by topic."""
+
+    timing_count: dict[str, TimerMetric] = field(default_factory=dict)
+    data_version: DataVersion = field(default_factory=DataVersion)
