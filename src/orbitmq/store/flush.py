@@ -1,0 +1,157 @@
+"""Group commit: one ``fdatasync`` for all that was written meanwhile, and who waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from orbitmq.runtime import Runtime, Segment
+from orbitmq.store.errors import StoreClosedError
+from orbitmq.store.model import PutStatus
+
+logger = logging.getLogger(__name__)
+
+Release = Callable[[Any], object]
+
+
+class Flusher:
+    """Knows how far the log is written and how far it is on the device.
+
+    What must not happen before a log offset is safe (a response, a future) waits in one ordered queue. With
+    ``sync`` a thing is released when the device has it, else as soon as it is written.
+
+    Args:
+        segments: gives the files that hold the bytes between two offsets.
+        failed: told once when a flush failed; nothing is released after that.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        sync: bool,
+        timeout_ms: int,
+        segments: Callable[[int, int], list[Segment]],
+        failed: Callable[[OSError], None],
+    ) -> None:
+        self._runtime = runtime
+        self._sync = sync
+        self._timeout_s = timeout_ms / 1000
+        self._segments = segments
+        self._failed = failed
+        self._waiting: deque[tuple[int, Release, Any]] = deque()
+        self._running: asyncio.Task[None] | None = None
+        self.error: OSError | None = None
+        self.written = 0
+        self.flushed = 0
+
+    def begin(self, offset: int) -> None:
+        """All below ``offset`` is written and on the device."""
+        self.written = self.flushed = offset
+
+    def when_safe(self, offset: int, release: Release, argument: Any) -> None:
+        """Call ``release(argument)`` when the log is safe up to ``offset``. Offsets never go down."""
+        self._waiting.append((offset, release, argument))
+
+    def advance(self, written: int) -> None:
+        """The log is written up to ``written``."""
+        self.written = written
+        if not self._sync:
+            self._release(written)
+        elif self._waiting and self._running is None and self.error is None:
+            self._start()
+
+    def _start(self) -> None:
+        self._running = asyncio.get_running_loop().create_task(self._flush_waiting(), name="store-flush")
+
+    async def _flush_waiting(self) -> None:
+        try:
+            while self._waiting and self.flushed < self.written and self.error is None:
+                await self.flush()
+        finally:
+            self._running = None
+
+    async def flush(self) -> None:
+        """Bring all that is written to the device.
+
+        Raises:
+            nothing: a failure is final and is told through ``failed``.
+        """
+        target = self.written
+        segments = self._segments(self.flushed, target)
+        try:
+            await self._runtime.threads.run(_sync_all, segments)
+        except OSError as error:
+            self._fail(error)
+            return
+        if self.error is None:
+            self.flushed = max(self.flushed, target)
+            if self._sync:
+                self._release(self.flushed)
+
+    def _release(self, offset: int) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= offset:
+            _, release, argument = waiting.popleft()
+            release(argument)
+
+    def _fail(self, error: OSError) -> None:
+        # After a failed fdatasync the kernel may have dropped the pages: a later success would prove nothing.
+        if self.error is not None:
+            return
+        self.error = error
+        logger.error("flush of the commit log failed, no message is acknowledged any more: %s", error)
+        self._failed(error)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Give up what waits: futures get an error, responses are never sent."""
+        reason = StoreClosedError(f"the commit log could not be flushed: {self.error}")
+        while self._waiting:
+            _, _, argument = self._waiting.popleft()
+            if isinstance(argument, asyncio.Future) and not argument.done():
+                argument.set_exception(reason)
+
+    async def stored(self, offset: int) -> PutStatus:
+        """Return when the log is safe up to ``offset``, or FLUSH_DISK_TIMEOUT after the configured time.
+
+        Raises:
+            StoreClosedError: the flush failed.
+        """
+        if self.error is not None:
+            raise StoreClosedError(f"the commit log could not be flushed: {self.error}")
+        if offset <= (self.flushed if self._sync else self.written):
+            return PutStatus.OK
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[PutStatus] = loop.create_future()
+        self.when_safe(offset, _set_ok, done)
+        timer = loop.call_later(self._timeout_s, _set_timeout, done)
+        try:
+            return await done
+        finally:
+            timer.cancel()
+
+    async def stop(self) -> None:
+        """Wait for the running flush, then flush the rest."""
+        while self._running is not None:
+            await asyncio.wait({self._running})
+        if self.error is None and self.flushed < self.written:
+            await self.flush()
+
+
+def _sync_all(segments: list[Segment]) -> None:
+    for segment in segments:
+        segment.sync()
+
+
+def _set_ok(done: asyncio.Future[PutStatus]) -> None:
+    if not done.done():
+        done.set_result(PutStatus.OK)
+
+
+def _set_timeout(done: asyncio.Future[PutStatus]) -> None:
+    if not done.done():
+        done.set_result(PutStatus.FLUSH_DISK_TIMEOUT)
