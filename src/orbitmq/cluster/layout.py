@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping
 
+from orbitmq.errors import OrbitError
 from orbitmq.runtime import Clock
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
@@ -20,7 +21,7 @@ POLL_TIMEOUT_MS = 1000
 SMALL_FILES: Mapping[str, str] = {"mappedFileSizeCommitLog": str(64 * 1024 * 1024)}
 
 
-class ClusterError(Exception):
+class ClusterError(OrbitError):
     """The cluster cannot start or did not serve in time."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import posixpath
 from collections.abc import Mapping
+from typing import Any
 
 from orbitmq.cluster.layout import HOST, ClusterError, broker_names, broker_settings, wait_until_live
 from orbitmq.runtime import Runtime, system_runtime
@@ -153,14 +154,15 @@ class ProcessCluster:
             wait_until_live(client, self._runtime.clock, self.name_server, names, self._ready_seconds)
         )
         endings = {asyncio.create_task(p.wait()): p for p in self.processes.values()}
+        watched: set[asyncio.Task[Any]] = {ready, *endings}
         try:
-            await asyncio.wait({ready, *endings}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
             for task, process in endings.items():
                 if task.done():
                     raise ClusterError(str(process.ended()))
             await ready
         finally:
-            for task in (ready, *endings):
-                task.cancel()
-            await asyncio.gather(ready, *endings, return_exceptions=True)
+            for watcher in watched:
+                watcher.cancel()
+            await asyncio.gather(*watched, return_exceptions=True)
             await client.close()

@@ -1,0 +1,289 @@
+"""The operations library: asks name servers and brokers what an operator wants to know or change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from orbitmq.admin.model import BrokerInfo, QueueProgress, QueueStatus, RouteEntry
+from orbitmq.client.name_servers import parse_addresses
+from orbitmq.errors import BrokerError, NameServerError, TopicNotFoundError, ValidationError
+from orbitmq.runtime import Runtime, system_runtime
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire import headers, properties_text
+from orbitmq.wire.bodies import (
+    ClusterInfo,
+    ConsumeStats,
+    TopicFilterType,
+    TopicList,
+    TopicRouteData,
+    TopicStatsTable,
+)
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+
+TIMEOUT_MS = 5000
+DEFAULT_TOPIC = "TBW102"
+MASTER_ID = 0
+
+
+class Admin:
+    """Operations on the cluster behind some name servers. Use it as an async context manager.
+
+    Looking at a cluster changes nothing in it: no group is created, no offset moved.
+
+    Example::
+
+        async with Admin("127.0.0.1:9876") as admin:
+            await admin.create_topic("flights", queues=8)
+            for status in await admin.topic_status("flights"):
+                print(status.queue, status.count)
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Iterable[str],
+        *,
+        runtime: Runtime | None = None,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> None:
+        """``name_servers``: "host:port;host:port" or such addresses; ``timeout_ms``: limit of each request.
+
+        Raises:
+            ValidationError: not an address.
+        """
+        text = name_servers if isinstance(name_servers, str) else ";".join(name_servers)
+        self._name_servers = parse_addresses(text)
+        if not self._name_servers:
+            raise ValidationError("no name server is given; expected host:port;host:port")
+        self._client = RemotingClient(runtime or system_runtime())
+        self._timeout_ms = timeout_ms
+
+    async def __aenter__(self) -> Admin:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.close()
+
+    # ---- clusters and brokers
+
+    async def cluster_list(self) -> list[BrokerInfo]:
+        """Every live broker, by cluster, name and id.
+
+        Raises:
+            NameServerError: no name server answers.
+        """
+        answer = await self._ask_name_server(Command(RequestCode.GET_BROKER_CLUSTER_INFO))
+        table = ClusterInfo.decode(answer.body).broker_addr_table
+        brokers = [
+            BrokerInfo(data.cluster, name, broker_id, address)
+            for name, data in table.items()
+            for broker_id, address in data.broker_addrs.items()
+        ]
+        return sorted(brokers, key=lambda b: (b.cluster, b.name, b.broker_id))
+
+    async def broker_config(self, address: str) -> dict[str, str]:
+        """Settings of the broker at ``address`` by RocketMQ's keys.
+
+        Raises:
+            BrokerError, TransportError: it refuses, or cannot be reached.
+        """
+        answer = await self._ask(address, Command(RequestCode.GET_BROKER_CONFIG))
+        return dict(properties_text.parse(answer.body.decode()))
+
+    async def update_broker_config(self, address: str, settings: Mapping[str, str]) -> None:
+        """Change settings of the running broker at ``address``.
+
+        Raises:
+            BrokerError, TransportError: it refuses (the remark names the key), or cannot be reached.
+        """
+        body = properties_text.render(settings).encode()
+        await self._ask(address, Command(RequestCode.UPDATE_BROKER_CONFIG, body=body))
+
+    # ---- topics
+
+    async def topic_list(self, *, cluster: str | None = None) -> list[str]:
+        """Names of all topics, or of those with queues in ``cluster``; sorted.
+
+        Raises:
+            NameServerError: no name server answers.
+        """
+        if cluster is None:
+            command = Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        else:
+            command = headers.GetTopicsByClusterRequest(cluster=cluster).command()
+        return sorted(TopicList.decode((await self._ask_name_server(command)).body).topic_list)
+
+    async def topic_route(self, topic: str) -> list[RouteEntry]:
+        """Where the queues of ``topic`` are, by broker name.
+
+        Raises:
+            TopicNotFoundError: the name server does not know it.
+            NameServerError: no name server answers.
+        """
+        header = headers.GetRouteinfoByTopicRequest(topic=topic, accept_standard_json_only=True)
+        try:
+            answer = await self._ask_name_server(header.command())
+        except BrokerError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                raise TopicNotFoundError(topic, f"no broker has the topic {topic}") from error
+            raise
+        route = TopicRouteData.decode(answer.body)
+        brokers = {data.broker_name: data for data in route.broker_datas}
+        return [
+            RouteEntry(
+                broker_name=queues.broker_name,
+                cluster=brokers[queues.broker_name].cluster,
+                read_queues=queues.read_queue_nums,
+                write_queues=queues.write_queue_nums,
+                perm=queues.perm,
+                addresses=dict(sorted(brokers[queues.broker_name].broker_addrs.items())),
+            )
+            for queues in sorted(route.queue_datas, key=lambda data: data.broker_name)
+            if queues.broker_name in brokers
+        ]
+
+    async def create_topic(
+        self,
+        topic: str,
+        queues: int = 8,
+        perm: int = 6,
+        *,
+        cluster: str | None = None,
+        order: bool = False,
+        attributes: Mapping[str, str] | None = None,
+    ) -> list[str]:
+        """Create ``topic``, or change it, on every master of ``cluster`` (default: of all clusters).
+
+        Args:
+            queues: read and write queues on each broker group.
+            perm: sum of read 4 and write 2.
+            attributes: for example ``{"message.type": "FIFO"}``.
+
+        Returns:
+            Names of the brokers that have it now.
+
+        Raises:
+            BrokerError: a broker refuses; the others may have it.
+            NameServerError: no name server answers, or it knows no master.
+        """
+        masters = await self._masters(cluster)
+        header = headers.UpdateAndCreateTopicRequest(
+            topic=topic,
+            default_topic=DEFAULT_TOPIC,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=perm,
+            topic_filter_type=TopicFilterType.SINGLE_TAG,
+            topic_sys_flag=0,
+            order=order,
+            attributes=",".join(f"+{key}={value}" for key, value in (attributes or {}).items()) or None,
+        )
+        await asyncio.gather(*(self._ask(broker.address, header.command()) for broker in masters))
+        return [broker.name for broker in masters]
+
+    async def delete_topic(self, topic: str, *, cluster: str | None = None) -> list[str]:
+        """Delete ``topic`` and its messages on every master of ``cluster`` (default: of all clusters).
+
+        Returns:
+            Names of the brokers that were asked.
+
+        Raises:
+            BrokerError, TransportError: a broker or name server refuses or cannot be reached; the others may
+                have deleted it.
+            NameServerError: no name server answers, or it knows no master.
+        """
+        masters = await self._masters(cluster)
+        at_broker = headers.DeleteTopicInBrokerRequest(topic=topic)
+        await asyncio.gather(*(self._ask(broker.address, at_broker.command()) for broker in masters))
+        at_name_server = headers.DeleteTopicInNamesrvRequest(topic=topic, cluster_name=cluster)
+        await asyncio.gather(
+            *(self._ask(address, at_name_server.command()) for address in self._name_servers)
+        )
+        return [broker.name for broker in masters]
+
+    async def topic_status(self, topic: str) -> list[QueueStatus]:
+        """Offsets of every queue of ``topic``, by broker and queue id.
+
+        Raises:
+            TopicNotFoundError: no broker has it.
+            BrokerError: a broker refuses.
+        """
+        addresses = [
+            entry.addresses[MASTER_ID]
+            for entry in await self.topic_route(topic)
+            if MASTER_ID in entry.addresses
+        ]
+        request = headers.GetTopicStatsInfoRequest(topic=topic)
+        answers = await asyncio.gather(*(self._ask(address, request.command()) for address in addresses))
+        found = [
+            QueueStatus(queue, offsets.min_offset, offsets.max_offset, offsets.last_update_timestamp)
+            for answer in answers
+            for queue, offsets in TopicStatsTable.decode(answer.body).offset_table.items()
+        ]
+        return sorted(found, key=lambda status: status.queue)
+
+    # ---- groups
+
+    async def consumer_progress(self, group: str, *, topic: str | None = None) -> list[QueueProgress]:
+        """How far ``group`` is in every queue it consumes, by topic, broker and queue id.
+
+        Raises:
+            BrokerError: no broker knows the group, or one refuses.
+            NameServerError: no name server answers, or it knows no master.
+        """
+        request = headers.GetConsumeStatsRequest(consumer_group=group, topic=topic or "")
+        masters = await self._masters(None)
+        answers = await asyncio.gather(
+            *(self._ask(broker.address, request.command()) for broker in masters), return_exceptions=True
+        )
+        found: list[QueueProgress] = []
+        unknown: list[BrokerError] = []
+        for answer in answers:
+            if isinstance(answer, BrokerError) and answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                unknown.append(answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                found.extend(_progress(ConsumeStats.decode(answer.body)))
+        if len(unknown) == len(masters):
+            raise unknown[0]
+        return sorted(found, key=lambda progress: progress.queue)
+
+    # ---- asking
+
+    async def _masters(self, cluster: str | None) -> list[BrokerInfo]:
+        brokers = [b for b in await self.cluster_list() if b.is_master and cluster in (None, b.cluster)]
+        if not brokers:
+            where = "no cluster" if cluster is None else f"no cluster {cluster!r}"
+            raise NameServerError(f"the name server knows {where} with a master")
+        return brokers
+
+    async def _ask(self, address: str, command: Command) -> Command:
+        answer = await self._client.request(address, command, self._timeout_ms)
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError(answer.code, answer.remark, address)
+        return answer
+
+    async def _ask_name_server(self, command: Command) -> Command:
+        """The answer of the first name server that gives one."""
+        tried: list[tuple[str, str]] = []
+        for address in self._name_servers:
+            try:
+                return await self._ask(address, command)
+            except TransportError as error:
+                tried.append((address, str(error)))
+        details = "; ".join(f"{address}: {problem}" for address, problem in tried)
+        raise NameServerError(f"no name server answered ({details})", tried)
+
+
+def _progress(stats: ConsumeStats) -> list[QueueProgress]:
+    return [
+        QueueProgress(queue, offsets.broker_offset, offsets.consumer_offset, offsets.last_timestamp)
+        for queue, offsets in stats.offset_table.items()
+    ]

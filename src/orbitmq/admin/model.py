@@ -1,0 +1,89 @@
+"""What operations tell, as plain typed values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orbitmq.message.model import MessageQueue
+
+PERM_WRITE = 2
+PERM_READ = 4
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """One live broker. Id 0 is the master of its group."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+
+    @property
+    def is_master(self) -> bool:
+        return self.broker_id == 0
+
+
+@dataclass(frozen=True, slots=True)
+class RouteEntry:
+    """What one broker group offers for a topic.
+
+    Attributes:
+        perm: sum of read 4, write 2, inherit 1.
+        addresses: live brokers of the group by id; 0 is the master.
+    """
+
+    broker_name: str
+    cluster: str
+    read_queues: int
+    write_queues: int
+    perm: int
+    addresses: Mapping[int, str]
+
+    @property
+    def readable(self) -> bool:
+        return self.perm & PERM_READ != 0
+
+    @property
+    def writable(self) -> bool:
+        return self.perm & PERM_WRITE != 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """Offsets of one queue: messages from ``min_offset`` up to, not including, ``max_offset`` exist.
+
+    Attributes:
+        last_update_ms: store time of the newest message, epoch milliseconds; 0 when there is none.
+    """
+
+    queue: MessageQueue
+    min_offset: int
+    max_offset: int
+    last_update_ms: int = 0
+
+    @property
+    def count(self) -> int:
+        return self.max_offset - self.min_offset
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProgress:
+    """How far a consumer group is in one queue.
+
+    Attributes:
+        broker_offset: where the next message will be stored.
+        consumer_offset: the next message the group will get, as committed; -1 when it committed none.
+        last_consumed_ms: store time of the message consumed last, epoch milliseconds; 0 when unknown.
+    """
+
+    queue: MessageQueue
+    broker_offset: int
+    consumer_offset: int
+    last_consumed_ms: int = 0
+
+    @property
+    def lag(self) -> int:
+        """Messages stored and not yet consumed."""
+        return self.broker_offset - max(self.consumer_offset, 0)
