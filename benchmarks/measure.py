@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.remoting import Client
-from benchmarks.servers import ROOT, Server
+from benchmarks.servers import ROOT, Server, child_settings
 
 QUEUES = 8
 PULL_BATCHES = 8000
@@ -118,7 +118,11 @@ class Generator:
         for name, value in options.items():
             arguments += ["--" + name.replace("_", "-"), str(value)]
         done = subprocess.run(
-            arguments, capture_output=True, text=True, timeout=300, preexec_fn=pin(self.cpus)
+            arguments,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            preexec_fn=lambda: child_settings(self.cpus),
         )
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(arguments)}: {done.stderr.strip()}")
@@ -129,17 +133,14 @@ class Generator:
     def echo_server(self, cpus: set[int] | None = None) -> Iterator[int]:
         """A bare echo server in C: what the machine itself does at a given load. Yields its port."""
         command = [str(self.path), "serve", "--port", "0"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=pin(cpus)) as process:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, preexec_fn=lambda: child_settings(cpus)
+        ) as process:
             assert process.stdout is not None
             try:
                 yield int(json.loads(process.stdout.readline())["port"])
             finally:
                 process.kill()
-
-
-def pin(cpus: set[int] | None) -> Callable[[], None] | None:
-    """For `preexec_fn`: bind the new process to these processors."""
-    return None if not cpus else lambda: os.sched_setaffinity(0, cpus)
 
 
 @dataclass(frozen=True)

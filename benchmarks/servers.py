@@ -6,6 +6,7 @@ Ours and Apache's take the same configuration keys, so one function makes both c
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -124,6 +125,17 @@ class Server:
         self.stopped_s = time.monotonic() - started
 
 
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+def child_settings(cpus: set[int] | None = None) -> None:
+    """For `preexec_fn`: the new process dies with us, and keeps to these processors if any are given."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if cpus:
+        os.sched_setaffinity(0, cpus)
+
+
 def start(
     name: str,
     command: Sequence[str],
@@ -147,10 +159,6 @@ def start(
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"{name}.log"
 
-    def pin() -> None:
-        if cpus:
-            os.sched_setaffinity(0, cpus)
-
     started = time.monotonic()
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -160,7 +168,7 @@ def start(
             stdin=subprocess.DEVNULL,
             cwd=folder,
             env={**os.environ, **(env or {})},
-            preexec_fn=pin,
+            preexec_fn=lambda: child_settings(cpus),
         )
     server = Server(name, process, port, log)
     while not _answers(port, probe):

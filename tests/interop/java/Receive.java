@@ -1,0 +1,80 @@
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
+
+/**
+ * Push consumers of one group in this process receive `count` messages.
+ * Options: consumers, tags, orderly, broadcast, refuse (deliveries of each message that are refused first), seconds.
+ */
+public final class Receive {
+    private static final Semaphore RECEIVED = new Semaphore(0);
+
+    private Receive() {
+    }
+
+    public static void main(String[] args) throws Exception {
+        Map<String, String> options = Facts.options(args);
+        List<DefaultMQPushConsumer> consumers = new ArrayList<>();
+        for (int i = 0; i < Integer.parseInt(options.getOrDefault("consumers", "1")); i++) {
+            consumers.add(start(options, "consumer-" + i));
+        }
+        Facts.say("ready");
+        int count = Integer.parseInt(options.get("count"));
+        int seconds = Integer.parseInt(options.getOrDefault("seconds", "40"));
+        boolean all = RECEIVED.tryAcquire(count, seconds, TimeUnit.SECONDS);
+        // A moment more, in which a duplicate would show.
+        Thread.sleep(Integer.parseInt(options.getOrDefault("linger", "500")));
+        for (DefaultMQPushConsumer consumer : consumers) {
+            consumer.shutdown();
+        }
+        Facts.say(all ? "done" : "timeout");
+        System.exit(0);
+    }
+
+    private static DefaultMQPushConsumer start(Map<String, String> options, String who) throws Exception {
+        int refuse = Integer.parseInt(options.getOrDefault("refuse", "0"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.get("group"));
+        consumer.setNamesrvAddr(options.get("ns"));
+        consumer.setInstanceName(who);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setMessageModel(options.containsKey("broadcast") ? MessageModel.BROADCASTING : MessageModel.CLUSTERING);
+        if (options.containsKey("retries")) {
+            consumer.setMaxReconsumeTimes(Integer.parseInt(options.get("retries")));
+        }
+        consumer.subscribe(options.get("topic"), options.getOrDefault("tags", "*"));
+        if (options.containsKey("orderly")) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
+                accept(who, messages, refuse) ? ConsumeOrderlyStatus.SUCCESS
+                    : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT);
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) ->
+                accept(who, messages, refuse) ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+                    : ConsumeConcurrentlyStatus.RECONSUME_LATER);
+        }
+        consumer.start();
+        return consumer;
+    }
+
+    private static boolean accept(String who, List<MessageExt> messages, int refuse) {
+        boolean accepted = true;
+        for (MessageExt message : messages) {
+            boolean refused = message.getReconsumeTimes() < refuse;
+            Facts.message(refused ? "refused" : "received", who, message);
+            accepted &= !refused;
+        }
+        if (accepted) {
+            RECEIVED.release(messages.size());
+        }
+        return accepted;
+    }
+}

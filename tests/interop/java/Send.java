@@ -1,0 +1,99 @@
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendCallback;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.message.Message;
+
+/** Sends `count` messages to a topic: how = sync | async | oneway | batch | orderly. */
+public final class Send {
+    private Send() {
+    }
+
+    public static void main(String[] args) throws Exception {
+        Map<String, String> options = Facts.options(args);
+        DefaultMQProducer producer = new DefaultMQProducer("interop_producer");
+        producer.setNamesrvAddr(options.get("ns"));
+        producer.setSendMsgTimeout(10000);
+        producer.setCompressMsgBodyOverHowmuch(Integer.parseInt(options.getOrDefault("compress", "4096")));
+        producer.start();
+        try {
+            send(producer, options);
+        } finally {
+            producer.shutdown();
+        }
+        Facts.say("done");
+        System.exit(0);
+    }
+
+    private static void send(DefaultMQProducer producer, Map<String, String> options) throws Exception {
+        String how = options.get("how");
+        List<Message> messages = messages(options);
+        CountDownLatch answered = new CountDownLatch(how.equals("async") ? messages.size() : 0);
+        if (how.equals("batch")) {
+            report(producer.send(messages));
+        }
+        for (int i = 0; i < messages.size() && !how.equals("batch"); i++) {
+            Message message = messages.get(i);
+            if (how.equals("sync")) {
+                report(producer.send(message));
+            } else if (how.equals("oneway")) {
+                producer.sendOneway(message);
+            } else if (how.equals("orderly")) {
+                report(producer.send(message, (queues, it, key) -> queues.get((Integer) key % queues.size()), i % 3));
+            } else {
+                producer.send(message, new Reporter(answered));
+            }
+        }
+        if (!answered.await(30, TimeUnit.SECONDS)) {
+            Facts.say("failed", "error", answered.getCount() + " sends were never answered");
+        }
+    }
+
+    private static List<Message> messages(Map<String, String> options) {
+        String padding = "x".repeat(Integer.parseInt(options.getOrDefault("padding", "0")));
+        List<Message> messages = new ArrayList<>();
+        for (int i = 0; i < Integer.parseInt(options.get("count")); i++) {
+            String body = options.get("how") + "-" + i + "-größe" + padding;
+            String tag = i % 2 == 0 ? "even" : "odd";
+            Message message = new Message(options.get("topic"), tag, "key-" + i, body.getBytes(StandardCharsets.UTF_8));
+            message.setFlag(i);
+            message.putUserProperty("colour", "blå " + i);
+            if (options.containsKey("delay")) {
+                message.setDelayTimeLevel(Integer.parseInt(options.get("delay")));
+            }
+            messages.add(message);
+        }
+        return messages;
+    }
+
+    private static void report(SendResult result) {
+        Facts.say("sent", "status", result.getSendStatus(), "id", result.getMsgId(), "offset_id", result.getOffsetMsgId(),
+            "broker", result.getMessageQueue().getBrokerName(), "queue", result.getMessageQueue().getQueueId(),
+            "offset", result.getQueueOffset());
+    }
+
+    private static final class Reporter implements SendCallback {
+        private final CountDownLatch answered;
+
+        Reporter(CountDownLatch answered) {
+            this.answered = answered;
+        }
+
+        @Override
+        public void onSuccess(SendResult result) {
+            report(result);
+            answered.countDown();
+        }
+
+        @Override
+        public void onException(Throwable error) {
+            Facts.say("failed", "error", error);
+            answered.countDown();
+        }
+    }
+}

@@ -1,0 +1,206 @@
+"""Apache's Java client against any place: every way to send, every way to receive."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+
+from tests.interop.world import CellError, Fact, Place, World, check, equal
+
+QUERY_CONSUMER_OFFSET = 14
+
+
+def expected(how: str, count: int, padding: int = 0) -> set[tuple[str, str, str, str, str]]:
+    """Body, tag, key, flag and user property of what Send sends."""
+    return {
+        (
+            f"{how}-{i}-größe{'x' * padding}",
+            "odd" if i % 2 else "even",
+            f"key-{i}",
+            str(i),
+            f"blå {i}",
+        )
+        for i in range(count)
+    }
+
+
+def content(fact: Fact) -> tuple[str, str, str, str, str]:
+    return fact["body"], fact["tags"], fact["keys"], fact["flag"], fact["colour"]
+
+
+def same_messages(facts: list[Fact], wanted: set[tuple[str, str, str, str, str]]) -> list[Fact]:
+    """The received messages are the wanted ones, each exactly once."""
+    received = [fact for fact in facts if fact["fact"] == "received"]
+    found = {content(fact) for fact in received}
+    equal(found - wanted, set(), "messages that nobody sent")
+    equal(wanted - found, set(), "messages that did not arrive")
+    equal(len(received), len(wanted), "number of messages received")
+    return received
+
+
+def send_cell(world: World, place: Place, how: str, *, padding: int = 0) -> None:
+    """Send to a topic that does not exist yet; read it back queue by queue."""
+    topic, count = world.fresh(f"java_{how}"), 40
+    facts = world.facts("Send", ns=place.ns, topic=topic, how=how, count=count, padding=padding)
+    sent = [fact for fact in facts if fact["fact"] == "sent"]
+    check(all(fact["status"] == "SEND_OK" for fact in sent), f"not all SEND_OK: {sent[:2]}")
+    if how in ("sync", "async", "orderly"):
+        equal(len(sent), count, "send results")
+        check(all(len(fact["offset_id"]) == 32 for fact in sent), f"offset ids: {sent[0]}")
+    elif how == "batch":
+        equal(len(sent[0]["offset_id"].split(",")), count, "offset ids of the batch")
+        equal(len(sent[0]["id"].split(",")), count, "message ids of the batch")
+    else:
+        time.sleep(1)  # one-way: nothing says when they are stored
+    facts = world.facts("Pull", ns=place.ns, topic=topic, how="pull", group=world.fresh("java_pull"))
+    received = same_messages(facts, expected(how, count, padding))
+    offsets: dict[str, list[int]] = defaultdict(list)
+    for fact in received:
+        offsets[fact["queue"]].append(int(fact["offset"]))
+    for queue, found in offsets.items():
+        equal(sorted(found), list(range(len(found))), f"offsets of queue {queue}")
+    sent_at = {(fact["queue"], fact["offset"]): fact["id"] for fact in sent}
+    for fact in received:
+        if how in ("sync", "async", "orderly"):
+            equal(fact["id"], sent_at[fact["queue"], fact["offset"]], "message id where it was sent to")
+    for fact in facts:
+        if fact["fact"] == "queue":
+            equal(fact["min"], "0", "min offset")
+            equal(fact["max"], str(len(offsets[fact["queue"]])), "max offset")
+            equal(fact["by_time_0"], "0", "offset at time 0")
+            equal(fact["by_time_now"], fact["max"], "offset at a time to come")
+        elif fact["fact"] == "committed":
+            equal(fact["offset"], fact["max"], "committed offset")
+        elif fact["fact"] == "beyond":
+            equal(fact["status"], "OFFSET_ILLEGAL", "pull beyond the end")
+            equal(fact["next_is_max"], "true", "next offset of a pull beyond the end")
+
+
+def sync(world: World, place: Place) -> None:
+    send_cell(world, place, "sync")
+
+
+def asynchronous(world: World, place: Place) -> None:
+    send_cell(world, place, "async")
+
+
+def oneway(world: World, place: Place) -> None:
+    send_cell(world, place, "oneway")
+
+
+def batch(world: World, place: Place) -> None:
+    send_cell(world, place, "batch")
+
+
+def compressed(world: World, place: Place) -> None:
+    send_cell(world, place, "sync", padding=9000)
+
+
+def push(world: World, place: Place) -> None:
+    """Two push consumers of one group share the queues; everything arrives once; offsets are committed."""
+    topic, group, count = world.fresh("java_push"), world.fresh("java_group"), 60
+    with place.client() as client:
+        client.create_topic(topic, 4)
+    with world.java("Receive", ns=place.ns, topic=topic, group=group, consumers=2, count=count) as receiver:
+        receiver.wait_for("ready")
+        time.sleep(2)  # both have joined: no queue changes hands while messages arrive
+        world.facts("Send", ns=place.ns, topic=topic, how="sync", count=count)
+        facts = receiver.wait_for("done")
+    received = same_messages(facts, expected("sync", count))
+    shares = Counter(fact["who"] for fact in received)
+    equal(sorted(shares), ["consumer-0", "consumer-1"], "consumers that received something")
+    with place.client() as client:
+        for queue in range(4):
+            fields = {"topic": topic, "consumerGroup": group, "queueId": str(queue)}
+            offset = client.request(QUERY_CONSUMER_OFFSET, fields).ext["offset"]
+            equal(int(offset), client.max_offset(topic, queue), f"committed offset of queue {queue}")
+
+
+def tags(world: World, place: Place) -> None:
+    """A push consumer with a tag expression gets those tags only."""
+    topic, count = world.fresh("java_tags"), 40
+    world.facts("Send", ns=place.ns, topic=topic, how="sync", count=count)
+    facts = world.facts(
+        "Receive",
+        ns=place.ns,
+        topic=topic,
+        group=world.fresh("java_group"),
+        tags="even || never",
+        count=count // 2,
+    )
+    same_messages(facts, {wanted for wanted in expected("sync", count) if wanted[1] == "even"})
+
+
+def lite(world: World, place: Place) -> None:
+    """The lite pull consumer, subscribed: rebalance, poll, commit."""
+    topic, count = world.fresh("java_lite"), 40
+    world.facts("Send", ns=place.ns, topic=topic, how="sync", count=count)
+    options = {"ns": place.ns, "topic": topic, "group": world.fresh("java_group"), "count": count}
+    facts = world.facts("Pull", how="lite", **options)
+    same_messages(facts, expected("sync", count))
+    committed = sum(int(fact["offset"]) for fact in facts if fact["fact"] == "committed")
+    equal(committed, count, "sum of committed offsets")
+
+
+def assigned(world: World, place: Place) -> None:
+    """The lite pull consumer with assigned queues and seek."""
+    topic, count = world.fresh("java_assigned"), 40
+    world.facts("Send", ns=place.ns, topic=topic, how="sync", count=count)
+    options = {"ns": place.ns, "topic": topic, "group": world.fresh("java_group"), "count": count}
+    same_messages(world.facts("Pull", how="assigned", **options), expected("sync", count))
+
+
+def orderly(world: World, place: Place) -> None:
+    """Messages of one key go to one queue; an orderly consumer gets them in order."""
+    topic, count = world.fresh("java_orderly"), 30
+    sent = world.facts("Send", ns=place.ns, topic=topic, how="orderly", count=count)
+    equal(len({fact["queue"] for fact in sent}), 3, "queues of three keys")
+    facts = world.facts(
+        "Receive", ns=place.ns, topic=topic, group=world.fresh("java_group"), orderly="yes", count=count
+    )
+    received = same_messages(facts, expected("orderly", count))
+    for key in range(3):
+        numbers = [int(fact["flag"]) for fact in received if int(fact["flag"]) % 3 == key]
+        equal(numbers, sorted(numbers), f"order of the messages with key {key}")
+
+
+def broadcast(world: World, place: Place) -> None:
+    """Both consumers of a broadcasting group get everything."""
+    topic, count = world.fresh("java_broadcast"), 20
+    with place.client() as client:
+        client.create_topic(topic, 4)
+    options = {"ns": place.ns, "topic": topic, "group": world.fresh("java_group")}
+    with world.java("Receive", broadcast="yes", consumers=2, count=2 * count, **options) as receiver:
+        receiver.wait_for("ready")
+        time.sleep(2)
+        world.facts("Send", ns=place.ns, topic=topic, how="sync", count=count)
+        facts = receiver.wait_for("done")
+    for who in ("consumer-0", "consumer-1"):
+        same_messages([fact for fact in facts if fact.get("who") == who], expected("sync", count))
+
+
+def delayed(world: World, place: Place) -> None:
+    """A message with delay level 1 is not delivered for a second, then it is."""
+    topic = world.fresh("java_delayed")
+    with place.client() as client:
+        client.create_topic(topic, 4)
+    group = world.fresh("java_group")
+    with world.java("Receive", ns=place.ns, topic=topic, group=group, count=4) as receiver:
+        receiver.wait_for("ready")
+        sent_at = time.monotonic()
+        world.facts("Send", ns=place.ns, topic=topic, how="sync", count=4, delay=2)
+        facts = receiver.wait_for("received") + receiver.wait_for("done")
+    if time.monotonic() - sent_at < 5:
+        raise CellError("messages with delay level 2 came before 5 s had passed")
+    same_messages(facts, expected("sync", 4))
+
+
+def retry(world: World, place: Place) -> None:
+    """A refused message comes back through the retry topic with its count raised."""
+    topic, count = world.fresh("java_retry"), 3
+    world.facts("Send", ns=place.ns, topic=topic, how="sync", count=count)
+    group = world.fresh("java_group")
+    facts = world.facts("Receive", ns=place.ns, topic=topic, group=group, refuse=1, count=count, seconds=60)
+    received = same_messages(facts, expected("sync", count))
+    equal({fact["reconsumed"] for fact in received}, {"1"}, "reconsume times")
+    equal(sum(fact["fact"] == "refused" for fact in facts), count, "refusals")

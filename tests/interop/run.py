@@ -1,0 +1,155 @@
+"""`make interop`: OrbitMQ and Apache RocketMQ on opposite ends of every connection.
+
+Fetches Apache's jars by their Maven coordinates, starts what it needs on free loopback ports with small
+heaps, runs the cells of the matrix, prints a table, stops everything it started. Without Maven Central it
+prints one line and succeeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.measure import table
+from benchmarks.remoting import RequestError
+from benchmarks.servers import PeerUnavailableError, ServerError, apache_classpath
+from tests.interop import java_cells
+from tests.interop.world import CellError, Place, World
+
+PlaceCell = Callable[[World, Place], None]
+FreeCell = Callable[[World], None]
+
+# What Apache's own broker does with our Java programs: shows that a failure elsewhere is ours.
+JAVA_BASIC: dict[str, PlaceCell] = {
+    "java sync": java_cells.sync,
+    "java async": java_cells.asynchronous,
+    "java one-way": java_cells.oneway,
+    "java batch": java_cells.batch,
+    "java compressed": java_cells.compressed,
+    "java push, 2 consumers": java_cells.push,
+    "java tag filter": java_cells.tags,
+    "java lite pull": java_cells.lite,
+    "java assigned pull": java_cells.assigned,
+    "java orderly": java_cells.orderly,
+    "java broadcast": java_cells.broadcast,
+    "java delayed": java_cells.delayed,
+    "java retry": java_cells.retry,
+}
+JAVA_BRIEF = {name: JAVA_BASIC[name] for name in ("java sync", "java batch", "java push, 2 consumers")}
+
+PLACES: dict[str, dict[str, PlaceCell]] = {
+    "apache/apache": {**JAVA_BASIC},
+    "ours/ours": {**JAVA_BASIC},
+    "apache/ours": {**JAVA_BRIEF},
+    "ours/apache": {**JAVA_BRIEF},
+}
+FREE: dict[str, FreeCell] = {}
+
+
+@dataclass
+class Outcome:
+    """What became of one cell: passed, FAILED or skipped, and why."""
+
+    place: str
+    cell: str
+    state: str
+    seconds: float = 0.0
+    why: str = ""
+
+
+class Matrix:
+    """Runs the chosen cells and collects their outcomes."""
+
+    def __init__(self, world: World, wanted: list[str], *, trace: bool) -> None:
+        self.world = world
+        self.wanted = wanted
+        self.trace = trace
+        self.outcomes: list[Outcome] = []
+
+    def chosen(self, place: str, cell: str) -> bool:
+        return not self.wanted or any(word in f"{place} {cell}" for word in self.wanted)
+
+    def run_place(self, kind: str, cells: dict[str, PlaceCell]) -> None:
+        chosen = {name: cell for name, cell in cells.items() if self.chosen(kind, name)}
+        if not chosen:
+            return
+        name_server, _, broker = kind.partition("/")
+        try:
+            with self.world.place(name_server, broker) as place:
+                for name, cell in chosen.items():
+                    self.attempt(kind, name, lambda cell=cell: cell(self.world, place))  # type: ignore[misc]
+        except (ServerError, CellError) as error:
+            self.note(Outcome(kind, "start and stop", "FAILED", why=str(error)))
+
+    def attempt(self, place: str, name: str, work: Callable[[], None]) -> None:
+        started = time.monotonic()
+        outcome = Outcome(place, name, "passed")
+        try:
+            work()
+        except (CellError, ServerError, RequestError, OSError) as error:
+            outcome.state, outcome.why = "FAILED", f"{type(error).__name__}: {error}"
+            if self.trace:
+                traceback.print_exc()
+        outcome.seconds = time.monotonic() - started
+        self.note(outcome)
+
+    def note(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+        print(f"{outcome.state:7} {outcome.place:14} {outcome.cell} ({outcome.seconds:.1f} s)", flush=True)
+        if outcome.why:
+            print(f"        {outcome.why}", flush=True)
+
+    def table(self) -> str:
+        rows = [
+            [f"{o.place} {o.cell}", o.state, f"{o.seconds:.1f} s", " ".join(o.why.split())[:100]]
+            for o in self.outcomes
+        ]
+        return table(["name server/broker and cell", "outcome", "time", "why"], rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests.interop.run", description=__doc__)
+    parser.add_argument("words", nargs="*", help="only cells whose place and name contain one of these")
+    parser.add_argument("--list", action="store_true", help="print the cells and exit")
+    parser.add_argument(
+        "--short", action="store_true", help="leave out the cells that only show the baseline"
+    )
+    parser.add_argument("--trace", action="store_true", help="print the traceback of a failing cell")
+    options = parser.parse_args()
+    places = {
+        kind: cells for kind, cells in PLACES.items() if not (options.short and kind == "apache/apache")
+    }
+    if options.list:
+        names = [f"{kind} {name}" for kind, cells in places.items() for name in cells]
+        print("\n".join([*names, *FREE]))
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with ExitStack() as stack:
+        try:
+            classpath = apache_classpath()
+        except PeerUnavailableError as error:
+            print(f"skipped: {error}")
+            return 0
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="orbitmq-interop-"))
+        matrix = Matrix(World(classpath, Path(folder)), options.words, trace=options.trace)
+        for kind, cells in places.items():
+            matrix.run_place(kind, cells)
+        for name, cell in FREE.items():
+            if matrix.chosen("", name):
+                matrix.attempt("disk", name, lambda cell=cell: cell(matrix.world))  # type: ignore[misc]
+    print("\n" + matrix.table())
+    failed = sum(outcome.state == "FAILED" for outcome in matrix.outcomes)
+    print(f"\n{len(matrix.outcomes) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,218 @@
+"""The programs that interoperability cells run: servers of both kinds, and our small Java clients."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, Queue
+from urllib.parse import parse_qsl
+
+from benchmarks.remoting import GET_BROKER_CLUSTER_INFO, Client
+from benchmarks.servers import ROOT, Apache, Ours, Server, ServerError, child_settings
+
+JAVA_SOURCES = ROOT / "tests" / "interop" / "java"
+SMALL_LOG_BYTES = 1 << 20
+"""Size of commit log files here: a few hundred messages fill several."""
+
+Fact = dict[str, str]
+
+
+class CellError(AssertionError):
+    """What a cell found wrong."""
+
+
+def check(condition: object, what: str) -> None:
+    """Raise :class:`CellError` unless the condition holds."""
+    if not condition:
+        raise CellError(what)
+
+
+def equal(found: object, wanted: object, what: str) -> None:
+    """Raise :class:`CellError` unless both are equal; the message shows both."""
+    check(found == wanted, f"{what}: found {shortened(found)}, wanted {shortened(wanted)}")
+
+
+def shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 300 else f"{text[:300]}... ({len(text)} characters)"
+
+
+@dataclass
+class Place:
+    """A name server and a broker that work together. `kind` names both, as "ours/apache"."""
+
+    kind: str
+    name_server: Server
+    broker: Server
+    outputs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ns(self) -> str:
+        return self.name_server.address
+
+    def client(self) -> Client:
+        return Client(self.broker.port)
+
+
+class JavaProgram:
+    """One of our Java clients while it runs; its facts arrive in order."""
+
+    def __init__(self, process: subprocess.Popen[str], name: str) -> None:
+        self.process = process
+        self.name = name
+        self._lines: Queue[str | None] = Queue(maxsize=100_000)
+        self._other: list[str] = []
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def wait_for(self, fact: str, timeout_s: float = 60) -> list[Fact]:
+        """All facts up to and including the first of that name."""
+        facts: list[Fact] = []
+        while True:
+            try:
+                line = self._lines.get(timeout=timeout_s)
+            except Empty:
+                self.process.kill()
+                raise CellError(f"{self.name} said nothing for {timeout_s:.0f} s: {self._tail()}") from None
+            if line is None:
+                raise CellError(f"{self.name} ended before {fact!r}: {self._tail()}")
+            facts.append(dict(parse_qsl(line, keep_blank_values=True)))
+            if facts[-1]["fact"] in ("failed", "timeout"):
+                self.process.kill()
+                raise CellError(f"{self.name}: {facts[-1]} after {len(facts) - 1} facts; {self._tail()}")
+            if facts[-1]["fact"] == fact:
+                return facts
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("fact="):
+                self._lines.put(line.strip())
+            else:
+                self._other.append(line.strip())
+                del self._other[:-40]
+        self._lines.put(None)
+
+    def _tail(self) -> str:
+        wanted = [line for line in self._other if "Exception" in line or "CODE" in line or "DESC" in line]
+        return " | ".join((wanted or self._other)[:4])
+
+
+class World:
+    """Starts servers and clients below one folder.
+
+    Args:
+        classpath: of Apache RocketMQ's jars.
+    """
+
+    def __init__(self, classpath: str, folder: Path) -> None:
+        self.folder = folder
+        self.apache = Apache(classpath, heap_mb=512)
+        self.ours = Ours()
+        self._classes = folder / "classes"
+        self._count = 0
+        command = ["javac", "-nowarn", "-encoding", "UTF-8", "-d", str(self._classes), "-cp", classpath]
+        sources = [str(path) for path in sorted(JAVA_SOURCES.glob("*.java"))]
+        done = subprocess.run([*command, *sources], capture_output=True, text=True, timeout=120)
+        if done.returncode != 0:
+            raise ServerError(f"javac failed:\n{done.stderr}")
+
+    def fresh(self, name: str) -> str:
+        """A topic or group name that was not used before."""
+        self._count += 1
+        return f"{name}_{self._count}"
+
+    def maker(self, kind: str) -> Ours | Apache:
+        return self.apache if kind == "apache" else self.ours
+
+    @contextmanager
+    def place(self, name_server: str, broker: str) -> Iterator[Place]:
+        """Run a name server and a broker ("ours" or "apache" each) with the broker registered."""
+        folder = self.folder / f"place-{name_server}-{broker}"
+        with (
+            self.server_stopped(self.maker(name_server).name_server(folder)) as ns,
+            self.server_stopped(self.broker(broker, folder, ns.address)) as started,
+        ):
+            wait_registered(ns.port)
+            yield Place(f"{name_server}/{broker}", ns, started)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def broker(self, kind: str, folder: Path, ns: str, *, port: int = 0, name: str = "broker-a") -> Server:
+        """A broker with small files, flushing asynchronously, which keeps its data in `folder`/store."""
+        size = str(SMALL_LOG_BYTES)
+        return self.maker(kind).broker(
+            folder, ns, port=port, name=name, flushDiskType="ASYNC_FLUSH", mappedFileSizeCommitLog=size
+        )
+
+    @contextmanager
+    def server_stopped(self, server: Server) -> Iterator[Server]:
+        """Stop the server at the end: cleanly, or with SIGKILL when the cell has failed already."""
+        try:
+            yield server
+        except BaseException:
+            server.kill()
+            raise
+        server.stop()
+
+    @contextmanager
+    def java(self, main: str, **options: object) -> Iterator[JavaProgram]:
+        """Run one of our Java programs with name=value arguments; killed at the end if it still runs."""
+        arguments = [f"{name}={value}" for name, value in options.items()]
+        process = subprocess.Popen(
+            [*self.command(), main, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            preexec_fn=child_settings,
+        )
+        try:
+            yield JavaProgram(process, f"{main} {' '.join(arguments)}")
+        finally:
+            process.kill()
+            process.wait()
+
+    def facts(self, main: str, **options: object) -> list[Fact]:
+        """Run one of our Java programs to its end; its facts, without the last one."""
+        with self.java(main, **options) as program:
+            return program.wait_for("done")[:-1]
+
+    def admin(self, commands: list[list[str]]) -> list[str]:
+        """Run mqadmin commands one after the other; what each printed."""
+        text = "".join("\t".join(command) + "\n" for command in commands)
+        done = subprocess.run(
+            [*self.command(), "Admin"],
+            input=text,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=30 + 20 * len(commands),
+            preexec_fn=child_settings,
+        )
+        outputs = done.stdout.split("=== end of command\n")
+        equal(len(outputs) - 1, len(commands), f"mqadmin commands that ended ({done.stdout[-500:]})")
+        return outputs[:-1]
+
+    def command(self) -> list[str]:
+        java = self.apache.java(self.folder, 128)
+        java[-1] = f"{self._classes}:{java[-1]}"
+        quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        return [java[0], *quick, *(part for part in java[1:] if part != "-XX:+UseG1GC" and part != "-server")]
+
+
+def wait_registered(name_server_port: int, brokers: int = 1, timeout_s: float = 20) -> None:
+    """Wait until the name server knows that many broker groups."""
+    deadline = time.monotonic() + timeout_s
+    body = b""
+    while time.monotonic() < deadline:
+        with Client(name_server_port) as client:
+            body = client.request(GET_BROKER_CLUSTER_INFO).body
+        if body.count(b'"brokerAddrs"') >= brokers:
+            return
+        time.sleep(0.05)
+    raise CellError(f"no {brokers} brokers at the name server within {timeout_s:.0f} s: {body!r}")
