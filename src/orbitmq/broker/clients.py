@@ -1,0 +1,222 @@
+"""Who is online: producers and consumers by group (ConsumerManager, ProducerManager)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from orbitmq.runtime.seam import Clock
+from orbitmq.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
+from orbitmq.wire.command import Command
+from orbitmq.wire.headers import NotifyConsumerIdsChangedRequest
+
+log = logging.getLogger(__name__)
+
+
+class Peer(Protocol):
+    """What is asked of a client's connection."""
+
+    @property
+    def remote_address(self) -> str: ...
+
+    def oneway(self, command: Command) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Client:
+    """One client process on one connection. ``seen_ms`` is the time of its last heartbeat."""
+
+    peer: Peer
+    client_id: str
+    language: int
+    version: int
+    seen_ms: int = 0
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The consumers of a group that are online, and what the group reads."""
+
+    name: str
+    consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
+    message_model: MessageModel = MessageModel.CLUSTERING
+    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    members: dict[Peer, Client] = field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    seen_ms: int = 0
+
+    @property
+    def client_ids(self) -> list[str]:
+        return [client.client_id for client in self.members.values()]
+
+    def find(self, client_id: str) -> Client | None:
+        """The member with this id."""
+        return next((c for c in self.members.values() if c.client_id == client_id), None)
+
+
+OnChange = Callable[[str, "ConsumerGroup | None"], None]
+
+
+class ClientManager:
+    """Producers and consumers that are online.
+
+    ``on_change(group, state)`` is called when a consumer group's members or subscriptions change; ``state``
+    is ``None`` when its last member has gone. Members are told by NOTIFY_CONSUMER_IDS_CHANGED.
+    """
+
+    def __init__(self, clock: Clock, *, expire_ms: int = 120_000) -> None:
+        self._clock = clock
+        self._expire_ms = expire_ms
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._producers: dict[str, dict[Peer, Client]] = {}
+        # Fingerprint of the last heartbeat per group: a V2 heartbeat leaves out what did not change.
+        self._fingerprints: dict[str, int] = {}
+        self.on_change: list[OnChange] = []
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    def consumers(self, group: str) -> ConsumerGroup | None:
+        """The group's state, ``None`` when no member is online."""
+        return self._consumers.get(group)
+
+    def consumer_groups(self) -> Iterator[ConsumerGroup]:
+        return iter(list(self._consumers.values()))
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """What the group reads of the topic, from its heartbeats."""
+        state = self._consumers.get(group)
+        return None if state is None else state.subscriptions.get(topic)
+
+    def producers(self, group: str) -> list[Client]:
+        """The producers of a group that are online."""
+        return list(self._producers.get(group, {}).values())
+
+    def producer_groups(self) -> dict[str, list[Client]]:
+        return {group: list(members.values()) for group, members in self._producers.items()}
+
+    def groups_reading(self, topic: str) -> set[str]:
+        """The groups online that subscribe to the topic."""
+        return {state.name for state in self._consumers.values() if topic in state.subscriptions}
+
+    # -- changing --------------------------------------------------------------------------------------
+
+    def register_producer(self, group: str, client: Client) -> None:
+        """A producer's heartbeat."""
+        client.seen_ms = self._clock.now_ms()
+        self._producers.setdefault(group, {})[client.peer] = client
+
+    def register_consumer(
+        self,
+        client: Client,
+        data: ConsumerData,
+        *,
+        notify: bool = True,
+        fingerprint: int = 0,
+        with_sub: bool = True,
+    ) -> bool:
+        """A consumer's heartbeat.
+
+        Args:
+            notify: tell the members when they change.
+            fingerprint: hash of the client's subscriptions, 0 from clients that do not send it.
+            with_sub: whether ``data`` holds the subscriptions.
+
+        Returns:
+            Whether the group was last heard of with other subscriptions (IS_SUB_CHANGE).
+        """
+        group = data.group_name
+        state = self._consumers.get(group)
+        if state is None:
+            state = self._consumers[group] = ConsumerGroup(group)
+        state.consume_type = data.consume_type
+        state.message_model = data.message_model
+        state.consume_from_where = data.consume_from_where
+        client.seen_ms = state.seen_ms = self._clock.now_ms()
+        joined = client.peer not in state.members
+        state.members[client.peer] = client
+        changed = with_sub and self._subscribe(state, client, data.subscription_data_set)
+        if joined or changed:
+            self._changed(state, notify)
+        previous = self._fingerprints.get(group)
+        self._fingerprints[group] = fingerprint
+        return previous is not None and previous != fingerprint
+
+    def unregister(
+        self, peer: Peer, *, producer_group: str | None, consumer_group: str | None, notify: bool = True
+    ) -> None:
+        """A client's farewell for one producer group, one consumer group or both."""
+        if producer_group:
+            self._drop_producer(producer_group, peer)
+        if consumer_group:
+            self._drop_consumer(consumer_group, peer, notify)
+
+    def connection_closed(self, peer: Peer) -> None:
+        """Forget everyone who was on this connection."""
+        for group in [name for name, members in self._producers.items() if peer in members]:
+            self._drop_producer(group, peer)
+        for group in [name for name, state in self._consumers.items() if peer in state.members]:
+            self._drop_consumer(group, peer, notify=True)
+
+    def expire(self) -> int:
+        """Close the connections of clients that have not been heard of for the limit; how many."""
+        oldest = self._clock.now_ms() - self._expire_ms
+        tables = [*self._producers.values(), *(state.members for state in self._consumers.values())]
+        # A connection lives as long as any of its roles: compare the latest heartbeat of each.
+        latest: dict[Peer, int] = {}
+        for members in tables:
+            for peer, client in members.items():
+                latest[peer] = max(latest.get(peer, 0), client.seen_ms)
+        silent = [peer for peer, seen in latest.items() if seen < oldest]
+        for peer in silent:
+            log.warning(
+                "client %s has sent no heartbeat for %d ms: closed", peer.remote_address, self._expire_ms
+            )
+            self.connection_closed(peer)
+            peer.close()
+        return len(silent)
+
+    def _drop_producer(self, group: str, peer: Peer) -> None:
+        members = self._producers.get(group, {})
+        members.pop(peer, None)
+        if not members:
+            self._producers.pop(group, None)
+
+    def _drop_consumer(self, group: str, peer: Peer, notify: bool) -> None:
+        state = self._consumers.get(group)
+        if state is None or state.members.pop(peer, None) is None:
+            return
+        if not state.members:
+            del self._consumers[group]
+            self._fingerprints.pop(group, None)
+        self._changed(state, notify)
+
+    def _subscribe(self, state: ConsumerGroup, client: Client, data: Iterable[SubscriptionData]) -> bool:
+        """Take over a heartbeat's subscriptions; whether the set of topics changed."""
+        before = set(state.subscriptions)
+        present: set[str] = set()
+        for new in data:
+            present.add(new.topic)
+            old = state.subscriptions.get(new.topic)
+            if old is None or new.sub_version > old.sub_version:
+                if old is not None and old.sub_string != new.sub_string and len(state.members) > 1:
+                    log.warning(
+                        "consumer group %s disagrees about topic %s: %r, but client %s says %r; "
+                        "messages of one of them will be missed",
+                        *(state.name, new.topic, old.sub_string, client.client_id, new.sub_string),
+                    )
+                state.subscriptions[new.topic] = new
+        for topic in before - present:
+            del state.subscriptions[topic]
+        return before != present
+
+    def _changed(self, state: ConsumerGroup, notify: bool) -> None:
+        if notify and state.message_model is not MessageModel.BROADCASTING:
+            notice = NotifyConsumerIdsChangedRequest(consumer_group=state.name)
+            for peer in list(state.members):
+                peer.oneway(notice.command())
+        for listener in self.on_change:
+            listener(state.name, state if state.members else None)

@@ -1,0 +1,1 @@
+"""Request handlers, one module for each family. A handler decodes, calls a service, answers."""

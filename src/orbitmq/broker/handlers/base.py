@@ -1,0 +1,56 @@
+"""What the families of handlers share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from orbitmq.broker.services import Services
+from orbitmq.transport.server import ServerConnection
+from orbitmq.wire.bodies import TopicConfig
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import RemotingError
+
+Answer: TypeAlias = Command | Awaitable[Command | None] | None
+Handler: TypeAlias = Callable[[ServerConnection, Command], Answer]
+
+
+class Family:
+    """Handlers of related request codes."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def routes(self) -> dict[int, Handler]:
+        """Which method answers which request code."""
+        raise NotImplementedError
+
+    def topic(self, name: str) -> TopicConfig:
+        """The config of a topic.
+
+        Raises:
+            RemotingError: TOPIC_NOT_EXIST.
+        """
+        config = self._services.topics.get(name)
+        if config is None:
+            raise RemotingError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{name}] not exist, apply first please! (broker {self._services.config.broker_name})",
+            )
+        return config
+
+    def queue(self, name: str, queue_id: int) -> TopicConfig:
+        """The config of a topic that has this queue, for reading or for writing.
+
+        Raises:
+            RemotingError: TOPIC_NOT_EXIST, or INVALID_PARAMETER for a queue id that the topic does not have.
+        """
+        config = self.topic(name)
+        queues = max(config.read_queue_nums, config.write_queue_nums)
+        if not 0 <= queue_id < queues:
+            raise RemotingError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId {queue_id} is illegal: topic {name} has queues 0 to {queues - 1}",
+            )
+        return config

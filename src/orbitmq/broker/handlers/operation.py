@@ -1,0 +1,87 @@
+"""Running a broker: its settings and its state (AdminBrokerProcessor)."""
+
+from __future__ import annotations
+
+import logging
+
+from orbitmq.broker.config import ConfigError
+from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.transport.server import ServerConnection
+from orbitmq.wire import properties_text
+from orbitmq.wire.bodies import KVTable
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import PROTOCOL_VERSION, Command
+from orbitmq.wire.errors import RemotingError
+from orbitmq.wire.headers import GetBrokerConfigResponse
+
+log = logging.getLogger(__name__)
+
+VERSION_TEXT = "V5_3_3"
+
+
+class OperationHandlers(Family):
+    """Settings and state."""
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
+            RequestCode.GET_BROKER_CONFIG: self.get_config,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
+        }
+
+    def update_config(self, connection: ServerConnection, command: Command) -> Answer:
+        """Change settings that may change while the broker runs; all of the request or none."""
+        try:
+            changes = properties_text.parse(command.body.decode())
+            self._services.config.apply_live(changes)
+        except ConfigError as error:
+            raise RemotingError(ResponseCode.NO_PERMISSION, f"Can not update config: {error}") from error
+        except UnicodeDecodeError as error:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, f"the settings are not UTF-8: {error}") from error
+        log.info("settings changed by %s: %s", connection.remote_address, ", ".join(sorted(changes)))
+        if "brokerPermission" in changes:
+            self._services.topics.touch()
+            self._services.registration.soon()
+        return command.reply()
+
+    def get_config(self, _connection: ServerConnection, command: Command) -> Answer:
+        """All settings as Java properties."""
+        text = properties_text.render(self._services.config.to_properties())
+        version = self._services.topics.version.encode().decode()
+        return GetBrokerConfigResponse(version=version).reply_to(command, body=text.encode())
+
+    def runtime_info(self, _connection: ServerConnection, command: Command) -> Answer:
+        """State by RocketMQ's names, as far as a broker without thread pools has it."""
+        return command.reply(body=KVTable(table=self._state()).encode())
+
+    def _state(self) -> dict[str, str]:
+        services = self._services
+        store, counters = services.store, services.counters
+        now = services.runtime.clock.now_ms()
+        used = services.runtime.files.disk_used_ratio(services.config.store_path_root_dir)
+        state: dict[str, int | float | str] = {
+            "brokerVersionDesc": VERSION_TEXT,
+            "brokerVersion": PROTOCOL_VERSION,
+            "brokerActive": "true",
+            "bootTimestamp": counters.started_ms,
+            "runtime": f"[ {(now - counters.started_ms) // 1000} seconds ]",
+            "msgPutTotalTodayNow": counters.messages_in,
+            "msgGetTotalTodayNow": counters.messages_out,
+            "commitLogMinOffset": store.min_commit_log_offset,
+            "commitLogMaxOffset": store.max_commit_log_offset,
+            "commitLogDiskRatio": round(used, 4),
+            "remainHowManyDataToFlush": f"{store.max_commit_log_offset - store.flushed_offset} B",
+            "dispatchBehindBytes": 0,
+            "pageCacheLockTimeMills": 0,
+            "startAcceptSendRequestTimeStamp": 0,
+            "waitingPulls": len(services.long_polling),
+        }
+        # mqadmin reads these without asking whether they are there; nothing queues in front of our handlers.
+        for name in ("send", "pull", "litePull", "query", "ack"):
+            state[f"{name}ThreadPoolQueueSize"] = 0
+            state[f"{name}ThreadPoolQueueCapacity"] = 0
+            state[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = 0
+        state |= {"EndTransactionQueueSize": 0, "EndTransactionThreadPoolQueueCapacity": 0}
+        state |= {"timerReadBehind": 0, "timerOffsetBehind": 0, "timerCongestNum": 0}
+        state |= {"timerEnqueueTps": 0.0, "timerDequeueTps": 0.0}
+        return {key: str(value) for key, value in state.items()}

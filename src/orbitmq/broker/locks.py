@@ -1,0 +1,52 @@
+"""Which client of an orderly group holds which queue (RebalanceLockManager)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from orbitmq.message.model import MessageQueue
+from orbitmq.runtime.seam import Clock
+
+LOCK_LIVES_MS = 60_000
+
+
+@dataclass(slots=True)
+class _Lock:
+    client_id: str
+    renewed_ms: int
+
+
+class QueueLocks:
+    """Queue locks by group. A lock that is not renewed for a minute is free."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+
+    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        """Lock or renew; the queues that the client now holds."""
+        now = self._clock.now_ms()
+        locks = self._groups.setdefault(group, {})
+        held = []
+        for queue in queues:
+            lock = locks.get(queue)
+            if lock is None or lock.client_id == client_id or now - lock.renewed_ms > LOCK_LIVES_MS:
+                locks[queue] = _Lock(client_id, now)
+                held.append(queue)
+        return held
+
+    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
+        """Give back the queues that the client holds; others stay as they are."""
+        locks = self._groups.get(group, {})
+        for queue in queues:
+            lock = locks.get(queue)
+            if lock is not None and lock.client_id == client_id:
+                del locks[queue]
+        if not locks:
+            self._groups.pop(group, None)
+
+    def any_held(self, group: str) -> bool:
+        """Whether any lock of the group is alive: the group consumes in order (behaviour SB-16)."""
+        now = self._clock.now_ms()
+        return any(now - lock.renewed_ms <= LOCK_LIVES_MS for lock in self._groups.get(group, {}).values())

@@ -1,0 +1,121 @@
+"""Pulls that wait for messages (PullRequestHoldService)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from orbitmq.runtime.seam import Clock
+
+# Waiters are kept in slots of this length by the time they run out, so that answering one costs no search.
+SLOT_MS = 100
+MAX_WAIT_MS = 120_000
+
+
+class Waiter(Protocol):
+    """A pull that waits. ``offset`` is the first queue offset it has not seen."""
+
+    offset: int
+
+    @property
+    def gone(self) -> bool:
+        """Whether the client has left."""
+        ...
+
+    def wake(self) -> bool:
+        """Look again; ``True`` when the pull is answered, ``False`` when it waits on; ``offset`` may grow."""
+        ...
+
+    def expire(self) -> None:
+        """Answer that nothing came."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Parked:
+    waiter: Waiter
+    key: tuple[str, int]
+    slot: int
+
+
+class LongPolling:
+    """Waiting pulls by topic and queue.
+
+    The store calls :meth:`on_arrival` after a turn for queues with waiters; the broker calls :meth:`tick`
+    several times a second for those whose time is over.
+
+    Args:
+        watch: asks the store to report arrivals in a queue.
+        limit: most pulls that may wait at a time.
+    """
+
+    def __init__(self, clock: Clock, watch: Callable[[str, int], None], *, limit: int = 100_000) -> None:
+        self._clock = clock
+        self._watch = watch
+        self.limit = limit
+        self._queues: dict[tuple[str, int], dict[_Parked, None]] = {}
+        self._slots: dict[int, dict[_Parked, None]] = {}
+        self._waiting = 0
+
+    def __len__(self) -> int:
+        return self._waiting
+
+    def waiting(self, topic: str, queue_id: int) -> int:
+        """How many pulls wait for this queue."""
+        return len(self._queues.get((topic, queue_id), ()))
+
+    def park(self, topic: str, queue_id: int, waiter: Waiter, timeout_ms: int) -> bool:
+        """Let ``waiter`` wait ``timeout_ms`` (at most two minutes); ``False`` when too many wait already."""
+        if self._waiting >= self.limit:
+            return False
+        deadline = self._clock.now_ms() + min(max(0, timeout_ms), MAX_WAIT_MS)
+        parked = _Parked(waiter, (topic, queue_id), deadline // SLOT_MS + 1)
+        self._queues.setdefault(parked.key, {})[parked] = None
+        self._slots.setdefault(parked.slot, {})[parked] = None
+        self._waiting += 1
+        self._watch(topic, queue_id)
+        return True
+
+    def on_arrival(self, topic: str, queue_id: int, max_offset: int) -> None:
+        """Messages below ``max_offset`` can be read now."""
+        key = (topic, queue_id)
+        for parked in list(self._queues.get(key, ())):
+            waiter = parked.waiter
+            if waiter.gone or (waiter.offset < max_offset and waiter.wake()):
+                self._leave(parked)
+        if key in self._queues:
+            self._watch(topic, queue_id)
+
+    def wake_topic(self, topic: str) -> None:
+        """Let every pull of the topic look again: the topic changed or is gone."""
+        for name, queue_id in [key for key in self._queues if key[0] == topic]:
+            self.on_arrival(name, queue_id, 1 << 62)
+
+    def tick(self) -> None:
+        """Answer the pulls whose time is over."""
+        now = self._clock.now_ms() // SLOT_MS
+        for slot in [slot for slot in self._slots if slot <= now]:
+            self._expire(list(self._slots[slot]))
+
+    def expire_all(self) -> None:
+        """Answer every pull now: the broker stops."""
+        for slot in list(self._slots):
+            self._expire(list(self._slots[slot]))
+
+    def _expire(self, parked: list[_Parked]) -> None:
+        for entry in parked:
+            self._leave(entry)
+            if not entry.waiter.gone:
+                entry.waiter.expire()
+
+    def _leave(self, parked: _Parked) -> None:
+        self._waiting -= 1
+        queue = self._queues[parked.key]
+        del queue[parked]
+        if not queue:
+            del self._queues[parked.key]
+        slot = self._slots[parked.slot]
+        del slot[parked]
+        if not slot:
+            del self._slots[parked.slot]

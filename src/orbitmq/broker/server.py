@@ -1,0 +1,153 @@
+"""One broker: its services, its ports, its background work; start and clean stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.dispatch import Dispatcher
+from orbitmq.broker.handlers.base import Answer
+from orbitmq.broker.services import Services, build, load_tables
+from orbitmq.runtime.seam import Runtime
+from orbitmq.runtime.tasks import Background, every
+from orbitmq.transport.server import RemotingServer, ServerConnection
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+VIP_PORT_DISTANCE = 2
+LONG_POLLING_TICK_SECONDS = 0.1
+CLIENT_SCAN_SECONDS = 10.0
+UNREGISTER_LIMIT_SECONDS = 2.0
+
+
+class Broker:
+    """A broker in this process.
+
+    ``await start()`` returns when it serves; ``await stop()`` hands over within a few seconds. Messages that
+    were acknowledged and offsets that were committed are then on disk.
+    """
+
+    def __init__(self, runtime: Runtime, config: BrokerConfig) -> None:
+        self.runtime = runtime
+        self.config = config
+        self.port = config.listen_port
+        self._services: Services | None = None
+        self._server: RemotingServer | None = None
+        self._vip_server: RemotingServer | None = None
+        self._dispatcher: Dispatcher | None = None
+        self._background = Background(f"broker {config.broker_name}")
+
+    @property
+    def services(self) -> Services:
+        """The parts of a broker that was started.
+
+        Raises:
+            RuntimeError: it was not.
+        """
+        if self._services is None:
+            raise RuntimeError("the broker is not started")
+        return self._services
+
+    @property
+    def address(self) -> str:
+        """What name servers and clients call this broker: host:port."""
+        return f"{self.config.broker_ip1}:{self.port}"
+
+    async def start(self) -> None:
+        """Recover the store, read the tables, listen, register.
+
+        Raises:
+            OSError: the port is in use.
+            StoreError: the store's folder is locked by another broker, or damaged.
+            TableError: a table of ``config`` and its backup are damaged.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self._release()
+            raise
+
+    async def _start(self) -> None:
+        # The address is part of every record, so the port is taken before the store starts.
+        self._server = self._make_server()
+        self.port = await self._server.start(self.config.bind_address, self.config.listen_port)
+        services = build(self.runtime, self.config, self.port)
+        services.counters.started_ms = self.runtime.clock.now_ms()
+        self._services = services
+        await services.store.start()
+        load_tables(services)
+        for topic in services.topics:
+            services.follow_topic(topic.topic_name, topic)
+        services.topics.on_change.append(services.follow_topic)
+        self._dispatcher = Dispatcher(services)
+        await self._start_vip()
+        self._start_background(services)
+        log.info("broker %s serves at %s", self.config.broker_name, self.address)
+
+    def _make_server(self) -> RemotingServer:
+        return RemotingServer(self.runtime, self._handle, on_close=self._closed)
+
+    def _handle(self, connection: ServerConnection, command: Command) -> Answer:
+        if self._dispatcher is None:
+            raise RemotingError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"broker {self.config.broker_name} is starting or stopping",
+            )
+        return self._dispatcher.handle(connection, command)
+
+    def _closed(self, connection: ServerConnection) -> None:
+        if self._services is not None:
+            self._services.clients.connection_closed(connection)
+
+    async def _start_vip(self) -> None:
+        """Listen on the VIP port too, where older clients send; without it they fall back."""
+        port = self.port - VIP_PORT_DISTANCE
+        if self.config.listen_port == 0 or port <= 0:
+            return
+        server = self._make_server()
+        try:
+            await server.start(self.config.bind_address, port)
+        except OSError as error:
+            log.warning("the VIP port %d cannot be used: %s", port, error)
+            return
+        self._vip_server = server
+
+    def _start_background(self, services: Services) -> None:
+        clock = self.runtime.clock
+        spawn = self._background.spawn
+        spawn(every(clock, LONG_POLLING_TICK_SECONDS, services.long_polling.tick), "long polling")
+        spawn(every(clock, CLIENT_SCAN_SECONDS, services.clients.expire), "client scan")
+        save_seconds = self.config.flush_offset_interval_ms / 1000
+        spawn(every(clock, save_seconds, services.persistence.flush_all), "tables")
+        spawn(services.registration.run(), "registration")
+
+    async def stop(self) -> None:
+        """Leave the name servers, answer who waits, close, and save everything."""
+        services = self._services
+        if services is None:
+            return
+        try:
+            await asyncio.wait_for(services.registration.unregister(), UNREGISTER_LIMIT_SECONDS)
+        except TimeoutError:
+            log.info("the name servers do not answer; they will notice that broker %s went", self.address)
+        services.long_polling.expire_all()
+        await self._release()
+        log.info("broker %s stopped", self.config.broker_name)
+
+    async def _release(self) -> None:
+        """Give everything back that was taken, whatever of it there is."""
+        await self._background.stop()
+        for server in (self._vip_server, self._server):
+            if server is not None:
+                await server.stop()
+        self._server = self._vip_server = None
+        self._dispatcher = None
+        services, self._services = self._services, None
+        if services is not None:
+            await services.registration.close()
+            await services.persistence.flush_all()
+            await services.store.stop()

@@ -1,0 +1,139 @@
+"""What a broker consists of, as handed to the request handlers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from orbitmq.broker.clients import ClientManager
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.groups import SubscriptionGroups
+from orbitmq.broker.journal import GROUPS, OFFSETS, TOPICS, Journal
+from orbitmq.broker.locks import QueueLocks
+from orbitmq.broker.long_polling import LongPolling
+from orbitmq.broker.offsets import ConsumerOffsets
+from orbitmq.broker.putting import Putter, refuse_delay, refuse_transaction
+from orbitmq.broker.registration import Registration
+from orbitmq.broker.tables import Persistence
+from orbitmq.broker.topics import TopicConfigs
+from orbitmq.message.ids import UniqueIds
+from orbitmq.runtime.seam import Runtime
+from orbitmq.store import MessageStore, StoreConfig
+from orbitmq.wire.bodies import TopicConfig
+
+_HOUR_MS = 3_600_000
+_TURN_SLACK_BYTES = 128 * 1024
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a broker has done since its start."""
+
+    started_ms: int = 0
+    messages_in: int = 0
+    messages_out: int = 0
+
+
+@dataclass(slots=True)
+class Services:
+    """Everything that handlers call. Built by :func:`build`."""
+
+    runtime: Runtime
+    config: BrokerConfig
+    journal: Journal
+    persistence: Persistence
+    store: MessageStore
+    topics: TopicConfigs
+    groups: SubscriptionGroups
+    offsets: ConsumerOffsets
+    clients: ClientManager
+    locks: QueueLocks
+    long_polling: LongPolling
+    registration: Registration
+    putter: Putter
+    ids: UniqueIds
+    address: str
+    counters: Counters = field(default_factory=Counters)
+
+    def follow_topic(self, topic: str, config: TopicConfig | None) -> None:
+        """Carry a topic's change to where it matters: the store and the pulls that wait."""
+        if config is None:
+            self.store.drop_topic(topic)
+        else:
+            self.store.set_topic(
+                topic,
+                read_queues=config.read_queue_nums,
+                write_queues=config.write_queue_nums,
+                perm=config.perm,
+            )
+        self.long_polling.wake_topic(topic)
+        self.registration.soon()
+
+
+def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
+    """Make the services of a broker that is reached at ``port``; nothing is started or read yet."""
+    address = f"{config.broker_ip1}:{port}"
+    journal = Journal()
+    store = MessageStore(runtime, store_config(config, port))
+    topics = TopicConfigs(runtime.clock, config, journal)
+    persistence = Persistence(runtime, f"{config.store_path_root_dir}/config", journal)
+    groups = SubscriptionGroups(runtime.clock, config, journal)
+    offsets = ConsumerOffsets(runtime.clock, journal, version_step=config.offset_version_step)
+    persistence.register(TOPICS, topics.snapshot)
+    persistence.register(GROUPS, groups.snapshot)
+    persistence.register(OFFSETS, offsets.snapshot)
+    putter = Putter(store, sync_flush=config.flush_disk_type == "SYNC_FLUSH")
+    putter.hooks += [refuse_transaction, refuse_delay]
+    services = Services(
+        runtime=runtime,
+        config=config,
+        journal=journal,
+        persistence=persistence,
+        store=store,
+        topics=topics,
+        groups=groups,
+        offsets=offsets,
+        clients=ClientManager(runtime.clock, expire_ms=config.channel_expired_ms),
+        locks=QueueLocks(runtime.clock),
+        long_polling=LongPolling(runtime.clock, store.watch, limit=config.pull_queue_capacity),
+        registration=Registration(runtime, config, topics, address),
+        putter=putter,
+        ids=UniqueIds(runtime),
+        address=address,
+    )
+    store.on_arrival = services.long_polling.on_arrival
+    return services
+
+
+def load_tables(services: Services) -> None:
+    """Read the tables of an earlier run.
+
+    Raises:
+        TableError: a table and its backup are damaged.
+    """
+    for table, restore in (
+        (TOPICS, services.topics.restore),
+        (GROUPS, services.groups.restore),
+        (OFFSETS, services.offsets.restore),
+    ):
+        content = services.persistence.load(table)
+        if content is not None:
+            restore(content)
+
+
+def store_config(config: BrokerConfig, port: int) -> StoreConfig:
+    """The store's settings that follow from the broker's."""
+    return StoreConfig(
+        root=config.store_path_root_dir,
+        commit_log=config.store_path_commit_log or None,
+        commit_log_file_bytes=config.mapped_file_size_commit_log,
+        # RocketMQ rounds the size up to whole entries of 20 bytes.
+        consume_queue_file_bytes=-(-config.mapped_file_size_consume_queue // 20) * 20,
+        sync_flush=config.flush_disk_type == "SYNC_FLUSH",
+        sync_flush_timeout_ms=config.sync_flush_timeout_ms,
+        flush_interval_ms=config.flush_interval_commit_log_ms,
+        store_host=(config.broker_ip1, port),
+        turn_bytes=max(4 << 20, config.max_message_size) + _TURN_SLACK_BYTES,
+        file_reserved_ms=config.file_reserved_time_hours * _HOUR_MS,
+        delete_hour=int(config.delete_when.partition(";")[0]),
+        disk_max_used_ratio=config.disk_max_used_space_ratio / 100,
+    )

@@ -1,0 +1,139 @@
+"""The broker's tables on disk: ``config/<table>.json`` as RocketMQ writes them, and their ``.bak``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from orbitmq.broker.journal import Journal
+from orbitmq.runtime.seam import Runtime
+from orbitmq.wire import fastjson
+
+log = logging.getLogger(__name__)
+
+
+class TableError(RuntimeError):
+    """A table file and its backup exist, but neither can be read."""
+
+
+def pretty(value: Any) -> bytes:
+    """JSON as fastjson's PrettyFormat writes it: tab indent, bare number keys, sorted, no nulls."""
+    parts: list[str] = []
+    _write(value, "\n", parts.append)
+    return "".join(parts).encode()
+
+
+def _write(value: Any, newline: str, out: Callable[[str], None]) -> None:
+    if isinstance(value, dict):
+        entries = [(_key(key), value[key]) for key in sorted(value) if value[key] is not None]
+        _write_block("{", "}", entries, newline, out)
+    elif isinstance(value, list | tuple):
+        _write_block("[", "]", [("", item) for item in value], newline, out)
+    else:
+        out(json.dumps(value, ensure_ascii=False))
+
+
+def _write_block(
+    opening: str, closing: str, entries: list[tuple[str, Any]], newline: str, out: Callable[[str], None]
+) -> None:
+    out(opening)
+    for index, (prefix, item) in enumerate(entries):
+        out(("," if index else "") + newline + "\t" + prefix)
+        _write(item, newline + "\t", out)
+    out(newline + closing if entries else closing)
+
+
+def _key(key: str | int) -> str:
+    return f"{key}:" if isinstance(key, int) else json.dumps(key, ensure_ascii=False) + ":"
+
+
+@dataclass(slots=True)
+class _Table:
+    path: str
+    snapshot: Callable[[], dict[str, Any]]
+    dirty: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Persistence:
+    """Writes the tables that changed; writes that come together are one.
+
+    Args:
+        folder: ``config`` below the store's root.
+    """
+
+    def __init__(self, runtime: Runtime, folder: str, journal: Journal) -> None:
+        self._files = runtime.files
+        self._threads = runtime.threads
+        self._folder = folder
+        self._tables: dict[str, _Table] = {}
+        journal.subscribe(self._on_change)
+
+    def register(self, table: str, snapshot: Callable[[], dict[str, Any]]) -> None:
+        """Keep ``table`` on disk; ``snapshot()`` gives its content when it has to be written."""
+        self._tables[table] = _Table(f"{self._folder}/{table}.json", snapshot)
+
+    def load(self, table: str) -> dict[str, Any] | None:
+        """The content on disk, the backup's when the file is missing or damaged, ``None`` on a first start.
+
+        Raises:
+            TableError: there is a file, but nothing readable.
+        """
+        path = self._tables[table].path
+        damaged = ""
+        for candidate in (path, path + ".bak"):
+            if not self._files.exists(candidate):
+                continue
+            try:
+                content = fastjson.loads(self._files.read_bytes(candidate))
+            except ValueError as error:
+                damaged = f"{candidate}: {error}"
+                log.warning("table file is damaged, its backup is used: %s", damaged)
+                continue
+            if isinstance(content, dict):
+                return content
+            damaged = f"{candidate}: expected an object"
+        if damaged:
+            raise TableError(f"{damaged}; there is no readable backup")
+        return None
+
+    async def flush(self, table: str) -> None:
+        """Return when every change of ``table`` made before the call is on disk.
+
+        Raises:
+            OSError: the disk refused; the table stays marked and is tried again with the next flush.
+        """
+        entry = self._tables[table]
+        async with entry.lock:
+            if not entry.dirty:
+                return
+            entry.dirty = False
+            try:
+                await self._threads.run(self._save, entry.path, pretty(entry.snapshot()))
+            except OSError:
+                entry.dirty = True
+                raise
+
+    async def flush_all(self) -> None:
+        """Write every table that changed; one that the disk refuses is logged and tried again later."""
+        for table in self._tables:
+            try:
+                await self.flush(table)
+            except OSError as error:
+                log.error("cannot write %s: %s", self._tables[table].path, error)
+
+    def _save(self, path: str, data: bytes) -> None:
+        files = self._files
+        files.make_dirs(self._folder)
+        if files.exists(path):
+            files.write_atomic(path + ".bak", files.read_bytes(path), sync=False)
+        files.write_atomic(path, data)
+
+    def _on_change(self, table: str, _key: str, _value: object) -> None:
+        entry = self._tables.get(table)
+        if entry is not None:
+            entry.dirty = True
