@@ -100,7 +100,10 @@ class Registration:
             cluster_name=self._config.broker_cluster_name,
             ha_server_addr=f"{ha_host}:{self._config.ha_listen_port}",
             broker_id=self._config.broker_id,
-            heartbeat_timeout_millis=self._config.broker_not_active_timeout_ms,
+            # Only a broker that also sends light heartbeats may ask for the short timeout (NR-01).
+            heartbeat_timeout_millis=(
+                self._config.broker_not_active_timeout_ms if self._config.enable_slave_acting_master else None
+            ),
             enable_acting_master=self._config.enable_slave_acting_master,
             compressed=False,
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
