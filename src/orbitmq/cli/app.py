@@ -7,7 +7,7 @@ import sys
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from orbitmq.cli.failures import EXIT_OK, EXIT_USAGE, report
 
@@ -16,6 +16,8 @@ try:
 except ImportError:
     print("orbitmq: this command needs cyclopts: pip install 'orbitmq[cli]'", file=sys.stderr)
     sys.exit(EXIT_USAGE)
+
+T = TypeVar("T")
 
 
 @Parameter(name="*")
@@ -60,7 +62,7 @@ def run(name: str, module: str, arguments: Sequence[str]) -> int:
         return report(name, error)
 
 
-def run_async(work: Coroutine[Any, Any, int]) -> int:
+def run_async(work: Coroutine[Any, Any, T]) -> T:
     """Run ``work`` on uvloop when it is installed, on asyncio's loop otherwise."""
     import asyncio
 

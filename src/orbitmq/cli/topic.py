@@ -1,0 +1,294 @@
+"""``orbitmq topic``: what topics there are, and changing that."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from orbitmq.cli.app import Common, make_app, run_async
+from orbitmq.cli.failures import EXIT_OK, UsageError
+from orbitmq.cli.output import print_json, print_table
+
+app = make_app(
+    "topic",
+    "List, create and delete topics; show their routes and offsets.",
+    """
+orbitmq topic list
+orbitmq topic create flights --queues 8
+orbitmq topic route flights
+orbitmq topic status flights --json
+orbitmq topic delete flights --dry-run
+""",
+)
+
+# RocketMQ's own topics, which 'list' leaves out unless asked.
+SYSTEM = (
+    "RMQ_SYS_",
+    "rmq_sys_",
+    "SCHEDULE_TOPIC_XXXX",
+    "TBW102",
+    "BenchmarkTest",
+    "OFFSET_MOVED_EVENT",
+    "SELF_TEST",
+)
+PERMISSIONS = {2: "write", 4: "read", 6: "read+write"}
+
+
+@app.command(name="list")
+def list_topics(
+    *,
+    all: Annotated[bool, Parameter(name=["--all", "-a"], negative=())] = False,
+    cluster: str | None = None,
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """Print the names of the topics.
+
+    Parameters
+    ----------
+    all
+        The brokers' own topics too.
+    cluster
+        Only topics with queues in this cluster.
+    """
+    return run_async(_list(all, cluster, common))
+
+
+async def _list(everything: bool, cluster: str | None, common: Common) -> int:
+    from orbitmq.admin import Admin
+
+    async with Admin(common.addresses) as admin:
+        names = await admin.topic_list(cluster=cluster)
+        brokers = await admin.cluster_list()
+    own = {broker.name for broker in brokers} | {broker.cluster for broker in brokers}
+    own |= {f"{broker.cluster}_REPLY_TOPIC" for broker in brokers}
+    shown = [name for name in names if everything or not (name.startswith(SYSTEM) or name in own)]
+    if common.json:
+        print_json(shown)
+    else:
+        for name in shown:
+            print(name)
+    return EXIT_OK
+
+
+@app.command
+def create(
+    topic: str,
+    /,
+    *,
+    queues: Annotated[int, Parameter(name=["--queues", "-q"])] = 8,
+    permission: int = 6,
+    cluster: str | None = None,
+    order: Annotated[bool, Parameter(negative=())] = False,
+    attribute: Annotated[list[str] | None, Parameter(negative=())] = None,
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """Create a topic, or change it when it exists.
+
+    Parameters
+    ----------
+    topic
+        Its name.
+    queues
+        Queues on each broker group.
+    permission
+        2 write, 4 read, 6 both.
+    cluster
+        Only on this cluster's brokers.
+    order
+        Register it as an ordered topic.
+    attribute
+        NAME=VALUE, for example message.type=FIFO. May be given more than once.
+    """
+    if permission not in PERMISSIONS:
+        raise UsageError(f"--permission {permission}: expected 2 (write), 4 (read) or 6 (both)")
+    if queues < 1:
+        raise UsageError(f"--queues {queues}: expected 1 or more")
+    pairs = [word.partition("=") for word in attribute or []]
+    if any(not (name and equals) for name, equals, _ in pairs):
+        raise UsageError("--attribute: expected NAME=VALUE")
+    attributes = {name: value for name, _, value in pairs}
+    return run_async(_create(topic, queues, permission, cluster, order, attributes, common))
+
+
+async def _create(
+    topic: str,
+    queues: int,
+    permission: int,
+    cluster: str | None,
+    order: bool,
+    attributes: dict[str, str],
+    common: Common,
+) -> int:
+    from orbitmq.admin import Admin
+
+    async with Admin(common.addresses) as admin:
+        brokers = await admin.create_topic(
+            topic, queues, permission, cluster=cluster, order=order, attributes=attributes
+        )
+    if common.json:
+        print_json({"topic": topic, "brokers": brokers, "queues": queues, "permission": permission})
+    else:
+        print(f"{topic}: {queues} queues ({PERMISSIONS[permission]}) on each of {', '.join(brokers)}")
+    return EXIT_OK
+
+
+@app.command
+def delete(
+    topic: str,
+    /,
+    *,
+    cluster: str | None = None,
+    dry_run: Annotated[bool, Parameter(negative=())] = False,
+    yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative=())] = False,
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """Delete a topic with its messages. Asks first.
+
+    Parameters
+    ----------
+    topic
+        Its name.
+    cluster
+        Only on this cluster's brokers.
+    dry_run
+        Only tell what would be deleted.
+    yes
+        Do not ask.
+    """
+    queues, messages = run_async(_size(topic, common))
+    what = f"{topic}: {queues} queues, {messages} messages"
+    brokers: list[str] = []
+    if not dry_run:
+        if not yes:
+            _confirm(what)
+        brokers = run_async(_delete(topic, cluster, common))
+    if common.json:
+        print_json(
+            {
+                "topic": topic,
+                "queues": queues,
+                "messages": messages,
+                "deleted": not dry_run,
+                "brokers": brokers,
+            }
+        )
+    else:
+        print(f"would delete {what}" if dry_run else f"deleted {what}")
+    return EXIT_OK
+
+
+async def _size(topic: str, common: Common) -> tuple[int, int]:
+    from orbitmq.admin import Admin
+
+    async with Admin(common.addresses) as admin:
+        entries = await admin.topic_status(topic)
+    return len(entries), sum(entry.count for entry in entries)
+
+
+async def _delete(topic: str, cluster: str | None, common: Common) -> list[str]:
+    from orbitmq.admin import Admin
+
+    async with Admin(common.addresses) as admin:
+        return await admin.delete_topic(topic, cluster=cluster)
+
+
+def _confirm(what: str) -> None:
+    if not sys.stdin.isatty():
+        raise UsageError(f"not deleted: {what}; give --yes to delete it without being asked")
+    if input(f"Delete {what}? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise UsageError("not deleted")
+
+
+@app.command
+def route(topic: str, /, *, common: Common = Common()) -> int:  # noqa: B008 - immutable
+    """Show where a topic's queues are.
+
+    Parameters
+    ----------
+    topic
+        Its name.
+    """
+    return run_async(_route(topic, common))
+
+
+async def _route(topic: str, common: Common) -> int:
+    from orbitmq.admin import Admin
+
+    async with Admin(common.addresses) as admin:
+        entries = await admin.topic_route(topic)
+    if common.json:
+        print_json(
+            [
+                {
+                    "brokerName": entry.broker_name,
+                    "cluster": entry.cluster,
+                    "readQueues": entry.read_queues,
+                    "writeQueues": entry.write_queues,
+                    "permission": entry.perm,
+                    "addresses": {str(number): address for number, address in entry.addresses.items()},
+                }
+                for entry in entries
+            ]
+        )
+        return EXIT_OK
+    rows = [
+        [
+            entry.broker_name,
+            entry.cluster,
+            entry.read_queues,
+            entry.write_queues,
+            PERMISSIONS.get(entry.perm & 6, "none"),
+            ", ".join(f"{number}: {address}" for number, address in entry.addresses.items()),
+        ]
+        for entry in entries
+    ]
+    print_table(["broker", "cluster", "read", "write", "permission", "addresses"], rows)
+    return EXIT_OK
+
+
+@app.command
+def status(topic: str, /, *, common: Common = Common()) -> int:  # noqa: B008 - immutable
+    """Show the offsets of a topic's queues.
+
+    Parameters
+    ----------
+    topic
+        Its name.
+    """
+    return run_async(_status(topic, common))
+
+
+async def _status(topic: str, common: Common) -> int:
+    from orbitmq.admin import Admin
+
+    async with Admin(common.addresses) as admin:
+        entries = await admin.topic_status(topic)
+    if common.json:
+        print_json(
+            [{**asdict(entry), "queue": entry.queue._asdict(), "count": entry.count} for entry in entries]
+        )
+        return EXIT_OK
+    rows = [
+        [
+            entry.queue.broker_name,
+            entry.queue.queue_id,
+            entry.min_offset,
+            entry.max_offset,
+            entry.count,
+            _date(entry.last_update_ms),
+        ]
+        for entry in entries
+    ]
+    print_table(["broker", "queue", "min", "max", "messages", "newest"], rows)
+    print(f"{sum(entry.count for entry in entries)} messages in {len(entries)} queues")
+    return EXIT_OK
+
+
+def _date(milliseconds: int) -> str:
+    if milliseconds <= 0:
+        return "-"
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
