@@ -1,0 +1,145 @@
+"""Small texts in which pop headers and properties describe messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple, TypeVar
+
+from orbitmq.wire.errors import HeaderError
+
+# Values of ``retry``: which topic the message lies in.
+NORMAL: Final = "0"
+RETRY_V1: Final = "1"
+RETRY_V2: Final = "2"
+# The revive queue id that marks an orderly pop, which has no check point.
+ORDERLY_REVIVE_QUEUE: Final = 999
+
+_RETRY_PREFIX: Final = "%RETRY%"
+T = TypeVar("T")
+
+
+def retry_topic(topic: str, group: str, retry: str) -> str:
+    """The topic that a message of ``topic`` popped by ``group`` lies in.
+
+    Raises:
+        HeaderError: ``retry`` is not one of the three.
+    """
+    if retry == NORMAL:
+        return topic
+    if retry == RETRY_V1:
+        return f"{_RETRY_PREFIX}{group}_{topic}"
+    if retry == RETRY_V2:
+        return f"{_RETRY_PREFIX}{group}+{topic}"
+    raise HeaderError(f"retry flag {retry[:20]!r}; expected 0, 1 or 2")
+
+
+def retry_of(topic: str) -> str:
+    """The value of ``retry`` for a topic by its name."""
+    if not topic.startswith(_RETRY_PREFIX):
+        return NORMAL
+    return RETRY_V2 if "+" in topic else RETRY_V1
+
+
+class ExtraInfo(NamedTuple):
+    """``POP_CK`` of a message and ``extraInfo`` of its acknowledgement. Times are milliseconds.
+
+    ``queue_offset`` is absent in the short form.
+    """
+
+    check_point_offset: int
+    pop_time: int
+    invisible_time: int
+    revive_queue_id: int
+    retry: str
+    broker_name: str
+    queue_id: int
+    queue_offset: int | None = None
+
+    @property
+    def is_orderly(self) -> bool:
+        return self.revive_queue_id == ORDERLY_REVIVE_QUEUE
+
+    def encode(self) -> str:
+        """The fields, separated by one space each."""
+        return " ".join(str(part) for part in self if part is not None)
+
+    @classmethod
+    def decode(cls, text: str) -> ExtraInfo:
+        """Read seven or eight words.
+
+        Raises:
+            HeaderError: fewer words, or no number where one must be.
+        """
+        words = text.split(" ")
+        try:
+            offset, pop_time, invisible, revive, retry, broker, queue, *rest = words
+            return cls(
+                int(offset),
+                int(pop_time),
+                int(invisible),
+                int(revive),
+                retry,
+                broker,
+                int(queue),
+                int(rest[0]) if rest else None,
+            )
+        except ValueError as error:
+            raise HeaderError(
+                f"extraInfo {text[:200]!r}; expected 'checkPointOffset popTime invisibleTime reviveQueueId "
+                "retry brokerName queueId queueOffset'"
+            ) from error
+
+
+# Keys of the tables below: the retry flag, and the queue id or, in order counts, also qo<queue>%<offset>.
+QueueKey = tuple[str, str]
+
+
+def encode_start_offsets(offsets: Mapping[QueueKey, int]) -> str:
+    """``startOffsetInfo``: the first offset that a pop took from each queue. Order counts look the same."""
+    return ";".join(f"{retry} {queue} {offset}" for (retry, queue), offset in offsets.items())
+
+
+def decode_start_offsets(text: str) -> dict[QueueKey, int]:
+    """Read ``startOffsetInfo`` or ``orderCountInfo``.
+
+    Raises:
+        HeaderError: not three words per entry, no number, or a queue named twice.
+    """
+    return _decode(text, int, "startOffsetInfo")
+
+
+def encode_message_offsets(offsets: Mapping[QueueKey, Iterable[int]]) -> str:
+    """``msgOffsetInfo``: all offsets that a pop took from each queue."""
+    return ";".join(
+        f"{retry} {queue} {','.join(map(str, found))}" for (retry, queue), found in offsets.items()
+    )
+
+
+def decode_message_offsets(text: str) -> dict[QueueKey, list[int]]:
+    """Read ``msgOffsetInfo``.
+
+    Raises:
+        HeaderError: not three words per entry, no number, or a queue named twice.
+    """
+    return _decode(text, lambda word: [int(number) for number in word.split(",")], "msgOffsetInfo")
+
+
+def order_count_key(queue_id: int, queue_offset: int) -> str:
+    """The second word of an ``orderCountInfo`` entry that is about one message."""
+    return f"qo{queue_id}%{queue_offset}"
+
+
+def _decode(text: str, convert: Callable[[str], T], name: str) -> dict[QueueKey, T]:
+    found: dict[QueueKey, T] = {}
+    for entry in text.split(";") if text else ():
+        try:
+            retry, queue, value = entry.split(" ")
+            converted = convert(value)
+        except ValueError as error:
+            raise HeaderError(
+                f"{name} has the entry {entry[:80]!r}; expected 'retry queue offsets'"
+            ) from error
+        if (retry, queue) in found:
+            raise HeaderError(f"{name} names queue {queue[:80]!r} twice")
+        found[retry, queue] = converted
+    return found
