@@ -1,0 +1,127 @@
+"""A cluster inside the simulation: it serves, survives a restart of a broker, and tells what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orbitmq.admin import Admin
+from orbitmq.cluster.layout import ClusterError, broker_names
+from orbitmq.cluster.local import LocalCluster
+from orbitmq.errors import BrokerError, NameServerError, TopicNotFoundError, ValidationError
+from orbitmq.runtime.simulated import run, simulated_runtime
+
+
+def test_brokers_serve_and_come_back_on_their_data() -> None:
+    async def main() -> None:
+        runtime = simulated_runtime()
+        async with (
+            LocalCluster(runtime, brokers=2, root="/c") as cluster,
+            Admin(cluster.name_server, runtime=runtime) as admin,
+        ):
+            assert await admin.create_topic("TopicA", 3) == ["broker-a", "broker-b"]
+            before = await admin.topic_route("TopicA")
+            await cluster.stop_broker("broker-a")
+            assert [entry.broker_name for entry in await admin.topic_route("TopicA")] == ["broker-b"]
+            await cluster.start_broker("broker-a")
+            assert await admin.topic_route("TopicA") == before
+        assert not cluster.brokers
+
+    run(main())
+
+
+def test_registered_brokers_stay_in_the_routes_for_hours() -> None:
+    async def main() -> None:
+        runtime = simulated_runtime()
+        async with (
+            LocalCluster(runtime, brokers=1, root="/c") as cluster,
+            Admin(cluster.name_server, runtime=runtime) as admin,
+        ):
+            for _ in range(200):
+                await runtime.clock.sleep(37)
+                assert [broker.name for broker in await admin.cluster_list()] == ["broker-a"]
+
+    run(main())
+
+
+def test_what_cannot_start_says_so() -> None:
+    runtime = simulated_runtime()
+    assert broker_names(3) == ["broker-a", "broker-b", "broker-c"]
+    for count in (0, 27):
+        with pytest.raises(ValueError, match=f"brokers={count}: expected 1 to 26"):
+            LocalCluster(runtime, brokers=count, root="/c")
+    with pytest.raises(ClusterError, match="noSuchKey"):
+        LocalCluster(runtime, root="/c", settings={"noSuchKey": "1"})
+
+
+def with_admin(script: Any, **settings: Any) -> None:
+    async def main() -> None:
+        runtime = simulated_runtime()
+        async with (
+            LocalCluster(runtime, brokers=2, root="/c", **settings) as cluster,
+            Admin(cluster.name_server, runtime=runtime) as admin,
+        ):
+            await script(cluster, admin)
+
+    run(main())
+
+
+def test_topics_are_listed_shown_and_deleted() -> None:
+    async def script(cluster: LocalCluster, admin: Admin) -> None:
+        brokers = await admin.cluster_list()
+        assert [(b.cluster, b.name, b.is_master) for b in brokers] == [
+            ("DefaultCluster", "broker-a", True),
+            ("DefaultCluster", "broker-b", True),
+        ]
+        await admin.create_topic("TopicA", queues=2, perm=4)
+        for entry in await admin.topic_route("TopicA"):
+            assert (entry.read_queues, entry.write_queues) == (2, 2)
+            assert (entry.readable, entry.writable) == (True, False)
+        await admin.create_topic("TopicA", queues=3)
+        status = await admin.topic_status("TopicA")
+        assert [(s.queue.broker_name, s.queue.queue_id, s.count) for s in status] == [
+            (name, queue_id, 0) for name in ("broker-a", "broker-b") for queue_id in range(3)
+        ]
+        assert "TopicA" in await admin.topic_list()
+        assert "TopicA" in await admin.topic_list(cluster="DefaultCluster")
+        assert await admin.topic_list(cluster="Other") == []
+        await admin.delete_topic("TopicA")
+        assert "TopicA" not in await admin.topic_list()
+        with pytest.raises(TopicNotFoundError, match="TopicA"):
+            await admin.topic_status("TopicA")
+
+    with_admin(script)
+
+
+def test_broker_settings_are_read_and_changed() -> None:
+    async def script(cluster: LocalCluster, admin: Admin) -> None:
+        address = (await admin.cluster_list())[0].address
+        assert (await admin.broker_config(address))["brokerName"] == "broker-a"
+        await admin.update_broker_config(address, {"fileReservedTime": "7"})
+        assert (await admin.broker_config(address))["fileReservedTime"] == "7"
+        with pytest.raises(BrokerError, match="brokerName"):
+            await admin.update_broker_config(address, {"brokerName": "x"})
+
+    with_admin(script, settings={"fileReservedTime": "5"})
+
+
+def test_who_cannot_be_asked_is_named() -> None:
+    async def main() -> None:
+        with pytest.raises(ValidationError):
+            Admin("")
+        with pytest.raises(ValidationError):
+            Admin("nowhere")
+        runtime = simulated_runtime()
+        async with Admin(["127.0.0.1:1", "127.0.0.1:2"], runtime=runtime) as admin:
+            with pytest.raises(NameServerError, match=r"127\.0\.0\.1:1.*127\.0\.0\.1:2"):
+                await admin.topic_list()
+        async with (
+            LocalCluster(runtime, brokers=1, root="/c") as cluster,
+            Admin(["127.0.0.1:1", cluster.name_server], runtime=runtime) as admin,
+        ):
+            assert len(await admin.cluster_list()) == 1
+            with pytest.raises(NameServerError, match="no cluster 'Other' with a master"):
+                await admin.create_topic("TopicA", cluster="Other")
+
+    run(main())
