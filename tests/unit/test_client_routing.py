@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
@@ -12,40 +11,21 @@ from hypothesis import strategies as st
 from orbitmq.client.route_cache import EAGER_INTERVAL_MS, REFRESH_MS, WATCH_INTERVAL_MS, RouteCache
 from orbitmq.client.routing import TopicRoute, topic_route
 from orbitmq.message.model import MessageQueue
+from orbitmq.wire.bodies import BrokerData, QueueData, TopicRouteData
 
 
-@dataclass
-class Queues:
-    broker_name: str
-    read_queue_nums: int = 4
-    write_queue_nums: int = 4
-    perm: int = 6
-
-
-@dataclass
-class Broker:
-    broker_name: str
-    broker_addrs: dict[int, str] = field(default_factory=dict)
-
-
-@dataclass
-class Route:
-    queue_datas: list[Queues]
-    broker_datas: list[Broker]
-    order_topic_conf: str | None = None
-
-
-def route_of(*names: str, **numbers: int) -> Route:
-    return Route(
-        [Queues(name, **numbers) for name in names],
-        [Broker(name, {0: f"{name}:10911"}) for name in names],
+def route_of(*names: str, **numbers: int) -> TopicRouteData:
+    settings = {"read_queue_nums": 4, "write_queue_nums": 4, "perm": 6, **numbers}
+    return TopicRouteData(
+        [QueueData(name, **settings) for name in names],
+        [BrokerData("c", name, {0: f"{name}:10911"}) for name in names],
     )
 
 
 routes = st.builds(
-    lambda entries, masters: Route(
-        [Queues(*entry) for entry in entries],
-        [Broker(entry[0], {0 if entry[0] in masters else 1: "h:1"}) for entry in entries],
+    lambda entries, masters: TopicRouteData(
+        [QueueData(*entry) for entry in entries],
+        [BrokerData("c", entry[0], {0 if entry[0] in masters else 1: "h:1"}) for entry in entries],
     ),
     st.lists(
         st.tuples(st.sampled_from("abcd"), st.integers(0, 5), st.integers(0, 5), st.integers(0, 7)),
@@ -123,7 +103,7 @@ def test_an_unchanged_route_keeps_the_object() -> None:
 
 
 @given(routes)
-def test_building_a_route_leaves_the_answer_alone_and_matches_its_parts(data: Route) -> None:
+def test_building_a_route_leaves_the_answer_alone_and_matches_its_parts(data: TopicRouteData) -> None:
     before = copy.deepcopy(data)
     route = topic_route("t", data)
     assert data == before
@@ -135,7 +115,7 @@ def test_building_a_route_leaves_the_answer_alone_and_matches_its_parts(data: Ro
     assert sum(route.write_queues.values()) == len(route.publish)
 
 
-def _cached(data: Route, now_ms: float = 0) -> RouteCache:
+def _cached(data: TopicRouteData, now_ms: float = 0) -> RouteCache:
     cache = RouteCache()
     cache.watch("t")
     cache.put("t", topic_route("t", data), now_ms)

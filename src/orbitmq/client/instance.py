@@ -13,7 +13,7 @@ from orbitmq.client.route_cache import RouteCache
 from orbitmq.client.routing import MASTER_ID, TopicRoute, topic_route
 from orbitmq.errors import BrokerError, ClientStateError, OrbitError, TopicNotFoundError
 from orbitmq.runtime.seam import Runtime
-from orbitmq.runtime.tasks import Background
+from orbitmq.runtime.tasks import Background, every
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies import ConsumerData, HeartbeatData, ProducerData
@@ -66,6 +66,7 @@ class ClientInstance:
         self.remoting = RemotingClient(runtime, handle=self._handle)
         self.name_servers = NameServers(self.remoting, parse_addresses(name_servers), runtime.random)
         self._routes = RouteCache()
+        self._send_topics: set[str] = set()
         self._refreshing: dict[str, asyncio.Task[TopicRoute | None]] = {}
         self._producers: dict[str, int] = {}
         self._consumers: dict[str, GroupMember] = {}
@@ -84,8 +85,9 @@ class ClientInstance:
         self._users += 1
         if not self._started:
             self._started = True
-            self._background.spawn(self._heartbeat_loop(), "heartbeat")
-            self._background.spawn(self._route_loop(), "routes")
+            clock = self.runtime.clock
+            self._background.spawn(every(clock, HEARTBEAT_S, self.heartbeat), "heartbeat")
+            self._background.spawn(every(clock, ROUTE_CHECK_S, self._refresh_due), "routes")
 
     async def close(self) -> None:
         """Stop when the last user has closed."""
@@ -201,9 +203,13 @@ class ClientInstance:
         if route is not None and (for_send or not route.from_default):
             return route
         self._routes.watch(topic)
-        route = await self.refresh(topic, for_send=for_send, timeout_ms=timeout_ms)
-        if route is None:
-            self._routes.forget(topic)
+        if for_send:
+            self._send_topics.add(topic)
+        route = await self.refresh(topic, timeout_ms=timeout_ms)
+        if route is None or (route.from_default and not for_send):
+            if for_send:
+                # Nobody waits for it any more; a consumer's topic goes on being looked for.
+                self._routes.forget(topic)
             hint = f" and no broker offers {DEFAULT_TOPIC} (autoCreateTopicEnable)" if for_send else ""
             raise TopicNotFoundError(
                 topic,
@@ -212,9 +218,7 @@ class ClientInstance:
             )
         return route
 
-    async def refresh(
-        self, topic: str, *, for_send: bool = True, timeout_ms: float = TIMEOUT_MS
-    ) -> TopicRoute | None:
+    async def refresh(self, topic: str, *, timeout_ms: float = TIMEOUT_MS) -> TopicRoute | None:
         """Ask for the route now; callers that come meanwhile share the one question.
 
         Returns the route now known, None when there is none.
@@ -222,14 +226,12 @@ class ClientInstance:
         Raises:
             NameServerError: none configured or none answered.
         """
-        return await asyncio.shield(self._begin_refresh(topic, for_send, timeout_ms))
+        return await asyncio.shield(self._begin_refresh(topic, timeout_ms))
 
-    def _begin_refresh(
-        self, topic: str, for_send: bool = True, timeout_ms: float = TIMEOUT_MS
-    ) -> asyncio.Task[TopicRoute | None]:
+    def _begin_refresh(self, topic: str, timeout_ms: float = TIMEOUT_MS) -> asyncio.Task[TopicRoute | None]:
         task = self._refreshing.get(topic)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._ask(topic, for_send, timeout_ms))
+            task = asyncio.get_running_loop().create_task(self._ask(topic, timeout_ms))
             self._refreshing[topic] = task
             task.add_done_callback(lambda done: self._refreshed(topic, done))
         return task
@@ -240,13 +242,13 @@ class ClientInstance:
         if not task.cancelled() and task.exception() is not None:
             log.debug("route of %s: %s", topic, task.exception())
 
-    async def _ask(self, topic: str, for_send: bool, timeout_ms: float) -> TopicRoute | None:
+    async def _ask(self, topic: str, timeout_ms: float) -> TopicRoute | None:
         self._routes.asked(topic, self.now_ms())
         data = await self.name_servers.topic_route(topic, timeout_ms)
         known = self._routes.get(topic)
         if data is not None:
             return self._learn(topic, topic_route(topic, data))
-        if not for_send or (known is not None and not known.from_default):
+        if topic not in self._send_topics or (known is not None and not known.from_default):
             # Unknown now, but it was known: its brokers may just be gone. The old route names them.
             return known
         data = await self.name_servers.topic_route(DEFAULT_TOPIC, timeout_ms)
@@ -286,12 +288,23 @@ class ClientInstance:
         except OrbitError as error:
             log.warning("route of %s is not refreshed: %s", topic, error)
 
-    async def _route_loop(self) -> None:
-        while True:
-            await self.runtime.clock.sleep(ROUTE_CHECK_S)
-            due = self._routes.due(self.now_ms())
-            if due:
-                await asyncio.gather(*(self._refresh_quietly(topic) for topic in due))
+    async def _refresh_due(self) -> None:
+        due = self._routes.due(self.now_ms())
+        if due:
+            await asyncio.gather(*(self._refresh_quietly(topic) for topic in due))
+
+    def master_of(self, broker_name: str) -> str | None:
+        """Address of a broker's master, from any known route."""
+        for topic in self._routes.topics():
+            route = self._routes.get(topic)
+            address = route.master(broker_name) if route is not None else None
+            if address is not None:
+                return address
+        return None
+
+    def watch(self, topic: str) -> None:
+        """Keep looking for this topic; consumers hear of its route by ``route_changed``."""
+        self._routes.watch(topic)
 
     # -- heartbeats ------------------------------------------------------------------------------------
 
@@ -332,11 +345,6 @@ class ClientInstance:
         except (TransportError, BrokerError) as error:
             self._greeted.discard(address)
             log.info("heartbeat to %s failed: %s", address, error)
-
-    async def _heartbeat_loop(self) -> None:
-        while True:
-            await self.runtime.clock.sleep(HEARTBEAT_S)
-            await self.heartbeat()
 
 
 def _make_client_id(runtime: Runtime) -> str:

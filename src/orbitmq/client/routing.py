@@ -5,48 +5,12 @@ Pure functions and frozen values: a route is never changed, only replaced.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from orbitmq.message.model import MessageQueue
-
-MASTER_ID = 0
-PERM_WRITE = 2
-PERM_READ = 4
-
-
-class QueueDataLike(Protocol):
-    """What this module needs of ``QueueData``."""
-
-    @property
-    def broker_name(self) -> str: ...
-    @property
-    def read_queue_nums(self) -> int: ...
-    @property
-    def write_queue_nums(self) -> int: ...
-    @property
-    def perm(self) -> int: ...
-
-
-class BrokerDataLike(Protocol):
-    """What this module needs of ``BrokerData``."""
-
-    @property
-    def broker_name(self) -> str: ...
-    @property
-    def broker_addrs(self) -> Mapping[int, str]: ...
-
-
-class RouteDataLike(Protocol):
-    """What this module needs of ``TopicRouteData``."""
-
-    @property
-    def order_topic_conf(self) -> str | None: ...
-    @property
-    def queue_datas(self) -> Sequence[QueueDataLike]: ...
-    @property
-    def broker_datas(self) -> Sequence[BrokerDataLike]: ...
+from orbitmq.wire.bodies import MASTER_ID as MASTER_ID
+from orbitmq.wire.bodies import PERM_READ, PERM_WRITE, QueueData, TopicRouteData
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +69,7 @@ class TopicRoute:
         )
 
 
-def topic_route(topic: str, data: RouteDataLike, *, default_queues: int | None = None) -> TopicRoute:
+def topic_route(topic: str, data: TopicRouteData, *, default_queues: int | None = None) -> TopicRoute:
     """Build the client's view of a route.
 
     Args:
@@ -144,7 +108,7 @@ def _by_name(share: BrokerQueues) -> tuple[str, int, int, int]:
     return share.broker_name, share.read_queues, share.write_queues, share.perm
 
 
-def _share(entry: QueueDataLike, default_queues: int | None) -> BrokerQueues:
+def _share(entry: QueueData, default_queues: int | None) -> BrokerQueues:
     if default_queues is None:
         return BrokerQueues(entry.broker_name, entry.read_queue_nums, entry.write_queue_nums, entry.perm)
     queues = min(default_queues, entry.read_queue_nums)

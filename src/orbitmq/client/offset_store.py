@@ -1,0 +1,67 @@
+"""How far a group is on the queues of this client, and when the brokers are told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from orbitmq.client.broker_calls import BrokerCalls
+from orbitmq.errors import OrbitError
+from orbitmq.message.model import MessageQueue
+from orbitmq.transport.errors import TransportError
+
+log = logging.getLogger("orbitmq.client")
+
+# Every so many rounds everything is committed, changed or not: a broker may have lost what it was told.
+_FULL_EVERY = 12
+
+
+class OffsetStore:
+    """Offsets in memory, committed to the brokers."""
+
+    def __init__(self, calls: BrokerCalls, group: str) -> None:
+        self._calls = calls
+        self._group = group
+        self._offsets: dict[MessageQueue, int] = {}
+        self._changed: set[MessageQueue] = set()
+        self._round = 0
+
+    def get(self, queue: MessageQueue) -> int:
+        """The offset known here, -1 for none."""
+        return self._offsets.get(queue, -1)
+
+    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
+        """Take note of progress (CR-12); ``increase_only=False`` for a reset."""
+        known = self._offsets.get(queue, -1)
+        if offset > known or (not increase_only and offset != known):
+            self._offsets[queue] = offset
+            self._changed.add(queue)
+
+    def forget(self, queue: MessageQueue) -> None:
+        self._offsets.pop(queue, None)
+        self._changed.discard(queue)
+
+    async def commit_periodically(self) -> None:
+        """One-way, what changed since the last time."""
+        self._round += 1
+        wanted = self._offsets if self._round % _FULL_EVERY == 0 else self._changed
+        await self._commit(list(wanted), wait=False)
+
+    async def commit(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Commit and wait for the brokers. What cannot be committed is logged and stays to be committed."""
+        wanted = list(self._offsets) if queues is None else [q for q in queues if q in self._offsets]
+        await self._commit(wanted, wait=True)
+
+    async def _commit(self, queues: list[MessageQueue], *, wait: bool) -> None:
+        await asyncio.gather(*(self._commit_one(queue, wait) for queue in sorted(queues)))
+
+    async def _commit_one(self, queue: MessageQueue, wait: bool) -> None:
+        offset = self._offsets[queue]
+        self._changed.discard(queue)
+        try:
+            await self._calls.commit(self._group, queue, offset, wait=wait)
+        except (OrbitError, TransportError) as error:
+            if queue in self._offsets:
+                self._changed.add(queue)
+            log.warning("offset %d of %s is not committed yet: %s", offset, queue, error)

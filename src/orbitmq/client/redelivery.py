@@ -1,0 +1,89 @@
+"""What becomes of a message that its listener did not finish."""
+
+from __future__ import annotations
+
+import logging
+
+from orbitmq.client.broker_calls import BrokerCalls
+from orbitmq.client.instance import ClientInstance
+from orbitmq.client.producer import Producer
+from orbitmq.client.validation import RETRY_PREFIX
+from orbitmq.errors import OrbitError
+from orbitmq.message import keys
+from orbitmq.message.model import Message, ReceivedMessage
+from orbitmq.transport.errors import TransportError
+
+log = logging.getLogger("orbitmq.client")
+
+INNER_GROUP = "CLIENT_INNER_PRODUCER"
+DEFAULT_MAX_RECONSUME_TIMES = 16
+FIRST_RETRY_LEVEL = 3
+
+
+def retry_topic(group: str) -> str:
+    """The topic through which messages come back to a group."""
+    return RETRY_PREFIX + group
+
+
+def restore_topic(message: ReceivedMessage, group: str) -> None:
+    """A message from the retry topic shows the topic it was sent to (CR-17)."""
+    if message.topic == retry_topic(group):
+        message.topic = message.properties.get(keys.RETRY_TOPIC, message.topic)
+
+
+class Redelivery:
+    """Sends messages back so that the group gets them again, later and later, and in the end as dead letters.
+
+    Args:
+        max_reconsume_times: deliveries after the first before a message becomes a dead letter; -1 for
+            RocketMQ's 16 (CR-14).
+    """
+
+    def __init__(
+        self, client: ClientInstance, calls: BrokerCalls, group: str, max_reconsume_times: int = -1
+    ) -> None:
+        self._client = client
+        self._calls = calls
+        self._group = group
+        self._max = DEFAULT_MAX_RECONSUME_TIMES if max_reconsume_times < 0 else max_reconsume_times
+        self._producer: Producer | None = None
+
+    async def send_back(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
+        """Give the message to a broker for a later delivery; whether one took it.
+
+        Args:
+            delay_level: 0 lets the broker decide by the number of deliveries, above 0 is that level of the
+                delay table, below 0 makes it a dead letter at once (CR-13).
+        """
+        try:
+            await self._calls.send_back(self._group, message, delay_level, self._max)
+        except (OrbitError, TransportError) as error:
+            log.warning("%s is not sent back, sending it to the retry topic: %s", message.message_id, error)
+            return await self._send_anew(message)
+        return True
+
+    async def _send_anew(self, message: ReceivedMessage) -> bool:
+        """A normal message to the retry topic, which any broker may take (CR-08)."""
+        properties = dict(message.properties)
+        properties.setdefault(keys.RETRY_TOPIC, message.topic)
+        properties.setdefault(keys.ORIGIN_MESSAGE_ID, message.offset_message_id)
+        properties[keys.RECONSUME_TIME] = str(message.reconsume_times + 1)
+        properties[keys.MAX_RECONSUME_TIMES] = str(self._max)
+        properties[keys.DELAY] = str(FIRST_RETRY_LEVEL + message.reconsume_times)
+        properties.pop(keys.TRANSACTION_PREPARED, None)
+        again = Message(retry_topic(self._group), message.body, flag=message.flag, properties=properties)
+        try:
+            if self._producer is None:
+                producer = Producer(INNER_GROUP, client=self._client)
+                await producer.start()
+                self._producer = producer
+            await self._producer.send(again)
+        except OrbitError as error:
+            log.warning("%s is not sent to the retry topic either: %s", message.message_id, error)
+            return False
+        return True
+
+    async def close(self) -> None:
+        if self._producer is not None:
+            await self._producer.close()
+            self._producer = None
