@@ -18,7 +18,7 @@ class Journal:
         self._listeners: list[Listener] = []
 
     def subscribe(self, listener: Listener) -> None:
-        """Call ``listener(table, key, value)`` on every change; ``value`` is ``None`` for a key that is gone."""
+        """Call ``listener(table, key, value)`` on every change; ``value`` is ``None`` once it is gone."""
         self._listeners.append(listener)
 
     def changed(self, table: str, key: str, value: object) -> None:

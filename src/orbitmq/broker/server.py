@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Self
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.dispatch import Dispatcher
 from orbitmq.broker.handlers.base import Answer
 from orbitmq.broker.services import Services, build, load_tables
+from orbitmq.broker.tables import TableError
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import Background, every
+from orbitmq.store import StoreError
 from orbitmq.transport.server import RemotingServer, ServerConnection
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
@@ -24,11 +27,14 @@ CLIENT_SCAN_SECONDS = 10.0
 UNREGISTER_LIMIT_SECONDS = 2.0
 
 
-class Broker:
-    """A broker in this process.
+class StartError(Exception):
+    """The broker cannot start; the text is one line for the operator."""
 
-    ``await start()`` returns when it serves; ``await stop()`` hands over within a few seconds. Messages that
-    were acknowledged and offsets that were committed are then on disk.
+
+class Broker:
+    """A broker in this process. Use it as an async context manager, or call :meth:`start` and :meth:`stop`.
+
+    When it has stopped, messages that were acknowledged and offsets that were committed are on disk.
     """
 
     def __init__(self, runtime: Runtime, config: BrokerConfig) -> None:
@@ -58,23 +64,35 @@ class Broker:
         return f"{self.config.broker_ip1}:{self.port}"
 
     async def start(self) -> None:
-        """Recover the store, read the tables, listen, register.
+        """Listen, recover the store, read the tables, register. When it returns, the broker serves.
 
         Raises:
-            OSError: the port is in use.
-            StoreError: the store's folder is locked by another broker, or damaged.
-            TableError: a table of ``config`` and its backup are damaged.
+            StartError: the port is in use, the store's folder is locked by another broker or cannot be
+                used, or a table of ``config`` and its backup are damaged.
         """
         try:
             await self._start()
+        except (StoreError, TableError) as error:
+            await self._release()
+            raise StartError(str(error)) from error
+        except OSError as error:
+            await self._release()
+            raise StartError(f"cannot use {self.config.store_path_root_dir}: {error}") from error
         except BaseException:
             await self._release()
             raise
 
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
     async def _start(self) -> None:
         # The address is part of every record, so the port is taken before the store starts.
         self._server = self._make_server()
-        self.port = await self._server.start(self.config.bind_address, self.config.listen_port)
+        self.port = await self._listen(self._server)
         services = build(self.runtime, self.config, self.port)
         services.counters.started_ms = self.runtime.clock.now_ms()
         self._services = services
@@ -87,6 +105,13 @@ class Broker:
         await self._start_vip()
         self._start_background(services)
         log.info("broker %s serves at %s", self.config.broker_name, self.address)
+
+    async def _listen(self, server: RemotingServer) -> int:
+        host, port = self.config.bind_address, self.config.listen_port
+        try:
+            return await server.start(host, port)
+        except OSError as error:
+            raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
 
     def _make_server(self) -> RemotingServer:
         return RemotingServer(self.runtime, self._handle, on_close=self._closed)

@@ -55,6 +55,9 @@ class Flusher:
     def when_safe(self, offset: int, release: Release, argument: Any) -> None:
         """Call ``release(argument)`` when the log is safe up to ``offset``. Offsets never go down."""
         self._waiting.append((offset, release, argument))
+        # Who comes after the end of its turn finds no flush under way.
+        if self._sync and offset <= self.written and self._running is None and self.error is None:
+            self._start()
 
     def advance(self, written: int) -> None:
         """The log is written up to ``written``."""
