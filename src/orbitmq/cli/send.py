@@ -37,7 +37,7 @@ orbitmq send reminders 'in ten seconds' --delay-level 3
 @app.default
 def send(
     topic: str,
-    body: str | None = None,
+    body: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     /,
     *,
     tag: Annotated[str | None, Parameter(name=["--tag", "-t"])] = None,

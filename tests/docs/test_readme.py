@@ -1,0 +1,86 @@
+"""Every Python example of the README runs against a fresh cluster and prints what the README says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ADDRESS = "127.0.0.1:9876"
+
+
+def examples() -> list[tuple[str, str]]:
+    """Each Python block with the output block that follows it."""
+    blocks = [
+        (match[1], match[2]) for match in FENCE.finditer((ROOT / "README.md").read_text(encoding="utf-8"))
+    ]
+    return [
+        (code, blocks[place + 1][1]) for place, (language, code) in enumerate(blocks) if language == "python"
+    ]
+
+
+def environment() -> dict[str, str]:
+    path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path}
+
+
+@pytest.fixture(scope="module")
+def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("cluster")
+    command = [sys.executable, "-m", "orbitmq", "up", "--port", "0", "--json", "--dir", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
+        assert process.stdout is not None
+        try:
+            yield json.loads(process.stdout.readline())["nameServer"]
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
+
+
+PARAMETERS = [
+    pytest.param(code, expected, id=str(number), marks=[pytest.mark.spark] if "pyspark" in code else [])
+    for number, (code, expected) in enumerate(examples(), 1)
+]
+
+
+@pytest.mark.parametrize(("code", "expected"), PARAMETERS)
+def test_an_example_prints_what_the_readme_says(
+    code: str, expected: str, name_server: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", code.replace(ADDRESS, name_server)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == expected
+
+
+def test_every_example_shows_its_output() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    languages = [match[1] for match in FENCE.finditer(text)]
+    followed = [
+        after for before, after in zip(languages, [*languages[1:], ""], strict=True) if before == "python"
+    ]
+    assert followed
+    assert set(followed) == {"text"}
+
+
+def test_every_link_of_the_documents_leads_somewhere() -> None:
+    for document in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text(encoding="utf-8")):
+            if not target.startswith("http"):
+                assert (document.parent / target).exists(), f"{document.name}: {target}"
