@@ -18,6 +18,7 @@ FIRST_EPHEMERAL_PORT = 32768
 LAST_PORT = 65535
 # What the two socket buffers of a real connection hold before the writer notices that nobody reads.
 IN_FLIGHT_BYTES = 256 * 1024
+MAX_PIECE_BYTES = 256 * 1024  # what asyncio reads at a time
 DEFAULT_HIGH_WATER_BYTES = 64 * 1024
 CONNECT_GIVE_UP_S = 127.0  # Linux: tcp_syn_retries 6
 
@@ -138,6 +139,7 @@ class _Pipe:
 
     def _piece(self, length: int) -> int:
         draw = self._world.random
+        length = min(length, MAX_PIECE_BYTES)
         if not self._world.chunking or length < 2 or draw.random() < 0.6:
             return length
         return draw.randrange(1, min(length, draw.choice((4, 64, 1500, 65536))) + 1)

@@ -1,4 +1,4 @@
-"""A machine in memory: virtual time, a disk that can crash, a network that can be cut; one seed, one history."""
+"""A machine in memory: virtual time, a disk that can crash, a network that can be cut. One seed, one run."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
+from orbitmq.transport.address import parse_address
 from orbitmq.transport.connection import MAX_FRAME_BYTES, Connection, Endpoint, Handler, Limits, close_all
 from orbitmq.transport.errors import (
     ConnectError,
@@ -24,18 +25,6 @@ log = logging.getLogger("orbitmq.transport")
 
 CONNECT_TIMEOUT_MS = 3000  # NettyClientConfig.connectTimeoutMillis
 MAX_IN_FLIGHT = 65535  # NettySystemConfig.CLIENT_ASYNC_SEMAPHORE_VALUE and CLIENT_ONEWAY_SEMAPHORE_VALUE
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """Split "host:port"; an IPv6 host may stand in brackets.
-
-    Raises:
-        ConnectError: it is not of that form.
-    """
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConnectError(f"address {address!r} is not host:port", address)
-    return host.strip("[]"), int(port)
 
 
 class ClientConnection(Connection):

@@ -103,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self._expiry: asyncio.TimerHandle | None = None
         self._expiry_at = float("inf")
         self._tasks: set[asyncio.Future[Answer]] = set()
-        self._received_any = False
+        self._framed = False
         self.gone: asyncio.Future[None] = self._loop.create_future()
         self.closed = False
         # Set on every read and write, cleared by whoever looks for idle connections.
@@ -166,7 +166,7 @@ class Connection(asyncio.BufferedProtocol):
             self._corked = False
             if self._out:
                 self._flush()
-        self._received_any = True
+        self._framed = self._framed or position > 0
         if position < end and not self.closed:
             self._keep(buffer, position, end)
         else:
@@ -206,9 +206,9 @@ class Connection(asyncio.BufferedProtocol):
         self._tail = bytes(buffer[position:end])
 
     def _refuse_length(self, content: int, first: bytes) -> None:
-        if not self._received_any and first[:1] == b"\x16":
+        if not self._framed and first[:1] == b"\x16":
             self._refuse("it starts a TLS handshake, and TLS is not enabled here")
-        elif not self._received_any and (first[:5] == b"PROXY" or first[:4] == b"\r\n\r\n"):
+        elif not self._framed and (first[:4] == b"PROX" or first[:4] == b"\r\n\r\n"):
             self._refuse("it sends a PROXY protocol header, which is not enabled here")
         else:
             self._refuse(f"frame of {content} bytes; allowed: 4 to {self._limits.max_frame_bytes - 4}")

@@ -1,0 +1,80 @@
+"""Plain sockets without an event loop, for worker processes that block (Spark's)."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from typing import Protocol
+
+from orbitmq.runtime.seam import Buffer
+
+
+class Stream(Protocol):
+    """A connected byte stream that never blocks by itself, only in :meth:`wait`."""
+
+    def send(self, data: Buffer) -> int:
+        """Send what fits now; return how many bytes, 0 when none."""
+        ...
+
+    def receive_into(self, buffer: memoryview) -> int:
+        """Receive what is there; return how many bytes, 0 when none.
+
+        Raises:
+            ConnectionError: the other side has closed the stream, or it broke.
+        """
+        ...
+
+    def wait(self, *, to_send: bool, timeout_s: float) -> bool:
+        """Return when bytes have come (or there is room to send); False when neither happened in time."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class SocketStream:
+    """TCP with TCP_NODELAY.
+
+    Raises:
+        OSError: refused, unreachable, or not connected within ``timeout_s``.
+    """
+
+    def __init__(self, host: str, port: int, timeout_s: float) -> None:
+        self._socket = socket.create_connection((host, port), timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setblocking(False)
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
+        self._watches_room = False
+
+    def send(self, data: Buffer) -> int:
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+
+    def receive_into(self, buffer: memoryview) -> int:
+        try:
+            count = self._socket.recv_into(buffer)
+        except BlockingIOError:
+            return 0
+        if count == 0:
+            raise ConnectionResetError("closed by the other side")
+        return count
+
+    def wait(self, *, to_send: bool, timeout_s: float) -> bool:
+        if to_send is not self._watches_room:
+            self._poll.modify(self._socket, select.POLLIN | (select.POLLOUT if to_send else 0))
+            self._watches_room = to_send
+        # Rounded up: a wait of 0.4 ms must not become a busy loop.
+        return bool(self._poll.poll(max(0, int(timeout_s * 1000) + 1)))
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def close(self) -> None:
+        self._socket.close()

@@ -1,0 +1,681 @@
+"""The server and the client of the remoting protocol: on asyncio, on uvloop, and on the network in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+
+from orbitmq.runtime import Runtime, system_runtime
+from orbitmq.runtime.simulated import run as run_simulated
+from orbitmq.runtime.simulated import simulated_runtime
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.connection import Limits
+from orbitmq.transport.errors import (
+    ConnectError,
+    ConnectionLostError,
+    RequestTimeoutError,
+    TooManyRequestsError,
+)
+from orbitmq.transport.server import RemotingServer, ServerConnection
+from orbitmq.wire.command import FLAG_ONEWAY, Command
+from orbitmq.wire.errors import RemotingError
+from orbitmq.wire.frame import FrameDecoder, encode_frame
+
+ECHO, SLOW, FAIL, REFUSE, SILENT, ASK_BACK, NEVER = 10, 11, 12, 13, 14, 15, 16
+
+World = Callable[[Callable[[Runtime], Coroutine[Any, Any, None]]], None]
+
+
+def on_asyncio(test: Callable[[Runtime], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(test(system_runtime()))
+
+
+def on_uvloop(test: Callable[[Runtime], Coroutine[Any, Any, None]]) -> None:
+    uvloop.run(test(system_runtime()))
+
+
+def in_memory(test: Callable[[Runtime], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        await test(simulated_runtime())
+
+    for seed in range(5):
+        run_simulated(main(), seed=seed)
+
+
+@pytest.fixture(params=[on_asyncio, on_uvloop, in_memory])
+def world(request: pytest.FixtureRequest) -> World:
+    chosen: World = request.param
+    return chosen
+
+
+def handle(connection: ServerConnection, command: Command) -> Command | Awaitable[Command | None] | None:
+    if command.code == ECHO:
+        return command.reply(ext=command.ext, body=command.body)
+    if command.code == FAIL:
+        raise ValueError("queueId is -7")
+    if command.code == REFUSE:
+        raise RemotingError(17, "topic[T] not exist")
+    if command.code == SILENT:
+        return None
+    return slow(connection, command)
+
+
+async def slow(connection: ServerConnection, command: Command) -> Command | None:
+    if command.code == NEVER:
+        await asyncio.Event().wait()
+    if command.code == ASK_BACK:
+        answer = await connection.request(Command(ECHO, body=b"who are you?"), 1000)
+        return command.reply(body=answer.body)
+    await asyncio.sleep(0.02)
+    return command.reply(remark="slept")
+
+
+class Serving:
+    """A server and a client of it, both closed at the end."""
+
+    def __init__(self, runtime: Runtime, **options: Any) -> None:
+        self.runtime = runtime
+        self.opened: list[ServerConnection] = []
+        self.lost: list[ServerConnection] = []
+        self.server = RemotingServer(
+            runtime,
+            options.pop("handle", handle),
+            on_open=self.opened.append,
+            on_close=self.lost.append,
+            **options,
+        )
+        self.client = RemotingClient(runtime)
+        self.address = ""
+
+    async def __aenter__(self) -> Serving:
+        port = await self.server.start("127.0.0.1", 0)
+        self.address = f"127.0.0.1:{port}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.client.close()
+        await self.server.stop()
+
+    async def ask(self, command: Command, timeout_ms: int = 3000) -> Command:
+        return await self.client.request(self.address, command, timeout_ms)
+
+    async def raw(self) -> RawPeer:
+        _, peer = await self.runtime.network.connect(
+            RawPeer, "127.0.0.1", int(self.address.rpartition(":")[2])
+        )
+        assert isinstance(peer, RawPeer)
+        return peer
+
+
+class RawPeer(asyncio.Protocol):
+    """Sends any bytes and collects the commands that come back."""
+
+    def __init__(self) -> None:
+        self.decoder = FrameDecoder(32 * 1024 * 1024)
+        self.answers: list[Command] = []
+        self.ended = asyncio.Event()
+        self.changed = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport: Any = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.decoder.feed(data)
+        self.answers.extend(self.decoder.commands())
+        self.changed.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended.set()
+
+    async def answered(self, count: int) -> list[Command]:
+        while len(self.answers) < count:
+            self.changed.clear()
+            await asyncio.wait_for(self.changed.wait(), 5)
+        return self.answers
+
+    async def disconnected(self) -> None:
+        await asyncio.wait_for(self.ended.wait(), 5)
+
+
+def echo(opaque: int, body: bytes = b"") -> bytes:
+    return encode_frame(Command(ECHO, opaque=opaque, body=body))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not happen")
+
+
+# -- requests and answers ------------------------------------------------------------------------------
+
+
+def test_a_request_gets_its_answer(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            answer = await serving.ask(Command(ECHO, ext={"topic": "T"}, body=b"hello"))
+            assert (answer.code, answer.ext, answer.body) == (0, {"topic": "T"}, b"hello")
+            assert answer.is_response
+
+    world(test)
+
+
+def test_many_requests_share_one_connection_and_meet_their_answers(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            bodies = [str(number).encode() for number in range(300)]
+            codes = [ECHO if number % 3 else SLOW for number in range(300)]
+            answers = await asyncio.gather(
+                *(serving.ask(Command(code, body=body)) for code, body in zip(codes, bodies, strict=True))
+            )
+            for code, body, answer in zip(codes, bodies, answers, strict=True):
+                assert answer.body == (body if code == ECHO else b"")
+                assert answer.remark == (None if code == ECHO else "slept")
+            assert len(serving.opened) == 1
+
+    world(test)
+
+
+def test_frames_larger_than_the_shared_buffer(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            sizes = (31_000, 33_000, 262_144, 300_000, 3_000_000)
+            bodies = [bytes([index + 1]) * size for index, size in enumerate(sizes)]
+            answers = await asyncio.gather(*(serving.ask(Command(ECHO, body=body)) for body in bodies))
+            assert [answer.body for answer in answers] == bodies
+
+    world(test)
+
+
+def test_a_failing_handler_is_a_system_error_with_its_text(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            answer = await serving.ask(Command(FAIL))
+            assert answer.code == 1
+            assert answer.remark == "ValueError: queueId is -7"
+
+    world(test)
+    assert any("request 12 failed" in record.message for record in caplog.records)
+
+
+def test_a_refusal_is_its_code_and_remark(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            answer = await serving.ask(Command(REFUSE))
+            assert (answer.code, answer.remark) == (17, "topic[T] not exist")
+
+    world(test)
+
+
+def test_a_one_way_request_gets_no_answer(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            peer = await serving.raw()
+            for code in (ECHO, FAIL, SLOW):
+                peer.transport.write(encode_frame(Command(code, opaque=1, flag=FLAG_ONEWAY)))
+            peer.transport.write(encode_frame(Command(SLOW, opaque=2)))
+            assert [answer.opaque for answer in await peer.answered(1)] == [2]
+            await serving.client.oneway(serving.address, Command(ECHO), 1000)
+            await until(lambda: len(serving.opened) == 2)
+            peer.transport.abort()
+
+    world(test)
+
+
+def test_the_server_asks_the_client(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            serving.client = RemotingClient(runtime, handle=lambda _, command: command.reply(body=b"client"))
+            assert (await serving.ask(Command(ASK_BACK))).body == b"client"
+
+    world(test)
+
+
+def test_a_client_without_handler_does_not_support_requests(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            await serving.ask(Command(ECHO))
+            answer = await serving.opened[0].request(Command(40), 1000)
+            assert (answer.code, answer.remark) == (3, " request type 40 not supported")
+
+    world(test)
+
+
+# -- what the other side may do wrong ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "reason"),
+    [
+        (b"\x7f\xff\xff\xff" + b"x" * 20, "frame of 2147483647 bytes"),
+        (b"\x80\x00\x00\x00" + b"x" * 20, "frame of -2147483648 bytes"),
+        (b"\x00\x00\x00\x00", "frame of 0 bytes"),
+        (b"\x00\x00\x00\x03abc", "frame of 3 bytes"),
+        (struct.pack(">i", 16 * 1024 * 1024 + 5), "frame of 16777221 bytes"),
+        (b"GET / HTTP/1.1\r\n\r\n", "frame of 1195725856 bytes"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "TLS handshake"),
+        (b"PROXY TCP4 10.0.0.1 10.0.0.2 1 2\r\n", "PROXY protocol"),
+        (b"\r\n\r\n\x00\r\nQUIT\n\x21\x11", "PROXY protocol"),
+        (struct.pack(">ii", 12, 8) + b"not json", "unreadable frame"),
+        (struct.pack(">ii", 8, 100) + b"{}{}", "unreadable frame"),
+    ],
+)
+def test_garbage_is_one_log_line_and_the_end(
+    world: World, first: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "orbitmq.transport")
+    runs = 0
+
+    async def test(runtime: Runtime) -> None:
+        nonlocal runs
+        runs += 1
+        async with Serving(runtime) as serving:
+            peer = await serving.raw()
+            peer.transport.write(first)
+            await peer.disconnected()
+            assert (await serving.ask(Command(ECHO, body=b"others go on"))).body == b"others go on"
+
+    world(test)
+    lines = [record.message for record in caplog.records]
+    assert len(lines) == runs
+    assert all(reason in line for line in lines)
+
+
+def test_garbage_behind_a_good_frame(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            peer = await serving.raw()
+            peer.transport.write(echo(5))
+            assert [answer.opaque for answer in await peer.answered(1)] == [5]
+            peer.transport.write(echo(6) + b"\xff\xff\xff\xff")
+            await peer.disconnected()
+            assert len(serving.lost) == 1
+
+    world(test)
+
+
+def test_byte_by_byte(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            peer = await serving.raw()
+            for byte in echo(1, b"abc") + echo(2, b"d"):
+                peer.transport.write(bytes([byte]))
+                await asyncio.sleep(0)
+            assert [answer.body for answer in await peer.answered(2)] == [b"abc", b"d"]
+            peer.transport.abort()
+
+    world(test)
+
+
+def test_several_frames_and_a_half_in_one_chunk(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            peer = await serving.raw()
+            half = echo(4, b"x" * 100)
+            peer.transport.write(echo(1) + echo(2) + echo(3) + half[:50])
+            assert [answer.opaque for answer in await peer.answered(3)] == [1, 2, 3]
+            peer.transport.write(half[50:])
+            assert [answer.opaque for answer in await peer.answered(4)] == [1, 2, 3, 4]
+            peer.transport.abort()
+
+    world(test)
+
+
+def test_unfinished_frames_of_many_connections_do_not_mix(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            peers = [await serving.raw() for _ in range(8)]
+            frames = [echo(1, bytes([65 + index]) * (20_000 + 3_000 * index)) for index in range(8)]
+            for start in range(0, 50_000, 7_000):
+                for peer, frame in zip(peers, frames, strict=True):
+                    peer.transport.write(frame[start : start + 7_000])
+                    await asyncio.sleep(0)
+            for index, peer in enumerate(peers):
+                (answer,) = await peer.answered(1)
+                assert answer.body == bytes([65 + index]) * (20_000 + 3_000 * index)
+                peer.transport.abort()
+
+    world(test)
+
+
+def test_a_half_frame_then_the_end(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            peer = await serving.raw()
+            peer.transport.write(echo(1, b"x" * 400_000)[:300_000])
+            await until(lambda: len(serving.opened) == 1)
+            peer.transport.close()
+            await until(lambda: len(serving.lost) == 1)
+
+    world(test)
+
+
+def test_a_peer_that_does_not_read_is_slowed_and_then_disconnected(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(runtime: Runtime) -> None:
+        limits = Limits(high_water_bytes=100_000, max_queued_bytes=8_000_000)
+        async with Serving(runtime, limits=limits) as serving:
+            peer = await serving.raw()
+            peer.transport.pause_reading()
+            for number in range(300):
+                peer.transport.write(echo(number, b"x" * 100_000))
+            await until(lambda: serving.opened != [] and serving.opened[0].write_paused)
+            # No more is read from it while it does not read: the queue does not grow by its own requests.
+            assert not serving.lost
+            for _ in range(200):
+                serving.opened[0].write(echo(1, b"x" * 100_000))
+            assert serving.opened[0].closed
+            await until(lambda: len(serving.lost) == 1)
+            peer.transport.abort()
+
+    world(test)
+    assert any("does not read" in record.message for record in caplog.records)
+
+
+def test_a_slow_reader_gets_everything(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime, limits=Limits(high_water_bytes=50_000)) as serving:
+            peer = await serving.raw()
+            peer.transport.pause_reading()
+            for number in range(200):
+                peer.transport.write(echo(number, b"x" * 100_000))
+            await until(lambda: serving.opened != [] and serving.opened[0].write_paused)
+            peer.transport.resume_reading()
+            answers = await peer.answered(200)
+            assert [answer.opaque for answer in answers] == list(range(200))
+            peer.transport.abort()
+
+    world(test)
+
+
+def test_too_many_connections(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime, max_connections=2) as serving:
+            first, second = await serving.raw(), await serving.raw()
+            third = await serving.raw()
+            await third.disconnected()
+            first.transport.abort()
+            await until(lambda: len(serving.server.connections) == 1)
+            assert (await serving.ask(Command(ECHO))).code == 0
+            second.transport.abort()
+
+    world(test)
+    assert any("all 2 connections are in use" in record.message for record in caplog.records)
+
+
+def test_too_many_requests_in_handling(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime, limits=Limits(max_handling=2)) as serving:
+            answers = await asyncio.gather(*(serving.ask(Command(SLOW)) for _ in range(3)))
+            assert sorted(answer.code for answer in answers) == [0, 0, 2]
+
+    world(test)
+
+
+def test_an_idle_connection_is_closed(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime, idle_seconds=0.2) as serving:
+            idle, busy = await serving.raw(), await serving.raw()
+            for number in range(12):
+                busy.transport.write(echo(number))
+                await asyncio.sleep(0.03)
+            await idle.disconnected()
+            assert not busy.ended.is_set()
+            busy.transport.abort()
+
+    world(test)
+
+
+# -- the hook of the fast lane -------------------------------------------------------------------------
+
+
+def test_the_chunk_hook_takes_what_it_likes(world: World) -> None:
+    """It takes frames with even opaque; the others, and every unfinished one, go the ordinary way."""
+    taken: list[int] = []
+
+    def hook(connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
+        while end - start >= 4:
+            stop = start + 4 + int.from_bytes(buffer[start : start + 4], "big")
+            if stop > end:
+                break
+            decoder = FrameDecoder()
+            decoder.feed(buffer[start:stop])
+            (command,) = decoder.commands()
+            if command.opaque % 2:
+                break
+            taken.append(command.opaque)
+            connection.write(encode_frame(command.reply(body=b"lane")))
+            start = stop
+        return start
+
+    async def test(runtime: Runtime) -> None:
+        taken.clear()
+        async with Serving(runtime, on_chunk=hook) as serving:
+            peer = await serving.raw()
+            peer.transport.write(b"".join(echo(number, b"x" * 5_000) for number in range(200)))
+            answers = {answer.opaque: answer.body for answer in await peer.answered(200)}
+            assert answers == {number: b"x" * 5_000 if number % 2 else b"lane" for number in range(200)}
+            assert taken == list(range(0, 200, 2))
+            peer.transport.abort()
+
+    world(test)
+
+
+def test_a_failing_chunk_hook_costs_the_connection_only(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def hook(connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
+        raise ZeroDivisionError("in the lane")
+
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime, on_chunk=hook) as serving:
+            peer = await serving.raw()
+            peer.transport.write(echo(1))
+            await peer.disconnected()
+
+    world(test)
+    assert any("receiving failed" in record.message for record in caplog.records)
+
+
+# -- the client ----------------------------------------------------------------------------------------
+
+
+def test_a_request_without_answer_times_out_and_a_late_answer_is_dropped(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            start = runtime.clock.monotonic()
+            with pytest.raises(RequestTimeoutError):
+                await serving.ask(Command(SILENT), 50)
+            assert 0.04 < runtime.clock.monotonic() - start < 1
+            with pytest.raises(RequestTimeoutError):
+                await serving.ask(Command(SLOW), 5)
+            await asyncio.sleep(0.05)
+            assert (await serving.ask(Command(ECHO, body=b"1"))).body == b"1"
+
+    world(test)
+
+
+def test_timeouts_of_different_length_each_count(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+
+            async def ended(timeout_ms: int) -> float:
+                with pytest.raises(RequestTimeoutError):
+                    await serving.ask(Command(SILENT), timeout_ms)
+                return runtime.clock.monotonic()
+
+            order = await asyncio.gather(ended(200), ended(50), ended(120), ended(60))
+            assert order[1] <= order[3] < order[2] < order[0]
+
+    world(test)
+
+
+def test_closing_the_client_fails_who_waits(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            waiting = [asyncio.ensure_future(serving.ask(Command(NEVER))) for _ in range(3)]
+            await until(lambda: len(serving.opened) == 1)
+            await serving.client.close()
+            for one in waiting:
+                with pytest.raises(ConnectionLostError):
+                    await one
+            with pytest.raises(ConnectionLostError):
+                await serving.ask(Command(ECHO))
+
+    world(test)
+
+
+def test_losing_the_server_fails_who_waits_at_once_and_the_next_request_reconnects(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            waiting = asyncio.ensure_future(serving.ask(Command(NEVER), 60_000))
+            await until(lambda: len(serving.opened) == 1)
+            await asyncio.sleep(0.02)
+            serving.opened[0].abort()
+            with pytest.raises(ConnectionLostError, match="lost while waiting"):
+                await waiting
+            assert (await serving.ask(Command(ECHO))).code == 0
+            assert len(serving.opened) == 2
+
+    world(test)
+
+
+def test_stopping_the_server_fails_who_waits(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            waiting = asyncio.ensure_future(serving.ask(Command(NEVER), 60_000))
+            await until(lambda: len(serving.opened) == 1)
+            await asyncio.sleep(0.02)
+            await serving.server.stop()
+            with pytest.raises(ConnectionLostError):
+                await waiting
+            with pytest.raises(ConnectError):
+                await serving.ask(Command(ECHO))
+
+    world(test)
+
+
+def test_nobody_listens(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            await serving.server.stop()
+            results = await asyncio.gather(
+                *(serving.ask(Command(ECHO)) for _ in range(3)), return_exceptions=True
+            )
+            assert [type(result) for result in results] == [ConnectError] * 3
+            assert len({id(result) for result in results}) == 3
+
+    world(test)
+
+
+@pytest.mark.parametrize("address", ["", "nohost", ":123", "h:0", "h:65536", "h:x", "h:-1"])
+def test_an_address_that_is_none(address: str) -> None:
+    async def main() -> None:
+        client = RemotingClient(system_runtime())
+        with pytest.raises(ConnectError, match="is not host:port"):
+            await client.request(address, Command(ECHO), 100)
+        await client.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.behaviour("AS-01")
+def test_the_limit_of_requests_in_flight(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            serving.client = RemotingClient(runtime, max_async=2)
+            fillers = [asyncio.ensure_future(serving.ask(Command(SILENT), 150)) for _ in range(2)]
+            await asyncio.sleep(0.02)
+            with pytest.raises(TooManyRequestsError):
+                await serving.ask(Command(ECHO), 0)
+            with pytest.raises(RequestTimeoutError, match="too many requests in flight"):
+                await serving.ask(Command(ECHO), 30)
+            # Who waits long enough gets the permit of one that ended.
+            assert (await serving.ask(Command(ECHO), 3000)).code == 0
+            await asyncio.gather(*fillers, return_exceptions=True)
+
+    world(test)
+
+
+@pytest.mark.behaviour("AS-01")
+def test_a_cancelled_waiter_leaves_the_line(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            serving.client = RemotingClient(runtime, max_async=1)
+            filler = asyncio.ensure_future(serving.ask(Command(SLOW)))
+            await asyncio.sleep(0.005)
+            waiter = asyncio.ensure_future(serving.ask(Command(ECHO)))
+            last = asyncio.ensure_future(serving.ask(Command(ECHO, body=b"last")))
+            await asyncio.sleep(0)
+            waiter.cancel()
+            assert (await filler).remark == "slept"
+            assert (await last).body == b"last"
+            assert waiter.cancelled()
+
+    world(test)
+
+
+@pytest.mark.behaviour("AS-02")
+def test_one_way_requests_have_a_limit_of_their_own(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            serving.client = RemotingClient(runtime, max_async=1, max_oneway=1)
+            filler = asyncio.ensure_future(serving.ask(Command(SLOW)))
+            await until(lambda: len(serving.opened) == 1)
+            for _ in range(5):
+                await serving.client.oneway(serving.address, Command(ECHO), 0)
+            assert (await filler).remark == "slept"
+
+    world(test)
+
+
+def test_a_cancelled_request_leaves_nothing_behind(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            serving.client = RemotingClient(runtime, max_async=1)
+            for _ in range(5):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(serving.ask(Command(SLOW)), 0.005)
+            assert (await serving.ask(Command(ECHO))).code == 0
+
+    world(test)
+
+
+def test_a_client_whose_server_does_not_read_waits_before_it_writes_more(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        stuck: list[asyncio.Transport] = []
+
+        class Deaf(asyncio.Protocol):
+            def connection_made(self, transport: Any) -> None:
+                stuck.append(transport)
+
+            def data_received(self, data: bytes) -> None:
+                stuck[0].pause_reading()
+
+        listener = await runtime.network.listen(Deaf, "127.0.0.1", 0)
+        client = RemotingClient(runtime)
+        big = Command(ECHO, body=bytes(8_000_000))
+        results = await asyncio.gather(
+            *(client.request(f"127.0.0.1:{listener.port}", big, 100) for _ in range(4)),
+            return_exceptions=True,
+        )
+        assert {type(result) for result in results} == {RequestTimeoutError}
+        with pytest.raises(RequestTimeoutError, match="does not read"):
+            await client.request(f"127.0.0.1:{listener.port}", big, 50)
+        await listener.close()
+        for transport in stuck:
+            transport.abort()
+        await client.close()
+
+    world(test)
