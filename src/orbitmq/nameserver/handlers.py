@@ -23,7 +23,7 @@ from orbitmq.wire.bodies import (
 )
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.errors import RemotingError
+from orbitmq.wire.errors import RemotingError, WireError
 
 log = logging.getLogger("orbitmq.nameserver")
 
@@ -93,7 +93,10 @@ class Handlers:
         if handler is None:
             remark = f" request type {command.code} not supported"
             raise RemotingError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
-        return handler(connection, command)
+        try:
+            return handler(connection, command)
+        except WireError as error:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}") from error
 
     # ---- brokers
 
@@ -253,13 +256,9 @@ class Handlers:
 
     # ---- key-value table
 
-    async def _put_kv(self, connection: Hashable, command: Command) -> Command:
+    def _put_kv(self, connection: Hashable, command: Command) -> Answer:
         header = headers.PutKvConfigRequest.from_ext(command.ext)
-        try:
-            await self._kv.put(header.namespace, header.key, header.value)
-        except KvError as error:
-            raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        return command.reply()
+        return _saved(command, self._kv.put(header.namespace, header.key, header.value))
 
     def _get_kv(self, connection: Hashable, command: Command) -> Command:
         header = headers.GetKvConfigRequest.from_ext(command.ext)
@@ -269,13 +268,9 @@ class Handlers:
             raise RemotingError(ResponseCode.QUERY_NOT_FOUND, remark)
         return command.reply(ext=headers.GetKvConfigResponse(value=value).to_ext())
 
-    async def _delete_kv(self, connection: Hashable, command: Command) -> Command:
+    def _delete_kv(self, connection: Hashable, command: Command) -> Answer:
         header = headers.DeleteKvConfigRequest.from_ext(command.ext)
-        try:
-            await self._kv.delete(header.namespace, header.key)
-        except KvError as error:
-            raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        return command.reply()
+        return _saved(command, self._kv.delete(header.namespace, header.key))
 
     def _kv_list(self, connection: Hashable, command: Command) -> Command:
         header = headers.GetKvlistByNamespaceRequest.from_ext(command.ext)
@@ -290,8 +285,14 @@ class Handlers:
     def _get_config(self, connection: Hashable, command: Command) -> Command:
         return command.reply(body=properties_text.render(self.config.to_properties()).encode())
 
-    async def _update_config(self, connection: Hashable, command: Command) -> Command:
-        settings = properties_text.parse(command.body.decode())
+    def _update_config(self, connection: Hashable, command: Command) -> Answer:
+        try:
+            text = command.body.decode()
+        except UnicodeDecodeError as error:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, f"settings are not UTF-8: {error}") from error
+        return self._change_config(command, properties_text.parse(text))
+
+    async def _change_config(self, command: Command, settings: dict[str, str]) -> Command:
         async with self._config_turn:
             self._check_updatable(settings)
             try:
@@ -315,7 +316,7 @@ class Handlers:
     async def _save_config(self, path: str, settings: dict[str, str]) -> None:
         try:
             await self._runtime.threads.run(self._merge_file, path, settings)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             remark = f"cannot save configStorePath={path}: {error}"
             raise RemotingError(ResponseCode.SYSTEM_ERROR, remark) from error
 
@@ -327,6 +328,14 @@ class Handlers:
         elif folder := path.rpartition("/")[0]:
             files.make_dirs(folder)
         files.write_atomic(path, properties_text.render({**kept, **settings}).encode())
+
+
+async def _saved(command: Command, change: Awaitable[None]) -> Command:
+    try:
+        await change
+    except KvError as error:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+    return command.reply()
 
 
 def _topic_list(command: Command, topics: list[str], address: str | None = None) -> Command:
