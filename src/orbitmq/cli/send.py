@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
@@ -123,23 +124,21 @@ async def _send_all(
 
     from orbitmq.client.producer import Producer
 
-    waiting: set[asyncio.Task[SendResult]] = set()
+    waiting: deque[asyncio.Task[SendResult]] = deque()
+
+    async def drain(limit: int) -> None:
+        while len(waiting) > limit:
+            result = await waiting[0]
+            waiting.popleft()
+            if not quiet:
+                _tell(result, as_json=common.json)
+
+    # What shares an ordering key is sent one at a time.
+    most = 0 if ordering_key is not None else IN_FLIGHT - 1
     async with Producer(GROUP, name_servers=common.addresses, timeout_ms=timeout_ms) as producer:
-
-        async def drain(limit: int) -> None:
-            nonlocal waiting
-            while len(waiting) > limit:
-                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    result = await task
-                    if not quiet:
-                        _tell(result, as_json=common.json)
-
         try:
-            # One at a time when order matters or when someone watches a single message.
-            most = 0 if ordering_key is not None else IN_FLIGHT - 1
             for message in messages:
-                waiting.add(asyncio.create_task(producer.send(message, ordering_key=ordering_key)))
+                waiting.append(asyncio.create_task(producer.send(message, ordering_key=ordering_key)))
                 await drain(most)
             await drain(0)
         finally:
