@@ -13,6 +13,8 @@ EAGER_INTERVAL_MS = 200
 WATCH_INTERVAL_MS = 1000
 # ...for this long after it went; then the usual refresh finds it.
 WATCH_FOR_MS = 600_000
+# After a dead address or a stale answer the route is asked for each WATCH_INTERVAL_MS for this long.
+SUSPECT_FOR_MS = 30_000
 
 # Answers that say that the route is out of date: SERVICE_NOT_AVAILABLE, NO_PERMISSION, TOPIC_NOT_EXIST.
 STALE_CODES = frozenset({14, 16, 17})
@@ -23,7 +25,8 @@ class _Entry:
     route: TopicRoute | None = None
     asked_ms: float = float("-inf")
     missing: dict[str, float] = field(default_factory=dict)
-    suspect_until_ms: float = float("-inf")
+    suspected_ms: float = float("-inf")
+    stale: bool = False
 
 
 class RouteCache:
@@ -68,7 +71,9 @@ class RouteCache:
 
     def asked(self, topic: str, now_ms: float) -> None:
         """Take note of a question, answered or not."""
-        self._entries.setdefault(topic, _Entry()).asked_ms = now_ms
+        entry = self._entries.setdefault(topic, _Entry())
+        entry.asked_ms = now_ms
+        entry.stale = False
 
     def forget(self, topic: str) -> None:
         self._entries.pop(topic, None)
@@ -80,7 +85,8 @@ class RouteCache:
         sees a moment later is found.
         """
         entry = self._entries.setdefault(topic, _Entry())
-        entry.suspect_until_ms = now_ms + 30_000
+        entry.suspected_ms = now_ms
+        entry.stale = True
         return now_ms - entry.asked_ms >= EAGER_INTERVAL_MS
 
     def due(self, now_ms: float) -> list[str]:
@@ -95,5 +101,7 @@ class RouteCache:
         entry.missing = {
             name: since for name, since in entry.missing.items() if now_ms - since < WATCH_FOR_MS
         }
-        watched = entry.missing or now_ms < entry.suspect_until_ms or entry.route is None
+        if entry.stale:
+            return entry.asked_ms + EAGER_INTERVAL_MS
+        watched = entry.missing or now_ms < entry.suspected_ms + SUSPECT_FOR_MS or entry.route is None
         return entry.asked_ms + (WATCH_INTERVAL_MS if watched else self._refresh_ms)
