@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from orbitmq.broker import journal
@@ -17,6 +17,8 @@ SEPARATOR = "@"
 class ConsumerOffsets:
     """Committed offsets by group, topic and queue, with resets that clients have not seen yet.
 
+    ``on_reset(group, topic)`` is called when a group is moved.
+
     Args:
         version_step: the table's version goes up once in so many commits (consumerOffsetUpdateVersionStep).
     """
@@ -29,6 +31,7 @@ class ConsumerOffsets:
         self._table: dict[str, dict[int, int]] = {}
         self._pulled: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
+        self.on_reset: list[Callable[[str, str], None]] = []
         self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
 
     # -- reading ---------------------------------------------------------------------------------------
@@ -81,6 +84,8 @@ class ConsumerOffsets:
         """Move a group; its next pull of the queue is told, and commits before that have no effect."""
         self._resets.setdefault(_key(topic, group), {})[queue_id] = offset
         self.commit(group, topic, queue_id, offset)
+        for listener in self.on_reset:
+            listener(group, topic)
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """The pending reset of a queue, which is then no longer pending."""

@@ -44,7 +44,8 @@ class Registration:
         self._config = config
         self._topics = topics
         self._address = address
-        self._client = RemotingClient(runtime)
+        # A name server that was restarted has forgotten us: RocketMQ's brokers let it wait for up to 30 s.
+        self._client = RemotingClient(runtime, on_lost=lambda _address: self.soon())
         self._servers = [_NameServer(a) for a in config.namesrv_addr.split(";") if a]
         self._wanted = asyncio.Event()
         self._started = 0

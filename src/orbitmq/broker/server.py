@@ -8,6 +8,7 @@ from typing import Self
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.dispatch import Dispatcher
+from orbitmq.broker.fast_path import FastPath
 from orbitmq.broker.handlers.base import Answer
 from orbitmq.broker.services import Services, build, load_tables
 from orbitmq.broker.tables import TableError
@@ -45,6 +46,7 @@ class Broker:
         self._server: RemotingServer | None = None
         self._vip_server: RemotingServer | None = None
         self._dispatcher: Dispatcher | None = None
+        self._fast_path: FastPath | None = None
         self._background = Background(f"broker {config.broker_name}")
 
     @property
@@ -102,6 +104,7 @@ class Broker:
             services.follow_topic(topic.topic_name, topic)
         services.topics.on_change.append(services.follow_topic)
         self._dispatcher = Dispatcher(services)
+        self._fast_path = FastPath(services)
         await self._start_vip()
         self._start_background(services)
         log.info("broker %s serves at %s", self.config.broker_name, self.address)
@@ -114,7 +117,7 @@ class Broker:
             raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
 
     def _make_server(self) -> RemotingServer:
-        return RemotingServer(self.runtime, self._handle, on_close=self._closed)
+        return RemotingServer(self.runtime, self._handle, on_close=self._closed, on_chunk=self._on_chunk)
 
     def _handle(self, connection: ServerConnection, command: Command) -> Answer:
         if self._dispatcher is None:
@@ -123,6 +126,11 @@ class Broker:
                 f"broker {self.config.broker_name} is starting or stopping",
             )
         return self._dispatcher.handle(connection, command)
+
+    def _on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
+        if self._fast_path is None:
+            return start
+        return self._fast_path.on_chunk(connection, buffer, start, end)
 
     def _closed(self, connection: ServerConnection) -> None:
         if self._services is not None:
@@ -171,6 +179,7 @@ class Broker:
                 await server.stop()
         self._server = self._vip_server = None
         self._dispatcher = None
+        self._fast_path = None
         services, self._services = self._services, None
         if services is not None:
             await services.registration.close()

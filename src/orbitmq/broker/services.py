@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from orbitmq.broker.clients import ClientManager
 from orbitmq.broker.config import BrokerConfig
@@ -33,6 +34,14 @@ class Counters:
     messages_out: int = 0
 
 
+class PullPermitted(Protocol):
+    """Told when a group's pull of a topic passed all checks, and what it filters by."""
+
+    def __call__(
+        self, group: str, topic: str, tags: frozenset[int] | None, registered: bool, version: int
+    ) -> None: ...
+
+
 @dataclass(slots=True)
 class Services:
     """Everything that handlers call. Built by :func:`build`."""
@@ -53,6 +62,7 @@ class Services:
     ids: UniqueIds
     address: str
     counters: Counters = field(default_factory=Counters)
+    on_pull_permitted: PullPermitted | None = None
 
     def follow_topic(self, topic: str, config: TopicConfig | None) -> None:
         """Carry a topic's change to where it matters: the store and the pulls that wait."""

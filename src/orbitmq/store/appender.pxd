@@ -62,7 +62,7 @@ cdef class Appender:
     cdef public int64_t read_bytes
     cdef public int64_t read_next
 
-    cpdef int64_t get(self, Py_ssize_t row, int column)
+    cpdef int64_t get(self, Py_ssize_t row, int column) noexcept nogil
     cpdef set(self, Py_ssize_t row, int column, int64_t value)
     @cython.locals(fresh=bytes_pp)
     cdef _realloc_index_maps(self, Py_ssize_t count)

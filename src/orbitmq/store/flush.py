@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from orbitmq.runtime import Runtime, Segment
@@ -15,6 +16,7 @@ from orbitmq.store.model import PutStatus
 logger = logging.getLogger(__name__)
 
 Release = Callable[[Any], object]
+GiveUp = Callable[[], object]
 
 
 class Flusher:
@@ -42,7 +44,7 @@ class Flusher:
         self._timeout_s = timeout_ms / 1000
         self._segments = segments
         self._failed = failed
-        self._waiting: deque[tuple[int, Release, Any]] = deque()
+        self._waiting: deque[tuple[int, Release, Any, GiveUp]] = deque()
         self._running: asyncio.Task[None] | None = None
         self.error: OSError | None = None
         self.written = 0
@@ -52,9 +54,12 @@ class Flusher:
         """All below ``offset`` is written and on the device."""
         self.written = self.flushed = offset
 
-    def when_safe(self, offset: int, release: Release, argument: Any) -> None:
-        """Call ``release(argument)`` when the log is safe up to ``offset``. Offsets never go down."""
-        self._waiting.append((offset, release, argument))
+    def when_safe(self, offset: int, release: Release, argument: Any, give_up: GiveUp) -> None:
+        """Call ``release(argument)`` when the log is safe up to ``offset``, ``give_up()`` when it never will be.
+
+        Offsets never go down from call to call.
+        """
+        self._waiting.append((offset, release, argument, give_up))
         # Who comes after the end of its turn finds no flush under way.
         if self._sync and offset <= self.written and self._running is None and self.error is None:
             self._start()
@@ -80,8 +85,7 @@ class Flusher:
     async def flush(self) -> None:
         """Bring all that is written to the device.
 
-        Raises:
-            nothing: a failure is final and is told through ``failed``.
+        Raises nothing: a failure is final and is told through ``failed``.
         """
         target = self.written
         segments = self._segments(self.flushed, target)
@@ -98,7 +102,7 @@ class Flusher:
     def _release(self, offset: int) -> None:
         waiting = self._waiting
         while waiting and waiting[0][0] <= offset:
-            _, release, argument = waiting.popleft()
+            _, release, argument, _ = waiting.popleft()
             release(argument)
 
     def _fail(self, error: OSError) -> None:
@@ -111,12 +115,9 @@ class Flusher:
         self.abandon()
 
     def abandon(self) -> None:
-        """Give up what waits: futures get an error, responses are never sent."""
-        reason = StoreClosedError(f"the commit log could not be flushed: {self.error}")
+        """Give up what waits: no response may say that these messages are safe."""
         while self._waiting:
-            _, _, argument = self._waiting.popleft()
-            if isinstance(argument, asyncio.Future) and not argument.done():
-                argument.set_exception(reason)
+            self._waiting.popleft()[3]()
 
     async def stored(self, offset: int) -> PutStatus:
         """Return when the log is safe up to ``offset``, or FLUSH_DISK_TIMEOUT after the configured time.
@@ -130,12 +131,16 @@ class Flusher:
             return PutStatus.OK
         loop = asyncio.get_running_loop()
         done: asyncio.Future[PutStatus] = loop.create_future()
-        self.when_safe(offset, _set_ok, done)
+        self.when_safe(offset, _set_ok, done, partial(self._set_failed, done))
         timer = loop.call_later(self._timeout_s, _set_timeout, done)
         try:
             return await done
         finally:
             timer.cancel()
+
+    def _set_failed(self, done: asyncio.Future[PutStatus]) -> None:
+        if not done.done():
+            done.set_exception(StoreClosedError(f"the commit log could not be flushed: {self.error}"))
 
     async def stop(self) -> None:
         """Wait for the running flush, then flush the rest."""

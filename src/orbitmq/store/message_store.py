@@ -231,7 +231,7 @@ class MessageStore:
 
     def _clean(self) -> None:
         """One pass of retention; also tries a failed write again when there is room."""
-        self._update_clock()
+        self.update_clock()
         used = self._runtime.files.disk_used_ratio(self.config.root)
         starts = self._files.starts()
         finished = [max(self._first_record_time(start) or 0, 0) for start in starts[1:]]
@@ -322,11 +322,13 @@ class MessageStore:
 
     # -- put ----------------------------------------------------------------------------------------------------
 
-    def _update_clock(self) -> None:
+    def update_clock(self) -> int:
+        """Set the store time of what is put next; returns it, ms."""
         now = self._runtime.clock.now_ms()
         # Search by time needs store times that never go back, whatever the wall clock does.
         if now > self.appender.now_ms:
             self.appender.now_ms = now
+        return self.appender.now_ms
 
     def put(self, message: NewMessage) -> PutResult:
         """Append one message.
@@ -347,7 +349,7 @@ class MessageStore:
         if not messages:
             raise ValueError("no messages to put")
         rows = [self._row(message) for message in messages]
-        self._update_clock()
+        self.update_clock()
         self._make_room_for(messages)
         host, port = self.config.store_host
         physical: list[int] = []

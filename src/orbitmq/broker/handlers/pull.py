@@ -132,6 +132,7 @@ class PullHandlers(Family):
         header = PullMessageRequest.from_ext(command.ext)
         group = self._permitted(header)
         tags = self._tags(header, group)
+        self._tell_permitted(header, tags)
         pull = _Pull(self._services, connection, command, header, group, tags, header.queue_offset)
         if header.sys_flag & PullFlag.COMMIT_OFFSET and header.commit_offset >= 0:
             self._services.offsets.commit(
@@ -148,6 +149,12 @@ class PullHandlers(Family):
             self._park(pull)
             return None
         return pull.answer(code, result)
+
+    def _tell_permitted(self, header: PullMessageRequest, tags: frozenset[int] | None) -> None:
+        permitted = self._services.on_pull_permitted
+        if permitted is not None:
+            own = bool(header.sys_flag & PullFlag.SUBSCRIPTION)
+            permitted(header.consumer_group, header.topic, tags, not own, header.sub_version)
 
     def _park(self, pull: _Pull) -> None:
         config = self._services.config

@@ -1,0 +1,220 @@
+"""Puts the compiled lane in front of the ordinary handlers and keeps its tables true."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+
+from orbitmq.broker import lane_layout as layout
+from orbitmq.broker import names
+from orbitmq.broker.lane import Lane
+from orbitmq.broker.services import Services
+from orbitmq.message.ids import pack_ip
+from orbitmq.store import StoreClosedError
+from orbitmq.store.message_store import pack_host
+from orbitmq.transport.server import ServerConnection
+from orbitmq.wire.bodies import TopicFilterType
+
+BORN = "born host"
+MAX_PULL_ROWS = 4096
+
+
+class FastPath:
+    """Feeds received chunks to the lane and does what it asks for.
+
+    A topic is in the lane's table while ordinary sends to it are plain; a (group, topic) is in it once the
+    ordinary handler has let one of its pulls pass, and until anything changes that could decide otherwise.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._store = services.store
+        config = services.config
+        self._lane = Lane(
+            services.store.appender,
+            layout.texts(
+                region=config.region_id,
+                trace_on=config.trace_on,
+                cluster=config.broker_cluster_name,
+                store_host=services.store.appender.host,
+            ),
+            config.body_limit,
+            config.transfer_max_count,
+            config.transfer_max_bytes,
+        )
+        self._lane.lite_pull = config.lite_pull_message_enable
+        self._pulls: dict[tuple[str, str], tuple[frozenset[int] | None, bool, int]] = {}
+        self._pull_keys: list[tuple[str, str]] = []
+        self._topics_stale = True
+        self._pulls_stale = True
+        self._new_month_ms = 0
+        self._sends = config.is_slave is False
+        services.topics.on_change.append(lambda _topic, _config: self._topic_changed())
+        services.groups.on_change.append(lambda _group, _config: self._forget_pulls())
+        services.clients.on_change.append(lambda group, _state: self._forget_group(group))
+        services.offsets.on_reset.append(lambda group, _topic: self._forget_group(group))
+        services.on_pull_permitted = self.permit
+
+    # -- tables -----------------------------------------------------------------------------------------------
+
+    def _topic_changed(self) -> None:
+        self._topics_stale = True
+        self._forget_pulls()
+
+    def _forget_pulls(self) -> None:
+        self._pulls.clear()
+        self._pulls_stale = True
+
+    def _forget_group(self, group: str) -> None:
+        for key in [key for key in self._pulls if key[0] == group]:
+            del self._pulls[key]
+        self._pulls_stale = True
+
+    def permit(
+        self, group: str, topic: str, tags: frozenset[int] | None, registered: bool, version: int
+    ) -> None:
+        """The ordinary handler let a pull of ``group`` pass.
+
+        Args:
+            registered: ``tags`` and ``version`` are those of the group's heartbeats; else the request brought its
+                own expression, and only requests for all messages may take the lane.
+        """
+        known = self._pulls.get((group, topic))
+        if known is not None and (known[1] or not registered):
+            return
+        if len(self._pulls) >= MAX_PULL_ROWS:
+            self._pulls.clear()
+        self._pulls[(group, topic)] = (tags, registered, version)
+        self._pulls_stale = True
+
+    def _refresh(self) -> None:
+        if self._topics_stale:
+            self._topics_stale = False
+            self._pulls_stale = True
+            self._set_topics()
+        if self._pulls_stale:
+            self._pulls_stale = False
+            self._set_pulls()
+
+    def _set_topics(self) -> None:
+        plain = []
+        self._topic_numbers: dict[str, int] = {}
+        for config in self._services.topics:
+            topic = config.topic_name
+            known = self._store.queues.topics.get(topic)
+            if known is None or config.topic_filter_type is TopicFilterType.MULTI_TAG:
+                continue
+            sendable = not (
+                topic in names.FORBIDDEN_SEND_TOPICS
+                or topic.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX))
+                or config.attributes
+            )
+            writable = config.write_queue_nums if sendable and self._sends else 0
+            self._topic_numbers[topic] = len(plain)
+            plain.append((known.name, config.read_queue_nums, writable, known.rows))
+        self._lane.set_topics(*layout.topic_table(plain))
+
+    def _set_pulls(self) -> None:
+        rows = []
+        codes: list[int] = []
+        # The beginning of the filter table is the store's own, for ordinary reads.
+        first = 1024
+        self._pull_keys = []
+        for (group, topic), (tags, registered, version) in self._pulls.items():
+            number = self._topic_numbers.get(topic)
+            if number is None or self._services.config.slave_read_enable:
+                continue
+            count = layout.NO_SUBSCRIPTION
+            if registered:
+                count = layout.ALL_TAGS if tags is None else len(tags)
+            rows.append((group.encode(), topic.encode(), number, first + len(codes), count, version))
+            self._pull_keys.append((group, topic))
+            codes.extend(sorted(tags or ()))
+        self._store.appender.set_filter(first, codes)
+        self._lane.set_pulls(*layout.pull_table(rows))
+
+    def _set_unique_ids(self, now_ms: int) -> None:
+        """Message ids begin with our address, process and a constant, and count time from this month's start."""
+        now = datetime.fromtimestamp(now_ms / 1000)
+        start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        following = start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
+        self._new_month_ms = int(following.timestamp() * 1000)
+        address = pack_ip(self._services.config.broker_ip1)[-4:]
+        prefix = address + (os.getpid() & 0xFFFF).to_bytes(2, "big") + b"\x0f\xb1\x7a\x0e"
+        self._lane.set_unique_ids(prefix, int(start.timestamp() * 1000))
+
+    # -- the path of every chunk --------------------------------------------------------------------------------
+
+    def on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
+        """The server's chunk hook: returns the position up to which whole frames were handled."""
+        store = self._store
+        if store.refusal is not None:
+            return start
+        if self._topics_stale or self._pulls_stale:
+            self._refresh()
+        now = store.update_clock()
+        if now >= self._new_month_ms:
+            self._set_unique_ids(now)
+        born = connection.attributes.get(BORN)
+        if born is None:
+            born = connection.attributes[BORN] = pack_host(connection.remote)
+        lane = self._lane
+        try:
+            while True:
+                start = lane.feed(buffer, start, end, born)
+                if lane.later_used or lane.now_used or lane.event_count:
+                    self._take(connection)
+                reason = lane.reason
+                if reason == layout.NEED_ROOM:
+                    store.make_room(lane.need_code, lane.need_row)
+                elif reason == layout.NEED_INDEX:
+                    if not store.queues.map_index(lane.need_row, store.appender.need):
+                        return start
+                elif reason != layout.DRAIN:
+                    return start
+        except StoreClosedError:
+            # The ordinary handler meets the same wall and tells the client.
+            return start
+
+    def _take(self, connection: ServerConnection) -> None:
+        """Hand over what the lane has written: responses that may go now, and those that wait for the log."""
+        lane = self._lane
+        used = lane.now_used
+        if used:
+            lane.now_used = 0
+            connection.write(bytes(memoryview(lane.now_out)[:used]))
+        used = lane.later_used
+        if used:
+            lane.later_used = 0
+            store = self._store
+            data = bytes(memoryview(lane.later_out)[:used])
+            store.flusher.when_safe(store.log.end, connection.write, data, connection.abort)
+            store.log.schedule()
+        elif self._store.appender.turn_used:
+            self._store.log.schedule()
+        if lane.event_count:
+            self._commit(lane.event_count)
+
+    def _commit(self, count: int) -> None:
+        lane = self._lane
+        lane.event_count = 0
+        events = lane.events_array
+        offsets = self._services.offsets
+        for at in range(0, count * layout.EVENT_WIDTH, layout.EVENT_WIDTH):
+            group, topic = self._pull_keys[events[at]]
+            queue_id = events[at + 1]
+            if events[at + 2] >= 0:
+                offsets.commit(group, topic, queue_id, events[at + 2])
+            offsets.note_pull(group, topic, queue_id, events[at + 3])
+
+    # -- statistics ---------------------------------------------------------------------------------------------
+
+    @property
+    def messages_in(self) -> int:
+        """Messages that took the lane into the store."""
+        return int(self._lane.sends)
+
+    @property
+    def messages_out(self) -> int:
+        """Messages that took the lane to consumers."""
+        return int(self._lane.pulled)
