@@ -45,6 +45,24 @@ def test_registered_brokers_stay_in_the_routes_for_hours() -> None:
     run(main())
 
 
+def test_a_restarted_name_server_hears_of_its_brokers_within_seconds() -> None:
+    async def main() -> None:
+        runtime = simulated_runtime()
+        async with (
+            LocalCluster(runtime, brokers=2, root="/c") as cluster,
+            Admin(cluster.name_server, runtime=runtime) as admin,
+        ):
+            for pause in (0.0, 1.0, 45.0):
+                await cluster.stop_name_server()
+                await runtime.clock.sleep(pause)
+                begin = runtime.clock.monotonic()
+                await cluster.start_name_server()
+                assert runtime.clock.monotonic() - begin < 2.5
+                assert len(await admin.cluster_list()) == 2
+
+    run(main())
+
+
 def test_what_cannot_start_says_so() -> None:
     runtime = simulated_runtime()
     assert broker_names(3) == ["broker-a", "broker-b", "broker-c"]

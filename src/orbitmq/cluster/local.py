@@ -78,11 +78,8 @@ class LocalCluster:
         Raises:
             ClusterError: a broker did not register in time. All is stopped then.
         """
-        config = NameServerConfig(bind_address=HOST, listen_port=self._name_server_port)
-        self._name_server = NameServer(self._runtime, config)
         try:
-            await self._name_server.start()
-            self._name_server_port = self._name_server.port
+            await self._launch_name_server()
             for name in self._names:
                 await self._launch(name)
             await self._until_ready()
@@ -94,9 +91,7 @@ class LocalCluster:
         """Stop the brokers, then the name server."""
         for name in list(self.brokers):
             await self.brokers.pop(name).stop()
-        if self._name_server is not None:
-            await self._name_server.stop()
-            self._name_server = None
+        await self.stop_name_server()
 
     async def stop_broker(self, name: str) -> None:
         """Stop one broker cleanly."""
@@ -110,6 +105,27 @@ class LocalCluster:
         """
         await self._launch(name)
         await self._until_ready()
+
+    async def stop_name_server(self) -> None:
+        """Stop the name server; the brokers go on."""
+        if self._name_server is not None:
+            await self._name_server.stop()
+            self._name_server = None
+
+    async def start_name_server(self) -> None:
+        """Start the name server again on its old port, without what it knew, and wait for the brokers.
+
+        Raises:
+            ClusterError: they did not register in time.
+        """
+        await self._launch_name_server()
+        await self._until_ready()
+
+    async def _launch_name_server(self) -> None:
+        config = NameServerConfig(bind_address=HOST, listen_port=self._name_server_port)
+        self._name_server = NameServer(self._runtime, config)
+        await self._name_server.start()
+        self._name_server_port = self._name_server.port
 
     async def _launch(self, name: str) -> None:
         broker = Broker(self._runtime, self._broker_config(name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from orbitmq.transport.address import parse_address
@@ -47,7 +47,7 @@ class Permits:
 
     def __init__(self, count: int) -> None:
         self._free = count
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: dict[asyncio.Future[None], None] = {}
 
     def take(self) -> bool:
         """Take one if one is free and nobody waits for it."""
@@ -67,30 +67,30 @@ class Permits:
         if deadline <= loop.time():
             raise TooManyRequestsError(f"too many requests in flight, none sent to {address}", address)
         turn: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(turn)
-        timer = loop.call_at(deadline, turn.cancel)
+        self._waiting[turn] = None
+
+        def expire() -> None:
+            if not turn.done():
+                text = f"too many requests in flight, waited in vain to send to {address}"
+                turn.set_exception(RequestTimeoutError(text, address))
+
+        timer = loop.call_at(deadline, expire)
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self.release()
-                raise
-            if turn in self._waiting:
-                self._waiting.remove(turn)
-            if loop.time() < deadline:
-                raise
-            raise RequestTimeoutError(
-                f"too many requests in flight, waited in vain to send to {address}", address
-            ) from None
+            raise
         finally:
             timer.cancel()
+            self._waiting.pop(turn, None)
 
     def release(self) -> None:
         """Give one back, to who waits longest."""
-        while self._waiting:
-            turn = self._waiting.popleft()
+        for turn in self._waiting:
             if not turn.done():
                 turn.set_result(None)
+                del self._waiting[turn]
                 return
         self._free += 1
 
@@ -103,6 +103,7 @@ class RemotingClient:
             Without it they are answered REQUEST_CODE_NOT_SUPPORTED.
         max_async: requests that wait for an answer at a time (AS-01).
         max_oneway: one-way requests that are being written at a time (AS-02).
+        on_lost: called with the address when a connection ends that nobody here closed.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class RemotingClient:
         max_oneway: int = MAX_IN_FLIGHT,
         max_frame_bytes: int = MAX_FRAME_BYTES,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        on_lost: Callable[[str], None] | None = None,
     ) -> None:
         self._runtime = runtime
         self._endpoint = Endpoint(runtime, handle, None, Limits(max_frame_bytes=max_frame_bytes))
@@ -122,6 +124,7 @@ class RemotingClient:
         self._connecting: dict[str, asyncio.Task[ClientConnection]] = {}
         self._async_permits = Permits(max_async)
         self._oneway_permits = Permits(max_oneway)
+        self._on_lost = on_lost
         self._closed = False
 
     async def request(self, address: str, command: Command, timeout_ms: int) -> Command:
@@ -189,6 +192,8 @@ class RemotingClient:
         """A connection tells that it is gone."""
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
+            if self._on_lost is not None and not self._closed:
+                self._on_lost(connection.address)
 
     # -- opening ---------------------------------------------------------------------------------------
 
