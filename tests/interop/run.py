@@ -16,12 +16,12 @@ import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from benchmarks.measure import table
-from benchmarks.remoting import RequestError
 from benchmarks.servers import PeerUnavailableError, ServerError, apache_classpath
-from tests.interop import java_cells
+from tests.interop import admin_cells, disk_cells, java_cells, python_cells
 from tests.interop.world import CellError, Place, World
 
 PlaceCell = Callable[[World, Place], None]
@@ -43,15 +43,32 @@ JAVA_BASIC: dict[str, PlaceCell] = {
     "java delayed": java_cells.delayed,
     "java retry": java_cells.retry,
 }
+PYTHON: dict[str, PlaceCell] = {
+    "python, 2 consumers": python_cells.two_consumers,
+    "python batch": python_cells.batch,
+    "python one-way": python_cells.oneway,
+    "python compressed": python_cells.compressed,
+    "python tag filter": python_cells.tags,
+    "python to java": python_cells.to_java,
+    "java to python": python_cells.from_java,
+}
+PYTHON_BRIEF = {name: PYTHON[name] for name in ("python, 2 consumers", "python to java", "java to python")}
+ADMIN: dict[str, PlaceCell] = {"mqadmin basics": admin_cells.basics, "mqadmin more": admin_cells.more}
 JAVA_BRIEF = {name: JAVA_BASIC[name] for name in ("java sync", "java batch", "java push, 2 consumers")}
 
 PLACES: dict[str, dict[str, PlaceCell]] = {
-    "apache/apache": {**JAVA_BASIC},
-    "ours/ours": {**JAVA_BASIC},
-    "apache/ours": {**JAVA_BRIEF},
-    "ours/apache": {**JAVA_BRIEF},
+    "apache/apache": {**ADMIN, **JAVA_BASIC, **PYTHON},
+    "ours/ours": {**ADMIN, **JAVA_BASIC, **PYTHON},
+    "apache/ours": {**JAVA_BRIEF, **PYTHON_BRIEF},
+    "ours/apache": {**JAVA_BRIEF, **PYTHON_BRIEF},
 }
-FREE: dict[str, FreeCell] = {}
+DISK: dict[str, FreeCell] = {
+    "apache, apache, apache": disk_cells.apache_only,
+    "apache, ours, apache": disk_cells.apache_first,
+    "ours, apache, ours": disk_cells.ours_first,
+    "apache, ours, apache with kill -9": disk_cells.apache_first_killed,
+    "ours, apache, ours with kill -9": disk_cells.ours_first_killed,
+}
 
 
 @dataclass
@@ -85,7 +102,7 @@ class Matrix:
         try:
             with self.world.place(name_server, broker) as place:
                 for name, cell in chosen.items():
-                    self.attempt(kind, name, lambda cell=cell: cell(self.world, place))  # type: ignore[misc]
+                    self.attempt(kind, name, partial(cell, self.world, place))
         except (ServerError, CellError) as error:
             self.note(Outcome(kind, "start and stop", "FAILED", why=str(error)))
 
@@ -94,7 +111,7 @@ class Matrix:
         outcome = Outcome(place, name, "passed")
         try:
             work()
-        except (CellError, ServerError, RequestError, OSError) as error:
+        except Exception as error:  # whatever it is, the other cells still run
             outcome.state, outcome.why = "FAILED", f"{type(error).__name__}: {error}"
             if self.trace:
                 traceback.print_exc()
@@ -129,7 +146,7 @@ def main() -> int:
     }
     if options.list:
         names = [f"{kind} {name}" for kind, cells in places.items() for name in cells]
-        print("\n".join([*names, *FREE]))
+        print("\n".join([*names, *(f"disk {name}" for name in DISK)]))
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with ExitStack() as stack:
@@ -142,9 +159,9 @@ def main() -> int:
         matrix = Matrix(World(classpath, Path(folder)), options.words, trace=options.trace)
         for kind, cells in places.items():
             matrix.run_place(kind, cells)
-        for name, cell in FREE.items():
-            if matrix.chosen("", name):
-                matrix.attempt("disk", name, lambda cell=cell: cell(matrix.world))  # type: ignore[misc]
+        for name, disk_cell in DISK.items():
+            if matrix.chosen("disk", name):
+                matrix.attempt("disk", name, partial(disk_cell, matrix.world))
     print("\n" + matrix.table())
     failed = sum(outcome.state == "FAILED" for outcome in matrix.outcomes)
     print(f"\n{len(matrix.outcomes) - failed} passed, {failed} failed")

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Queue
 from urllib.parse import parse_qsl
@@ -50,7 +50,6 @@ class Place:
     kind: str
     name_server: Server
     broker: Server
-    outputs: dict[str, str] = field(default_factory=dict)
 
     @property
     def ns(self) -> str:
@@ -116,6 +115,7 @@ class World:
         self.ours = Ours()
         self._classes = folder / "classes"
         self._count = 0
+        self.conversations: dict[str, dict[str, str]] = {}
         command = ["javac", "-nowarn", "-encoding", "UTF-8", "-d", str(self._classes), "-cp", classpath]
         sources = [str(path) for path in sorted(JAVA_SOURCES.glob("*.java"))]
         done = subprocess.run([*command, *sources], capture_output=True, text=True, timeout=120)

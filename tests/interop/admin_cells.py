@@ -1,0 +1,121 @@
+"""Apache's mqadmin against any place; what it prints is compared with what it prints about Apache's own."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from tests.interop.world import Place, World, check, equal
+
+_MASKS = (
+    (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
+    (re.compile(r"\b[0-9A-F]{32}\b"), "ID"),
+    (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d([,.]\d+)?"), "TIME"),
+    (re.compile(r"\b1[78]\d{11}\b"), "MILLIS"),
+    (re.compile(r"\b\d+\.\d+(?=[(,\s)]|$)"), "N.NN"),
+    (re.compile(r"V\d_\d_\d(_SNAPSHOT)?"), "VERSION"),
+    (re.compile(r"[ \t]+"), " "),
+)
+
+
+def masked(text: str) -> list[str]:
+    """Lines without addresses, ids, times and rates, in a fixed order."""
+    for pattern, word in _MASKS:
+        text = pattern.sub(word, text)
+    return sorted(line.strip() for line in text.splitlines() if line.strip())
+
+
+class Conversation:
+    """Runs commands at a place and compares their output with the same conversation elsewhere."""
+
+    def __init__(self, world: World, place: Place, name: str) -> None:
+        self.world = world
+        self.place = place
+        self.name = name
+        self.outputs: dict[str, str] = {}
+
+    def run(self, *commands: str) -> list[str]:
+        """Each command without `-n`; returns what each printed."""
+        lines = [[*command.split(" "), "-n", self.place.ns] for command in commands]
+        outputs = self.world.admin(lines)
+        for command, output in zip(commands, outputs, strict=True):
+            self.outputs[masked(command)[0]] = output
+            check("Exception" not in output, f"mqadmin {command}: {brief(output)}")
+        return outputs
+
+    def compare(self) -> None:
+        """Against the conversation with the same name at Apache's own place, when that was run."""
+        kept = self.world.conversations
+        if self.place.kind == "apache/apache":
+            kept[self.name] = self.outputs
+        for command, theirs in kept.get(self.name, {}).items():
+            ours = masked(self.outputs[command])
+            different = [
+                line
+                for line in difflib.unified_diff(masked(theirs), ours, "apache", "ours", lineterm="", n=0)
+                if line[0] in "+-" and line[:3] not in ("+++", "---")
+            ]
+            check(not different, f"mqadmin {command} differs: " + " / ".join(different[:8]))
+
+
+def brief(output: str) -> str:
+    wanted = [line for line in output.splitlines() if "Exception" in line or "DESC" in line]
+    return " | ".join(wanted[:3])
+
+
+def basics(world: World, place: Place) -> None:
+    """Clusters, topics, routes, statistics, progress and messages by id."""
+    topic, group = "admin_topic", "admin_group"
+    address = place.broker.address
+    talk = Conversation(world, place, "basics")
+    created = talk.run(f"updateTopic -b {address} -t {topic} -r 4 -w 4 -p 6")[0]
+    check("success" in created, f"updateTopic: {created[:200]}")
+    sent = world.facts("Send", ns=place.ns, topic=topic, how="orderly", count=6)
+    world.facts("Receive", ns=place.ns, topic=topic, group=group, count=6)
+    _, topics, route, status, progress, message = talk.run(
+        "clusterList",
+        "topicList",
+        f"topicRoute -t {topic}",
+        f"topicStatus -t {topic}",
+        f"consumerProgress -g {group}",
+        f"queryMsgById -t {topic} -i {sent[0]['offset_id']}",
+    )
+    check(topic in topics.split(), f"topicList: {topics[:300]}")
+    check('"writeQueueNums":4' in route.replace(" ", ""), f"topicRoute: {route[:300]}")
+    rows = [line.split() for line in status.splitlines() if line.startswith("broker-a")]
+    equal(sorted(row[3] for row in rows), ["0", "2", "2", "2"], f"max offsets in topicStatus:\n{status}")
+    rows = [line.split() for line in progress.splitlines() if line.startswith(topic)]
+    equal([row[3] for row in rows], [row[4] for row in rows], f"offsets in consumerProgress:\n{progress}")
+    check("key-0" in message, f"queryMsgById: {message[:300]}")
+    # The list also names the topics and groups of other cells, and the cluster list shows daily counts.
+    for command in ("topicList", "clusterList"):
+        del talk.outputs[command]
+    talk.compare()
+
+
+def more(world: World, place: Place) -> None:
+    """Groups, broker status, messages by key and offset, offsets reset, permissions, deletion."""
+    topic, group = "admin_more", "admin_more_group"
+    address = place.broker.address
+    talk = Conversation(world, place, "more")
+    talk.run(f"updateTopic -c DefaultCluster -t {topic} -r 4 -w 4", f"updateSubGroup -b {address} -g {group}")
+    sent = world.facts("Send", ns=place.ns, topic=topic, how="orderly", count=6)
+    world.facts("Receive", ns=place.ns, topic=topic, group=group, count=6)
+    first = sent[0]
+    outputs = talk.run(
+        f"queryMsgByKey -t {topic} -k key-3",
+        f"queryMsgByUniqueKey -t {topic} -i {first['id']}",
+        f"queryMsgByOffset -t {topic} -b broker-a -i {first['queue']} -o 0",
+        f"sendMessage -t {topic} -p hello -b broker-a -i 0",
+        f"topicClusterList -t {topic}",
+        f"resetOffsetByTime -t {topic} -g {group} -s 0",
+        "wipeWritePerm -b broker-a",
+        "addWritePerm -b broker-a",
+        f"brokerStatus -b {address}",
+        f"getBrokerConfig -b {address}",
+        f"deleteTopic -c DefaultCluster -t {topic}",
+    )
+    check("key-0" in outputs[2], f"queryMsgByOffset: {outputs[2][:300]}")
+    for command in (f"brokerStatus -b {address}", f"getBrokerConfig -b {address}"):
+        del talk.outputs[masked(command)[0]]
+    talk.compare()

@@ -1,0 +1,164 @@
+"""Our Python client against any place, alone and with Apache's Java client at the other end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import AsyncExitStack
+
+from tests.interop.java_cells import expected, same_messages
+from tests.interop.world import Place, World, check, equal
+
+from orbitmq.client import Consumer, Producer
+from orbitmq.client.model import ConsumeFrom, SendStatus
+from orbitmq.message.model import Message, ReceivedMessage
+
+RECEIVE_TIMEOUT_S = 60
+
+
+def messages(topic: str, how: str, count: int, padding: int = 0) -> list[Message]:
+    """The same messages as the Java program Send makes."""
+    return [
+        Message(
+            topic,
+            f"{how}-{i}-größe{'x' * padding}",
+            tags="odd" if i % 2 else "even",
+            keys=f"key-{i}",
+            flag=i,
+            properties={"colour": f"blå {i}"},
+        )
+        for i in range(count)
+    ]
+
+
+def as_content(message: ReceivedMessage) -> tuple[str, str, str, str, str]:
+    return (
+        message.body.decode(),
+        message.tags or "",
+        " ".join(message.keys),
+        str(message.flag),
+        message.properties.get("colour", ""),
+    )
+
+
+async def send(place: Place, batch: list[Message], how: str) -> None:
+    """Send by `how`: sync (concurrent sends), batch or oneway."""
+    async with Producer("interop_python", name_servers=place.ns, timeout_ms=10_000) as producer:
+        if how == "batch":
+            result = await producer.send_batch(batch)
+            equal(len(result.offset_message_id.split(",")), len(batch), "offset ids of the batch")
+        elif how == "oneway":
+            for message in batch:
+                await producer.send_oneway(message)
+            await asyncio.sleep(0.5)
+        else:
+            results = await asyncio.gather(*(producer.send(message) for message in batch))
+            check(all(result.status is SendStatus.SEND_OK for result in results), "not all SEND_OK")
+            check(all(len(result.offset_message_id) == 32 for result in results), "offset ids")
+
+
+async def receive(
+    place: Place, topic: str, group: str, count: int, *, members: int, tags: str = "*", wait: asyncio.Event
+) -> list[tuple[int, ReceivedMessage]]:
+    """Receive `count` messages with that many members of a group; sets `wait` when all have joined."""
+    received: list[tuple[int, ReceivedMessage]] = []
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+        running = []
+        for number in range(members):
+            consumer = Consumer(group, name_servers=place.ns, consume_from=ConsumeFrom.FIRST)
+            consumer.subscribe(topic, tags)
+            await stack.enter_async_context(consumer)
+
+            async def keep(message: ReceivedMessage, number: int = number) -> None:
+                received.append((number, message))
+
+            running.append(tasks.create_task(consumer.run(keep)))
+        await asyncio.sleep(2 if members > 1 else 0)
+        wait.set()
+        async with asyncio.timeout(RECEIVE_TIMEOUT_S):
+            while len(received) < count:
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)  # in which a duplicate would show
+        for task in running:
+            task.cancel()
+    return received
+
+
+def two_consumers(world: World, place: Place) -> None:
+    """Single sends, consumed by two members of one group, each message once."""
+    topic, group, count = world.fresh("python_two"), world.fresh("python_group"), 60
+    with place.client() as client:
+        client.create_topic(topic, 4)
+
+    async def main() -> list[tuple[int, ReceivedMessage]]:
+        joined = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            receiving = tasks.create_task(receive(place, topic, group, count, members=2, wait=joined))
+            await joined.wait()
+            await send(place, messages(topic, "sync", count), "sync")
+        return receiving.result()
+
+    received = asyncio.run(main())
+    equal(
+        Counter(as_content(message) for _, message in received), Counter(expected("sync", count)), "messages"
+    )
+    equal({number for number, _ in received}, {0, 1}, "members that received something")
+
+
+def round_trip(world: World, place: Place, how: str, *, padding: int = 0) -> None:
+    """Our producer to a topic that does not exist yet, our consumer."""
+    topic, group, count = world.fresh(f"python_{how}"), world.fresh("python_group"), 30
+
+    async def main() -> list[tuple[int, ReceivedMessage]]:
+        await send(place, messages(topic, how, count, padding), how)
+        return await receive(place, topic, group, count, members=1, wait=asyncio.Event())
+
+    received = asyncio.run(main())
+    wanted = Counter(expected(how, count, padding))
+    equal(Counter(as_content(message) for _, message in received), wanted, "messages")
+
+
+def batch(world: World, place: Place) -> None:
+    round_trip(world, place, "batch")
+
+
+def oneway(world: World, place: Place) -> None:
+    round_trip(world, place, "oneway")
+
+
+def compressed(world: World, place: Place) -> None:
+    round_trip(world, place, "sync", padding=9000)
+
+
+def tags(world: World, place: Place) -> None:
+    """Our consumer with a tag expression."""
+    topic, count = world.fresh("python_tags"), 40
+    group = world.fresh("python_group")
+
+    async def main() -> list[tuple[int, ReceivedMessage]]:
+        await send(place, messages(topic, "sync", count), "sync")
+        half = count // 2
+        return await receive(place, topic, group, half, members=1, tags="even || no", wait=asyncio.Event())
+
+    received = asyncio.run(main())
+    wanted = {wanted for wanted in expected("sync", count) if wanted[1] == "even"}
+    equal(Counter(as_content(message) for _, message in received), Counter(wanted), "messages")
+
+
+def to_java(world: World, place: Place) -> None:
+    """Our producer (single, batch, compressed), Apache's push consumer."""
+    topic = world.fresh("python_to_java")
+    asyncio.run(send(place, messages(topic, "sync", 10, padding=6000), "sync"))
+    asyncio.run(send(place, messages(topic, "batch", 10), "batch"))
+    facts = world.facts("Receive", ns=place.ns, topic=topic, group=world.fresh("java_group"), count=20)
+    same_messages(facts, expected("sync", 10, 6000) | expected("batch", 10))
+
+
+def from_java(world: World, place: Place) -> None:
+    """Apache's producer (single, batch, compressed), our consumer."""
+    topic, group = world.fresh("java_to_python"), world.fresh("python_group")
+    world.facts("Send", ns=place.ns, topic=topic, how="sync", count=10, padding=6000)
+    world.facts("Send", ns=place.ns, topic=topic, how="batch", count=10)
+    received = asyncio.run(receive(place, topic, group, 20, members=1, wait=asyncio.Event()))
+    wanted = Counter(expected("sync", 10, 6000) | expected("batch", 10))
+    equal(Counter(as_content(message) for _, message in received), wanted, "messages")
