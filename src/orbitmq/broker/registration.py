@@ -26,8 +26,9 @@ from orbitmq.wire.headers import RegisterBrokerRequest, UnregisterBrokerRequest
 log = logging.getLogger(__name__)
 
 UNREGISTER_TIMEOUT_MS = 1000
-# A name server that was down is tried again after this, not only with the next period.
-RETRY_SECONDS = 2.0
+# A name server that was down is tried again soon, not only with the next period: it may start with us.
+FIRST_RETRY_SECONDS = 0.1
+MAX_RETRY_SECONDS = 2.0
 
 
 @dataclass(slots=True)
@@ -76,6 +77,7 @@ class Registration:
 
     async def run(self) -> None:
         """Register for ever."""
+        retry = FIRST_RETRY_SECONDS
         while self._servers:
             self._wanted.clear()
             self._started += 1
@@ -85,7 +87,8 @@ class Registration:
                 self._done = number
                 self._finished.notify_all()
             period = self._config.register_period_ms / 1000
-            pause = period if all_reached else min(RETRY_SECONDS, period)
+            pause = period if all_reached else retry
+            retry = FIRST_RETRY_SECONDS if all_reached else min(2 * retry, MAX_RETRY_SECONDS)
             try:
                 await asyncio.wait_for(self._wanted.wait(), pause)
             except TimeoutError:
