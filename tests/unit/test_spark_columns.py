@@ -170,6 +170,8 @@ def test_scan_finds_the_range_and_the_gap(module: Any) -> None:
     assert whole == (3, 3 * size, 8, -1)
     gap = module.scan_range(_queue([5, 7]), 5, 9, True)
     assert gap == (1, size, 6, 7)
+    at_the_end = module.scan_range(_queue([5, 9]), 5, 7, True)
+    assert at_the_end == (1, size, 6, 9)
     filtered = module.scan_range(_queue([5, 7]), 5, 9, False)
     assert filtered == (2, 2 * size, 8, -1)
     backwards = module.scan_range(_queue([5, 4]), 5, 9, False)

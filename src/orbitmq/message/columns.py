@@ -175,6 +175,8 @@ def scan_range(src: bytes, expected: int, end: int, strict: bool) -> Scan:
             raise RecordError(f"record at byte {at} has size {total}, {size - at} bytes are left")
         offset = _i64(src, at + 20)
         if offset >= end:
+            if strict and expected < end:
+                found = offset
             break
         if offset < expected or (strict and offset != expected):
             found = offset

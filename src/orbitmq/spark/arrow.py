@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
@@ -87,11 +88,14 @@ class BatchMaker:
 
     Args:
         schema: what Spark asked for; see :func:`check_schema`.
+        tags: keep only messages with one of these, as in ``"a || b"``. The broker compares hash codes, so
+            what it sends is compared again here.
     """
 
-    def __init__(self, schema: StructType) -> None:
+    def __init__(self, schema: StructType, tags: str = "*") -> None:
         check_schema(schema)
         self._schema = schema
+        self._tags = None if tags == "*" else pa.array([t.strip() for t in tags.split("||")], pa.string())
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -99,7 +103,8 @@ class BatchMaker:
 
     @cached_property
     def _decoder(self) -> ColumnDecoder:
-        return ColumnDecoder({f.name.lower() for f in self._schema.fields} - {BROKER})
+        wanted = {f.name.lower() for f in self._schema.fields} - {BROKER}
+        return ColumnDecoder(wanted if self._tags is None else wanted | {names.TAGS})
 
     def batch(self, source: bytes, runs: Sequence[tuple[str, int]]) -> pa.RecordBatch:
         """One record batch of all records in ``source``.
@@ -113,7 +118,11 @@ class BatchMaker:
         """
         columns = self._decoder.decode(source)
         arrays = [self._array(field, columns, runs) for field in self.schema]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        if self._tags is None:
+            return batch
+        tags = _text(pa.string(), columns.rows, columns.texts[names.TAGS])
+        return batch.filter(pc.is_in(tags, value_set=self._tags))
 
     def _array(self, field: pa.Field, columns: Columns, runs: Sequence[tuple[str, int]]) -> pa.Array:
         name = field.name.lower()

@@ -1,0 +1,55 @@
+"""The format ``rocketmq`` as Spark loads it."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+from typing_extensions import override
+
+from orbitmq.spark.arrow import message_schema
+from orbitmq.spark.options import read_options, write_options
+from orbitmq.spark.sink import BatchWriter, StreamWriter
+from orbitmq.spark.source import BatchReader, StreamReader
+
+
+class DefaultSource(DataSource):  # type: ignore[misc]
+    """Topics as tables.
+
+    ``spark.readStream.format("rocketmq").option("topic", "orders").option("nameServers", "h:9876").load()``
+
+    Reading takes the columns of :func:`orbitmq.spark.arrow.message_schema`; the option ``columns`` or
+    ``.schema(...)`` chooses some of them, and only those are decoded. Writing takes ``body`` and, when there,
+    ``topic``, ``tags``, ``keys`` and ``properties``. The options are those of :mod:`orbitmq.spark.options`;
+    an unknown one is an error.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        # A plain dict of our own: Spark's mapping type is not needed and changes between versions.
+        super().__init__(options)
+        self._given = dict(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq"
+
+    @override
+    def schema(self) -> StructType:
+        return message_schema(read_options(self._given).columns)
+
+    @override
+    def reader(self, schema: StructType) -> BatchReader:
+        return BatchReader(read_options(self._given), schema)
+
+    @override
+    def streamReader(self, schema: StructType) -> StreamReader:
+        return StreamReader(read_options(self._given), schema)
+
+    @override
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        return BatchWriter(write_options(self._given), schema, overwrite=overwrite)
+
+    @override
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        return StreamWriter(write_options(self._given), schema)

@@ -1,0 +1,274 @@
+"""Reading fixed ranges of queues, many pulls at a time.
+
+The range is known before it is read, so the pulls for its parts travel together; the answers are put in
+order, checked for continuity and joined into record batches. The same range gives the same rows in the same
+order however often it is read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from orbitmq.errors import BrokerError
+from orbitmq.message.columns import scan_range
+from orbitmq.message.model import MessageQueue
+from orbitmq.spark.arrow import BatchMaker
+from orbitmq.spark.brokers import Brokers, Patience, is_busy
+from orbitmq.spark.errors import DataLossError, UnreachableError
+from orbitmq.spark.options import ReadOptions
+from orbitmq.spark.partitions import QueueRange
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
+
+log = logging.getLogger("orbitmq.spark")
+
+SUBSCRIPTION_IN_HEADER = 4  # PullSysFlag: the filter travels with the request
+# Offsets that one pull may cover when the broker filters: it returns fewer messages than it looks at.
+FILTERED_STEP = 2048
+
+
+class Cursor:
+    """What is still to be pulled of one range, and what came ahead of its turn. Does no I/O.
+
+    Args:
+        wanted: the range.
+        step: how many offsets one pull covers at first.
+        strict: every offset of the range must arrive (nothing filters at the broker).
+    """
+
+    def __init__(self, wanted: QueueRange, step: int, *, strict: bool) -> None:
+        self.wanted = wanted
+        self.strict = strict
+        self._step = step
+        self._asked = wanted.low
+        self._holes: deque[tuple[int, int]] = deque()
+        self._early: dict[int, tuple[bytes, int, int]] = {}
+        self._emitted = wanted.low
+        self.settled = 0  # offsets that came or were given up; grows with every progress
+
+    @property
+    def is_done(self) -> bool:
+        """Everything was handed out."""
+        return self._emitted >= self.wanted.high
+
+    def next_request(self) -> tuple[int, int] | None:
+        """The next part to ask for, as ``[low, high)``, or ``None`` when all of it is asked for."""
+        if self._holes:
+            return self._holes.popleft()
+        if self._asked >= self.wanted.high:
+            return None
+        low = self._asked
+        self._asked = min(low + self._step, self.wanted.high)
+        return low, self._asked
+
+    def retry(self, low: int, high: int) -> None:
+        """Nothing came for this part; ask again."""
+        self._holes.append((low, high))
+
+    def found(self, low: int, high: int, body: bytes, progress: int) -> tuple[int, int] | None:
+        """Take the answer to one part.
+
+        Args:
+            low: start of the part.
+            high: end of the part.
+            body: the records that came.
+            progress: where the broker says to go on; used when it filters.
+
+        Returns:
+            When there is a gap, the expected offset and the one that came instead.
+
+        Raises:
+            RecordError: the body is damaged.
+        """
+        scan = scan_range(body, low, high, self.strict)
+        reached = scan.next_offset
+        if not self.strict and scan.found < 0:
+            # Records behind the part mean that all of it was looked at.
+            reached = high if scan.end_position < len(body) else max(reached, min(progress, high))
+        if reached > low:
+            self._keep(low, reached, body[: scan.end_position], scan.records)
+        if reached < high:
+            self._holes.append((max(reached, low), high))
+            if self.strict and scan.records:
+                # The broker sends less at a time than we ask for: fit the parts to it.
+                self._step = min(self._step, scan.records)
+        return (scan.next_offset, scan.found) if scan.found >= 0 else None
+
+    def skip(self, low: int, to: int) -> None:
+        """Give up the offsets from ``low`` up to ``to``; the rest of that hole stays wanted."""
+        for i, (start, high) in enumerate(self._holes):
+            if start == low:
+                cut = min(max(to, low + 1), high)
+                self._keep(low, cut, b"", 0)
+                if cut < high:
+                    self._holes[i] = (cut, high)
+                else:
+                    del self._holes[i]
+                return
+
+    def _keep(self, low: int, high: int, body: bytes, records: int) -> None:
+        self.settled += high - low
+        self._early[low] = (body, high, records)
+
+    def ready(self) -> Iterator[tuple[bytes, int]]:
+        """What is complete up to here: records and their number, in order, each once."""
+        while (entry := self._early.pop(self._emitted, None)) is not None:
+            body, self._emitted, records = entry
+            if records:
+                yield body, records
+
+
+class RangeReader:
+    """Reads the ranges of one task.
+
+    Args:
+        brokers: the way to the cluster.
+        options: filter, batch size, depth, what to do about loss.
+    """
+
+    def __init__(self, brokers: Brokers, options: ReadOptions) -> None:
+        self._brokers = brokers
+        self._options = options
+        self._strict = options.tags == "*"
+
+    def batches(self, ranges: Sequence[QueueRange], maker: BatchMaker) -> Iterator[pa.RecordBatch]:
+        """The messages of ``ranges``, in the order of the ranges, as batches of about ``batch_bytes``.
+
+        Raises:
+            DataLossError: messages of a range are gone and ``failOnDataLoss`` is on.
+            UnreachableError: a broker did not answer before the deadline.
+            BrokerError: a broker refuses to be read.
+            RecordError: a broker sent damaged records.
+        """
+        parts: list[bytes] = []
+        runs: list[tuple[str, int]] = []
+        size = 0
+        for queue, body, records in self._pieces(ranges):
+            parts.append(body)
+            size += len(body)
+            if runs and runs[-1][0] == queue.broker_name:
+                runs[-1] = (queue.broker_name, runs[-1][1] + records)
+            else:
+                runs.append((queue.broker_name, records))
+            if size >= self._options.batch_bytes:
+                yield maker.batch(b"".join(parts), runs)
+                parts, runs, size = [], [], 0
+        if parts:
+            yield maker.batch(b"".join(parts), runs)
+
+    def _pieces(self, ranges: Sequence[QueueRange]) -> Iterator[tuple[MessageQueue, bytes, int]]:
+        step = self._options.pull_messages if self._strict else FILTERED_STEP
+        waiting = deque(Cursor(item, step, strict=self._strict) for item in ranges)
+        patience = Patience(self._options.offset_timeout_ms)
+        while waiting:
+            if self._round(waiting, patience):
+                patience = Patience(self._options.offset_timeout_ms)
+            while waiting:
+                head = waiting[0]
+                for body, records in head.ready():
+                    yield head.wanted.queue, body, records
+                if not head.is_done:
+                    break
+                waiting.popleft()
+
+    def _round(self, waiting: deque[Cursor], patience: Patience) -> bool:
+        """Send one round of pulls to the broker of the first cursor; whether there was progress."""
+        address = self._address(waiting[0].wanted.queue, patience)
+        sent: list[tuple[Cursor, int, int]] = []
+        for cursor in waiting:
+            if cursor.wanted.queue.broker_name != waiting[0].wanted.queue.broker_name:
+                break
+            while len(sent) < self._options.pull_depth and (part := cursor.next_request()) is not None:
+                sent.append((cursor, *part))
+        try:
+            answers = self._brokers.ask(address, [self._pull(*entry) for entry in sent])
+        except UnreachableError as error:
+            for cursor, low, high in sent:
+                cursor.retry(low, high)
+            self._wait(patience, error)
+            self._brokers.route(waiting[0].wanted.queue.topic, refresh=True)
+            return False
+        moved = [self._take(*entry, answer, address) for entry, answer in zip(sent, answers, strict=True)]
+        if any(moved):
+            return True
+        if patience.is_over:
+            for cursor, low, high in sent:
+                self._lost(cursor, low, high)
+        patience.pause()
+        return False
+
+    def _address(self, queue: MessageQueue, patience: Patience) -> str:
+        while True:
+            try:
+                route = self._brokers.route(queue.topic)
+            except UnreachableError as error:
+                self._wait(patience, error)
+                continue
+            if queue in route.readable:
+                return route.readable[queue]
+            self._wait(patience, UnreachableError(f"no broker serves {queue}"))
+            self._brokers.route(queue.topic, refresh=True)
+
+    def _wait(self, patience: Patience, error: Exception) -> None:
+        if patience.is_over:
+            raise error
+        patience.pause()
+
+    def _pull(self, cursor: Cursor, low: int, high: int) -> Command:
+        queue = cursor.wanted.queue
+        request = PullMessageRequest(
+            consumer_group=self._options.consumer_group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=low,
+            max_msg_nums=high - low if self._strict else self._options.pull_messages,
+            sys_flag=SUBSCRIPTION_IN_HEADER,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription=self._options.tags,
+            expression_type="TAG",
+        )
+        return request.command()
+
+    def _take(self, cursor: Cursor, low: int, high: int, answer: Command, address: str) -> bool:
+        """Put one answer into its cursor; whether that was progress."""
+        queue = cursor.wanted.queue
+        if is_busy(answer.code) or answer.code == ResponseCode.PULL_NOT_FOUND:
+            # Not there yet: the range was promised, so a broker that lacks it is behind or lost it.
+            cursor.retry(low, high)
+            return False
+        if answer.code not in (
+            ResponseCode.SUCCESS,
+            ResponseCode.PULL_RETRY_IMMEDIATELY,
+            ResponseCode.PULL_OFFSET_MOVED,
+        ):
+            raise BrokerError(answer.code, answer.remark, address)
+        header = PullMessageResponse.from_ext(answer.ext)
+        if answer.code == ResponseCode.PULL_OFFSET_MOVED:
+            cursor.retry(low, high)
+            if header.next_begin_offset <= low:
+                return False
+            self._lost(cursor, low, header.next_begin_offset)
+            return True
+        body = answer.body if answer.code == ResponseCode.SUCCESS else b""
+        before = cursor.settled
+        gap = cursor.found(low, high, body, header.next_begin_offset)
+        if gap is not None:
+            expected, came = gap
+            if came < expected:
+                raise DataLossError(f"{address} sent offset {came} of {queue} in place of {expected}")
+            self._lost(cursor, expected, came)
+        return cursor.settled > before
+
+    def _lost(self, cursor: Cursor, low: int, to: int) -> None:
+        text = f"offsets {low} to {to - 1} of {cursor.wanted.queue} are not there any more"
+        if self._options.fail_on_data_loss:
+            raise DataLossError(f"{text}; failOnDataLoss=false skips them")
+        log.warning("%s, skipped", text)
+        cursor.skip(low, to)
