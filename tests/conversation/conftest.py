@@ -106,7 +106,7 @@ class ScriptedBroker:
         if int(ext["sysFlag"]) & 1:
             self.offsets[ext["consumerGroup"], ext["topic"], int(ext["queueId"])] = int(ext["commitOffset"])
         waited = 0.0
-        while offset >= len(queue) and waited * 1000 < int(ext["suspendTimeoutMillis"]):
+        while offset == len(queue) and waited * 1000 < int(ext["suspendTimeoutMillis"]):
             await self.world.runtime.clock.sleep(0.01)
             waited += 0.01
         batch = queue[offset : offset + int(ext["maxMsgNums"])]

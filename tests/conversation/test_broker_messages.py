@@ -489,7 +489,7 @@ def test_a_port_in_use_and_a_folder_in_use_are_one_line() -> None:
     async def main() -> None:
         runtime = simulated_runtime()
         async with Broker(runtime, settings()):
-            with pytest.raises(StartError, match="cannot listen on 0.0.0.0:10911"):
+            with pytest.raises(StartError, match=r"cannot listen on 0\.0\.0\.0:10911"):
                 await Broker(runtime, settings(store_path_root_dir="/other")).start()
             with pytest.raises(StartError, match="/store"):
                 await Broker(runtime, settings(listen_port=10921)).start()

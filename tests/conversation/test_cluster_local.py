@@ -10,7 +10,12 @@ from orbitmq.admin import Admin
 from orbitmq.cluster.layout import ClusterError, broker_names
 from orbitmq.cluster.local import LocalCluster
 from orbitmq.errors import BrokerError, NameServerError, TopicNotFoundError, ValidationError
+from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.simulated import run, simulated_runtime
+from orbitmq.transport.client import RemotingClient
+from orbitmq.wire.bodies import SubscriptionGroupConfig
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.headers import SendMessageV2Request, UpdateConsumerOffsetRequest
 
 
 def test_brokers_serve_and_come_back_on_their_data() -> None:
@@ -141,5 +146,52 @@ def test_who_cannot_be_asked_is_named() -> None:
             assert len(await admin.cluster_list()) == 1
             with pytest.raises(NameServerError, match="no cluster 'Other' with a master"):
                 await admin.create_topic("TopicA", cluster="Other")
+
+    run(main())
+
+
+async def send(client: RemotingClient, address: str, topic: str, queue_id: int, count: int) -> None:
+    for _ in range(count):
+        header = SendMessageV2Request(
+            producer_group="p",
+            topic=topic,
+            default_topic="TBW102",
+            default_topic_queue_nums=4,
+            queue_id=queue_id,
+            sys_flag=0,
+            born_timestamp=1,
+            flag=0,
+        )
+        answer = await client.request(address, header.command(b"body"), 3000)
+        assert answer.code == ResponseCode.SUCCESS
+
+
+def test_status_and_progress_count_what_is_stored_and_consumed() -> None:
+    async def script(cluster: LocalCluster, admin: Admin, client: RemotingClient) -> None:
+        await admin.create_topic("TopicA", 2)
+        master = (await admin.cluster_list())[0].address
+        await send(client, master, "TopicA", 1, 5)
+        counts = {s.queue[1:]: s.count for s in await admin.topic_status("TopicA")}
+        assert counts == {("broker-a", 0): 0, ("broker-a", 1): 5, ("broker-b", 0): 0, ("broker-b", 1): 0}
+        await admin.create_group(SubscriptionGroupConfig(group_name="g"))
+        commit = UpdateConsumerOffsetRequest(
+            consumer_group="g", topic="TopicA", queue_id=1, commit_offset=3
+        ).command()
+        assert (await client.request(master, commit, 3000)).code == ResponseCode.SUCCESS
+        progress = {p.queue: p for p in await admin.consumer_progress("g")}
+        mine = progress[MessageQueue("TopicA", "broker-a", 1)]
+        assert (mine.broker_offset, mine.consumer_offset, mine.lag) == (5, 3, 2)
+        assert mine in await admin.consumer_progress("g", topic="TopicA")
+        assert await admin.delete_group("g", clean_offsets=True) == ["broker-a", "broker-b"]
+
+    async def main() -> None:
+        runtime = simulated_runtime()
+        client = RemotingClient(runtime)
+        async with (
+            LocalCluster(runtime, brokers=2, root="/c") as cluster,
+            Admin(cluster.name_server, runtime=runtime) as admin,
+        ):
+            await script(cluster, admin, client)
+            await client.close()
 
     run(main())

@@ -79,13 +79,17 @@ class ProcessQueue:
         if message is None:
             return -1
         self.unfinished_bytes -= len(message.body)
-        return self._first() if self._pending else self._highest + 1
+        return self.committable()
 
     def committable(self) -> int:
-        """The offset that may be committed now, -1 when nothing was ever held."""
+        """The offset that may be committed now, -1 when nothing was ever held.
+
+        With nothing unfinished that is where the next pull begins: what lies between the last message and
+        there was filtered out.
+        """
         if self._pending:
             return self._first()
-        return self._highest + 1 if self._highest >= 0 else -1
+        return max(self._highest + 1, self.next_offset) if self._highest >= 0 else -1
 
     def clear(self) -> None:
         """Forget everything, as after a reset of the offset."""

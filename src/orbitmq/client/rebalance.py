@@ -21,6 +21,9 @@ log = logging.getLogger("orbitmq.client")
 INTERVAL_S = 20.0
 # A round that could not be completed (no member list, no offset) is tried again after this.
 RETRY_S = 1.0
+# A queue that another member may have had until now is taken over after this: the other hears of the change
+# at the same moment and commits how far it is.
+HAND_OVER_S = 0.25
 
 
 class QueueOwner(Protocol):
@@ -70,8 +73,7 @@ class Rebalancer:
 
     async def once(self) -> bool:
         """One round over all topics; whether every topic could be decided."""
-        results = [await self._rebalance(topic) for topic in list(self._owner.topics())]
-        return all(results)
+        return all(await asyncio.gather(*(self._rebalance(topic) for topic in self._owner.topics())))
 
     async def _rebalance(self, topic: str) -> bool:
         try:
@@ -91,6 +93,8 @@ class Rebalancer:
         wanted = set(self._allocate(self._client.client_id, sorted(route.subscribe), members))
         owned = self._owner.owned(topic)
         await asyncio.gather(*(self._owner.drop(queue) for queue in sorted(owned - wanted)))
+        if len(members) > 1 and wanted - owned:
+            await self._client.runtime.clock.sleep(HAND_OVER_S)
         taken = await asyncio.gather(*(self._owner.take(queue) for queue in sorted(wanted - owned)))
         return all(taken)
 
