@@ -55,8 +55,10 @@ def decode_binary_header(header: Buffer) -> Command:
     """
     raw = bytes(header)
     end = len(raw)
-    if end < _FIXED.size:
-        raise FrameError(f"ROCKETMQ header of {end} bytes is shorter than its fixed part of {_FIXED.size}")
+    if end < _FIXED.size + 4:
+        raise FrameError(
+            f"ROCKETMQ header of {end} bytes is shorter than its fixed part of {_FIXED.size + 4}"
+        )
     code, language, version, opaque, flag, remark_length = _FIXED.unpack_from(raw)
     position = _FIXED.size + remark_length
     if remark_length < 0 or position + 4 > end:
