@@ -15,6 +15,7 @@ from orbitmq.wire import headers, properties_text
 from orbitmq.wire.bodies import (
     ClusterInfo,
     ConsumeStats,
+    SubscriptionGroupConfig,
     TopicFilterType,
     TopicList,
     TopicRouteData,
@@ -229,6 +230,46 @@ class Admin:
         return sorted(found, key=lambda status: status.queue)
 
     # ---- groups
+
+    async def create_group(self, config: SubscriptionGroupConfig, *, cluster: str | None = None) -> list[str]:
+        """Create a consumer group, or change it, on every master of ``cluster`` (default: of all clusters).
+
+        Returns:
+            Names of the brokers that have it now.
+
+        Raises:
+            BrokerError: a broker refuses; the others may have it.
+            NameServerError: no name server answers, or it knows no master.
+        """
+        masters = await self._masters(cluster)
+        body = config.encode()
+        await asyncio.gather(
+            *(
+                self._ask(broker.address, Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body))
+                for broker in masters
+            )
+        )
+        return [broker.name for broker in masters]
+
+    async def delete_group(
+        self, group: str, *, clean_offsets: bool = False, cluster: str | None = None
+    ) -> list[str]:
+        """Delete a consumer group on every master of ``cluster`` (default: of all clusters).
+
+        Args:
+            clean_offsets: forget its progress, too.
+
+        Returns:
+            Names of the brokers that were asked.
+
+        Raises:
+            BrokerError: a broker refuses; the others may have deleted it.
+            NameServerError: no name server answers, or it knows no master.
+        """
+        masters = await self._masters(cluster)
+        header = headers.DeleteSubscriptiongroupRequest(group_name=group, clean_offset=clean_offsets)
+        await asyncio.gather(*(self._ask(broker.address, header.command()) for broker in masters))
+        return [broker.name for broker in masters]
 
     async def consumer_progress(self, group: str, *, topic: str | None = None) -> list[QueueProgress]:
         """How far ``group`` is in every queue it consumes, by topic, broker and queue id.
