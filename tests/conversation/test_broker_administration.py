@@ -1,0 +1,571 @@
+"""Commands in, commands out: clients, offsets, topics, groups and settings of a broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.server import Broker
+from orbitmq.message.model import MessageQueue
+from orbitmq.message.record import decode_record
+from orbitmq.nameserver.config import NameServerConfig
+from orbitmq.nameserver.server import NameServer
+from orbitmq.runtime.simulated import run, simulated_runtime
+from orbitmq.transport.client import RemotingClient
+from orbitmq.wire import fastjson, properties_text
+from orbitmq.wire.bodies import (
+    CheckClientRequestBody,
+    ConsumerConnection,
+    ConsumerData,
+    ConsumeStats,
+    GetConsumerListByGroupResponseBody,
+    GroupForbidden,
+    GroupList,
+    HeartbeatData,
+    KVTable,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    ProducerConnection,
+    ProducerData,
+    ProducerTableInfo,
+    ResetOffsetBody,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+    TopicList,
+    TopicRouteData,
+    TopicStatsTable,
+)
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+
+KIB = 1024
+
+
+def settings(**changes: Any) -> BrokerConfig:
+    values: dict[str, Any] = {
+        "listen_port": 10911,
+        "store_path_root_dir": "/store",
+        "mapped_file_size_commit_log": 256 * KIB,
+        "mapped_file_size_consume_queue": 6000,
+    }
+    return BrokerConfig(**{**values, **changes})
+
+
+class Peer:
+    """A client of the broker, on one connection of its own, that remembers what the broker asks of it."""
+
+    def __init__(self, broker: Broker, client_id: str = "client") -> None:
+        self._address = broker.address
+        self.client_id = client_id
+        self.notices: list[Command] = []
+        self.client = RemotingClient(broker.runtime, handle=self._note)
+
+    def _note(self, _connection: object, command: Command) -> None:
+        self.notices.append(command)
+
+    async def ask(self, code: int, body: bytes = b"", /, **ext: str | int) -> Command:
+        command = Command(code, {name: str(value) for name, value in ext.items()}, body)
+        return await self.client.request(self._address, command, 30_000)
+
+    async def ok(self, code: int, body: bytes = b"", /, **ext: str | int) -> Command:
+        answer = await self.ask(code, body, **ext)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        return answer
+
+    async def beat(self, *topics: str, group: str = "cg", **more: Any) -> Command:
+        data = ConsumerData(group, subscription_data_set=[SubscriptionData(t, sub_version=1) for t in topics])
+        beat = HeartbeatData(self.client_id, [ProducerData("pg")], [data], **more)
+        return await self.ok(RequestCode.HEART_BEAT, beat.encode())
+
+    async def create(self, topic: str | int = "T", **ext: str | int) -> Command:
+        fields: dict[str, str | int] = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": 2,
+            "writeQueueNums": 2,
+            "perm": 6,
+            "topicFilterType": "SINGLE_TAG",
+            "order": "false",
+        }
+        return await self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, **{**fields, **ext})
+
+    async def send(self, body: bytes = b"hello", *, topic: str = "T", queue_id: int = 0) -> Command:
+        ext: dict[str, str | int] = {
+            "a": "pg",
+            "b": topic,
+            "c": "TBW102",
+            "d": 4,
+            "e": queue_id,
+            "f": 0,
+            "g": 5,
+            "h": 0,
+        }
+        return await self.ok(RequestCode.SEND_MESSAGE_V2, body, **ext)
+
+    async def leave(self) -> None:
+        await self.client.close()
+        await asyncio.sleep(0.1)
+
+
+Talk = Callable[[Broker, Peer], Awaitable[None]]
+
+
+def with_broker(talk: Talk, **changes: Any) -> None:
+    async def main() -> None:
+        async with Broker(simulated_runtime(), settings(**changes)) as broker:
+            peer = Peer(broker)
+            await talk(broker, peer)
+            await peer.client.close()
+
+    run(main())
+
+
+# -- clients -----------------------------------------------------------------------------------------------
+
+
+def test_members_of_a_group_are_told_when_one_comes_and_goes() -> None:
+    async def talk(broker: Broker, first: Peer) -> None:
+        answer = await first.beat("T")
+        assert answer.ext == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
+        assert "%RETRY%cg" in broker.services.topics
+        second = Peer(broker, "other")
+        first.notices.clear()
+        await second.beat("T")
+        listed = await first.ok(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="cg")
+        assert GetConsumerListByGroupResponseBody.decode(listed.body).consumer_id_list == ["client", "other"]
+        assert [notice.code for notice in first.notices] == [RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
+        assert first.notices[0].ext["consumerGroup"] == "cg"
+        await second.beat("T")
+        assert len(first.notices) == 1
+        await second.leave()
+        assert len(first.notices) == 2
+        await first.ok(
+            RequestCode.UNREGISTER_CLIENT, clientID="client", consumerGroup="cg", producerGroup="pg"
+        )
+        gone = await first.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="cg")
+        assert gone.code == ResponseCode.SYSTEM_ERROR
+        assert gone.remark == "no consumer for this group, cg"
+
+    with_broker(talk)
+
+
+def test_a_silent_client_is_dropped_after_two_minutes() -> None:
+    async def talk(broker: Broker, peer: Peer) -> None:
+        await peer.beat("T")
+        await asyncio.sleep(100)
+        await peer.ok(RequestCode.GET_BROKER_RUNTIME_INFO)
+        assert broker.services.clients.consumers("cg") is not None
+        await asyncio.sleep(31)
+        assert broker.services.clients.consumers("cg") is None
+        assert broker.services.clients.producers("pg") == []
+
+    with_broker(talk)
+
+
+def test_a_heartbeat_with_a_fingerprint_leaves_subscriptions_out() -> None:
+    async def talk(broker: Broker, peer: Peer) -> None:
+        await peer.beat("T", heartbeat_fingerprint=7)
+        answer = await peer.beat(heartbeat_fingerprint=7, without_sub=True)
+        assert answer.ext["IS_SUB_CHANGE"] == "false"
+        assert broker.services.clients.subscription("cg", "T") is not None
+        answer = await peer.beat("T", heartbeat_fingerprint=8)
+        assert answer.ext["IS_SUB_CHANGE"] == "true"
+
+    with_broker(talk)
+
+
+def test_who_is_connected() -> None:
+    async def talk(_broker: Broker, peer: Peer) -> None:
+        await peer.beat("T")
+        shown = await peer.ok(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="cg")
+        consumers = ConsumerConnection.decode(shown.body)
+        assert [c.client_id for c in consumers.connection_set] == ["client"]
+        assert list(consumers.subscription_table) == ["T"]
+        shown = await peer.ok(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup="pg")
+        assert [c.language for c in ProducerConnection.decode(shown.body).connection_set] == ["PYTHON"]
+        shown = await peer.ok(RequestCode.GET_ALL_PRODUCER_INFO)
+        assert list(ProducerTableInfo.decode(shown.body).data) == ["pg"]
+        absent = await peer.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="none")
+        assert absent.code == ResponseCode.CONSUMER_NOT_ONLINE
+        absent = await peer.ask(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup="none")
+        assert absent.code == ResponseCode.SYSTEM_ERROR
+
+    with_broker(talk)
+
+
+def test_queue_locks() -> None:
+    async def talk(_broker: Broker, peer: Peer) -> None:
+        queues = {MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)}
+        mine = LockBatchRequestBody("cg", "me", mq_set=queues).encode()
+        locked = await peer.ok(RequestCode.LOCK_BATCH_MQ, mine)
+        assert LockBatchResponseBody.decode(locked.body).lock_ok_mq_set == queues
+        yours = LockBatchRequestBody("cg", "you", mq_set=queues).encode()
+        refused = await peer.ok(RequestCode.LOCK_BATCH_MQ, yours)
+        assert LockBatchResponseBody.decode(refused.body).lock_ok_mq_set == set()
+        await peer.ok(RequestCode.UNLOCK_BATCH_MQ, mine)
+        locked = await peer.ok(RequestCode.LOCK_BATCH_MQ, yours)
+        assert LockBatchResponseBody.decode(locked.body).lock_ok_mq_set == queues
+
+    with_broker(talk)
+
+
+def test_a_filter_that_the_broker_does_not_have_is_refused_at_the_start() -> None:
+    async def talk(_broker: Broker, peer: Peer) -> None:
+        tag = CheckClientRequestBody("c", "cg", SubscriptionData("T"))
+        await peer.ok(RequestCode.CHECK_CLIENT_CONFIG, tag.encode())
+        sql = CheckClientRequestBody("c", "cg", SubscriptionData("T", "a > 1", expression_type="SQL92"))
+        answer = await peer.ask(RequestCode.CHECK_CLIENT_CONFIG, sql.encode())
+        assert "SQL92" in (answer.remark or "")
+
+    with_broker(talk)
+
+
+def test_a_body_that_is_not_json_is_refused_and_named() -> None:
+    async def talk(_broker: Broker, peer: Peer) -> None:
+        answer = await peer.ask(RequestCode.HEART_BEAT, b"{nonsense")
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        answer = await peer.ask(RequestCode.HEART_BEAT, b'{"consumerDataSet":[{"groupName":{}}]}')
+        assert "groupName" in (answer.remark or "")
+
+    with_broker(talk)
+
+
+# -- offsets -----------------------------------------------------------------------------------------------
+
+
+async def query(peer: Peer, **ext: str | int) -> Command:
+    fields: dict[str, str | int] = {"consumerGroup": "cg", "topic": "T", "queueId": 0}
+    return await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, **{**fields, **ext})
+
+
+async def commit(peer: Peer, offset: int, **ext: str | int) -> Command:
+    fields: dict[str, str | int] = {"consumerGroup": "cg", "topic": "T", "queueId": 0, "commitOffset": offset}
+    return await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **{**fields, **ext})
+
+
+def test_a_new_group_begins_a_young_queue_at_0_and_an_empty_one_nowhere() -> None:
+    async def talk(_broker: Broker, peer: Peer) -> None:
+        await peer.create()
+        assert (await query(peer)).code == ResponseCode.QUERY_NOT_FOUND
+        await peer.send()
+        assert (await query(peer)).ext["offset"] == "0"
+        assert (await query(peer, setZeroIfNotFound="false")).code == ResponseCode.QUERY_NOT_FOUND
+        assert (await query(peer, topic="None")).code == ResponseCode.QUERY_NOT_FOUND
+        assert (await query(peer, queueId=1)).code == ResponseCode.QUERY_NOT_FOUND
+
+    with_broker(talk)
+
+
+def test_committing_offsets() -> None:
+    async def talk(_broker: Broker, peer: Peer) -> None:
+        await peer.create()
+        assert (await commit(peer, 5)).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        await peer.beat("T")
+        assert (await commit(peer, 5)).code == ResponseCode.SUCCESS
+        assert (await query(peer)).ext["offset"] == "5"
+        assert (await commit(peer, 3)).code == ResponseCode.SUCCESS
+        assert (await query(peer)).ext["offset"] == "3"
+        assert (await commit(peer, 5, topic="None")).code == ResponseCode.TOPIC_NOT_EXIST
+        assert (await commit(peer, -1)).code == ResponseCode.INVALID_PARAMETER
+        assert (await commit(peer, 5, queueId=1 << 20)).code == ResponseCode.INVALID_PARAMETER
+        table = fastjson.loads((await peer.ok(RequestCode.GET_ALL_CONSUMER_OFFSET)).body)
+        assert table["offsetTable"] == {"T@cg": {"0": 3}}
+        await peer.ok(RequestCode.CLONE_GROUP_OFFSET, srcGroup="cg", destGroup="copy", topic="T")
+        assert (await query(peer, consumerGroup="copy")).ext["offset"] == "3"
+
+    with_broker(talk)
+
+
+def test_bounds_of_a_queue_and_search_by_time() -> None:
+    async def talk(_broker: Broker, peer: Peer) -> None:
+        await peer.create()
+        for number in range(3):
+            await peer.send(b"%d" % number)
+            await asyncio.sleep(10)
+        where: dict[str, str | int] = {"topic": "T", "queueId": 0}
+        assert (await peer.ok(RequestCode.GET_MAX_OFFSET, **where)).ext["offset"] == "3"
+        assert (await peer.ok(RequestCode.GET_MIN_OFFSET, **where)).ext["offset"] == "0"
+        first = int((await peer.ok(RequestCode.GET_EARLIEST_MSG_STORETIME, **where)).ext["timestamp"])
+        code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+        assert (await peer.ok(code, timestamp=first + 1, **where)).ext["offset"] == "1"
+        upper = await peer.ok(code, timestamp=first + 1, boundaryType="UPPER", **where)
+        assert upper.ext["offset"] == "0"
+        assert (await peer.ok(code, timestamp=first + 10**6, **where)).ext["offset"] == "3"
+        for code in (RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET):
+            assert (await peer.ask(code, topic="None", queueId=0)).code == ResponseCode.TOPIC_NOT_EXIST
+            assert (await peer.ask(code, topic="T", queueId=2)).code == ResponseCode.INVALID_PARAMETER
+
+    with_broker(talk)
+
+
+def test_a_reset_reaches_the_consumer_with_its_next_pull() -> None:
+    async def talk(_broker: Broker, peer: Peer) -> None:
+        await peer.create()
+        for _ in range(3):
+            await peer.send()
+        await peer.beat("T")
+        await commit(peer, 3)
+        target: dict[str, str | int] = {"group": "cg", "topic": "T", "isForce": "true"}
+        reset = await peer.ok(
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, timestamp=-1, queueId=0, offset=1, **target
+        )
+        assert ResetOffsetBody.decode(reset.body).offset_table == {MessageQueue("T", "broker-a", 0): 1}
+        assert (await commit(peer, 3)).remark == "Offset has been previously reset"
+        pull: dict[str, str | int] = {"maxMsgNums": 9, "commitOffset": 0, "subVersion": 0, "queueOffset": 3}
+        pull |= {"consumerGroup": "cg", "topic": "T", "queueId": 0, "sysFlag": 0, "suspendTimeoutMillis": 0}
+        moved = await peer.ask(RequestCode.PULL_MESSAGE, **pull)
+        assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "1")
+        assert (await commit(peer, 2)).remark is None
+        out = await peer.ask(
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, timestamp=-1, queueId=0, offset=9, **target
+        )
+        assert "[0-3]" in (out.remark or "")
+        everywhere = await peer.ok(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, timestamp=0, **target)
+        assert set(ResetOffsetBody.decode(everywhere.body).offset_table.values()) == {0}
+
+    with_broker(talk)
+
+
+def test_view_by_id() -> None:
+    async def talk(_broker: Broker, peer: Peer) -> None:
+        await peer.send(b"first")
+        sent = await peer.send(b"second")
+        offset = int(sent.ext["msgId"][16:], 16)
+        found = await peer.ok(RequestCode.VIEW_MESSAGE_BY_ID, offset=offset)
+        assert decode_record(found.body).body == b"second"
+        absent = await peer.ask(RequestCode.VIEW_MESSAGE_BY_ID, offset=10**9)
+        assert absent.code == ResponseCode.SYSTEM_ERROR
+        assert "1000000000" in (absent.remark or "")
+
+    with_broker(talk)
+
+
+# -- topics ------------------------------------------------------------------------------------------------
+
+
+def test_creating_changing_and_deleting_a_topic() -> None:
+    async def talk(broker: Broker, peer: Peer) -> None:
+        assert (await peer.create(attributes="+message.type=FIFO")).code == ResponseCode.SUCCESS
+        shown = await peer.ok(RequestCode.GET_TOPIC_CONFIG, topic="T")
+        config = TopicConfig.decode(shown.body)
+        assert (config.read_queue_nums, config.perm) == (2, 6)
+        assert config.attributes == {"message.type": "FIFO"}
+        await peer.send(queue_id=1)
+        await peer.beat("T")
+        await commit(peer, 1)
+        await peer.create(readQueueNums=3, writeQueueNums=3)
+        await peer.send(queue_id=2)
+        groups = await peer.ok(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="T")
+        assert GroupList.decode(groups.body).group_list == {"cg"}
+        topics = await peer.ok(RequestCode.QUERY_TOPICS_BY_CONSUMER, group="cg")
+        assert TopicList.decode(topics.body).topic_list == {"T"}
+        stats = TopicStatsTable.decode((await peer.ok(RequestCode.GET_TOPIC_STATS_INFO, topic="T")).body)
+        assert [stats.offset_table[MessageQueue("T", "broker-a", n)].max_offset for n in range(3)] == [
+            0,
+            1,
+            1,
+        ]
+
+        await peer.ok(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")
+        assert "T" not in broker.services.topics
+        assert broker.services.offsets.query("cg", "T", 0) is None
+        gone = await peer.ask(RequestCode.GET_TOPIC_CONFIG, topic="T")
+        assert gone.code == ResponseCode.TOPIC_NOT_EXIST
+        await peer.ok(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")
+
+    with_broker(talk)
+
+
+@pytest.mark.parametrize(
+    ("ext", "words"),
+    [
+        ({"topic": "a b"}, ["illegal characters"]),
+        ({"topic": "TBW102"}, ["system topic"]),
+        ({"topic": "rmq_sys_mine"}, ["system topic"]),
+        ({"topic": "DefaultCluster"}, ["system topic"]),
+        ({"readQueueNums": -1}, ["readQueueNums -1"]),
+        ({"writeQueueNums": 10**6}, ["writeQueueNums 1000000"]),
+        ({"perm": 99}, ["perm 99"]),
+        ({"topicFilterType": "NO_TAG"}, ["NO_TAG"]),
+        ({"attributes": "+nonsense=1"}, ["nonsense", "unsupported"]),
+        ({"attributes": "+message.type=ODD"}, ["ODD", "FIFO"]),
+    ],
+)
+def test_a_topic_that_is_refused(ext: dict[str, str | int], words: list[str]) -> None:
+    async def talk(broker: Broker, peer: Peer) -> None:
+        before = len(broker.services.topics)
+        answer = await peer.create(**{"topic": "T", **ext})
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+        for word in words:
+            assert word in (answer.remark or "")
+        assert len(broker.services.topics) == before
+
+    with_broker(talk)
+
+
+def test_a_pull_that_waits_learns_that_its_topic_is_deleted() -> None:
+    async def talk(_broker: Broker, peer: Peer) -> None:
+        await peer.create()
+        await peer.beat("T")
+        pull: dict[str, str | int] = {"maxMsgNums": 9, "commitOffset": 0, "subVersion": 0, "queueOffset": 0}
+        pull |= {"consumerGroup": "cg", "topic": "T", "queueId": 0, "sysFlag": 2}
+        waiting = asyncio.ensure_future(
+            peer.ask(RequestCode.PULL_MESSAGE, suspendTimeoutMillis=15_000, **pull)
+        )
+        await asyncio.sleep(1)
+        await peer.ok(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")
+        assert (await waiting).code == ResponseCode.TOPIC_NOT_EXIST
+
+    with_broker(talk)
+
+
+def test_all_topics_at_once_and_in_pages() -> None:
+    async def talk(broker: Broker, peer: Peer) -> None:
+        answer = await peer.ok(RequestCode.GET_ALL_TOPIC_CONFIG)
+        table = TopicConfigAndMappingSerializeWrapper.decode(answer.body).topic_config_table
+        assert int(answer.ext["totalTopicNum"]) == len(table) == len(broker.services.topics)
+        version = broker.services.topics.version.encode().decode()
+        names: list[str] = []
+        while len(names) < len(table):
+            page = await peer.ok(
+                RequestCode.GET_ALL_TOPIC_CONFIG, topicSeq=len(names), maxTopicNum=5, dataVersion=version
+            )
+            names += TopicConfigAndMappingSerializeWrapper.decode(page.body).topic_config_table
+        assert sorted(names) == sorted(table)
+        stale = await peer.ok(RequestCode.GET_ALL_TOPIC_CONFIG, topicSeq=5, maxTopicNum=5)
+        first = TopicConfigAndMappingSerializeWrapper.decode(stale.body).topic_config_table
+        assert sorted(first) == sorted(table)[:5]
+        system = await peer.ok(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+        assert "TBW102" in TopicList.decode(system.body).topic_list
+
+    with_broker(talk)
+
+
+# -- groups ------------------------------------------------------------------------------------------------
+
+
+def test_creating_showing_and_deleting_a_group() -> None:
+    async def talk(broker: Broker, peer: Peer) -> None:
+        config = SubscriptionGroupConfig("mine", retry_max_times=3)
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        await peer.ok(code, config.encode())
+        shown = await peer.ok(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="mine")
+        assert SubscriptionGroupConfig.decode(shown.body).retry_max_times == 3
+        listed = await peer.ok(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        assert "mine" in SubscriptionGroupWrapper.decode(listed.body).subscription_group_table
+        page = await peer.ok(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, groupSeq=0, maxGroupNum=2)
+        assert len(SubscriptionGroupWrapper.decode(page.body).subscription_group_table) == 2
+        assert int(page.ext["totalGroupNum"]) == len(broker.services.groups)
+        bad = await peer.ask(code, SubscriptionGroupConfig("g" * 121).encode())
+        assert bad.code == ResponseCode.INVALID_PARAMETER
+        assert "120" in (bad.remark or "")
+        broker.services.offsets.commit("mine", "T", 0, 5)
+        await peer.ok(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="mine", cleanOffset="true")
+        assert broker.services.offsets.query("mine", "T", 0) is None
+        gone = await peer.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="mine")
+        assert gone.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+    with_broker(talk)
+
+
+def test_a_group_that_must_not_read_a_topic() -> None:
+    async def talk(_broker: Broker, peer: Peer) -> None:
+        await peer.create()
+        await peer.beat("T")
+        code = RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN
+        answer = await peer.ok(code, group="cg", topic="T", readable="false")
+        assert GroupForbidden.decode(answer.body).readable is False
+        pull: dict[str, str | int] = {"maxMsgNums": 9, "commitOffset": 0, "subVersion": 0, "queueOffset": 0}
+        pull |= {"consumerGroup": "cg", "topic": "T", "queueId": 0, "sysFlag": 0, "suspendTimeoutMillis": 0}
+        assert (await peer.ask(RequestCode.PULL_MESSAGE, **pull)).code == ResponseCode.NO_PERMISSION
+        await peer.ok(code, group="cg", topic="T", readable="true")
+        assert (await peer.ask(RequestCode.PULL_MESSAGE, **pull)).code == ResponseCode.PULL_NOT_FOUND
+
+    with_broker(talk)
+
+
+def test_how_far_a_group_is() -> None:
+    async def talk(_broker: Broker, peer: Peer) -> None:
+        await peer.create()
+        for _ in range(3):
+            await peer.send()
+        await peer.beat("T")
+        await commit(peer, 2)
+        answer = await peer.ok(RequestCode.GET_CONSUME_STATS, consumerGroup="cg")
+        progress = ConsumeStats.decode(answer.body).offset_table[MessageQueue("T", "broker-a", 0)]
+        assert (progress.broker_offset, progress.consumer_offset) == (3, 2)
+        assert progress.last_timestamp > 0
+        other = await peer.ok(RequestCode.GET_CONSUME_STATS, consumerGroup="cg", topic="Other")
+        assert ConsumeStats.decode(other.body).offset_table == {}
+
+    with_broker(talk)
+
+
+# -- settings and name servers -------------------------------------------------------------------------------
+
+
+def test_settings_that_may_change_and_those_that_may_not() -> None:
+    async def talk(broker: Broker, peer: Peer) -> None:
+        text = properties_text.render({"autoCreateTopicEnable": "false", "fileReservedTime": "5"})
+        await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, text.encode())
+        assert broker.config.auto_create_topic_enable is False
+        shown = await peer.ok(RequestCode.GET_BROKER_CONFIG)
+        settings_shown = properties_text.parse(shown.body.decode())
+        assert settings_shown["fileReservedTime"] == "5"
+        assert settings_shown["brokerName"] == "broker-a"
+        for bad in ("storePathRootDir=/etc", "fileReservedTime=9\nnonsense=1", "fileReservedTime=x"):
+            refused = await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, bad.encode())
+            assert refused.code == ResponseCode.NO_PERMISSION
+        assert broker.config.file_reserved_time_hours == 5
+        info = await peer.ok(RequestCode.GET_BROKER_RUNTIME_INFO)
+        assert KVTable.decode(info.body).table["brokerActive"] == "true"
+
+    with_broker(talk)
+
+
+async def route(peer: RemotingClient, topic: str) -> TopicRouteData | None:
+    request = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+    answer = await peer.request("127.0.0.1:9876", request, 3000)
+    return TopicRouteData.decode(answer.body) if answer.code == ResponseCode.SUCCESS else None
+
+
+@pytest.mark.behaviour("RT-06")
+@pytest.mark.behaviour("RT-08")
+def test_a_new_topic_is_registered_at_once_and_a_stopped_broker_is_not_listed() -> None:
+    async def main() -> None:
+        runtime = simulated_runtime()
+        config = settings(namesrv_addr="127.0.0.1:9876;127.0.0.1:9999")
+        client = RemotingClient(runtime)
+        async with Broker(runtime, config) as broker:
+            name_server = NameServer(runtime, NameServerConfig())
+            await name_server.start()
+            await asyncio.sleep(3)
+            template = await route(client, "TBW102")
+            assert template is not None
+            assert template.queue_datas[0].perm == 7
+            peer = Peer(broker)
+            await peer.send(topic="Sent")
+            await asyncio.sleep(0.5)
+            assert await route(client, "Sent") is not None
+            await peer.create("Made")
+            made = await route(client, "Made")
+            assert made is not None
+            assert made.broker_datas[0].broker_addrs == {0: "127.0.0.1:10911"}
+            await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, b"brokerPermission=4")
+            await asyncio.sleep(0.5)
+            read_only = await route(client, "Made")
+            assert read_only is not None
+            assert read_only.queue_datas[0].perm == 4
+            await peer.client.close()
+        assert await route(client, "Made") is None
+        await client.close()
+        await name_server.stop()
+
+    run(main())

@@ -1,0 +1,116 @@
+"""The broker's settings: RocketMQ's file, errors that name the line, warnings for keys without effect."""
+
+from __future__ import annotations
+
+import pytest
+
+from orbitmq.broker.config import BrokerConfig, ConfigError
+from orbitmq.broker.rocketmq_keys import KNOWN_KEYS
+from orbitmq.broker.services import store_config
+
+# conf/broker.conf as RocketMQ ships it.
+SHIPPED = """
+# a comment
+brokerClusterName = DefaultCluster
+brokerName = broker-a
+brokerId = 0
+deleteWhen = 04
+fileReservedTime = 48
+brokerRole = ASYNC_MASTER
+flushDiskType = ASYNC_FLUSH
+"""
+
+
+def test_the_file_that_rocketmq_ships() -> None:
+    config, warnings = BrokerConfig.load(SHIPPED)
+    assert warnings == []
+    assert (config.broker_name, config.flush_disk_type, config.file_reserved_time_hours) == (
+        "broker-a",
+        "ASYNC_FLUSH",
+        48,
+    )
+
+
+def test_the_defaults_are_rocketmqs_but_durable() -> None:
+    config = BrokerConfig()
+    assert config.flush_disk_type == "SYNC_FLUSH"
+    assert (config.listen_port, config.default_topic_queue_nums, config.max_message_size) == (
+        10911,
+        8,
+        4 << 20,
+    )
+    assert config.store_path_root_dir.startswith("/")
+    assert config.store_path_root_dir.endswith("/store")
+
+
+def test_the_command_line_wins() -> None:
+    config, _ = BrokerConfig.load(SHIPPED, {"namesrvAddr": "h:1;i:2", "brokerName": "b"})
+    assert (config.namesrv_addr, config.broker_name) == ("h:1;i:2", "b")
+
+
+def test_one_warning_for_each_key_without_effect() -> None:
+    _, warnings = BrokerConfig.load("transientStorePoolEnable=true\nbrokerNmae=x\n")
+    assert warnings == [
+        "transientStorePoolEnable is a RocketMQ setting that this broker does not support yet: ignored",
+        "brokerNmae is not a setting of RocketMQ: ignored",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("listenPort=many", "a whole number from 0 to 65535"),
+        ("listenPort=70000", "a whole number from 0 to 65535"),
+        ("autoCreateTopicEnable=maybe", "true or false"),
+        ("flushDiskType=SOMETIMES", "one of SYNC_FLUSH, ASYNC_FLUSH"),
+        ("brokerName=a/../b", "1 to 127 characters"),
+        ("namesrvAddr=localhost", "host:port"),
+        ("deleteWhen=25", "hours from 00 to 23"),
+        ("storePathRootDir=", "not empty"),
+    ],
+)
+def test_a_wrong_value_names_key_value_expectation_and_line(line: str, expected: str) -> None:
+    key, _, value = line.partition("=")
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig.load(f"# first\n{key}=\n{line}\n" if value else f"# first\n\n{line}\n")
+    error = caught.value
+    assert (error.key, error.value, error.line) == (key, value, 3)
+    assert expected in str(error)
+    assert str(error).startswith(f"line 3: {line}: expected ")
+
+
+def test_a_wrong_value_on_the_command_line_has_no_line() -> None:
+    with pytest.raises(ConfigError, match=r"^listenPort=x: expected"):
+        BrokerConfig.load(SHIPPED, {"listenPort": "x"})
+
+
+def test_a_running_broker_takes_all_changes_or_none() -> None:
+    config = BrokerConfig()
+    with pytest.raises(ConfigError):
+        config.apply_live({"fileReservedTime": "1", "listenPort": "1"})
+    assert config.file_reserved_time_hours == 72
+    config.apply_live({"fileReservedTime": "1"})
+    assert config.file_reserved_time_hours == 1
+
+
+def test_settings_shown_can_be_read_again() -> None:
+    config, _ = BrokerConfig.load(SHIPPED)
+    shown = {key: value for key, value in config.to_properties().items() if value}
+    again, warnings = BrokerConfig().updated(shown)
+    assert (again, warnings) == (config, [])
+
+
+def test_every_supported_key_is_one_of_rocketmq() -> None:
+    assert set(BrokerConfig().to_properties()) <= KNOWN_KEYS
+
+
+def test_what_the_store_gets() -> None:
+    config, _ = BrokerConfig.load(
+        "flushDiskType=ASYNC_FLUSH\nmappedFileSizeConsumeQueue=6001\ndeleteWhen=05;17\nstorePathRootDir=/s\n"
+        "maxMessageSize=8000000\nbrokerIP1=10.0.0.1\n"
+    )
+    store = store_config(config, 10911)
+    assert (store.root, store.sync_flush, store.delete_hour) == ("/s", False, 5)
+    assert store.consume_queue_file_bytes == 6020
+    assert store.store_host == ("10.0.0.1", 10911)
+    assert store.turn_bytes > 8_000_000 + 65_536

@@ -1,0 +1,296 @@
+"""Services of the broker without a broker: long polling, clients, locks, names, subscriptions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orbitmq.broker import names
+from orbitmq.broker.attributes import parse as parse_attributes
+from orbitmq.broker.clients import Client, ClientManager, ConsumerGroup
+from orbitmq.broker.locks import QueueLocks
+from orbitmq.broker.long_polling import LongPolling
+from orbitmq.broker.subscriptions import parse, tag_codes
+from orbitmq.message.model import MessageQueue
+from orbitmq.message.tags import java_hash
+from orbitmq.wire.bodies import ConsumerData, MessageModel, SubscriptionData
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import RemotingError
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.ms = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic(self) -> float:
+        return self.ms / 1000
+
+    async def sleep(self, seconds: float) -> None:
+        raise AssertionError(f"nobody sleeps here, not even {seconds} s")
+
+
+# -- long polling --------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Waiter:
+    offset: int = 0
+    answers: bool = True
+    gone: bool = False
+    events: list[str] = field(default_factory=list)
+
+    def wake(self) -> bool:
+        self.events.append("wake")
+        return self.answers
+
+    def expire(self) -> None:
+        self.events.append("expire")
+
+
+def polling(limit: int = 10) -> tuple[Clock, LongPolling, list[tuple[str, int]]]:
+    clock = Clock()
+    watched: list[tuple[str, int]] = []
+    return (
+        clock,
+        LongPolling(clock, lambda topic, queue: watched.append((topic, queue)), limit=limit),
+        watched,
+    )
+
+
+def test_an_arrival_wakes_those_who_have_not_seen_it() -> None:
+    _, waiting, watched = polling()
+    early, late, other = Waiter(offset=3), Waiter(offset=4), Waiter(offset=0)
+    waiting.park("T", 0, early, 1000)
+    waiting.park("T", 0, late, 1000)
+    waiting.park("T", 1, other, 1000)
+    waiting.on_arrival("T", 0, 4)
+    assert (early.events, late.events, other.events) == (["wake"], [], [])
+    assert (len(waiting), waiting.waiting("T", 0)) == (2, 1)
+    assert watched == [("T", 0), ("T", 0), ("T", 1), ("T", 0)]
+
+
+def test_a_waiter_that_finds_nothing_waits_on_and_one_that_left_is_forgotten() -> None:
+    _, waiting, _ = polling()
+    picky, left = Waiter(answers=False), Waiter(gone=True)
+    waiting.park("T", 0, picky, 1000)
+    waiting.park("T", 0, left, 1000)
+    waiting.on_arrival("T", 0, 1)
+    assert (picky.events, left.events) == (["wake"], [])
+    assert len(waiting) == 1
+
+
+def test_time_runs_out() -> None:
+    clock, waiting, _ = polling()
+    short, long = Waiter(), Waiter()
+    waiting.park("T", 0, short, 1000)
+    waiting.park("T", 0, long, 5000)
+    clock.ms += 999
+    waiting.tick()
+    assert short.events == []
+    clock.ms += 101
+    waiting.tick()
+    assert (short.events, long.events) == (["expire"], [])
+    waiting.expire_all()
+    assert long.events == ["expire"]
+    assert len(waiting) == 0
+
+
+def test_the_number_of_waiters_has_a_limit() -> None:
+    _, waiting, _ = polling(limit=1)
+    assert waiting.park("T", 0, Waiter(), 1000)
+    assert not waiting.park("T", 0, Waiter(), 1000)
+    assert len(waiting) == 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 500), st.booleans()), max_size=40))
+def test_nobody_is_lost_or_answered_twice(steps: list[tuple[int, int, bool]]) -> None:
+    clock, waiting, _ = polling(limit=1000)
+    waiters: list[Waiter] = []
+    for queue, number, answers in steps:
+        waiter = Waiter(offset=number, answers=answers)
+        waiters.append(waiter)
+        waiting.park("T", queue, waiter, number * 10)
+        waiting.on_arrival("T", queue, number // 2 + 1)
+        clock.ms += number
+        waiting.tick()
+    waiting.expire_all()
+    assert len(waiting) == 0
+    for waiter in waiters:
+        answered = waiter.answers and "wake" in waiter.events
+        assert waiter.events.count("expire") == (0 if answered else 1)
+        assert waiter.events.count("wake") <= 1 or not waiter.answers
+
+
+# -- clients -------------------------------------------------------------------------------------------------
+
+
+class Peer:
+    """A connection that only remembers."""
+
+    def __init__(self, name: str) -> None:
+        self.remote_address = name
+        self.told: list[Command] = []
+        self.closed = False
+
+    def oneway(self, command: Command) -> None:
+        self.told.append(command)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def client(name: str) -> Client:
+    return Client(Peer(name), name, 3, 479)
+
+
+def consumer(*topics: str, version: int = 1, group: str = "g") -> ConsumerData:
+    return ConsumerData(
+        group, subscription_data_set=[SubscriptionData(t, sub_version=version) for t in topics]
+    )
+
+
+def told(member: Client) -> int:
+    assert isinstance(member.peer, Peer)
+    return len(member.peer.told)
+
+
+def test_changes_of_a_group_are_told_to_its_members_and_listeners() -> None:
+    manager = ClientManager(Clock())
+    seen: list[tuple[str, list[str]]] = []
+
+    def note(group: str, state: ConsumerGroup | None) -> None:
+        seen.append((group, state.client_ids if state is not None else []))
+
+    manager.on_change.append(note)
+    one, two = client("one"), client("two")
+    manager.register_consumer(one, consumer("T"))
+    manager.register_consumer(two, consumer("T"))
+    manager.register_consumer(two, consumer("T"))
+    assert seen == [("g", ["one"]), ("g", ["one", "two"])]
+    assert (told(one), told(two)) == (2, 1)
+    manager.register_consumer(two, consumer("T", "U"))
+    assert (told(one), told(two)) == (3, 2)
+    manager.connection_closed(two.peer)
+    assert (told(one), told(two)) == (4, 2)
+    manager.unregister(one.peer, producer_group=None, consumer_group="g")
+    assert seen[-1] == ("g", [])
+    assert manager.consumers("g") is None
+
+
+def test_broadcasting_and_quiet_groups_are_not_told() -> None:
+    manager = ClientManager(Clock())
+    one = client("one")
+    data = consumer("T")
+    data.message_model = MessageModel.BROADCASTING
+    manager.register_consumer(one, data)
+    manager.register_consumer(one, consumer("T", group="quiet"), notify=False)
+    assert told(one) == 0
+
+
+def test_subscriptions_follow_the_newest_version() -> None:
+    manager = ClientManager(Clock())
+    one = client("one")
+    manager.register_consumer(one, consumer("T", "U", version=5))
+    assert manager.groups_reading("U") == {"g"}
+    older = ConsumerData("g", subscription_data_set=[SubscriptionData("T", "a", sub_version=4)])
+    manager.register_consumer(one, older)
+    subscription = manager.subscription("g", "T")
+    assert subscription is not None
+    assert subscription.sub_string == "*"
+    assert manager.subscription("g", "U") is None
+
+
+def test_members_that_disagree_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    manager = ClientManager(Clock())
+    first = ConsumerData("g", subscription_data_set=[SubscriptionData("T", "a", sub_version=1)])
+    second = ConsumerData("g", subscription_data_set=[SubscriptionData("T", "b", sub_version=2)])
+    manager.register_consumer(client("one"), first)
+    manager.register_consumer(client("two"), second)
+    assert "group g disagrees about topic T: 'a', but client two says 'b'" in caplog.text
+
+
+def test_silent_clients_are_closed() -> None:
+    clock = Clock()
+    manager = ClientManager(clock, expire_ms=120_000)
+    silent, lively = client("silent"), client("lively")
+    manager.register_consumer(silent, consumer("T"))
+    manager.register_producer("pg", lively)
+    clock.ms += 100_000
+    manager.register_producer("pg", lively)
+    clock.ms += 30_000
+    assert manager.expire() == 1
+    assert isinstance(silent.peer, Peer)
+    assert silent.peer.closed
+    assert [c.client_id for c in manager.producers("pg")] == ["lively"]
+
+
+# -- locks, names, expressions -------------------------------------------------------------------------------
+
+
+def test_a_lock_that_is_not_renewed_is_free_after_a_minute() -> None:
+    clock = Clock()
+    locks = QueueLocks(clock)
+    queue = MessageQueue("T", "b", 0)
+    assert locks.lock("g", "one", [queue]) == [queue]
+    clock.ms += 60_000
+    assert locks.lock("g", "two", [queue]) == []
+    assert locks.any_held("g")
+    clock.ms += 1
+    assert not locks.any_held("g")
+    assert locks.lock("g", "two", [queue]) == [queue]
+    locks.unlock("g", "one", [queue])
+    assert locks.lock("g", "one", [queue]) == []
+    locks.unlock("g", "two", [queue])
+    assert locks.lock("g", "one", [queue]) == [queue]
+
+
+@pytest.mark.behaviour("MV-03")
+@pytest.mark.parametrize("good", ["T", "%RETRY%g", "a|b-c_9", "t" * 127, "%DLQ%" + "g" * 250])
+def test_good_topic_names(good: str) -> None:
+    names.check_topic(good)
+
+
+@pytest.mark.behaviour("MV-03")
+@pytest.mark.parametrize("bad", ["", " ", "a b", "ü", "a/b", "..", "t" * 128, "%DLQ%" + "g" * 251, "a\n"])
+def test_bad_topic_names(bad: str) -> None:
+    with pytest.raises(RemotingError) as caught:
+        names.check_topic(bad)
+    assert caught.value.code == ResponseCode.INVALID_PARAMETER
+
+
+@pytest.mark.behaviour("MV-04")
+def test_group_names_are_shorter() -> None:
+    names.check_group("g" * 120)
+    with pytest.raises(RemotingError, match="120"):
+        names.check_group("g" * 121)
+
+
+@pytest.mark.parametrize(
+    ("expression", "tags"), [("a", {"a"}), ("a || b", {"a", "b"}), (" a||b|| ", {"a", "b"}), ("x y", {"x y"})]
+)
+def test_tag_expressions(expression: str, tags: set[str]) -> None:
+    data = parse("T", expression, "TAG")
+    assert data.tags_set == tags
+    assert tag_codes(data) == frozenset(java_hash(tag) for tag in tags)
+
+
+@pytest.mark.parametrize("expression", ["*", "", None])
+def test_expressions_for_everything(expression: str | None) -> None:
+    assert tag_codes(parse("T", expression, None)) is None
+
+
+def test_attribute_lists() -> None:
+    assert parse_attributes("+a=1,-b") == {"+a": "1", "-b": ""}
+    assert parse_attributes(None) == {}
+    for bad in ("a=1", "+a", "-a=1", "+=1", "+a=1,+a=2"):
+        with pytest.raises(RemotingError):
+            parse_attributes(bad)

@@ -1,0 +1,304 @@
+"""The broker's tables: their files as RocketMQ writes and reads them, and what the tables promise."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from orbitmq.broker import journal
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.groups import SubscriptionGroups
+from orbitmq.broker.journal import Journal
+from orbitmq.broker.offsets import ConsumerOffsets
+from orbitmq.broker.tables import Persistence, TableError, pretty
+from orbitmq.broker.topics import TopicConfigs
+from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
+from orbitmq.wire import fastjson
+from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
+from orbitmq.wire.errors import RemotingError
+
+# consumerOffset.json as RocketMQ's ConfigManager.persist writes it.
+OFFSETS_FILE = b"""{
+\t"dataVersion":{
+\t\t"counter":3,
+\t\t"stateVersion":0,
+\t\t"timestamp":1700000000000
+\t},
+\t"offsetTable":{
+\t\t"%RETRY%cg@cg":{},
+\t\t"TopicA@cg":{
+\t\t\t0:11,
+\t\t\t1:12,
+\t\t\t10:13
+\t\t}
+\t}
+}"""
+
+
+def parts(config: BrokerConfig | None = None) -> tuple[Journal, TopicConfigs, SubscriptionGroups]:
+    clock = simulated_runtime().clock
+    changes = Journal()
+    config = config or BrokerConfig()
+    return changes, TopicConfigs(clock, config, changes), SubscriptionGroups(clock, config, changes)
+
+
+def offsets() -> tuple[ConsumerOffsets, list[tuple[str, object]]]:
+    changes = Journal()
+    seen: list[tuple[str, object]] = []
+    changes.subscribe(lambda table, key, value: seen.append((f"{table}:{key}", value)))
+    return ConsumerOffsets(simulated_runtime().clock, changes, version_step=2), seen
+
+
+# -- files ---------------------------------------------------------------------------------------------------
+
+
+def test_the_pretty_form_is_fastjsons() -> None:
+    table, _ = offsets()
+    table.restore(fastjson.loads(OFFSETS_FILE))
+    assert pretty(table.snapshot()) == OFFSETS_FILE
+    assert pretty({"a": [], "b": ["ü", {"x": None, "y": True}]}) == (
+        '{\n\t"a":[],\n\t"b":[\n\t\t"ü",\n\t\t{\n\t\t\t"y":true\n\t\t}\n\t]\n}'.encode()
+    )
+
+
+def test_a_topic_table_is_read_and_written() -> None:
+    _, topics, _ = parts()
+    topics.restore(
+        {
+            "dataVersion": {"counter": 9, "stateVersion": 0, "timestamp": 5},
+            "topicConfigTable": {
+                "Mine": {
+                    "topicName": "Mine",
+                    "perm": 4,
+                    "readQueueNums": 3,
+                    "writeQueueNums": 2,
+                    "order": True,
+                }
+            },
+        }
+    )
+    mine = topics.get("Mine")
+    assert mine is not None
+    assert (mine.perm, mine.read_queue_nums, mine.write_queue_nums, mine.order) == (4, 3, 2, True)
+    assert topics.version.counter == 9
+    written = topics.snapshot()["topicConfigTable"]["Mine"]
+    assert written == {
+        "attributes": {},
+        "order": True,
+        "perm": 4,
+        "readQueueNums": 3,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": "Mine",
+        "topicSysFlag": 0,
+        "writeQueueNums": 2,
+    }
+
+
+def test_a_group_table_is_read_and_written() -> None:
+    _, _, groups = parts()
+    groups.update(SubscriptionGroupConfig("mine", retry_max_times=2))
+    groups.set_readable("mine", "T", False)
+    content = fastjson.loads(pretty(groups.snapshot()))
+    _, _, again = parts()
+    again.restore(content)
+    mine = again.get("mine")
+    assert mine is not None
+    assert mine.retry_max_times == 2
+    assert not again.may_read("mine", "T")
+    assert again.version == groups.version
+
+
+class Disk:
+    """A persistence of one table on a memory disk."""
+
+    def __init__(self, runtime: SimulatedRuntime) -> None:
+        self.files = runtime.files
+        self.changes = Journal()
+        self.content: dict[str, object] = {"n": 1}
+        self.persistence = Persistence(runtime, "/store/config", self.changes)
+        self.persistence.register("t", lambda: self.content)
+
+    async def save(self, number: int) -> None:
+        self.content = {"n": number}
+        self.changes.changed("t", "n", number)
+        await self.persistence.flush("t")
+
+    def read(self, name: str) -> object:
+        return fastjson.loads(self.files.read_bytes(f"/store/config/{name}"))
+
+
+def test_the_previous_file_is_kept_and_used_when_the_new_one_is_damaged() -> None:
+    async def main() -> None:
+        disk = Disk(simulated_runtime())
+        assert disk.persistence.load("t") is None
+        await disk.save(1)
+        await disk.save(2)
+        assert (disk.read("t.json"), disk.read("t.json.bak")) == ({"n": 2}, {"n": 1})
+        disk.files.write_atomic("/store/config/t.json", b"{torn")
+        assert disk.persistence.load("t") == {"n": 1}
+        disk.files.write_atomic("/store/config/t.json.bak", b"[]")
+        with pytest.raises(TableError, match=r"t\.json"):
+            disk.persistence.load("t")
+
+    run(main())
+
+
+def test_nothing_is_written_without_a_change_and_flushes_that_come_together_are_one() -> None:
+    async def main() -> None:
+        disk = Disk(simulated_runtime())
+        await disk.persistence.flush_all()
+        assert not disk.files.exists("/store/config/t.json")
+        renders = 0
+
+        def snapshot() -> dict[str, object]:
+            nonlocal renders
+            renders += 1
+            return {"n": renders}
+
+        disk.persistence.register("t", snapshot)
+        disk.changes.changed("t", "n", 0)
+        await asyncio.gather(*(disk.persistence.flush("t") for _ in range(5)))
+        assert renders == 1
+
+    run(main())
+
+
+# -- topics --------------------------------------------------------------------------------------------------
+
+
+def test_the_system_topics() -> None:
+    _, topics, _ = parts()
+    shown = {t.topic_name: (t.read_queue_nums, t.perm) for t in topics}
+    assert shown == {
+        "TBW102": (8, 7),
+        "SELF_TEST_TOPIC": (1, 6),
+        "BenchmarkTest": (1024, 6),
+        "DefaultCluster": (16, 7),
+        "broker-a": (1, 7),
+        "OFFSET_MOVED_EVENT": (1, 6),
+        "SCHEDULE_TOPIC_XXXX": (18, 6),
+        "DefaultCluster_REPLY_TOPIC": (1, 6),
+        "rmq_sys_REVIVE_LOG_DefaultCluster": (8, 6),
+        "rmq_sys_SYNC_BROKER_MEMBER_broker-a": (1, 1),
+        "RMQ_SYS_TRANS_HALF_TOPIC": (1, 6),
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6),
+        "rmq_sys_wheel_timer": (1, 6),
+    }
+
+
+def test_settings_choose_system_topics() -> None:
+    config = BrokerConfig(
+        auto_create_topic_enable=False,
+        cluster_topic_enable=False,
+        trace_topic_enable=True,
+        timer_wheel_enable=False,
+    )
+    _, topics, _ = parts(config)
+    assert "TBW102" not in topics
+    assert "rmq_sys_wheel_timer" not in topics
+    assert "RMQ_SYS_TRACE_TOPIC" in topics
+    cluster = topics.get("DefaultCluster")
+    assert cluster is not None
+    assert cluster.perm == 1
+
+
+@pytest.mark.behaviour("RT-09")
+def test_a_template_left_from_earlier_does_not_create_topics() -> None:
+    config = BrokerConfig(auto_create_topic_enable=False)
+    _, topics, _ = parts(config)
+    topics.restore({"topicConfigTable": {"TBW102": {"topicName": "TBW102", "perm": 7}}})
+    assert topics.create_for_send("New", "TBW102", 4) is None
+    assert topics.create_for_send("New", "DefaultCluster", 4) is not None
+
+
+def test_every_change_of_a_topic_is_told_once_and_gives_a_new_version() -> None:
+    changes, topics, _ = parts()
+    told: list[tuple[str, object]] = []
+    changes.subscribe(lambda table, key, value: told.append((f"{table}:{key}", value)))
+    heard: list[str] = []
+    topics.on_change.append(lambda topic, config: heard.append(f"{topic} {config is not None}"))
+    config = TopicConfig("T", 2, 2)
+    topics.update(config)
+    topics.update(TopicConfig("T", 2, 2))
+    assert topics.create_if_absent("T", 9).read_queue_nums == 2
+    topics.mark_order_topics(["T", "unknown"])
+    assert topics.delete("T")
+    assert not topics.delete("T")
+    assert [key for key, _ in told] == ["topics:T"] * 3
+    assert heard == ["T True", "T True", "T False"]
+    assert topics.version.counter == 3
+
+
+def test_attributes_change_by_their_signs() -> None:
+    _, topics, _ = parts()
+    topics.update(TopicConfig("T", attributes={"+queue.type": "SimpleCQ", "+message.type": "FIFO"}))
+    topics.update(TopicConfig("T", attributes={"+message.type": "NORMAL"}))
+    known = topics.get("T")
+    assert known is not None
+    assert known.attributes == {"queue.type": "SimpleCQ", "message.type": "NORMAL"}
+    topics.update(TopicConfig("T", attributes={"-message.type": ""}))
+    for changes in ({"+queue.type": "BatchCQ"}, {"-reserve.time": ""}, {"message.type": "FIFO"}):
+        with pytest.raises(RemotingError):
+            topics.update(TopicConfig("T", attributes=changes))
+    with pytest.raises(RemotingError, match="only add"):
+        topics.update(TopicConfig("New", attributes={"-message.type": ""}))
+    assert "New" not in topics
+
+
+# -- groups --------------------------------------------------------------------------------------------------
+
+
+def test_groups_are_made_when_they_are_met_and_have_a_good_name() -> None:
+    _, _, groups = parts()
+    assert "TOOLS_CONSUMER" in groups
+    assert groups.find("new") is not None
+    assert groups.find("bad name") is None
+    assert groups.find("g" * 121) is None
+    assert groups.get("other") is None
+
+
+def test_without_automatic_creation_only_system_groups_are_made() -> None:
+    _, _, groups = parts(BrokerConfig(auto_create_subscription_group=False))
+    assert groups.find("new") is None
+    assert groups.find("CID_RMQ_SYS_x") is not None
+
+
+# -- offsets -------------------------------------------------------------------------------------------------
+
+
+def test_the_last_commit_wins_and_is_journaled() -> None:
+    table, seen = offsets()
+    assert table.query("g", "T", 0) is None
+    table.commit("g", "T", 0, 5)
+    table.commit("g", "T", 0, 3)
+    assert table.query("g", "T", 0) == 3
+    assert seen == [(f"{journal.OFFSETS}:T@g@0", 5), (f"{journal.OFFSETS}:T@g@0", 3)]
+    assert table.version.counter == 1
+
+
+def test_a_reset_is_taken_once() -> None:
+    table, _ = offsets()
+    table.commit("g", "T", 0, 5)
+    table.reset("g", "T", 0, 1)
+    assert table.has_reset("g", "T", 0)
+    assert table.query("g", "T", 0) == 1
+    assert table.take_reset("g", "T", 0) == 1
+    assert table.take_reset("g", "T", 0) is None
+    assert not table.has_reset("g", "T", 0)
+
+
+def test_dropping_a_group_or_a_topic() -> None:
+    table, _ = offsets()
+    for group in ("a", "b"):
+        for topic in ("T", "U"):
+            table.commit(group, topic, 0, 5)
+            table.note_pull(group, topic, 0, 9)
+    assert table.topics_of("a") == {"T", "U"}
+    assert table.groups_of("T") == {"a", "b"}
+    table.drop_group("a")
+    table.drop_topic("U")
+    assert table.topics_of("a") == set()
+    assert table.topics_of("b") == {"T"}
+    assert table.pulled("b", "T", 0) == 9
+    assert table.pulled("b", "U", 0) is None
