@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -136,6 +137,32 @@ def test_a_process_that_ends_at_once_is_the_error_of_the_start(tmp_path: Path) -
         assert not cluster.processes
 
     run(main())
+
+
+def test_a_taken_name_server_port_is_told_before_anything_starts(tmp_path: Path) -> None:
+    async def main() -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            cluster = ProcessCluster(brokers=1, root=str(tmp_path), name_server_port=port)
+            with pytest.raises(ClusterError, match=f"port {port} of the name server is in use"):
+                await cluster.start()
+            assert not cluster.processes
+
+    run(main())
+
+
+def test_processes_run_under_uvloop(tmp_path: Path) -> None:
+    uvloop = pytest.importorskip("uvloop")
+
+    async def main() -> None:
+        async with ProcessCluster(brokers=1, root=str(tmp_path)) as cluster:
+            processes = list(cluster.processes.values())
+        assert [process.exit_code for process in processes] == [0, 0]
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(main(), LIMIT_SECONDS))
 
 
 def test_an_embedded_cluster_serves_on_loopback(tmp_path: Path) -> None:

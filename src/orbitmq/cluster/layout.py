@@ -68,9 +68,9 @@ async def live_brokers(client: RemotingClient, name_server: str) -> dict[str, st
 
 
 async def wait_until_live(
-    client: RemotingClient, clock: Clock, name_server: str, names: list[str], timeout_s: float
-) -> dict[str, str]:
-    """Wait until ``name_server`` answers and knows a master of every group; returns their addresses.
+    client: RemotingClient, clock: Clock, name_server: str, wanted: Mapping[str, str], timeout_s: float
+) -> None:
+    """Wait until ``name_server`` answers and knows the masters ``wanted``, addresses by name.
 
     Raises:
         ClusterError: not within ``timeout_s``; the text names what is missing.
@@ -78,11 +78,12 @@ async def wait_until_live(
     deadline = clock.monotonic() + timeout_s
     while True:
         live = await live_brokers(client, name_server)
-        if live is not None and not set(names) - set(live):
-            return live
+        missing = [name for name, address in wanted.items() if live is None or live.get(name) != address]
+        if live is not None and not missing:
+            return
         if clock.monotonic() >= deadline:
             if live is None:
                 raise ClusterError(f"the name server {name_server} does not answer after {timeout_s:g} s")
-            missing = ", ".join(sorted(set(names) - set(live)))
-            raise ClusterError(f"{missing} did not register at {name_server} within {timeout_s:g} s")
+            names = ", ".join(missing)
+            raise ClusterError(f"{names} did not register at {name_server} within {timeout_s:g} s")
         await clock.sleep(POLL_SECONDS)

@@ -150,8 +150,7 @@ class LocalCluster:
     async def _until_ready(self) -> None:
         client = RemotingClient(self._runtime)
         try:
-            await wait_until_live(
-                client, self._runtime.clock, self.name_server, list(self.brokers), self._ready_seconds
-            )
+            wanted = {name: broker.address for name, broker in self.brokers.items()}
+            await wait_until_live(client, self._runtime.clock, self.name_server, wanted, self._ready_seconds)
         finally:
             await client.close()

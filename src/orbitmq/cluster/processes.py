@@ -9,7 +9,7 @@ from typing import Any
 
 from orbitmq.cluster.layout import HOST, ClusterError, broker_names, broker_settings, wait_until_live
 from orbitmq.runtime import Runtime, system_runtime
-from orbitmq.runtime.processes import ChildProcess, ProcessError, free_ports
+from orbitmq.runtime.processes import ChildProcess, ProcessError, free_ports, is_free
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire import properties_text
 
@@ -80,13 +80,13 @@ class ProcessCluster:
         """Start all processes and wait until the name server knows every broker.
 
         Raises:
-            ClusterError: they do not serve in time, or one of them ended. All are stopped then.
+            ClusterError: a port is taken, they do not serve in time, or one ended. All are stopped then.
         """
-        wanted = len(self._names) + (0 if self._name_server_port else 1)
-        ports = free_ports(wanted)
-        if not self._name_server_port:
-            self._name_server_port = ports.pop()
-        self._write_settings(ports)
+        if self._name_server_port and not is_free(self._name_server_port, HOST):
+            raise ClusterError(f"port {self._name_server_port} of the name server is in use")
+        ports = free_ports(len(self._names) + 1)
+        self._name_server_port = self._name_server_port or ports[-1]
+        self._write_settings(ports[:-1])
         try:
             await asyncio.gather(*(self._launch(name) for name in self._arguments))
             await self._until_ready()
@@ -133,7 +133,7 @@ class ProcessCluster:
                 more=self._settings,
             )
             self._arguments[name] = ["broker", "-c", self._write(name, settings)]
-            self._addresses[name] = f"{HOST}:{port}"
+            self._addresses[name] = f"{settings['brokerIP1']}:{settings['listenPort']}"
 
     def _write(self, name: str, settings: Mapping[str, str]) -> str:
         path = posixpath.join(self._root, "conf", f"{name}.conf")
@@ -149,9 +149,9 @@ class ProcessCluster:
 
     async def _until_ready(self) -> None:
         client = RemotingClient(self._runtime)
-        names = [name for name in self._names if name in self.processes]
+        wanted = {name: self._addresses[name] for name in self._names if name in self.processes}
         ready = asyncio.create_task(
-            wait_until_live(client, self._runtime.clock, self.name_server, names, self._ready_seconds)
+            wait_until_live(client, self._runtime.clock, self.name_server, wanted, self._ready_seconds)
         )
         endings = {asyncio.create_task(p.wait()): p for p in self.processes.values()}
         watched: set[asyncio.Task[Any]] = {ready, *endings}

@@ -43,14 +43,15 @@ def free_ports(count: int, host: str = "127.0.0.1", *, apart: int = 4) -> list[i
     for port in random.sample(range(*_PORT_RANGE), _MAX_PORTS_TRIED):
         if len(ports) == count:
             break
-        if all(abs(port - other) >= apart for other in ports) and _is_free(host, port):
+        if all(abs(port - other) >= apart for other in ports) and is_free(port, host):
             ports.append(port)
     if len(ports) < count:
         raise ProcessError(f"found {len(ports)} free ports on {host}, wanted {count}")
     return ports
 
 
-def _is_free(host: str, port: int) -> bool:
+def is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether nobody listens on this TCP port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
