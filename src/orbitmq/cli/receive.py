@@ -1,0 +1,172 @@
+"""``orbitmq receive``: the messages of a topic on standard output."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from orbitmq.cli.app import Common, make_app, run_async
+from orbitmq.cli.failures import EXIT_OK, UsageError
+from orbitmq.cli.formats import HELP, Format, FormatError, as_json
+from orbitmq.cli.output import print_json
+
+if TYPE_CHECKING:
+    from orbitmq.message.model import ReceivedMessage
+
+app = make_app(
+    "receive",
+    "Print the messages of a topic.\n\n"
+    "Without --group it only looks: it reads all queues up to their present ends, and no group's progress is "
+    "touched. With --group it consumes as a member of that group until Ctrl-C or --count.",
+    """
+orbitmq receive orders
+orbitmq receive orders --follow --tags 'new || paid' --format '%t[%p] %o %k %s\\n'
+orbitmq receive orders --from 10m --json
+orbitmq receive orders --from 2026-11-21T14:00 --count 5
+orbitmq receive orders --group billing --count 100
+""",
+)
+
+_AGO = re.compile(r"(\d+)(s|m|h|d)")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+@app.default
+def receive(
+    topic: str,
+    /,
+    *,
+    group: Annotated[str | None, Parameter(name=["--group", "-g"])] = None,
+    begin: Annotated[str, Parameter(name=["--from"])] = "first",
+    follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative=())] = False,
+    count: Annotated[int | None, Parameter(name=["--count", "-c"])] = None,
+    tags: Annotated[str, Parameter(name=["--tags", "-t"])] = "*",
+    format: Annotated[
+        str, Parameter(name=["--format", "-F"], help=f"How to print a message: {HELP}.")
+    ] = "%s\\n",
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """Print messages.
+
+    Parameters
+    ----------
+    topic
+        What to read.
+    group
+        Consume as a member of this group and commit its progress.
+    begin
+        Where to begin: first, last, a time (2026-11-21T14:00, UTC) or how long ago (10m; s, m, h, d). With
+        --group it counts only where the group has no progress yet.
+    follow
+        Go on with what is still to come, until Ctrl-C.
+    count
+        Stop after that many messages.
+    tags
+        Only messages with one of these tags: 'a || b'.
+    """
+    try:
+        printer = _Printer(Format(format), as_json=common.json)
+    except FormatError as error:
+        raise UsageError(str(error)) from error
+    if count is not None and count < 1:
+        raise UsageError(f"--count {count}: expected 1 or more")
+    place = _place(begin)
+    if group is None:
+        return run_async(_look(topic, place, follow, count, tags, printer, common))
+    return run_async(_consume(topic, group, place, count, tags, printer, common))
+
+
+def _place(text: str) -> int | str:
+    """``first``, ``last``, or milliseconds since the epoch."""
+    if text in ("first", "last"):
+        return text
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        return int((time.time() - int(ago[1]) * _SECONDS[ago[2]]) * 1000)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"--from {text}: expected first, last, a time, or how long ago (10m)") from error
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+class _Printer:
+    """Writes messages and counts them."""
+
+    def __init__(self, form: Format, *, as_json: bool) -> None:
+        self._format = form
+        self._as_json = as_json
+        self.count = 0
+
+    def print(self, message: ReceivedMessage) -> None:
+        if self._as_json:
+            print_json(as_json(message), one_line=True)
+        else:
+            sys.stdout.buffer.write(self._format.render(message))
+        self.count += 1
+
+
+async def _look(
+    topic: str,
+    begin: int | str,
+    follow: bool,
+    count: int | None,
+    tags: str,
+    printer: _Printer,
+    common: Common,
+) -> int:
+    from contextlib import aclosing
+
+    from orbitmq.cli.peek import Peek
+    from orbitmq.client.subscriptions import tag_filter
+
+    async with Peek(common.addresses) as peek:
+        wanted = tag_filter(tags, peek.runtime.clock.now_ms())
+        spans = await peek.spans(topic, begin, follow=follow)
+        async with aclosing(peek.messages(spans, wanted)) as pieces:
+            async for piece in pieces:
+                for message in piece:
+                    printer.print(message)
+                    if printer.count == count:
+                        sys.stdout.flush()
+                        return EXIT_OK
+                sys.stdout.flush()
+    return EXIT_OK
+
+
+async def _consume(
+    topic: str, group: str, begin: int | str, count: int | None, tags: str, printer: _Printer, common: Common
+) -> int:
+    import asyncio
+    import signal
+
+    from orbitmq.client.consumer import Consumer
+    from orbitmq.client.model import ConsumeFrom
+
+    named = {"first": ConsumeFrom.FIRST, "last": ConsumeFrom.LAST}
+    consumer = Consumer(
+        group,
+        name_servers=common.addresses,
+        consume_from=named[begin] if isinstance(begin, str) else ConsumeFrom.TIMESTAMP,
+        consume_timestamp_ms=begin if isinstance(begin, int) else None,
+    )
+    consumer.subscribe(topic, tags)
+    loop = asyncio.get_running_loop()
+    async with consumer:
+        # Ctrl-C ends the loop below, so that the progress is committed and the group told.
+        closing: list[asyncio.Task[None]] = []
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, lambda: closing.append(loop.create_task(consumer.close())))
+        async for message in consumer.messages(auto_ack=False):
+            printer.print(message)
+            sys.stdout.flush()
+            consumer.ack(message)
+            if printer.count == count:
+                break
+        await asyncio.gather(*closing)
+    return EXIT_OK
