@@ -521,6 +521,18 @@ def test_timeouts_of_different_length_each_count(world: World) -> None:
     world(test)
 
 
+def test_one_command_sent_twice_at_a_time(world: World) -> None:
+    async def test(runtime: Runtime) -> None:
+        async with Serving(runtime) as serving:
+            silent = Command(SILENT)
+            results = await asyncio.gather(
+                *(serving.ask(silent, timeout_ms) for timeout_ms in (20, 80)), return_exceptions=True
+            )
+            assert [type(result) for result in results] == [RequestTimeoutError] * 2
+
+    world(test)
+
+
 def test_closing_the_client_fails_who_waits(world: World) -> None:
     async def test(runtime: Runtime) -> None:
         async with Serving(runtime) as serving:
@@ -595,7 +607,7 @@ def test_the_limit_of_requests_in_flight(world: World) -> None:
     async def test(runtime: Runtime) -> None:
         async with Serving(runtime) as serving:
             serving.client = RemotingClient(runtime, max_async=2)
-            fillers = [asyncio.ensure_future(serving.ask(Command(SILENT), 150)) for _ in range(2)]
+            fillers = [asyncio.ensure_future(serving.ask(Command(SILENT), 600)) for _ in range(2)]
             await asyncio.sleep(0.02)
             with pytest.raises(TooManyRequestsError):
                 await serving.ask(Command(ECHO), 0)

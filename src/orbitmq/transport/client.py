@@ -147,10 +147,12 @@ class RemotingClient:
             if connection is None or connection.closed or connection.write_paused:
                 connection = await self._ready(address, deadline)
             future = connection.begin(command, deadline)
+            # Noted now: a command that its caller sends twice at a time has another opaque later.
+            opaque = command.opaque
             try:
                 return await future
             finally:
-                connection.forget(command.opaque)
+                connection.forget(opaque)
         finally:
             permits.release()
 

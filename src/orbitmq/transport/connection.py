@@ -354,15 +354,16 @@ class Connection(asyncio.BufferedProtocol):
             RequestTimeoutError: no answer within ``timeout_ms``.
         """
         future = self.begin(command, self._loop.time() + timeout_ms / 1000)
+        opaque = command.opaque
         try:
             return await future
         finally:
-            self._pending.pop(command.opaque, None)
+            self._pending.pop(opaque, None)
 
     def begin(self, command: Command, deadline: float) -> asyncio.Future[Command]:
         """Send a request; the future of its answer fails at ``deadline`` (time of the event loop).
 
-        The caller calls :meth:`forget` when it stops waiting.
+        The caller calls :meth:`forget` with the command's opaque when it stops waiting.
         """
         if self.closed:
             raise self._lost()

@@ -1,0 +1,78 @@
+"""An event loop in a thread of its own, for code that is not asynchronous itself."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class LoopThread:
+    """Runs coroutines on an event loop in a background thread.
+
+    Uses uvloop when it is installed. The thread is a daemon, so a program that forgets :meth:`stop` ends.
+
+    Args:
+        name: of the thread.
+    """
+
+    def __init__(self, name: str = "orbitmq-loop") -> None:
+        self._loop = _new_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Start a coroutine on the loop; the future gives its result.
+
+        Raises:
+            RuntimeError: the thread is stopped, or it is the caller's own (waiting would never end).
+        """
+        if not self._thread.is_alive() or threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("the event loop thread is stopped, or calls itself")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and return its result. Ctrl-C cancels it."""
+        future = self.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a plain function on the loop, where it may touch what lives there."""
+
+        async def run() -> T:
+            return function(*args, **kwargs)
+
+        return self.wait(run())
+
+    def stop(self) -> None:
+        """Stop the loop and wait for the thread. Idempotent."""
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
