@@ -45,6 +45,7 @@ class FastPath:
         self._lane.lite_pull = config.lite_pull_message_enable
         self._pulls: dict[tuple[str, str], tuple[frozenset[int] | None, bool, int]] = {}
         self._pull_keys: list[tuple[str, str]] = []
+        self._topic_numbers: dict[str, int] = {}
         self._topics_stale = True
         self._pulls_stale = True
         self._new_month_ms = 0
@@ -55,7 +56,7 @@ class FastPath:
         services.offsets.on_reset.append(lambda group, _topic: self._forget_group(group))
         services.on_pull_permitted = self.permit
 
-    # -- tables -----------------------------------------------------------------------------------------------
+    # -- tables ----------------------------------------------------------------------------------------
 
     def _topic_changed(self) -> None:
         self._topics_stale = True
@@ -76,8 +77,8 @@ class FastPath:
         """The ordinary handler let a pull of ``group`` pass.
 
         Args:
-            registered: ``tags`` and ``version`` are those of the group's heartbeats; else the request brought its
-                own expression, and only requests for all messages may take the lane.
+            registered: ``tags`` and ``version`` are those of the group's heartbeats; else the request
+                brought its own expression, and only requests for all messages may take the lane.
         """
         known = self._pulls.get((group, topic))
         if known is not None and (known[1] or not registered):
@@ -97,8 +98,8 @@ class FastPath:
             self._set_pulls()
 
     def _set_topics(self) -> None:
-        plain = []
-        self._topic_numbers: dict[str, int] = {}
+        plain: list[tuple[bytes, int, int, list[int]]] = []
+        self._topic_numbers = {}
         for config in self._services.topics:
             topic = config.topic_name
             known = self._store.queues.topics.get(topic)
@@ -134,7 +135,7 @@ class FastPath:
         self._lane.set_pulls(*layout.pull_table(rows))
 
     def _set_unique_ids(self, now_ms: int) -> None:
-        """Message ids begin with our address, process and a constant, and count time from this month's start."""
+        """Message ids begin with address, process and a constant, and count time from this month's start."""
         now = datetime.fromtimestamp(now_ms / 1000)
         start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
         following = start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
@@ -143,7 +144,7 @@ class FastPath:
         prefix = address + (os.getpid() & 0xFFFF).to_bytes(2, "big") + b"\x0f\xb1\x7a\x0e"
         self._lane.set_unique_ids(prefix, int(start.timestamp() * 1000))
 
-    # -- the path of every chunk --------------------------------------------------------------------------------
+    # -- the path of every chunk -----------------------------------------------------------------------
 
     def on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
         """The server's chunk hook: returns the position up to which whole frames were handled."""
@@ -207,7 +208,7 @@ class FastPath:
                 offsets.commit(group, topic, queue_id, events[at + 2])
             offsets.note_pull(group, topic, queue_id, events[at + 3])
 
-    # -- statistics ---------------------------------------------------------------------------------------------
+    # -- statistics ------------------------------------------------------------------------------------
 
     @property
     def messages_in(self) -> int:

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """The fast lane: a received chunk of many frames in, records and responses out, in one call.
 
 Plain sends (single and batch) and plain pulls that find messages are done here completely: the header is
@@ -10,13 +11,20 @@ it touches no Python object: topics and permitted pulls are rows of integer tabl
 they change.
 """
 
+from __future__ import annotations
+
 from array import array
+from typing import TYPE_CHECKING, Any
 
 import cython
 
 from orbitmq.broker import lane_layout as layout
 from orbitmq.store import layout as store_layout
 from orbitmq.wire.scan import HeaderScan, field_name
+
+if TYPE_CHECKING:
+    from orbitmq.runtime.buffers import Integers, Readable, Writable
+    from orbitmq.store.appender import Appender
 
 if not cython.compiled:
     from orbitmq.store.appender import copy, get_i32, put_i16, put_i32
@@ -129,7 +137,7 @@ NAME_TAGS = field_name("TAGS")
 NAME_UNIQUE_KEY = field_name("UNIQ_KEY")
 
 
-def names_table(slots):
+def names_table(slots: dict[str, int]) -> Integers:
     """Pairs (name, slot) of header fields, sorted by name."""
     table = array("q")
     for name, slot in sorted((field_name(name), slot) for name, slot in slots.items()):
@@ -144,7 +152,7 @@ PULL_NAMES = names_table(layout.PULL_FIELDS)
 RESERVED_NAMES = array("q", sorted(field_name(name) for name in layout.RESERVED_PROPERTIES))
 
 
-def slot_of(table, name):
+def slot_of(table: Integers, name: int) -> int:
     """The slot of a field name, -1 when it is none of the table's."""
     low = 0
     high = len(table) // 2
@@ -159,7 +167,7 @@ def slot_of(table, name):
     return -1
 
 
-def is_reserved(table, name):
+def is_reserved(table: Integers, name: int) -> bool:
     low = 0
     high = len(table)
     while low < high:
@@ -171,7 +179,7 @@ def is_reserved(table, name):
     return low < len(table) and table[low] == name
 
 
-def put_decimal(out, at, value):
+def put_decimal(out: Writable, at: int, value: int) -> int:
     """Write ``value`` as decimal text; the position behind it."""
     if value < 0:
         out[at] = 0x2D
@@ -189,7 +197,7 @@ def put_decimal(out, at, value):
     return end
 
 
-def put_hex(out, at, value, digits):
+def put_hex(out: Writable, at: int, value: int, digits: int) -> int:
     """Write the lowest ``digits`` hexadecimal digits, upper case; the position behind them."""
     for i in range(digits):
         digit = (value >> (4 * (digits - 1 - i))) & 0xF
@@ -197,23 +205,23 @@ def put_hex(out, at, value, digits):
     return at + digits
 
 
-def move_down(out, to, at, length):
+def move_down(out: Writable, to: int, at: int, length: int) -> None:
     """Move bytes inside ``out`` to a lower place."""
     if cython.compiled:
-        memmove(out + to, out + at, length)
+        memmove(cython.address(out[to]), cython.address(out[at]), length)
     else:
         out[to : to + length] = out[at : at + length]
 
 
-def hash_bytes(buf, pos, length, h):
+def hash_bytes(buf: Readable, pos: int, length: int, h: int) -> int:
     for i in range(pos, pos + length):
         h = (h * 131 + buf[i]) & LOW_32
     return h
 
 
-def same(buf, pos, other, at, length):
+def same(buf: Readable, pos: int, other: Readable, at: int, length: int) -> bool:
     if cython.compiled:
-        return memcmp(buf + pos, other + at, length) == 0
+        return memcmp(cython.address(buf[pos]), cython.address(other[at]), length) == 0
     return buf[pos : pos + length] == other[at : at + length]
 
 
@@ -227,7 +235,14 @@ class Lane:
         max_pull_count: most messages in one pull response; ``max_pull_bytes`` likewise.
     """
 
-    def __init__(self, appender, texts, max_body_bytes, max_pull_count, max_pull_bytes):
+    def __init__(
+        self,
+        appender: Appender,
+        texts: dict[str, Any],
+        max_body_bytes: int,
+        max_pull_count: int,
+        max_pull_bytes: int,
+    ) -> None:
         self.a = appender
         self.scan = HeaderScan()
         self.max_body_bytes = max_body_bytes
@@ -266,22 +281,22 @@ class Lane:
         self.set_topics(b"\0", array("q", bytes(8 * T_WIDTH)), array("q", bytes(8)), 0)
         self.set_pulls(b"\0", array("q", bytes(8 * G_WIDTH)), 0)
 
-    # -- tables, filled from outside --------------------------------------------------------------------------
+    # -- tables, filled from outside -------------------------------------------------------------------
 
-    def set_topics(self, names, topics, rows, count):
+    def set_topics(self, names: bytes, topics: Integers, rows: Integers, count: int) -> None:
         """Which topics may be sent to here: see ``lane_layout.TopicTable``."""
         self.topic_names = names
         self.topics = topics
         self.topic_rows = rows
         self.topic_slots = self._hash_slots(names, topics, count, T_WIDTH)
 
-    def set_pulls(self, names, pulls, count):
+    def set_pulls(self, names: bytes, pulls: Integers, count: int) -> None:
         """Which (group, topic) may pull here: see ``lane_layout.PullTable``."""
         self.pull_names = names
         self.pulls = pulls
         self.pull_slots = self._hash_slots(names, pulls, count, G_WIDTH)
 
-    def _hash_slots(self, names, table, count, width):
+    def _hash_slots(self, names: bytes, table: Integers, count: int, width: int) -> Integers:
         size = 16
         while size < 2 * count:
             size *= 2
@@ -294,30 +309,28 @@ class Lane:
             slots[slot] = i + 1
         return slots
 
-    def set_unique_ids(self, prefix, month_start_ms):
+    def set_unique_ids(self, prefix: bytes, month_start_ms: int) -> None:
         """What the lane's own message ids begin with (10 bytes), and when their clock began."""
         self.unique_prefix = prefix
         self.unique_view = self.unique_prefix
         self.unique_month_ms = month_start_ms
 
-    # -- the call of every chunk ----------------------------------------------------------------------------------
+    # -- the call of every chunk -----------------------------------------------------------------------
 
-    def feed(self, buffer, start, end, born):
+    def feed(self, buffer: Readable, start: int, end: int, born: Readable) -> int:
         """Work on whole frames from ``start``; the position behind the last one that was handled.
 
-        The return value of :attr:`reason` says why it stopped: DONE (only an unfinished frame is left), ORDINARY
-        (the frame up to :attr:`frame_end` is for the ordinary handlers), NEED_ROOM (``store.make_room(need_code,
-        need_row)``), DRAIN (take the outputs), NEED_INDEX (map the index of ``need_row``).
+        :attr:`reason` says why it stopped: DONE (only an unfinished frame is left), ORDINARY (the frame up to
+        :attr:`frame_end` is for the ordinary handlers), NEED_ROOM (``store.make_room(need_code, need_row)``),
+        DRAIN (take the outputs), NEED_INDEX (map the index of ``need_row``).
         """
         if cython.compiled:
             with cython.nogil:
-                start = self._run(
-                    cython.address(buffer[0]), start, end, cython.address(born[0]), born.shape[0]
-                )
-            return start
+                start = self._run(cython.address(buffer[0]), start, end, cython.address(born[0]), len(born))
+            return start  # noqa: RET504  # no Python object may be made without the GIL
         return self._run(buffer, start, end, born, len(born))
 
-    def _run(self, buf, pos, end, born, born_length):
+    def _run(self, buf: Readable, pos: int, end: int, born: Readable, born_length: int) -> int:
         while end - pos >= 8:
             total = get_i32(buf, pos)
             if total < 4 or total > MAX_FRAME:
@@ -336,17 +349,17 @@ class Lane:
         self.reason = DONE
         return pos
 
-    def _frame(self, buf, pos, end, born, born_length):
+    def _frame(self, buf: Readable, pos: int, end: int, born: Readable, born_length: int) -> int:
         if self.scan.scan(buf, pos, end) != SCAN_OK or self.scan.flag & 1:
             return ORDINARY
         code = self.scan.code
-        if code == SEND_MESSAGE_V2 or code == SEND_BATCH_MESSAGE or code == SEND_MESSAGE:
+        if code in (SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, SEND_MESSAGE):
             return self._send(buf, end, born, born_length, code)
         if code == PULL_MESSAGE or (code == LITE_PULL_MESSAGE and self.lite_pull):
             return self._pull(buf)
         return ORDINARY
 
-    def _fill_slots(self, names, first_letter):
+    def _fill_slots(self, names: Integers, first_letter: bool) -> bool:
         """Note for each known field where it is; False when a field is unknown."""
         for i in range(16):
             self.slots[i] = -1
@@ -361,19 +374,19 @@ class Lane:
             self.slots[slot] = i
         return True
 
-    def _number(self, buf, slot, default):
+    def _number(self, buf: Readable, slot: int, default: int) -> int:
         """The number in a field, ``default`` when it is absent, INT_BAD when it is none."""
         i = self.slots[slot]
         if i < 0:
             return default
         return parse_int(buf, self.scan.starts[i], self.scan.lengths[i])
 
-    def _is_true(self, buf, slot):
+    def _is_true(self, buf: Readable, slot: int) -> bool:
         """Whether a flag is anything but absent or "false"."""
         i = self.slots[slot]
         return i >= 0 and not (self.scan.lengths[i] == 5 and buf[self.scan.starts[i]] == 0x66)
 
-    def _find_topic(self, buf, field):
+    def _find_topic(self, buf: Readable, field: int) -> int:
         """The topic's number, -1 when it is not in the table."""
         if field < 0 or self.scan.escaped[field]:
             return -1
@@ -391,14 +404,14 @@ class Lane:
             slot = (slot + 1) & mask
         return -1
 
-    def _same_name(self, buf, pos, names, at, length):
+    def _same_name(self, buf: Readable, pos: int, names: Readable, at: int, length: int) -> bool:
         if cython.compiled:
             return length == 0 or same(buf, pos, cython.address(names[0]), at, length)
         return same(buf, pos, names, at, length)
 
-    # -- send -------------------------------------------------------------------------------------------------------
+    # -- send ------------------------------------------------------------------------------------------
 
-    def _send(self, buf, end, born, born_length, code):
+    def _send(self, buf: Readable, end: int, born: Readable, born_length: int, code: int) -> int:
         if not self._fill_slots(SEND_NAMES, code != SEND_MESSAGE):
             return ORDINARY
         topic = self._find_topic(buf, self.slots[S_TOPIC])
@@ -471,8 +484,8 @@ class Lane:
             self._answer_send(physical, queue_id, self.a.get(row, Q_NEXT) - 1, 1)
         return HANDLED
 
-    def _load_properties(self, buf, props, field):
-        """Copy the properties field to the scratch buffer; its length, -1 when that needs the ordinary way."""
+    def _load_properties(self, buf: Readable, props: Writable, field: int) -> int:
+        """Copy the properties field to the scratch buffer; its length, -1 for the ordinary way."""
         if field < 0:
             return 0
         length = self.scan.lengths[field]
@@ -488,8 +501,8 @@ class Lane:
             length += 1
         return length
 
-    def _walk_properties(self, props, at, end):
-        """Check ``name 0x01 value 0x02`` pairs, note tags and UNIQ_KEY; ``end``, or -1 when one is not plain."""
+    def _walk_properties(self, props: Readable, at: int, end: int) -> int:
+        """Check ``name 0x01 value 0x02`` pairs, note tags and UNIQ_KEY; ``end``, -1 when one is not plain."""
         self.tags_code = 0
         self.unique_at = -1
         while at < end:
@@ -526,7 +539,7 @@ class Lane:
             at += 1
         return end
 
-    def _hash_tags(self, props, at, end):
+    def _hash_tags(self, props: Readable, at: int, end: int) -> bool:
         """Java's hash of an ASCII tag; False for any other."""
         code = 0
         while at < end:
@@ -537,7 +550,7 @@ class Lane:
         self.tags_code = code if code < SIGN_32 else code - SIGN_32 - SIGN_32
         return True
 
-    def _complete_properties(self, props, used):
+    def _complete_properties(self, props: Writable, used: int) -> int:
         """Add what the broker adds to a single send; the new length."""
         if self.unique_at < 0:
             used = self._text(props, used, TEXT_UNIQUE_NAME)
@@ -552,7 +565,7 @@ class Lane:
             used += 1
         return self._text(props, used, TEXT_BROKER_PROPERTIES)
 
-    def _text(self, out, at, part):
+    def _text(self, out: Writable, at: int, part: int) -> int:
         """Write constant text number ``part``; the position behind it."""
         start = self.parts[part]
         length = self.parts[part + 1] - start
@@ -562,22 +575,22 @@ class Lane:
             copy(out, at, self.text, start, length)
         return at + length
 
-    # -- batch ------------------------------------------------------------------------------------------------------
+    # -- batch -----------------------------------------------------------------------------------------
 
     def _send_batch(
         self,
-        buf,
-        body,
-        end,
-        topic,
-        row,
-        queue_id,
-        sys_flag,
-        born_timestamp,
-        born,
-        born_length,
-        reconsume_times,
-    ):
+        buf: Readable,
+        body: int,
+        end: int,
+        topic: int,
+        row: int,
+        queue_id: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born: Readable,
+        born_length: int,
+        reconsume_times: int,
+    ) -> int:
         base = topic * T_WIDTH
         topic_length = self.topics[base + T_NAME_LENGTH]
         # First look at all items, so that the batch goes in as a whole or not at all.
@@ -632,8 +645,8 @@ class Lane:
             self._answer_send(first, queue_id, first_offset, count)
         return HANDLED
 
-    def _walk_item(self, buf, at, length):
-        """:meth:`_walk_properties` of a batch item, whose last value may lack its end mark (left to the handler)."""
+    def _walk_item(self, buf: Readable, at: int, length: int) -> int:
+        """:meth:`_walk_properties` of a batch item; one without its last end mark is left to the handler."""
         if length == 0:
             self.tags_code = 0
             return 0
@@ -641,9 +654,9 @@ class Lane:
             return -1
         return self._walk_properties(buf, at, at + length)
 
-    # -- responses ----------------------------------------------------------------------------------------------------
+    # -- responses -------------------------------------------------------------------------------------
 
-    def _answer_send(self, physical, queue_id, queue_offset, count):
+    def _answer_send(self, physical: int, queue_id: int, queue_offset: int, count: int) -> None:
         """Encode the response to a send behind the others; ``count`` records begin at ``physical``."""
         if cython.compiled:
             out = cython.address(self.later_view[0])
@@ -660,7 +673,7 @@ class Lane:
         put_i32(out, start + 4, (kind << 24) | (at - start - 8))
         self.later_used = at
 
-    def _ids(self, out, at, physical, count):
+    def _ids(self, out: Writable, at: int, physical: int, count: int) -> int:
         """Offset message ids of ``count`` records from ``physical`` on, joined by commas."""
         if count == 1:
             at = self._text(out, at, TEXT_HOST_HEX)
@@ -678,7 +691,9 @@ class Lane:
             physical += get_i32(log, physical - self.a.turn_base)
         return at
 
-    def _json_send(self, out, at, physical, queue_id, queue_offset, count):
+    def _json_send(
+        self, out: Writable, at: int, physical: int, queue_id: int, queue_offset: int, count: int
+    ) -> int:
         at = self._text(out, at, TEXT_JSON_SEND_IDS)
         at = self._ids(out, at, physical, count)
         at = self._text(out, at, TEXT_JSON_QUEUE_ID)
@@ -692,14 +707,14 @@ class Lane:
         at = put_decimal(out, at, self.scan.opaque)
         return self._text(out, at, TEXT_JSON_END)
 
-    def _unique_key(self, out, at):
+    def _unique_key(self, out: Writable, at: int) -> int:
         if cython.compiled:
             copy(out, at, cython.address(self.properties_view[0]), self.unique_at, self.unique_length)
         else:
             copy(out, at, self.properties, self.unique_at, self.unique_length)
         return at + self.unique_length
 
-    def _binary_head(self, out, at):
+    def _binary_head(self, out: Writable, at: int) -> int:
         """A binary header up to its fields; their length is filled in by :meth:`_binary_close`."""
         put_i16(out, at, 0)
         out[at + 2] = self.language
@@ -709,16 +724,18 @@ class Lane:
         put_i32(out, at + 13, 0)
         return at + 21
 
-    def _binary_close(self, out, fields, at):
+    def _binary_close(self, out: Writable, fields: int, at: int) -> int:
         put_i32(out, fields - 4, at - fields)
         return at
 
-    def _binary_value(self, out, value_at, at):
+    def _binary_value(self, out: Writable, value_at: int, at: int) -> int:
         """Fill in the length of a value that begins at ``value_at``."""
         put_i32(out, value_at - 4, at - value_at)
         return at
 
-    def _binary_send(self, out, at, physical, queue_id, queue_offset, count):
+    def _binary_send(
+        self, out: Writable, at: int, physical: int, queue_id: int, queue_offset: int, count: int
+    ) -> int:
         fields = self._binary_head(out, at)
         start = self._text(out, fields, TEXT_BINARY_SEND_IDS)
         at = self._binary_value(out, start, self._ids(out, start, physical, count))
@@ -731,9 +748,9 @@ class Lane:
             at = self._binary_value(out, start, self._unique_key(out, start))
         return self._binary_close(out, fields, at)
 
-    # -- pull -----------------------------------------------------------------------------------------------------------
+    # -- pull ------------------------------------------------------------------------------------------
 
-    def _find_pull(self, buf, group, topic):
+    def _find_pull(self, buf: Readable, group: int, topic: int) -> int:
         """The row of (group, topic), -1 when pulling is not cleared for it."""
         if group < 0 or topic < 0 or self.scan.escaped[group] or self.scan.escaped[topic]:
             return -1
@@ -758,7 +775,7 @@ class Lane:
             slot = (slot + 1) & mask
         return -1
 
-    def _pull(self, buf):
+    def _pull(self, buf: Readable) -> int:
         if not self._fill_slots(PULL_NAMES, False):
             return ORDINARY
         pull = self._find_pull(buf, self.slots[P_GROUP], self.slots[P_TOPIC])
@@ -790,7 +807,10 @@ class Lane:
         else:
             filter_at = self.pulls[base + G_FILTER_AT]
             filter_count = self.pulls[base + G_FILTER_COUNT]
-            if filter_count == NO_SUBSCRIPTION or self._number(buf, P_SUB_VERSION, 0) > self.pulls[base + G_VERSION]:
+            if (
+                filter_count == NO_SUBSCRIPTION
+                or self._number(buf, P_SUB_VERSION, 0) > self.pulls[base + G_VERSION]
+            ):
                 return ORDINARY
         row = self.topic_rows[self.topics[topic * T_WIDTH + T_ROWS_AT] + queue_id]
         last = self.a.get(row, Q_VISIBLE)
@@ -804,9 +824,12 @@ class Lane:
             return ORDINARY
         if self.event_count >= MAX_EVENTS or self.now_used + RESPONSE_ROOM + max_bytes > self.now_room:
             return DRAIN
-        return self._answer_pull(pull, queue_id, commit_offset, sys_flag, row, offset, last, max_count, max_bytes, filter_at, filter_count)  # fmt: skip
+        return self._answer_pull(
+            pull, queue_id, commit_offset, sys_flag, row, offset, last, max_count, max_bytes,
+            filter_at, filter_count,
+        )  # fmt: skip
 
-    def _takes_all(self, buf):
+    def _takes_all(self, buf: Readable) -> bool:
         """Whether the request's own subscription is ``*`` by tags."""
         i = self.slots[P_SUBSCRIPTION]
         if i < 0 or self.scan.lengths[i] != 1 or buf[self.scan.starts[i]] != 0x2A:
@@ -816,18 +839,18 @@ class Lane:
 
     def _answer_pull(
         self,
-        pull,
-        queue_id,
-        commit_offset,
-        sys_flag,
-        row,
-        offset,
-        last,
-        max_count,
-        max_bytes,
-        filter_at,
-        filter_count,
-    ):
+        pull: int,
+        queue_id: int,
+        commit_offset: int,
+        sys_flag: int,
+        row: int,
+        offset: int,
+        last: int,
+        max_count: int,
+        max_bytes: int,
+        filter_at: int,
+        filter_count: int,
+    ) -> int:
         if cython.compiled:
             out = cython.address(self.now_view[0])
         else:
@@ -864,7 +887,7 @@ class Lane:
         self.now_used = at
         return HANDLED
 
-    def _json_pull(self, out, at, row, last):
+    def _json_pull(self, out: Writable, at: int, row: int, last: int) -> int:
         at = self._text(out, at, TEXT_JSON_PULL_MAX)
         at = put_decimal(out, at, last)
         at = self._text(out, at, TEXT_JSON_MIN_OFFSET)
@@ -875,7 +898,7 @@ class Lane:
         at = put_decimal(out, at, self.scan.opaque)
         return self._text(out, at, TEXT_JSON_PULL_END)
 
-    def _binary_pull(self, out, at, row, last):
+    def _binary_pull(self, out: Writable, at: int, row: int, last: int) -> int:
         fields = self._binary_head(out, at)
         start = self._text(out, fields, TEXT_BINARY_MAX_OFFSET)
         at = self._binary_value(out, start, put_decimal(out, start, last))
@@ -887,7 +910,7 @@ class Lane:
         return self._binary_close(out, fields, at)
 
 
-def _hash_name(name):
+def _hash_name(name: bytes) -> int:
     h = 0
     for c in name:
         h = (h * 131 + c) & LOW_32

@@ -1,4 +1,4 @@
-"""What the fast lane and its caller share: answers, columns, constant texts, and the building of its tables."""
+"""What the fast lane and its caller share: answers, columns, constant texts, and its tables."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def topic_table(
 def pull_table(
     pulls: list[tuple[bytes, bytes, int, int, int, int]],
 ) -> tuple[bytes, array[int], int]:
-    """Arguments of ``Lane.set_pulls`` from (group, topic, topic's number, filter place and count, version)."""
+    """Arguments of ``Lane.set_pulls`` from (group, topic, topic number, filter place and count, version)."""
     names = bytearray(b"\0")
     table = array("q")
     for group, topic, number, filter_at, filter_count, version in pulls:

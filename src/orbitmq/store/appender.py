@@ -1,20 +1,28 @@
+# cython: annotation_typing=False
 """The inner loop of the store: records into the log's turn buffer, index entries into memory, and reads.
 
 A *turn* is everything appended between two writes to the file: :class:`Appender` builds the records in one
 buffer, gives out physical and queue offsets, and keeps the newest index entries of each queue in a ring.
-At the end of the turn the commit log writes the buffer with one ``pwrite`` and calls :meth:`Appender.publish`,
-which makes the records visible to reads. Nothing here does I/O.
+At the end of the turn the commit log writes the buffer with one ``pwrite``, calls :meth:`Appender.publish`,
+and the records are visible to reads. Nothing here does I/O.
 
 Typed in ``appender.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. Queues are
 rows of one integer table, so that the compiled code needs no Python object while it works.
 """
 
+from __future__ import annotations
+
 import zlib
 from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import cython
 
 from orbitmq.store import layout
+
+if TYPE_CHECKING:
+    from orbitmq.runtime.buffers import Integers, Readable, Writable
 
 # C integers in the compiled module, so that no Python object is touched on the path of a message.
 Q_NEXT = layout.Q_NEXT
@@ -46,7 +54,7 @@ CQ_ENTRY_BYTES = layout.CQ_ENTRY_BYTES
 SCAN_LIMIT = layout.SCAN_LIMIT
 
 
-def _crc_table():
+def _crc_table() -> Integers:
     table = array("I", bytes(4 * 256 * 8))
     for n in range(256):
         c = n
@@ -64,18 +72,23 @@ def _crc_table():
 _TABLE = _crc_table()
 
 
-def crc32(buf, pos, length):
+def crc32(buf: Readable, pos: int, length: int) -> int:
     """CRC-32 of ``length`` bytes at ``pos`` with the sign bit cleared, as RocketMQ keeps it."""
     if cython.compiled:
         return _crc32_by_eight(_TABLE, buf, pos, length)
     return zlib.crc32(buf[pos : pos + length]) & 0x7FFFFFFF
 
 
-def _crc32_by_eight(t, buf, pos, length):
+def _crc32_by_eight(t: Integers, buf: Readable, pos: int, length: int) -> int:
     c = 0xFFFFFFFF
     end = pos + length
     while end - pos >= 8:
-        c ^= buf[pos] | (buf[pos + 1] << 8) | (buf[pos + 2] << 16) | (cython.cast(cython.uint, buf[pos + 3]) << 24)
+        c ^= (
+            buf[pos]
+            | (buf[pos + 1] << 8)
+            | (buf[pos + 2] << 16)
+            | (cython.cast(cython.uint, buf[pos + 3]) << 24)
+        )
         c = (
             t[1792 + (c & 0xFF)]
             ^ t[1536 + ((c >> 8) & 0xFF)]
@@ -93,40 +106,43 @@ def _crc32_by_eight(t, buf, pos, length):
     return ~c & 0x7FFFFFFF
 
 
-def copy(out, at, source, pos, length):
+def copy(out: Writable, at: int, source: Readable, pos: int, length: int) -> None:
     if cython.compiled:
-        memcpy(out + at, source + pos, length)
+        memcpy(cython.address(out[at]), cython.address(source[pos]), length)
     else:
         out[at : at + length] = source[pos : pos + length]
 
 
-def put_i16(out, at, value):
+def put_i16(out: Writable, at: int, value: int) -> None:
     out[at] = (value >> 8) & 0xFF
     out[at + 1] = value & 0xFF
 
 
-def put_i32(out, at, value):
+def put_i32(out: Writable, at: int, value: int) -> None:
     out[at] = (value >> 24) & 0xFF
     out[at + 1] = (value >> 16) & 0xFF
     out[at + 2] = (value >> 8) & 0xFF
     out[at + 3] = value & 0xFF
 
 
-def put_i64(out, at, value):
+def put_i64(out: Writable, at: int, value: int) -> None:
     put_i32(out, at, value >> 32)
     put_i32(out, at + 4, value)
 
 
-def get_i32(buf, pos):
+def get_i32(buf: Readable, pos: int) -> int:
     if cython.compiled:
         return cython.cast(
             cython.int,
-            (cython.cast(cython.uint, buf[pos]) << 24) | (buf[pos + 1] << 16) | (buf[pos + 2] << 8) | buf[pos + 3],
+            (cython.cast(cython.uint, buf[pos]) << 24)
+            | (buf[pos + 1] << 16)
+            | (buf[pos + 2] << 8)
+            | buf[pos + 3],
         )
     return int.from_bytes(buf[pos : pos + 4], "big", signed=True)
 
 
-def get_i64(buf, pos):
+def get_i64(buf: Readable, pos: int) -> int:
     if cython.compiled:
         return (cython.cast(cython.longlong, get_i32(buf, pos)) << 32) | cython.cast(
             cython.uint, get_i32(buf, pos + 4)
@@ -144,7 +160,7 @@ class Appender:
         store_host: this broker's address as 4 (IPv4) or 16 (IPv6) bytes and a 4 byte port.
     """
 
-    def __init__(self, turn_bytes, tail_entries, segment_bytes, store_host):
+    def __init__(self, turn_bytes: int, tail_entries: int, segment_bytes: int, store_host: bytes) -> None:
         self.turn = bytearray(turn_bytes)
         self.turn_view = self.turn
         self.turn_room = turn_bytes
@@ -166,17 +182,18 @@ class Appender:
         self.filters = array("q", bytes(8 * 64))
         self.now_ms = 0
         self.log_slots = 0
+        self.index_map_slots = 0
         self.log_first = 0
-        self.kept_index_maps = {}
-        self.kept_log_maps = {}
+        self.kept_index_maps: dict[int, memoryview] = {}
+        self.kept_log_maps: dict[int, memoryview] = {}
         if not cython.compiled:
-            self.index_maps = [None] * 16
-            self.log_maps = []
+            self.index_maps: list[Any] = [None] * 16
+            self.log_maps: list[Any] = []
         self._grow_index_maps(16)
 
-    # -- rows: Python side, never on the path of a message ----------------------------------------------
+    # -- rows: Python side, never on the path of a message ---------------------------------------------
 
-    def add_row(self, next_offset, min_offset):
+    def add_row(self, next_offset: int, min_offset: int) -> int:
         """A new queue whose file holds the entries up to ``next_offset``; returns its row number."""
         row = self.rows
         if (row + 1) * Q_WIDTH > len(self.q):
@@ -191,7 +208,7 @@ class Appender:
         self.reset_row(row, next_offset, min_offset)
         return row
 
-    def reset_row(self, row, next_offset, min_offset):
+    def reset_row(self, row: int, next_offset: int, min_offset: int) -> None:
         base = row * Q_WIDTH
         self.q[base + Q_NEXT] = next_offset
         self.q[base + Q_VISIBLE] = next_offset
@@ -200,13 +217,13 @@ class Appender:
         self.q[base + Q_MIN] = min_offset
         self.q[base + Q_MAP_COUNT] = 0
 
-    def get(self, row, column):
+    def get(self, row: int, column: int) -> int:
         return self.q[row * Q_WIDTH + column]
 
-    def set(self, row, column, value):
+    def set(self, row: int, column: int, value: int) -> None:
         self.q[row * Q_WIDTH + column] = value
 
-    def prepare_tail(self, row):
+    def prepare_tail(self, row: int) -> None:
         """Give the queue its ring. Must be called before its first append."""
         if self.q[row * Q_WIDTH + Q_TAIL] >= 0:
             return
@@ -216,13 +233,13 @@ class Appender:
         self.q[row * Q_WIDTH + Q_TAIL] = self.tails_used
         self.tails_used += size
 
-    def _grow_index_maps(self, count):
+    def _grow_index_maps(self, count: int) -> None:
         if cython.compiled:
             self._realloc_index_maps(count)
         else:
             self.index_maps.extend([None] * (count - len(self.index_maps)))
 
-    def _realloc_index_maps(self, count):
+    def _realloc_index_maps(self, count: int) -> None:
         fresh = cython.cast(bytes_pp, calloc(count, cython.sizeof(cython.p_char)))
         if fresh == cython.NULL:
             raise MemoryError("index maps")
@@ -232,12 +249,12 @@ class Appender:
         self.index_maps = fresh
         self.index_map_slots = count
 
-    def __dealloc__(self):
+    def __dealloc__(self) -> None:
         if cython.compiled:
             free(self.index_maps)
             free(self.log_maps)
 
-    def set_index_map(self, row, view, first_offset, count):
+    def set_index_map(self, row: int, view: memoryview, first_offset: int, count: int) -> None:
         """Let reads of the queue use ``view``: a consume queue file whose entry 0 has ``first_offset``."""
         self.kept_index_maps[row] = view
         if cython.compiled:
@@ -247,15 +264,15 @@ class Appender:
         self.q[row * Q_WIDTH + Q_MAP_FIRST] = first_offset
         self.q[row * Q_WIDTH + Q_MAP_COUNT] = count
 
-    def _point_index(self, row, view):
+    def _point_index(self, row: int, view: Readable) -> None:
         self.index_maps[row] = cython.address(view[0])
 
-    def drop_index_map(self, row):
+    def drop_index_map(self, row: int) -> None:
         self.q[row * Q_WIDTH + Q_MAP_COUNT] = 0
         self.kept_index_maps.pop(row, None)
 
-    def set_log_maps(self, first, views):
-        """Let reads use the log files ``first``, ``first`` + 1, ... (numbers of ``segment_bytes``); ``None``: unmapped."""
+    def set_log_maps(self, first: int, views: list[memoryview]) -> None:
+        """Let reads use the log files number ``first``, ``first`` + 1, ..., each of ``segment_bytes``."""
         self.kept_log_maps = dict(enumerate(views, first))
         self.log_first = first
         self.log_slots = len(views)
@@ -264,7 +281,7 @@ class Appender:
         else:
             self.log_maps = list(views)
 
-    def _point_log(self, views):
+    def _point_log(self, views: list[memoryview]) -> None:
         fresh = cython.cast(bytes_pp, calloc(len(views) + 1, cython.sizeof(cython.p_char)))
         if fresh == cython.NULL:
             raise MemoryError("log maps")
@@ -274,19 +291,19 @@ class Appender:
             if views[i] is not None:
                 self._point_one_log(i, views[i])
 
-    def _point_one_log(self, i, view):
+    def _point_one_log(self, i: int, view: Readable) -> None:
         self.log_maps[i] = cython.address(view[0])
 
-    # -- the turn -----------------------------------------------------------------------------------------
+    # -- the turn --------------------------------------------------------------------------------------
 
-    def start_turn(self, base, file_end):
+    def start_turn(self, base: int, file_end: int) -> None:
         """Forget the written records; the next one gets the physical offset ``base``."""
         self.turn_base = base
         self.file_end = file_end
         self.turn_used = 0
         self.turn_records = 0
 
-    def publish(self):
+    def publish(self) -> list[int]:
         """Make the turn's records visible; returns the rows that somebody watches."""
         arrived = []
         for i in range(self.dirty_count):
@@ -299,44 +316,47 @@ class Appender:
         self.dirty_count = 0
         return arrived
 
-    def check_room(self, row, size_bytes, count):
+    def check_room(self, row: int, size_bytes: int, count: int) -> int:
         """0 when ``count`` records of ``size_bytes`` altogether can be appended now, else why not."""
         base = row * Q_WIDTH
         if self.turn_used + size_bytes > self.turn_room:
             return NO_ROOM
         if self.turn_base + self.turn_used + size_bytes + END_OF_FILE_RESERVE > self.file_end:
             return ROLL
-        if self.q[base + Q_TAIL] < 0 or self.q[base + Q_NEXT] + count - self.q[base + Q_SAVED] > self.tail_entries:
+        if (
+            self.q[base + Q_TAIL] < 0
+            or self.q[base + Q_NEXT] + count - self.q[base + Q_SAVED] > self.tail_entries
+        ):
             return TAIL_FULL
         return 0
 
-    def record_bytes(self, body_length, topic_length, props_length, born_length):
+    def record_bytes(self, body_length: int, topic_length: int, props_length: int, born_length: int) -> int:
         """Size of the stored record."""
         size = RECORD_FIXED_BYTES + born_length + self.host_length + body_length + topic_length + props_length
         return size + 1 if topic_length > 127 else size
 
     def append(
         self,
-        row,
-        queue_id,
-        flag,
-        sys_flag,
-        born_timestamp,
-        born,
-        born_length,
-        reconsume_times,
-        prepared_offset,
-        body,
-        body_at,
-        body_length,
-        topic,
-        topic_at,
-        topic_length,
-        props,
-        props_at,
-        props_length,
-        tags_code,
-    ):
+        row: int,
+        queue_id: int,
+        flag: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born: Readable,
+        born_length: int,
+        reconsume_times: int,
+        prepared_offset: int,
+        body: Readable,
+        body_at: int,
+        body_length: int,
+        topic: Readable,
+        topic_at: int,
+        topic_length: int,
+        props: Readable,
+        props_at: int,
+        props_length: int,
+        tags_code: int,
+    ) -> int:
         """Build one record in the turn buffer; its physical offset, or NO_ROOM, ROLL or TAIL_FULL."""
         size = self.record_bytes(body_length, topic_length, props_length, born_length)
         room = self.check_room(row, size, 1)
@@ -393,7 +413,7 @@ class Appender:
         self._index(row, base, offset, physical, size, tags_code)
         return physical
 
-    def _index(self, row, base, offset, physical, size, tags_code):
+    def _index(self, row: int, base: int, offset: int, physical: int, size: int, tags_code: int) -> None:
         entry = self.q[base + Q_TAIL] + (offset % self.tail_entries) * 3
         self.tails[entry] = physical
         self.tails[entry + 1] = size
@@ -405,7 +425,7 @@ class Appender:
             self.dirty[self.dirty_count] = row
             self.dirty_count += 1
 
-    def export_index(self, row, first, last):
+    def export_index(self, row: int, first: int, last: int) -> bytearray:
         """Consume queue bytes of the offsets ``first`` to ``last`` - 1, which must be in the ring."""
         out = bytearray((last - first) * CQ_ENTRY_BYTES)
         tail = self.q[row * Q_WIDTH + Q_TAIL]
@@ -420,14 +440,14 @@ class Appender:
                 put_i64(out, at + 12, self.tails[entry + 2])
         return out
 
-    def _export_entry(self, out, at, entry):
+    def _export_entry(self, out: Writable, at: int, entry: int) -> None:
         put_i64(cython.address(out[0]), at, self.tails[entry])
         put_i32(cython.address(out[0]), at + 8, self.tails[entry + 1])
         put_i64(cython.address(out[0]), at + 12, self.tails[entry + 2])
 
-    # -- reads ----------------------------------------------------------------------------------------------
+    # -- reads -----------------------------------------------------------------------------------------
 
-    def find_entry(self, row, offset):
+    def find_entry(self, row: int, offset: int) -> int:
         """Load the index entry of ``offset``: READ_FOUND and ``entry_*`` filled, or READ_NEED_INDEX."""
         base = row * Q_WIDTH
         newest = self.q[base + Q_NEXT]
@@ -452,15 +472,27 @@ class Appender:
         self.entry_tags = get_i64(index, at + 12)
         return READ_FOUND
 
-    def _matches(self, filter_at, filter_count):
+    def _matches(self, filter_at: int, filter_count: int) -> bool:
         if filter_count < 0:
             return True
-        for i in range(filter_at, filter_at + filter_count):
+        for i in range(filter_at, filter_at + filter_count):  # noqa: SIM110  # any() needs the GIL
             if self.filters[i] == self.entry_tags:
                 return True
         return False
 
-    def read(self, row, offset, last, max_count, max_bytes, filter_at, filter_count, out, out_at, out_room):
+    def read(
+        self,
+        row: int,
+        offset: int,
+        last: int,
+        max_count: int,
+        max_bytes: int,
+        filter_at: int,
+        filter_count: int,
+        out: Writable,
+        out_at: int,
+        out_room: int,
+    ) -> int:
         """Copy records of the queue from ``offset`` up to before ``last`` to ``out[out_at:]``.
 
         ``filter_count`` < 0 takes all, else only records whose tags code is in ``filters[filter_at:]``.
@@ -494,7 +526,7 @@ class Appender:
                 break
         return READ_FOUND if self.read_count > 0 else READ_NO_MATCH
 
-    def _copy_record(self, out, at, physical, size):
+    def _copy_record(self, out: Writable, at: int, physical: int, size: int) -> int:
         slot = physical // self.segment_bytes - self.log_first
         within = physical % self.segment_bytes
         if physical < 0 or size < RECORD_FIXED_BYTES or within + size > self.segment_bytes:
@@ -511,23 +543,23 @@ class Appender:
         copy(out, at, log, within, size)
         return READ_FOUND
 
-    # -- the same two for callers in Python -------------------------------------------------------------------
+    # -- the same two for callers in Python ------------------------------------------------------------
 
     def append_message(
         self,
-        row,
-        queue_id,
-        flag,
-        sys_flag,
-        born_timestamp,
-        born,
-        reconsume_times,
-        prepared_offset,
-        body,
-        topic,
-        props,
-        tags_code,
-    ):
+        row: int,
+        queue_id: int,
+        flag: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born: bytes,
+        reconsume_times: int,
+        prepared_offset: int,
+        body: bytes,
+        topic: bytes,
+        props: bytes,
+        tags_code: int,
+    ) -> int:
         """:meth:`append` for whole ``bytes`` objects."""
         if cython.compiled:
             return self._append_views(
@@ -540,29 +572,60 @@ class Appender:
         )  # fmt: skip
 
     def _append_views(
-        self, row, queue_id, flag, sys_flag, born_timestamp, born, reconsume_times, prepared_offset,
-        body, body_length, topic, props, props_length, tags_code,
-    ):  # fmt: skip
+        self,
+        row: int,
+        queue_id: int,
+        flag: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born: Readable,
+        reconsume_times: int,
+        prepared_offset: int,
+        body: Readable,
+        body_length: int,
+        topic: Readable,
+        props: Readable,
+        props_length: int,
+        tags_code: int,
+    ) -> int:
         return self.append(
             row, queue_id, flag, sys_flag, born_timestamp,
-            cython.address(born[0]), born.shape[0], reconsume_times, prepared_offset,
+            cython.address(born[0]), len(born), reconsume_times, prepared_offset,
             cython.address(body[0]), 0, body_length,
-            cython.address(topic[0]), 0, topic.shape[0],
+            cython.address(topic[0]), 0, len(topic),
             cython.address(props[0]), 0, props_length, tags_code,
         )  # fmt: skip
 
-    def read_messages(self, row, offset, last, max_count, max_bytes, filter_count, out):
+    def read_messages(
+        self,
+        row: int,
+        offset: int,
+        last: int,
+        max_count: int,
+        max_bytes: int,
+        filter_count: int,
+        out: bytearray,
+    ) -> int:
         """:meth:`read` into the bytearray ``out``; the wanted tags codes stand in ``filters[0:]``."""
         if cython.compiled:
             return self._read_view(row, offset, last, max_count, max_bytes, filter_count, out)
         return self.read(row, offset, last, max_count, max_bytes, 0, filter_count, out, 0, len(out))
 
-    def _read_view(self, row, offset, last, max_count, max_bytes, filter_count, out):
+    def _read_view(
+        self,
+        row: int,
+        offset: int,
+        last: int,
+        max_count: int,
+        max_bytes: int,
+        filter_count: int,
+        out: Writable,
+    ) -> int:
         return self.read(
-            row, offset, last, max_count, max_bytes, 0, filter_count, cython.address(out[0]), 0, out.shape[0]
+            row, offset, last, max_count, max_bytes, 0, filter_count, cython.address(out[0]), 0, len(out)
         )
 
-    def set_filter(self, at, codes):
+    def set_filter(self, at: int, codes: Sequence[int]) -> None:
         """Write tags codes to ``filters[at:]``; the table grows as needed."""
         while at + len(codes) > len(self.filters):
             self.filters = array("q", bytes(self.filters) + bytes(8 * len(self.filters)))

@@ -75,9 +75,7 @@ class ConsumeQueue:
     def entry(self, offset: int) -> tuple[int, int, int]:
         """(physical offset, size, tags code) of ``offset``, which must be below ``next_offset``."""
         number, place = divmod(offset, self.entries_per_file)
-        entry: tuple[int, int, int] = _ENTRY.unpack_from(
-            self._segments[number].view(), place * ENTRY_BYTES
-        )
+        entry: tuple[int, int, int] = _ENTRY.unpack_from(self._segments[number].view(), place * ENTRY_BYTES)
         return entry
 
     def file_view(self, offset: int) -> tuple[memoryview, int, int] | None:

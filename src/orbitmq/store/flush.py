@@ -55,7 +55,7 @@ class Flusher:
         self.written = self.flushed = offset
 
     def when_safe(self, offset: int, release: Release, argument: Any, give_up: GiveUp) -> None:
-        """Call ``release(argument)`` when the log is safe up to ``offset``, ``give_up()`` when it never will be.
+        """Call ``release(argument)`` when the log is safe up to ``offset``, or ``give_up()`` if it never is.
 
         Offsets never go down from call to call.
         """

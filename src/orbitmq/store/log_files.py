@@ -71,9 +71,7 @@ class LogFiles:
     def add(self) -> Segment:
         """Create the next file."""
         start = self.end
-        segment = self._files.open_segment(
-            f"{self.folder}/{file_name(start)}", self.file_bytes, create=True
-        )
+        segment = self._files.open_segment(f"{self.folder}/{file_name(start)}", self.file_bytes, create=True)
         self._segments[start] = segment
         self.count += 1
         return segment

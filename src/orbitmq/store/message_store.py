@@ -73,7 +73,7 @@ class MessageStore:
         self.on_accepting: Callable[[bool], None] | None = None
         self.recovered: Recovered | None = None
 
-    # -- life ---------------------------------------------------------------------------------------------
+    # -- life ------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Lock the folder, recover, open for messages.
@@ -88,7 +88,9 @@ class MessageStore:
         try:
             self._unlock = self._runtime.files.lock(f"{root}/lock")
         except BlockingIOError as error:
-            raise StoreLockedError(f"the folder {root} is used by another broker (lock file {root}/lock)") from error
+            raise StoreLockedError(
+                f"the folder {root} is used by another broker (lock file {root}/lock)"
+            ) from error
         try:
             self._recover()
         except BaseException:
@@ -99,8 +101,12 @@ class MessageStore:
         self._tell_accepting()
         loop = asyncio.get_running_loop()
         self._tasks = [
-            loop.create_task(self._every(self.config.flush_interval_ms, self._flush_pass), name="store-flush-loop"),
-            loop.create_task(self._every(self.config.checkpoint_interval_ms, self._checkpoint), name="store-checkpoint"),
+            loop.create_task(
+                self._every(self.config.flush_interval_ms, self._flush_pass), name="store-flush-loop"
+            ),
+            loop.create_task(
+                self._every(self.config.checkpoint_interval_ms, self._checkpoint), name="store-checkpoint"
+            ),
             loop.create_task(self._every(self.config.clean_interval_ms, self._clean), name="store-clean"),
         ]
 
@@ -123,7 +129,7 @@ class MessageStore:
         self.appender.now_ms = max(self._runtime.clock.now_ms(), outcome.last_timestamp)
         if crashed:
             logger.warning(
-                "recovered after an unclean stop: %d records read from offset %d, log ends at %d, %d bytes cut%s",
+                "recovered after an unclean stop: %d records read from %d, log ends at %d, %d bytes cut%s",
                 outcome.records, start, outcome.end_offset, outcome.cut_bytes,
                 ", all consume queues rebuilt" if outcome.rebuilt else "",
             )  # fmt: skip
@@ -187,7 +193,7 @@ class MessageStore:
             self._unlock()
             self._unlock = None
 
-    # -- background -----------------------------------------------------------------------------------------
+    # -- background ------------------------------------------------------------------------------------
 
     async def _every(self, interval_ms: int, step: Callable[[], object]) -> None:
         while True:
@@ -243,7 +249,10 @@ class MessageStore:
             self.log.refresh_maps()
             self.queues.drop_below(self._files.first)
         if plan.refuse_writes:
-            self.refuse(f"the disk of {self.config.root} is {used:.0%} full, the limit is {self.config.disk_full_ratio:.0%}")
+            self.refuse(
+                f"the disk of {self.config.root} is {used:.0%} full, "
+                f"the limit is {self.config.disk_full_ratio:.0%}"
+            )
         elif self.log.write_error is not None:
             self._retry_write()
         elif self._refusal is not None and self._refusal.startswith("the disk"):
@@ -258,7 +267,7 @@ class MessageStore:
         else:
             self._accept()
 
-    # -- taking messages or not -----------------------------------------------------------------------------
+    # -- taking messages or not ------------------------------------------------------------------------
 
     @property
     def accepting(self) -> bool:
@@ -286,9 +295,11 @@ class MessageStore:
             self.on_accepting(self._refusal is None)
 
     def _flush_failed(self, error: OSError) -> None:
-        self.refuse(f"a flush of the commit log failed ({error}); restart the broker after repairing the disk")
+        self.refuse(
+            f"a flush of the commit log failed ({error}); restart the broker after repairing the disk"
+        )
 
-    # -- topics -----------------------------------------------------------------------------------------------
+    # -- topics ----------------------------------------------------------------------------------------
 
     def set_topic(self, topic: str, *, read_queues: int, write_queues: int, perm: int) -> None:
         """Make the topic known, or change its numbers. Needed before :meth:`put` and :meth:`get`."""
@@ -320,7 +331,7 @@ class MessageStore:
             known, queue_id, _ = self.queues.of_row(row)
             self.on_arrival(known.topic, queue_id, self.appender.get(row, table.Q_VISIBLE))
 
-    # -- put ----------------------------------------------------------------------------------------------------
+    # -- put -------------------------------------------------------------------------------------------
 
     def update_clock(self) -> int:
         """Set the store time of what is put next; returns it, ms."""
@@ -376,7 +387,9 @@ class MessageStore:
         )
         if size > self.appender.turn_room or size + 8 > self.config.commit_log_file_bytes:
             limit = min(self.appender.turn_room, self.config.commit_log_file_bytes - 8)
-            raise StoreClosedError(f"messages of {size} bytes are larger than the store's limit of {limit} bytes")
+            raise StoreClosedError(
+                f"messages of {size} bytes are larger than the store's limit of {limit} bytes"
+            )
         if self.appender.turn_used + size > self.appender.turn_room:
             self.log.end_turn()
         if self.log.end + size + 8 > self.appender.file_end:
@@ -420,7 +433,7 @@ class MessageStore:
         """
         return await self.flusher.stored(end_offset)
 
-    # -- get ----------------------------------------------------------------------------------------------------
+    # -- get -------------------------------------------------------------------------------------------
 
     def get(
         self,

@@ -102,7 +102,7 @@ class Queues:
             self._appender.set(row, table.Q_SAVED, last)
 
     def save_unfinished(self, row: int) -> None:
-        """As :meth:`save`, with the entries of the turn that is not written yet: recovery cuts them if need be."""
+        """As :meth:`save`, with the entries of the unwritten turn too: recovery cuts them if need be."""
         first = self._appender.get(row, table.Q_SAVED)
         last = self._appender.get(row, table.Q_NEXT)
         if first < last:

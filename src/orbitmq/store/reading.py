@@ -79,8 +79,7 @@ class Reader:
         """(physical offset, size) of a stored offset."""
         appender = self._appender
         if appender.find_entry(row, offset) != table.READ_FOUND and (
-            not self._queues.map_index(row, offset)
-            or appender.find_entry(row, offset) != table.READ_FOUND
+            not self._queues.map_index(row, offset) or appender.find_entry(row, offset) != table.READ_FOUND
         ):
             return None
         return appender.entry_physical, appender.entry_size

@@ -78,7 +78,7 @@ def tags_code_of_properties(topic: str, properties: bytes) -> int:
 def read_record(
     view: memoryview, at: int, physical: int, *, code_of: TagsCodeOf, check_crc: bool
 ) -> LogRecord | int | None:
-    """The record at ``at``; the blank's size at the end of a file as ``int``; ``None``: nothing valid here."""
+    """The record at ``at``; at the end of a file its blank's size; ``None``: nothing valid."""
     room = len(view) - at
     if room < 8:
         return None
@@ -116,9 +116,7 @@ def read_record(
         return None
     topic = bytes(view[topic_at : topic_at + topic_length]).decode("utf-8", "replace")
     code = code_of(topic, bytes(view[pos : pos + properties_length]))
-    return LogRecord(
-        physical, size, topic, queue_id, queue_offset, sys_flag, store_timestamp, code
-    )
+    return LogRecord(physical, size, topic, queue_id, queue_offset, sys_flag, store_timestamp, code)
 
 
 class Recovery:

@@ -18,7 +18,9 @@ class Cleaning:
     refuse_writes: bool
 
 
-def decide(config: StoreConfig, now_ms: int, hour: int, disk_used: float, finished_at_ms: list[int]) -> Cleaning:
+def decide(
+    config: StoreConfig, now_ms: int, hour: int, disk_used: float, finished_at_ms: list[int]
+) -> Cleaning:
     """Plan one pass.
 
     Args:

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """Reads a frame's header without making an object: the first step of the fast lane.
 
 A :class:`HeaderScan` notes where each header field stands in the received bytes. It takes the flat headers
@@ -7,8 +8,15 @@ in keys, too many fields); the ordinary decoder then takes the frame and answers
 Typed in ``scan.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
 
-import cython
+from __future__ import annotations
+
 from array import array
+from typing import TYPE_CHECKING
+
+import cython
+
+if TYPE_CHECKING:
+    from orbitmq.runtime.buffers import Readable, Writable
 
 MAX_FIELDS = 40
 
@@ -19,21 +27,24 @@ SCAN_UNUSUAL = 1
 _MASK = 0xFFFFFFFF
 
 
-def read_i32(buf, pos):
+def read_i32(buf: Readable, pos: int) -> int:
     if cython.compiled:
         return cython.cast(
             cython.int,
-            (cython.cast(cython.uint, buf[pos]) << 24) | (buf[pos + 1] << 16) | (buf[pos + 2] << 8) | buf[pos + 3],
+            (cython.cast(cython.uint, buf[pos]) << 24)
+            | (buf[pos + 1] << 16)
+            | (buf[pos + 2] << 8)
+            | buf[pos + 3],
         )
     return int.from_bytes(buf[pos : pos + 4], "big", signed=True)
 
 
-def read_i16(buf, pos):
+def read_i16(buf: Readable, pos: int) -> int:
     value = (buf[pos] << 8) | buf[pos + 1]
     return value - 0x10000 if value >= 0x8000 else value
 
 
-def field_name(name):
+def field_name(name: str) -> int:
     """The number under which a header field called ``name`` is filed."""
     h = 0
     for c in name.encode():
@@ -44,7 +55,7 @@ def field_name(name):
 class HeaderScan:
     """Where the fields of one header are. Reused for every frame; nothing is copied."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         zeros = bytes(8 * MAX_FIELDS)
         self.names = array("q", zeros)
         self.starts = array("q", zeros)
@@ -58,7 +69,7 @@ class HeaderScan:
         self.binary = 0
         self.body_start = 0
 
-    def scan(self, buf, pos, end):
+    def scan(self, buf: Readable, pos: int, end: int) -> int:
         """Scan the frame whose header word is at ``pos`` and whose body ends at ``end``."""
         word = read_i32(buf, pos)
         header_length = word & 0xFFFFFF
@@ -77,7 +88,7 @@ class HeaderScan:
             return self._scan_binary(buf, header, self.body_start)
         return self._scan_json(buf, header, self.body_start)
 
-    def _scan_binary(self, buf, pos, end):
+    def _scan_binary(self, buf: Readable, pos: int, end: int) -> int:
         if end - pos < 21:
             return SCAN_UNUSUAL
         self.code = read_i16(buf, pos)
@@ -115,7 +126,7 @@ class HeaderScan:
         self.count = n
         return SCAN_OK
 
-    def _scan_json(self, buf, pos, end):
+    def _scan_json(self, buf: Readable, pos: int, end: int) -> int:
         if end - pos < 2 or buf[pos] != 0x7B or buf[end - 1] != 0x7D:
             return SCAN_UNUSUAL
         pos += 1
@@ -163,7 +174,7 @@ class HeaderScan:
                 return SCAN_UNUSUAL
         return SCAN_OK if self.code >= 0 else SCAN_UNUSUAL
 
-    def _note_number(self, h, buf, start, end):
+    def _note_number(self, h: int, buf: Readable, start: int, end: int) -> int:
         value = 0
         pos = start
         if pos < end and buf[pos] == 0x2D:
@@ -191,7 +202,7 @@ class HeaderScan:
             self.version = value
         return SCAN_OK
 
-    def _scan_fields(self, buf, pos, end):
+    def _scan_fields(self, buf: Readable, pos: int, end: int) -> int:
         """Note the members of ``extFields``; the position after its closing brace, or -1."""
         n = 0
         if pos < end and buf[pos] == 0x7D:
@@ -233,7 +244,7 @@ class HeaderScan:
         return -1
 
 
-def parse_int(buf, pos, length):
+def parse_int(buf: Readable, pos: int, length: int) -> int:
     """The decimal number in ``length`` characters at ``pos``; ``INT_BAD`` when it is not one."""
     value = 0
     end = pos + length
@@ -251,7 +262,7 @@ def parse_int(buf, pos, length):
     return -value if negative else value
 
 
-def unescape(buf, pos, length, out, at, room):
+def unescape(buf: Readable, pos: int, length: int, out: Writable, at: int, room: int) -> int:
     """Undo JSON's escapes of the string at ``pos`` into ``out[at:]``; its length, or -1 when it does not fit
     or holds an escape other than the common ones below U+0080."""
     end = pos + length
@@ -295,7 +306,7 @@ def unescape(buf, pos, length, out, at, room):
     return at - start
 
 
-def _hex_digit(c):
+def _hex_digit(c: int) -> int:
     if 0x30 <= c <= 0x39:
         return c - 0x30
     c |= 0x20
