@@ -1,0 +1,264 @@
+"""The clients for programs without asyncio: the same API, the same core, on an event loop of their own.
+
+::
+
+    from orbitmq import Message
+    from orbitmq.sync import Consumer, Producer
+
+    with Producer("shop", name_servers="127.0.0.1:9876") as producer:
+        producer.send(Message("orders", b"body"))
+
+Every client starts one background thread. All methods may be called from any thread except from a callback
+that runs on that thread.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from orbitmq.client import assigned, consumer, producer
+from orbitmq.client.chooser import Selector
+from orbitmq.client.faults import FaultItem
+from orbitmq.client.model import SendResult
+from orbitmq.errors import ClientStateError
+from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
+from orbitmq.runtime.loop_thread import LoopThread
+
+__all__ = ["AssignedConsumer", "Consumer", "Producer"]
+
+
+class _Face:
+    """Life of a client on its own loop."""
+
+    _core: producer.Producer | consumer.Consumer | assigned.AssignedConsumer
+
+    def __init__(self) -> None:
+        self._loop: LoopThread | None = None
+
+    @property
+    def group(self) -> str:
+        return self._core.group
+
+    def start(self) -> None:
+        """Start the background thread and the client."""
+        loop = LoopThread(f"orbitmq-{self.group}")
+        try:
+            loop.wait(self._core.start())
+        except BaseException:
+            loop.stop()
+            raise
+        self._loop = loop
+
+    def close(self) -> None:
+        """Close the client and end its thread. Idempotent."""
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        try:
+            loop.wait(self._core.close())
+        finally:
+            loop.stop()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _running(self) -> LoopThread:
+        if self._loop is None:
+            raise ClientStateError(f"client {self.group!r} is not running; use 'with' or start()")
+        return self._loop
+
+
+class Producer(_Face):
+    """Sends messages, each call waiting for its answer; see :class:`orbitmq.client.producer.Producer`.
+
+    Takes the same arguments.
+    """
+
+    def __init__(self, group: str, **options: Any) -> None:
+        super().__init__()
+        self._core: producer.Producer = producer.Producer(group, **options)
+
+    def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        ordering_key: object | None = None,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send one message and wait until the broker has stored it."""
+        return self.submit(
+            message, queue=queue, ordering_key=ordering_key, selector=selector, timeout_ms=timeout_ms
+        ).result()
+
+    def submit(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        ordering_key: object | None = None,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
+    ) -> concurrent.futures.Future[SendResult]:
+        """Send without waiting; the future gives the result, its callbacks run on the client's thread."""
+        return self._running().submit(
+            self._core.send(
+                message, queue=queue, ordering_key=ordering_key, selector=selector, timeout_ms=timeout_ms
+            )
+        )
+
+    def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        ordering_key: object | None = None,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Hand one message to a connection; nobody says whether it was stored."""
+        self._running().wait(
+            self._core.send_oneway(message, queue=queue, ordering_key=ordering_key, timeout_ms=timeout_ms)
+        )
+
+    def send_batch(
+        self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None
+    ) -> SendResult:
+        """Send messages of one topic in one request."""
+        return self._running().wait(self._core.send_batch(messages, queue=queue, timeout_ms=timeout_ms))
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of ``topic`` that can be written to now."""
+        return self._running().wait(self._core.queues(topic))
+
+    def fault_table(self) -> list[FaultItem]:
+        """What is held against which broker now."""
+        return self._running().call(self._core.fault_table)
+
+
+class Consumer(_Face):
+    """Receives its group's share; see :class:`orbitmq.client.consumer.Consumer`.
+
+    Takes the same arguments. Listeners run in threads of the runtime's pool.
+    """
+
+    def __init__(self, group: str, **options: Any) -> None:
+        super().__init__()
+        self._core: consumer.Consumer = consumer.Consumer(group, **options)
+
+    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None:
+        """Receive the messages of ``topic``; before or after the start."""
+        if self._loop is None:
+            self._core.subscribe(topic, tags, sql=sql)
+        else:
+            self._loop.call(self._core.subscribe, topic, tags, sql=sql)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop receiving the messages of ``topic``."""
+        if self._loop is None:
+            self._core.unsubscribe(topic)
+        else:
+            self._loop.call(self._core.unsubscribe, topic)
+
+    def run(self, listener: Callable[[ReceivedMessage], object]) -> None:
+        """Give every message to ``listener`` until :meth:`close` is called in another thread, or Ctrl-C."""
+        self._running().wait(self._core.run(listener))
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        return self.messages()
+
+    def messages(self, *, auto_ack: bool = True) -> Iterator[ReceivedMessage]:
+        """The messages one by one; asking for the next one marks the one before as done."""
+        loop = self._running()
+        source = self._core.messages(auto_ack=auto_ack)
+
+        async def following() -> ReceivedMessage | None:
+            return await anext(source, None)
+
+        while (message := loop.wait(following())) is not None:
+            yield message
+
+    def ack(self, message: ReceivedMessage) -> None:
+        """This message is done."""
+        self._running().call(self._core.ack, message)
+
+    def retry(self, message: ReceivedMessage, *, delay_level: int = 0) -> None:
+        """Have this message delivered again, later."""
+        self._running().wait(self._core.retry(message, delay_level=delay_level))
+
+    def commit(self) -> None:
+        """Commit what is done, now."""
+        self._running().wait(self._core.commit())
+
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that are ours now."""
+        return self._running().call(self._core.assignment)
+
+
+class AssignedConsumer(_Face):
+    """Reads the queues it is told to read; see :class:`orbitmq.client.assigned.AssignedConsumer`."""
+
+    def __init__(self, group: str, **options: Any) -> None:
+        super().__init__()
+        self._core: assigned.AssignedConsumer = assigned.AssignedConsumer(group, **options)
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """The readable queues of ``topic``."""
+        return self._running().wait(self._core.queues(topic))
+
+    def assign(self, queues: Iterable[MessageQueue], *, tags: str = "*", sql: str | None = None) -> None:
+        """Read exactly these queues."""
+        self._running().call(self._core.assign, queues, tags=tags, sql=sql)
+
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that are read now."""
+        return self._running().call(self._core.assignment)
+
+    def poll(self, max_messages: int = 32, *, timeout_ms: int = 5000) -> list[ReceivedMessage]:
+        """The next messages; an empty list when none came in time."""
+        return self._running().wait(self._core.poll(max_messages, timeout_ms=timeout_ms))
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """The next :meth:`poll` reads ``queue`` from ``offset`` on."""
+        self._running().call(self._core.seek, queue, offset)
+
+    def seek_to_begin(self, *queues: MessageQueue) -> None:
+        """Go to the oldest messages of these queues."""
+        self._running().wait(self._core.seek_to_begin(*queues))
+
+    def seek_to_end(self, *queues: MessageQueue) -> None:
+        """Go behind the newest messages of these queues."""
+        self._running().wait(self._core.seek_to_end(*queues))
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset of the next message that :meth:`poll` gives of this queue."""
+        return self._running().wait(self._core.position(queue))
+
+    def committed(self, queue: MessageQueue) -> int:
+        """The group's committed offset, -1 when it has none."""
+        return self._running().wait(self._core.committed(queue))
+
+    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Commit these offsets, or the positions of all assigned queues."""
+        self._running().wait(self._core.commit(offsets))
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the oldest message of the queue."""
+        return self._running().wait(self._core.min_offset(queue))
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the next message of the queue will get."""
+        return self._running().wait(self._core.max_offset(queue))
+
+    def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message stored at or after ``timestamp_ms``."""
+        return self._running().wait(self._core.offset_by_time(queue, timestamp_ms))
