@@ -144,8 +144,8 @@ class BrokerConfig:
     auto_create_subscription_group: bool = _setting(True, "autoCreateSubscriptionGroup", _flag, live=True)
     enable_create_sys_group: bool = _setting(True, "enableCreateSysGroup", _flag, live=True)
 
-    region_id: str = _setting("DefaultRegion", "regionId", _text, live=True)
-    trace_on: bool = _setting(True, "traceOn", _flag, live=True)
+    region_id: str = _setting("DefaultRegion", "regionId", _text)
+    trace_on: bool = _setting(True, "traceOn", _flag)
     max_message_size: int = _setting(4 * _MIB, "maxMessageSize", _number(1, 15 * _MIB))
     reject_transaction_message: bool = _setting(False, "rejectTransactionMessage", _flag, live=True)
 
@@ -153,14 +153,10 @@ class BrokerConfig:
     short_polling_time_ms: int = _setting(1000, "shortPollingTimeMills", _number(1, 60_000), live=True)
     pull_queue_capacity: int = _setting(100_000, "pullThreadPoolQueueCapacity", _number(1, 10_000_000))
     reject_pull_consumer: bool = _setting(False, "rejectPullConsumerEnable", _flag, live=True)
-    lite_pull_message_enable: bool = _setting(True, "litePullMessageEnable", _flag, live=True)
-    slave_read_enable: bool = _setting(False, "slaveReadEnable", _flag, live=True)
-    transfer_max_bytes: int = _setting(
-        256 * 1024, "maxTransferBytesOnMessageInMemory", _number(1, 8 * _MIB), live=True
-    )
-    transfer_max_count: int = _setting(
-        1024, "maxTransferCountOnMessageInMemory", _number(1, 65_536), live=True
-    )
+    lite_pull_message_enable: bool = _setting(True, "litePullMessageEnable", _flag)
+    slave_read_enable: bool = _setting(False, "slaveReadEnable", _flag)
+    transfer_max_bytes: int = _setting(256 * 1024, "maxTransferBytesOnMessageInMemory", _number(1, 8 * _MIB))
+    transfer_max_count: int = _setting(1024, "maxTransferCountOnMessageInMemory", _number(1, 65_536))
 
     file_reserved_time_hours: int = _setting(72, "fileReservedTime", _number(0, 1_000_000), live=True)
     delete_when: str = _setting("04", "deleteWhen", _hours, live=True)

@@ -10,6 +10,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.dispatch import Dispatcher
 from orbitmq.broker.fast_path import FastPath
 from orbitmq.broker.handlers.base import Answer
+from orbitmq.broker.rates import SAMPLE_SECONDS
 from orbitmq.broker.services import Services, build, load_tables
 from orbitmq.broker.tables import TableError
 from orbitmq.runtime.seam import Runtime
@@ -26,6 +27,7 @@ VIP_PORT_DISTANCE = 2
 LONG_POLLING_TICK_SECONDS = 0.1
 CLIENT_SCAN_SECONDS = 10.0
 UNREGISTER_LIMIT_SECONDS = 2.0
+DRAIN_LIMIT_SECONDS = 2.0
 
 
 class StartError(Exception):
@@ -104,7 +106,9 @@ class Broker:
             services.follow_topic(topic.topic_name, topic)
         services.topics.on_change.append(services.follow_topic)
         self._dispatcher = Dispatcher(services)
-        self._fast_path = FastPath(services)
+        fast_path = self._fast_path = FastPath(services)
+        services.counters.fast_in = lambda: fast_path.messages_in
+        services.counters.fast_out = lambda: fast_path.messages_out
         await self._start_vip()
         self._start_background(services)
         log.info("broker %s serves at %s", self.config.broker_name, self.address)
@@ -156,6 +160,7 @@ class Broker:
         spawn(every(clock, CLIENT_SCAN_SECONDS, services.clients.expire), "client scan")
         save_seconds = self.config.flush_offset_interval_ms / 1000
         spawn(every(clock, save_seconds, services.persistence.flush_all), "tables")
+        spawn(every(clock, SAMPLE_SECONDS, lambda: _sample(services), first_s=0.0), "rates")
         spawn(services.registration.run(), "registration")
 
     async def stop(self) -> None:
@@ -163,13 +168,29 @@ class Broker:
         services = self._services
         if services is None:
             return
+        await self._background.stop()
         try:
             await asyncio.wait_for(services.registration.unregister(), UNREGISTER_LIMIT_SECONDS)
         except TimeoutError:
             log.info("the name servers do not answer; they will notice that broker %s went", self.address)
+        # From here on requests are refused with a code that sends producers to another broker.
+        self._dispatcher = None
+        self._fast_path = None
         services.long_polling.expire_all()
+        await self._drain(services)
         await self._release()
         log.info("broker %s stopped", self.config.broker_name)
+
+    async def _drain(self, services: Services) -> None:
+        """Let the senders of messages that are stored already have their answers."""
+        await asyncio.sleep(0)  # the turn under way ends with this one of the event loop
+        try:
+            await asyncio.wait_for(
+                services.store.stored(services.store.max_commit_log_offset), DRAIN_LIMIT_SECONDS
+            )
+        except (TimeoutError, StoreError) as error:
+            log.warning("some senders get no answer: %s", error or "the disk is too slow")
+        await asyncio.sleep(0)
 
     async def _release(self) -> None:
         """Give everything back that was taken, whatever of it there is."""
@@ -185,3 +206,8 @@ class Broker:
             await services.registration.close()
             await services.persistence.flush_all()
             await services.store.stop()
+
+
+def _sample(services: Services) -> None:
+    counters = services.counters
+    services.rates.sample(services.runtime.clock.monotonic(), counters.messages_in, counters.messages_out)

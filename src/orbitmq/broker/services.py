@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from orbitmq.broker.clients import ClientManager
 from orbitmq.broker.config import BrokerConfig
@@ -13,6 +13,7 @@ from orbitmq.broker.locks import QueueLocks
 from orbitmq.broker.long_polling import LongPolling
 from orbitmq.broker.offsets import ConsumerOffsets
 from orbitmq.broker.putting import Putter, refuse_delay, refuse_transaction
+from orbitmq.broker.rates import Rates
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.tables import Persistence
 from orbitmq.broker.topics import TopicConfigs
@@ -25,13 +26,27 @@ _HOUR_MS = 3_600_000
 _TURN_SLACK_BYTES = 128 * 1024
 
 
+def _none() -> int:
+    return 0
+
+
 @dataclass(slots=True)
 class Counters:
-    """What a broker has done since its start."""
+    """What a broker has done since its start: the handlers count here, the fast path itself."""
 
     started_ms: int = 0
-    messages_in: int = 0
-    messages_out: int = 0
+    handled_in: int = 0
+    handled_out: int = 0
+    fast_in: Callable[[], int] = _none
+    fast_out: Callable[[], int] = _none
+
+    @property
+    def messages_in(self) -> int:
+        return self.handled_in + self.fast_in()
+
+    @property
+    def messages_out(self) -> int:
+        return self.handled_out + self.fast_out()
 
 
 class PullPermitted(Protocol):
@@ -62,7 +77,9 @@ class Services:
     ids: UniqueIds
     address: str
     counters: Counters = field(default_factory=Counters)
+    rates: Rates = field(default_factory=Rates)
     on_pull_permitted: PullPermitted | None = None
+    on_settings: list[Callable[[], None]] = field(default_factory=list)
 
     def follow_topic(self, topic: str, config: TopicConfig | None) -> None:
         """Carry a topic's change to where it matters: the store and the pulls that wait."""

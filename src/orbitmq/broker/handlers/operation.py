@@ -6,6 +6,7 @@ import logging
 
 from orbitmq.broker.config import ConfigError
 from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.rates import Rates
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import properties_text
 from orbitmq.wire.bodies import KVTable
@@ -39,6 +40,8 @@ class OperationHandlers(Family):
         except UnicodeDecodeError as error:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"the settings are not UTF-8: {error}") from error
         log.info("settings changed by %s: %s", connection.remote_address, ", ".join(sorted(changes)))
+        for listener in self._services.on_settings:
+            listener()
         if "brokerPermission" in changes:
             self._services.topics.touch()
             self._services.registration.soon()
@@ -65,6 +68,8 @@ class OperationHandlers(Family):
             "brokerActive": "true",
             "bootTimestamp": counters.started_ms,
             "runtime": f"[ {(now - counters.started_ms) // 1000} seconds ]",
+            "putTps": services.rates.text(Rates.PUT),
+            "getTransferredTps": services.rates.text(Rates.GET),
             "msgPutTotalTodayNow": counters.messages_in,
             "msgGetTotalTodayNow": counters.messages_out,
             "commitLogMinOffset": store.min_commit_log_offset,

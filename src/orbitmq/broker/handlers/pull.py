@@ -71,7 +71,7 @@ class _Pull:
         services = self.services
         header = self.header
         topic = services.topics.get(header.topic)
-        services.counters.messages_out += result.count
+        services.counters.handled_out += result.count
         services.offsets.note_pull(header.consumer_group, header.topic, header.queue_id, result.next_offset)
         response = PullMessageResponse(
             suggest_which_broker_id=self.group.broker_id if services.config.slave_read_enable else MASTER_ID,

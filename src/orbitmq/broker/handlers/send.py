@@ -166,7 +166,7 @@ class SendHandlers(Family):
             reconsume_times=header.reconsume_times or 0,
             tags_code=tags_code(properties.get(keys.TAGS)),
         )
-        self._services.counters.messages_in += 1
+        self._services.counters.handled_in += 1
         return self._services.putter.put(message, properties)
 
     def _complete(self, properties: dict[str, str]) -> None:
@@ -207,7 +207,7 @@ class SendHandlers(Family):
             raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, f"batch body: {error}") from error
         if not messages:
             raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, "batch body: it holds no message")
-        self._services.counters.messages_in += len(messages)
+        self._services.counters.handled_in += len(messages)
         return self._services.putter.put_many(messages)
 
 
