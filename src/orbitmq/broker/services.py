@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from orbitmq.broker.clients import ClientManager
 from orbitmq.broker.config import BrokerConfig
