@@ -12,6 +12,9 @@ BUILT := $(VENV)/.orbitmq-built
 TWO_SPEEDS := $(wildcard $(foreach room,message wire store broker lane,tests/*/test_$(room)_*.py))
 SHORT_FLAG := $(if $(SHORT),--short)
 
+# Servers are started by many targets; without cached bytecode each start takes twice as long.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup build java demo test check format bench bench-peer interop chaos behaviours clean
 

@@ -1,0 +1,39 @@
+"""The list of numbered behaviours and the marks of the tests agree."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SPEC = importlib.util.spec_from_file_location("behaviours", ROOT / "scripts" / "behaviours.py")
+assert SPEC is not None
+assert SPEC.loader is not None
+behaviours = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(behaviours)
+
+
+def test_every_number_is_listed_once_in_order() -> None:
+    text = (ROOT / "docs" / "behaviours.md").read_text(encoding="utf-8")
+    numbers = [row[1] for row in map(behaviours.ROW.match, text.splitlines()) if row]
+    assert len(numbers) == len(set(numbers)) == len(behaviours.listed()) == 261
+    for section in {number[:2] for number in numbers}:
+        own = [int(number[3:]) for number in numbers if number.startswith(section)]
+        assert own == list(range(1, len(own) + 1))
+
+
+def test_marks_name_listed_behaviours() -> None:
+    assert set(behaviours.tested()) <= set(behaviours.listed())
+
+
+def test_marks_are_read_from_decorators_and_parameters() -> None:
+    source = (
+        'import pytest\n@pytest.mark.behaviour("RT-01")\ndef test_a(): ...\n'
+        'P = [pytest.param(1, marks=pytest.mark.behaviour("RT-02", "RT-03"))]\n'
+    )
+    assert list(behaviours.marks(source)) == ["RT-01", "RT-02", "RT-03"]
+
+
+def test_the_count_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    behaviours.main(["--count"])
+    assert capsys.readouterr().out.splitlines()[0].startswith("behaviours: ")

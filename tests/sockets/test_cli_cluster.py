@@ -1,0 +1,241 @@
+"""The ``orbitmq`` command against servers that it started itself: real processes, loopback ports."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from orbitmq.cli.main import main
+
+SOURCE = str(Path(__file__).resolve().parents[2] / "src")
+READY_LIMIT_S = 20
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    path = os.pathsep.join(filter(None, (SOURCE, os.environ.get("PYTHONPATH"))))
+    return subprocess.Popen(
+        [sys.executable, "-m", "orbitmq", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def stop(process: subprocess.Popen[str], number: int = signal.SIGINT) -> tuple[int, str, str]:
+    process.send_signal(number)
+    out, err = process.communicate(timeout=READY_LIMIT_S)
+    return process.returncode, out, err
+
+
+@pytest.fixture(scope="module")
+def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("cluster")
+    process = start(
+        "up", "--port", "0", "--json", "--dir", str(folder), "--set", "mappedFileSizeCommitLog=4194304"
+    )
+    line = first_line(process)
+    if not line:
+        pytest.fail(process.communicate()[1])
+    try:
+        yield json.loads(line)["nameServer"]
+    finally:
+        assert stop(process) == (0, "", "")
+
+
+@pytest.fixture
+def orbitmq(
+    name_server: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """Runs a command in this process and gives what it printed."""
+    monkeypatch.setenv("NAMESRV_ADDR", name_server)
+
+    def run(*arguments: str, code: int = 0) -> str:
+        capfd.readouterr()
+        actual = main(arguments)
+        sys.stdout.flush()
+        out, err = capfd.readouterr()
+        assert actual == code, err
+        assert "Traceback" not in err
+        return err if code else out
+
+    return run
+
+
+def test_what_is_sent_is_received_in_every_form(orbitmq: Callable[..., str]) -> None:
+    assert "SEND_OK" in orbitmq("send", "forms", "héllo", "--tag", "A", "--key", "k1", "--property", "a=b")
+    assert orbitmq("receive", "forms") == "héllo\n"
+    assert orbitmq("receive", "forms", "--format", "%t %g %k %s|") == "forms A k1 héllo|"
+    shown = json.loads(orbitmq("receive", "forms", "--json"))
+    assert shown["body"] == "héllo"
+    assert shown["properties"]["a"] == "b"
+
+
+def test_lines_of_standard_input_become_messages(
+    orbitmq: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lines").write_text("one\n\ntwo\r\nthree")
+    with (tmp_path / "lines").open() as lines:
+        monkeypatch.setattr(sys, "stdin", lines)
+        results = [json.loads(line) for line in orbitmq("send", "lines", "-", "--json").splitlines()]
+    assert [result["status"] for result in results] == ["SEND_OK"] * 3
+    assert sorted(orbitmq("receive", "lines").split()) == ["one", "three", "two"]
+
+
+def test_one_ordering_key_keeps_the_order(orbitmq: Callable[..., str], tmp_path: Path) -> None:
+    orbitmq("topic", "create", "ordered", "--queues", "4")
+    for number in range(5):
+        orbitmq("send", "ordered", str(number), "--ordering-key", "same", "--quiet")
+    assert orbitmq("receive", "ordered").split() == ["0", "1", "2", "3", "4"]
+
+
+def test_looking_leaves_no_trace_and_a_group_has_progress(orbitmq: Callable[..., str]) -> None:
+    orbitmq("send", "progress", "m", "--count", "4", "--quiet")
+    assert len(orbitmq("receive", "progress").split()) == 4
+    assert len(orbitmq("receive", "progress", "--count", "2").split()) == 2
+    assert len(orbitmq("receive", "progress", "--group", "readers", "--count", "3").split()) == 3
+    assert len(orbitmq("receive", "progress", "--group", "readers", "--count", "1").split()) == 1
+    assert len(orbitmq("receive", "progress").split()) == 4
+
+
+def test_tags_and_time_choose(orbitmq: Callable[..., str]) -> None:
+    orbitmq("send", "chosen", "a", "--tag", "A", "--quiet")
+    orbitmq("send", "chosen", "b", "--tag", "B", "--quiet")
+    assert orbitmq("receive", "chosen", "--tags", "B || C") == "b\n"
+    assert orbitmq("receive", "chosen", "--from", "last") == ""
+    assert sorted(orbitmq("receive", "chosen", "--from", "10m").split()) == ["a", "b"]
+    assert sorted(orbitmq("receive", "chosen", "--from", "2020-01-01T00:00").split()) == ["a", "b"]
+    assert "expected first" in orbitmq("receive", "chosen", "--from", "never", code=2)
+
+
+def test_a_topic_from_creation_to_deletion(
+    orbitmq: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "3 queues" in orbitmq("topic", "create", "life", "--queues", "3")
+    assert "life" in orbitmq("topic", "list").split()
+    assert "TBW102" not in orbitmq("topic", "list")
+    assert "TBW102" in orbitmq("topic", "list", "--all")
+    route = json.loads(orbitmq("topic", "route", "life", "--json"))
+    assert [(entry["brokerName"], entry["writeQueues"]) for entry in route] == [
+        ("broker-a", 3),
+        ("broker-b", 3),
+    ]
+    orbitmq("send", "life", "m", "--count", "2", "--quiet")
+    status = json.loads(orbitmq("topic", "status", "life", "--json"))
+    assert sum(entry["count"] for entry in status) == 2
+    assert "2 messages in 6 queues" in orbitmq("topic", "status", "life")
+
+    assert "would delete life: 6 queues, 2 messages" in orbitmq("topic", "delete", "life", "--dry-run")
+    with open(os.devnull) as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        assert "--yes" in orbitmq("topic", "delete", "life", code=2)
+    assert "life" in orbitmq("topic", "list").split()
+    orbitmq("topic", "delete", "life", "--yes")
+    assert "life" not in orbitmq("topic", "list").split()
+    assert "no broker has the topic life" in orbitmq("topic", "status", "life", code=1)
+
+
+def test_the_cluster_is_listed(orbitmq: Callable[..., str]) -> None:
+    brokers = json.loads(orbitmq("cluster", "list", "--json"))
+    assert [(broker["name"], broker["broker_id"]) for broker in brokers] == [("broker-a", 0), ("broker-b", 0)]
+    assert "broker-b" in orbitmq("cluster", "list")
+
+
+def test_the_bench_reads_back_what_it_sent(orbitmq: Callable[..., str]) -> None:
+    for batch in ("1", "8"):
+        results = json.loads(orbitmq("bench", "--messages", "500", "--batch", batch, "--json"))
+        assert [(result["phase"], result["messages"]) for result in results] == [
+            ("send", 500),
+            ("receive", 500),
+        ]
+
+
+def test_nobody_there_is_one_line(orbitmq: Callable[..., str]) -> None:
+    for command in (["cluster", "list"], ["send", "t", "b"], ["receive", "t"], ["topic", "list"]):
+        line = orbitmq(*command, "-n", "127.0.0.1:1", code=1)
+        assert "127.0.0.1:1" in line
+        assert len(line.splitlines()) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_servers_say_when_they_serve_and_stop_cleanly(tmp_path: Path, number: int) -> None:
+    names = start("nameserver", "--port", "0", "--set", f"kvConfigPath={tmp_path}/kv.json")
+    line = first_line(names)
+    assert line.startswith("name server serves 0.0.0.0:")
+    address = f"127.0.0.1:{line.strip().rpartition(':')[2]}"
+    settings = ("--set", f"storePathRootDir={tmp_path}/store", "--set", "brokerIP1=127.0.0.1")
+    broker = start("broker", "--port", "0", "-n", address, *settings)
+    assert first_line(broker).startswith("broker broker-a (id 0) serves 127.0.0.1:")
+    code, out, err = stop(broker, number)
+    assert (code, out) == (0, ""), err
+    code, out, err = stop(names, number)
+    assert (code, out) == (0, ""), err
+
+
+def test_a_port_in_use_is_one_line() -> None:
+    with socket.socket() as other:
+        other.bind(("0.0.0.0", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        process = start("nameserver", "--port", str(port))
+        out, err = process.communicate(timeout=READY_LIMIT_S)
+    assert (process.returncode, out) == (1, "")
+    assert str(port) in err
+    assert os.strerror(errno.EADDRINUSE).lower() in err.lower()
+    assert len(err.splitlines()) == 1
+
+
+def test_a_folder_in_use_is_one_line(tmp_path: Path) -> None:
+    settings = ("--set", f"storePathRootDir={tmp_path}", "--set", "brokerIP1=127.0.0.1")
+    first = start("broker", "--port", "0", "-n", "127.0.0.1:1", *settings)
+    assert "serves" in first_line(first)
+    second = start("broker", "--port", "0", "-n", "127.0.0.1:1", *settings)
+    out, err = second.communicate(timeout=READY_LIMIT_S)
+    assert (second.returncode, out) == (1, "")
+    assert str(tmp_path) in err
+    assert len(err.splitlines()) == 1
+    assert stop(first)[0] == 0
+
+
+def test_warnings_name_keys_without_effect(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text(f"storePathRootDir={tmp_path}/store\nbrokerIP1=127.0.0.1\nhaListenPort=0\nnoSuchKey=1\n")
+    process = start("broker", "-c", str(file), "--port", "0")
+    assert "serves" in first_line(process)
+    code, _, err = stop(process)
+    assert code == 0
+    warnings = [line for line in err.splitlines() if line.startswith("warning: ")]
+    assert any("noSuchKey" in line for line in warnings)
+    assert any("no name server is known" in line for line in warnings)
+
+
+def test_up_stops_its_processes(tmp_path: Path) -> None:
+    process = start("up", "--port", "0", "--brokers", "1", "--dir", str(tmp_path))
+    lines = [first_line(process) for _ in range(2)]
+    assert [line.split()[0] for line in lines] == ["name", "broker-a"]
+    code, out, _ = stop(process, signal.SIGTERM)
+    assert code == 0
+    assert "export NAMESRV_ADDR=" in out
+    port = int(lines[1].strip().rpartition(":")[2])
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return
+        time.sleep(0.05)
+    pytest.fail(f"port {port} still answers")

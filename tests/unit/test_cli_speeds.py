@@ -1,0 +1,74 @@
+"""One source at two speeds: forcing the sources, and running them without Cython installed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orbitmq._speed import CythonStandIn, SourceFinder
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+HOT = [
+    ".".join(pxd.relative_to(SOURCE).with_suffix("").parts)
+    for pxd in sorted(SOURCE.rglob("*.pxd"))
+    if pxd.with_suffix(".py").exists()
+]
+
+
+def python(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", HOT)
+def test_a_hot_module_can_be_forced_to_its_source(name: str) -> None:
+    shown = python(f"import {name} as m; print(m.__file__)", ORBITMQ_PURE="1")
+    assert shown.strip().endswith(name.rpartition(".")[2] + ".py")
+
+
+@pytest.mark.parametrize("name", HOT)
+def test_a_hot_module_runs_without_cython(name: str) -> None:
+    code = f"""
+import importlib.util
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name == "cython" else real(name, package)
+import {name}
+import cython
+print(type(cython).__name__, cython.compiled)
+"""
+    assert python(code, ORBITMQ_PURE="1").split() == ["CythonStandIn", "False"]
+
+
+def test_only_our_modules_are_found_as_sources() -> None:
+    assert SourceFinder.find_spec("json.decoder", [str(SOURCE)]) is None
+    assert SourceFinder.find_spec("orbitmq", None) is None
+    spec = SourceFinder.find_spec("orbitmq._speed", [str(SOURCE / "orbitmq")])
+    assert spec is not None
+    assert str(spec.origin).endswith("_speed.py")
+
+
+def test_the_stand_in_means_nothing() -> None:
+    cython = CythonStandIn("cython")
+
+    @cython.cfunc
+    @cython.locals(a=cython.int)
+    @cython.boundscheck(False)
+    def twice(a: int) -> int:
+        with cython.nogil:
+            return 2 * a
+
+    assert twice(4) == 8
+    assert cython.cast(cython.p_uchar, 7) == 7
+    assert cython.declare(cython.int, 3) == 3
+    assert cython.compiled is False
+    with pytest.raises(AttributeError):
+        _ = cython.__path__
