@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from importlib.resources import files
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -28,11 +31,16 @@ def session(app_name: str, *, master: str | None = None, **conf: Any) -> SparkSe
         conf: further settings, dots written as double underscores (``spark__sql__shuffle__partitions=2``);
             they win over the defaults here.
     """
+    # Spark would start its workers with the python3 of the PATH, which may not have this package.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     if master is not None:
         builder = builder.master(master)
+        if master.startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     given = {name.replace("__", "."): str(value) for name, value in conf.items()}
-    for name, value in (DEFAULTS | given).items():
+    quiet = f"-Dlog4j2.configurationFile={files('orbitmq.spark') / 'log4j2.properties'}"
+    for name, value in (DEFAULTS | {"spark.driver.extraJavaOptions": quiet} | given).items():
         builder = builder.config(name, value)
     made: SparkSession = builder.getOrCreate()
     return made
