@@ -60,8 +60,8 @@ def test_keys_without_effect_are_named_one_by_one() -> None:
 )
 def test_a_wrong_value_is_refused_with_its_key(line: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        NameServerConfig.load(line)
-    assert str(caught.value) == message
+        NameServerConfig.load(f"# comment\n{line}")
+    assert str(caught.value) == f"line 2: {message}"
 
 
 def test_properties_and_back() -> None:

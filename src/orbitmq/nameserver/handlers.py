@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import replace
 
 from orbitmq.nameserver.config import ConfigError, NameServerConfig
 from orbitmq.nameserver.kv import NAMESPACE_ORDER_TOPIC, KvConfig, KvError
@@ -294,24 +295,17 @@ class Handlers:
 
     async def _change_config(self, command: Command, settings: dict[str, str]) -> Command:
         async with self._config_turn:
-            self._check_updatable(settings)
+            black = _NEVER_UPDATED.union(self.config.config_black_list.split(";"))
+            if not black.isdisjoint(settings):
+                raise RemotingError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
             try:
-                config, _ = self.config.updated(settings)
+                config = replace(self.config, **self.config.live_changes(settings))
             except ConfigError as error:
                 raise RemotingError(ResponseCode.INVALID_PARAMETER, str(error)) from error
             if settings and config.config_store_path:
                 await self._save_config(config.config_store_path, settings)
             self.config = config
         return command.reply()
-
-    def _check_updatable(self, settings: dict[str, str]) -> None:
-        black = _NEVER_UPDATED.union(self.config.config_black_list.split(";"))
-        if not black.isdisjoint(settings):
-            raise RemotingError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
-        fixed = sorted(set(settings) - NameServerConfig.live_keys())
-        if fixed:
-            remark = f"not changeable while the name server runs: {', '.join(fixed)}"
-            raise RemotingError(ResponseCode.INVALID_PARAMETER, remark)
 
     async def _save_config(self, path: str, settings: dict[str, str]) -> None:
         try:

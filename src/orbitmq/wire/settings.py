@@ -1,0 +1,160 @@
+"""Settings in RocketMQ's own format: typed dataclasses whose fields carry the key and the parser.
+
+RocketMQ ignores what it does not know and takes ``yes`` for false. Here a wrong value is an error that names
+key, value, line and what was expected, and every key without effect gets one sentence.
+"""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import Field, field, fields, replace
+from typing import Any, Self, cast
+
+from orbitmq.wire import properties_text
+
+Parser = Callable[[str, str], Any]
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be used. The text names key, value, what was expected and, if known, the line."""
+
+    def __init__(self, key: str, value: str, expected: str, line: int | None = None) -> None:
+        at = f"line {line}: " if line else ""
+        super().__init__(f"{at}{key}={value}: expected {expected}")
+        self.key = key
+        self.value = value
+        self.expected = expected
+        self.line = line
+
+
+def setting(default: Any, key: str, parse: Parser, *, live: bool = False) -> Any:
+    """A field of the settings: its RocketMQ key, its parser, and whether a running server may change it."""
+    return field(default=default, metadata={"key": key, "parse": parse, "live": live})
+
+
+class Settings:
+    """What dataclasses of :func:`setting` fields can do."""
+
+    __slots__ = ()
+
+    def without_effect(self, key: str, value: str) -> str:
+        """The sentence for a key that is none of the fields."""
+        return f"{key}={value} has no effect: unknown key"
+
+    def updated(self, settings: Mapping[str, str]) -> tuple[Self, list[str]]:
+        """A copy with ``settings`` (RocketMQ's keys) put over it, and a sentence for each key without effect.
+
+        Raises:
+            ConfigError: a value of the wrong kind.
+        """
+        known = _by_key(type(self))
+        changes: dict[str, Any] = {}
+        warnings: list[str] = []
+        for key, value in settings.items():
+            entry = known.get(key)
+            if entry is None:
+                warnings.append(self.without_effect(key, value))
+            else:
+                changes[entry.name] = entry.metadata["parse"](key, value.strip())
+        return replace(cast(Any, self), **changes), warnings
+
+    def updated_by_text(self, text: str) -> tuple[Self, list[str]]:
+        """:meth:`updated` from the text of a configuration file; an error names the line, too."""
+        try:
+            return self.updated(properties_text.parse(text))
+        except ConfigError as error:
+            raise ConfigError(error.key, error.value, error.expected, _line_of(text, error.key)) from None
+
+    def live_changes(self, settings: Mapping[str, str]) -> dict[str, Any]:
+        """New values by attribute, for a server that is running.
+
+        Raises:
+            ConfigError: a key that must not change while it runs, or a value of the wrong kind.
+        """
+        known = _by_key(type(self))
+        changes: dict[str, Any] = {}
+        for key, value in settings.items():
+            entry = known.get(key)
+            if entry is None or not entry.metadata["live"]:
+                raise ConfigError(key, value, "a setting that may change while the server runs")
+            changes[entry.name] = entry.metadata["parse"](key, value.strip())
+        return changes
+
+    def to_properties(self) -> dict[str, str]:
+        """Every setting by its RocketMQ key."""
+        return {key: _shown(getattr(self, entry.name)) for key, entry in _by_key(type(self)).items()}
+
+
+def _by_key(kind: type[Any]) -> dict[str, Field[Any]]:
+    return {entry.metadata["key"]: entry for entry in fields(kind)}
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _line_of(text: str, key: str) -> int | None:
+    """The last line of ``text`` that sets ``key``, counted from 1: Java lets the last one win."""
+    found = None
+    for number_, line in enumerate(text.splitlines(), 1):
+        if re.match(rf"\s*{re.escape(key)}\s*[=:\s]", line):
+            found = number_
+    return found
+
+
+def text(key: str, value: str) -> str:
+    """Any text but the empty one."""
+    if not value:
+        raise ConfigError(key, value, "a text that is not empty")
+    return value
+
+
+def any_text(_key: str, value: str) -> str:
+    """Any text."""
+    return value
+
+
+def path(key: str, value: str) -> str:
+    """A file or folder; ``~`` is the home folder."""
+    return os.path.expanduser(text(key, value))
+
+
+def flag(key: str, value: str) -> bool:
+    """true or false, in any case."""
+    lowered = value.lower()
+    if lowered not in ("true", "false"):
+        raise ConfigError(key, value, "true or false")
+    return lowered == "true"
+
+
+def number(low: int, high: int) -> Parser:
+    """A whole number from ``low`` to ``high``."""
+
+    def parse(key: str, value: str) -> int:
+        if not re.fullmatch(r"-?[0-9]{1,19}", value) or not low <= int(value) <= high:
+            raise ConfigError(key, value, f"a whole number from {low} to {high}")
+        return int(value)
+
+    return parse
+
+
+def one_of(*choices: str) -> Parser:
+    """One of some words."""
+
+    def parse(key: str, value: str) -> str:
+        if value not in choices:
+            raise ConfigError(key, value, "one of " + ", ".join(choices))
+        return value
+
+    return parse
+
+
+def addresses(key: str, value: str) -> str:
+    """``host:port;host:port``, or nothing."""
+    for address in filter(None, value.split(";")):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ConfigError(key, value, "addresses as host:port, separated by ';'")
+    return value
