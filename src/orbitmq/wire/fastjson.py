@@ -229,8 +229,9 @@ class _Reader:
     def _string(self) -> str:
         try:
             value, self._at = _scan_text(self._text, self._at + 1, False)
-        except json.decoder.JSONDecodeError as error:
-            raise BodyError(f"JSON has a damaged text at character {self._at}: {error.msg}") from error
+            value.encode()  # half of a surrogate pair must not get into tables that are written later
+        except (json.decoder.JSONDecodeError, UnicodeEncodeError) as error:
+            raise BodyError(f"JSON has a damaged text at character {self._at}: {error}") from error
         return value
 
     def _number(self) -> int | float:

@@ -1,0 +1,118 @@
+"""Properties text, pop texts and recall handles."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orbitmq.wire import pop_info
+from orbitmq.wire.errors import BodyError, HeaderError, RemotingError
+from orbitmq.wire.pop_info import ExtraInfo
+from orbitmq.wire.properties_text import parse, render
+from orbitmq.wire.recall_handle import RecallHandle
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+
+
+@given(st.dictionaries(TEXT, TEXT, max_size=5))
+def test_properties_survive(entries: dict[str, str]) -> None:
+    assert parse(render(entries)) == entries
+
+
+def test_what_a_properties_file_may_look_like() -> None:
+    text = """
+# a comment
+  ! another
+brokerName = broker-a
+brokerId:0
+listenPort   10911
+path=C:\\\\store
+long = one \\
+       two
+key\\ with\\=signs=v=w
+empty
+=no key
+smile=\\uD83D\\uDE00\\t\\q
+"""
+    assert parse(text) == {
+        "brokerName": "broker-a",
+        "brokerId": "0",
+        "listenPort": "10911",
+        "path": "C:\\store",
+        "long": "one two",
+        "key with=signs": "v=w",
+        "empty": "",
+        "": "no key",
+        "smile": "😀\tq",
+    }
+    assert parse("a=1\r\nb=2\ra=3\\") == {"a": "3", "b": "2"}
+    assert render({"a b": " c\n"}) == "a\\ b=\\ c\\n\n"
+
+
+def test_a_bad_escape_is_refused() -> None:
+    with pytest.raises(BodyError, match="four digits"):
+        parse("a=\\u12x4")
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_entries_or_a_body_error(text: str) -> None:
+    with suppress(BodyError):
+        parse(text)
+
+
+@given(st.text(alphabet="0123 ,;-a", max_size=40))
+def test_rubbish_in_pop_texts_is_a_header_error(text: str) -> None:
+    for read in (ExtraInfo.decode, pop_info.decode_start_offsets, pop_info.decode_message_offsets):
+        with suppress(HeaderError):
+            read(text)
+
+
+@given(st.text(max_size=40))
+def test_rubbish_as_recall_handle_is_a_header_error(text: str) -> None:
+    with suppress(HeaderError):
+        RecallHandle.decode(text)
+
+
+def test_pop_texts() -> None:
+    starts = {("0", "1"): 5, ("1", "0"): 7}
+    assert pop_info.encode_start_offsets(starts) == "0 1 5;1 0 7"
+    assert pop_info.decode_start_offsets("0 1 5;1 0 7") == starts
+    offsets = {("0", "1"): [5, 6], ("2", "0"): [7]}
+    assert pop_info.encode_message_offsets(offsets) == "0 1 5,6;2 0 7"
+    assert pop_info.decode_message_offsets("0 1 5,6;2 0 7") == offsets
+    assert pop_info.decode_start_offsets("") == {}
+    counts = {("0", pop_info.order_count_key(1, 20)): 3}
+    assert pop_info.encode_start_offsets(counts) == "0 qo1%20 3"
+    assert ExtraInfo.decode("1 2 3 999 0 b 0").is_orderly
+    assert ExtraInfo.decode("1 2 3 999 0 b 0").encode() == "1 2 3 999 0 b 0"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("0 1", "expected 'retry queue offsets'"), ("0 1 x", "has the entry '0 1 x'"), ("0 1 2;0 1 3", "twice")],
+)
+def test_errors_of_pop_texts(text: str, sentence: str) -> None:
+    with pytest.raises(HeaderError, match=sentence):
+        pop_info.decode_start_offsets(text)
+
+
+def test_retry_topics() -> None:
+    for retry in ("0", "1", "2"):
+        topic = pop_info.retry_topic("T", "g", retry)
+        assert pop_info.retry_of(topic) == retry
+    with pytest.raises(HeaderError, match="expected 0, 1 or 2"):
+        pop_info.retry_topic("T", "g", "3")
+
+
+def test_recall_handle_errors() -> None:
+    for handle in ("", "!", "djIgYQ=="):
+        with pytest.raises(HeaderError, match="recallHandle"):
+            RecallHandle.decode(handle)
+
+
+def test_remoting_error_says_its_code() -> None:
+    error = RemotingError(17, "no topic")
+    assert (error.code, error.remark, str(error)) == (17, "no topic", "code 17: no topic")
