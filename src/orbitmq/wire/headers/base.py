@@ -34,16 +34,15 @@ class Header(msgspec.Struct, rename="camel"):
     def to_ext(self) -> dict[str, str]:
         """Every field that is not ``None``, by its wire name, as Java's ``toString`` writes it."""
         ext: dict[str, str] = {}
-        for attribute, name in _plan(type(self)):
-            value = getattr(self, attribute)
+        for name, value in zip(self.__struct_encode_fields__, msgspec.structs.astuple(self), strict=False):
             if value is None:
                 continue
-            if value is True:
-                ext[name] = "true"
-            elif value is False:
-                ext[name] = "false"
+            if value.__class__ is str:
+                ext[name] = value
+            elif value.__class__ is bool:
+                ext[name] = "true" if value else "false"
             else:
-                ext[name] = value if value.__class__ is str else str(value)
+                ext[name] = str(value)
         return ext
 
     @classmethod
@@ -103,18 +102,6 @@ class ResponseHeader(Header):
     ) -> Command:
         """The response to ``request`` with this header."""
         return request.reply(code, remark, self.to_ext(), body)
-
-
-_plans: dict[type[Header], tuple[tuple[str, str], ...]] = {}
-
-
-def _plan(header: type[Header]) -> tuple[tuple[str, str], ...]:
-    """Pairs of attribute and wire name."""
-    plan = _plans.get(header)
-    if plan is None:
-        plan = tuple(zip(header.__struct_fields__, header.__struct_encode_fields__, strict=True))
-        _plans[header] = plan
-    return plan
 
 
 def _read_as_java(header: type[H], ext: Mapping[str, str]) -> H:
