@@ -22,6 +22,7 @@ class CommitLog:
 
     Args:
         arrived: told the queue rows that got records and that somebody watches.
+        failed: told when the disk refuses; what was not written stays in the turn.
     """
 
     def __init__(
@@ -31,12 +32,14 @@ class CommitLog:
         appender: Appender,
         flusher: Flusher,
         arrived: Callable[[list[int]], None],
+        failed: Callable[[OSError], None],
     ) -> None:
         self._runtime = runtime
         self.files = files
         self._appender = appender
         self._flusher = flusher
         self._arrived = arrived
+        self._failed = failed
         self._segment: Segment | None = None
         self._segment_start = 0
         self._allocated = 0
@@ -119,9 +122,13 @@ class CommitLog:
                 self._allocate(segment, at + len(data))
             segment.pwrite(data, at)
         except OSError as error:
-            self.write_error = error
             logger.error("write of %d bytes to %s failed: %s", len(data), segment.path, error)
+            self._fail(error)
             raise StoreClosedError(f"the commit log could not be written: {error}") from error
+
+    def _fail(self, error: OSError) -> None:
+        self.write_error = error
+        self._failed(error)
 
     def _keep_ahead(self, at: int) -> None:
         if (
@@ -156,8 +163,8 @@ class CommitLog:
                 self.files.add()
             self._use_segment(end + left)
         except OSError as error:
-            self.write_error = error
             logger.error("no next commit log file: %s", error)
+            self._fail(error)
             raise StoreClosedError(f"no next commit log file: {error}") from error
         self._flusher.advance(end + left)
 

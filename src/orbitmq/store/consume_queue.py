@@ -133,6 +133,40 @@ class ConsumeQueue:
         self.next_offset = next_offset
         self.min_offset = min(self.min_offset, next_offset)
 
+    def keep_below(self, physical_offset: int) -> None:
+        """After a crash: keep the entries of records below ``physical_offset``, which are on the device.
+
+        What stands behind them may be anything: some entries got written, some did not.
+        """
+        if not self._segments:
+            return
+        low = self.min_offset
+        high = (max(self._segments) + 1) * self.entries_per_file
+        while low < high:
+            middle = (low + high) // 2
+            physical, size, _ = self._any_entry(middle)
+            if size > 0 and physical < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        number, place = divmod(low, self.entries_per_file)
+        for other in [other for other in self._segments if other > number]:
+            self._drop(other)
+        segment = self._segments.get(number)
+        if segment is not None:
+            stale = segment.view()[place * ENTRY_BYTES :].tobytes().rstrip(b"\0")
+            if stale:
+                segment.pwrite(bytes(len(stale)), place * ENTRY_BYTES)
+                self._unsynced.add(number)
+        self.next_offset = low
+        self.min_offset = min(self.min_offset, low)
+
+    def _any_entry(self, offset: int) -> tuple[int, int, int]:
+        """As :meth:`entry`; zeros where there is no file."""
+        if offset // self.entries_per_file not in self._segments:
+            return 0, 0, 0
+        return self.entry(offset)
+
     def _drop(self, number: int) -> None:
         segment = self._segments.pop(number)
         self._unsynced.discard(number)

@@ -61,7 +61,9 @@ class MessageStore:
             segments=self._files.between,
             failed=self._flush_failed,
         )
-        self.log = CommitLog(runtime, self._files, self.appender, self.flusher, self._arrived)
+        self.log = CommitLog(
+            runtime, self._files, self.appender, self.flusher, self._arrived, self._write_failed
+        )
         self.queues = Queues(runtime, config, self.appender)
         self._reader = Reader(self.queues, self._files, self.appender, OUTPUT_BYTES)
         self._unlock: Callable[[], None] | None = None
@@ -293,6 +295,9 @@ class MessageStore:
     def _tell_accepting(self) -> None:
         if self.on_accepting is not None:
             self.on_accepting(self._refusal is None)
+
+    def _write_failed(self, error: OSError) -> None:
+        self.refuse(f"the commit log could not be written ({error}); it is tried again")
 
     def _flush_failed(self, error: OSError) -> None:
         self.refuse(

@@ -146,13 +146,17 @@ class Recovery:
 
     def run(self, start: int, queues: Iterator[ConsumeQueue]) -> Recovered:
         """Scan from ``start``, bring queues up to the log, cut what is behind its last whole record."""
+        known = list(queues)
+        if self._check_crc:
+            for queue in known:
+                queue.keep_below(start)
         outcome = self._scan(start, rebuild=False)
         rebuilt = self._gap
         if self._gap:
             # Index entries older than the starting point are missing: only the whole log can tell.
             outcome = self._scan(self._log.first, rebuild=True)
         end, records, last_timestamp = outcome
-        for queue in queues:
+        for queue in known:
             queue.truncate(queue.end_of_records_below(end))
         cut = self._cut(end) if self._check_crc else 0
         return Recovered(end, records, cut, last_timestamp, rebuilt)
