@@ -186,7 +186,7 @@ class MemoryFiles:
         self._files: dict[str, _File] = {}
         self._folders: set[str] = {"/"}
         self._locks: dict[str, object] = {}
-        self._segments: set[MemorySegment] = set()
+        self._segments: dict[MemorySegment, None] = {}
         self._faults: list[_Fault] = []
 
     # -- faults ----------------------------------------------------------------------------------------
@@ -355,12 +355,12 @@ class MemoryFiles:
         elif len(file.content) < size_bytes:
             file.extend(size_bytes)
         segment = MemorySegment(self, path, file, size_bytes)
-        self._segments.add(segment)
+        self._segments[segment] = None
         return segment
 
     def closed(self, segment: MemorySegment) -> None:
         """A segment tells that it is closed."""
-        self._segments.discard(segment)
+        self._segments.pop(segment, None)
 
     def lock(self, path: str) -> Callable[[], None]:
         path = _clean(path)

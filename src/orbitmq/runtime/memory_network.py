@@ -29,7 +29,8 @@ class _World:
     def __init__(self, source: random.Random) -> None:
         self.random = source
         self.listeners: dict[tuple[str, int], _MemoryListener] = {}
-        self.transports: set[_MemoryTransport] = set()
+        # Dicts keep an order; the order of a set would differ from run to run.
+        self.transports: dict[_MemoryTransport, None] = {}
         self.partitions: list[tuple[frozenset[str], frozenset[str]]] = []
         self.healed: list[asyncio.Future[None]] = []
         self.delay_s = (0.0, 0.0)
@@ -215,7 +216,7 @@ class _MemoryTransport(asyncio.Transport):
 
     def _end(self, error: Exception | None) -> None:
         self.lost = True
-        self._world.transports.discard(self)
+        self._world.transports.pop(self, None)
         if self.incoming is not None:
             self.incoming.drop()
         self._loop.call_soon(self._protocol.connection_lost, error)
@@ -329,7 +330,7 @@ class MemoryNetwork:
         for future in waiting:
             if not future.done():
                 future.set_result(None)
-        for transport in self._sorted_transports():
+        for transport in list(self._world.transports):
             if transport.incoming is not None:
                 transport.incoming.kick()
 
@@ -337,7 +338,7 @@ class MemoryNetwork:
         """Reset the connections between two hosts (None: any host); return how many."""
         hosts = {one or self.host} if other is None else {one or self.host, other}
         count = 0
-        for transport in self._sorted_transports():
+        for transport in list(self._world.transports):
             ends = {transport.host, transport.peer_host}
             if transport.lost or not (hosts <= ends):
                 continue
@@ -354,13 +355,6 @@ class MemoryNetwork:
         for key in [key for key in self._world.listeners if key[0] == self.host]:
             del self._world.listeners[key]
         self.cut(self.host)
-
-    def _sorted_transports(self) -> list[_MemoryTransport]:
-        # A set of objects has another order in every process; a replay must not depend on it.
-        def ends(transport: _MemoryTransport) -> tuple[Any, Any]:
-            return transport.get_extra_info("sockname"), transport.get_extra_info("peername")
-
-        return sorted(self._world.transports, key=ends)
 
     # -- the seam --------------------------------------------------------------------------------------
 
@@ -396,7 +390,7 @@ class MemoryNetwork:
         near.peer, far.peer = far, near
         near.outgoing = far.incoming = _Pipe(world, near, far)
         far.outgoing = near.incoming = _Pipe(world, far, near)
-        world.transports.update((near, far))
+        world.transports[near] = world.transports[far] = None
         far.get_protocol().connection_made(far)
         near.get_protocol().connection_made(near)
         await asyncio.sleep(0)

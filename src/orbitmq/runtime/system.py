@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
@@ -95,6 +96,8 @@ class SystemSegment:
             self._allocated += step
 
     def sync(self) -> None:
+        if self._fd < 0:
+            raise OSError(errno.EBADF, "the segment is closed", self._path)
         os.fdatasync(self._fd)
 
     def close(self) -> None:

@@ -26,7 +26,8 @@ class Background:
     def __init__(self, name: str, *, max_tasks: int = MAX_TASKS) -> None:
         self._name = name
         self._max_tasks = max_tasks
-        self._tasks: set[asyncio.Task[Any]] = set()
+        # A dict keeps the order of starting; the order of a set would differ from run to run.
+        self._tasks: dict[asyncio.Task[Any], None] = {}
         self._stopped = False
 
     def __len__(self) -> int:
@@ -44,12 +45,12 @@ class Background:
             raise RuntimeError(f"{self._name} cannot start {name}: {reason}")
         task = asyncio.ensure_future(work)
         task.set_name(f"{self._name}:{name}")
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._ended)
         return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("background task %s crashed", task.get_name(), exc_info=error)
 

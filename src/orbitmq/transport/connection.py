@@ -102,7 +102,8 @@ class Connection(asyncio.BufferedProtocol):
         self._pending: dict[int, tuple[asyncio.Future[Command], float]] = {}
         self._expiry: asyncio.TimerHandle | None = None
         self._expiry_at = float("inf")
-        self._tasks: set[asyncio.Future[Answer]] = set()
+        # Dicts keep an order; the order of a set would differ from run to run.
+        self._tasks: dict[asyncio.Future[Answer], None] = {}
         self._framed = False
         self.gone: asyncio.Future[None] = self._loop.create_future()
         self.closed = False
@@ -274,10 +275,10 @@ class Connection(asyncio.BufferedProtocol):
             self._answer(command, command.reply(ResponseCode.SYSTEM_BUSY, remark))
             return
         task = asyncio.ensure_future(awaitable)
-        self._tasks.add(task)
+        self._tasks[task] = None
 
         def done(finished: asyncio.Future[Answer]) -> None:
-            self._tasks.discard(finished)
+            self._tasks.pop(finished, None)
             if finished.cancelled():
                 return
             error = finished.exception()

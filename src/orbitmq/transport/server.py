@@ -91,7 +91,7 @@ class RemotingServer:
         self._on_close = on_close
         self._max_connections = max_connections
         self._idle_seconds = idle_seconds
-        self._connections: set[ServerConnection] = set()
+        self._connections: dict[ServerConnection, None] = {}
         self._listener: Listener | None = None
         self._idle_task: asyncio.Task[None] | None = None
 
@@ -132,14 +132,14 @@ class RemotingServer:
             )
             connection.abort()
             return
-        self._connections.add(connection)
+        self._connections[connection] = None
         self._notify(self._on_open, connection)
 
     def lost(self, connection: ServerConnection) -> None:
         """A connection tells that it is gone."""
         if connection not in self._connections:
             return
-        self._connections.discard(connection)
+        del self._connections[connection]
         self._notify(self._on_close, connection)
 
     def _notify(self, callback: ConnectionCallback | None, connection: ServerConnection) -> None:

@@ -1,0 +1,165 @@
+"""One suite for both file systems: the real one and the one in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orbitmq.runtime import Files, system_runtime
+from orbitmq.runtime.simulated import simulated_runtime
+
+
+@pytest.fixture(params=["system", "memory"])
+def files(request: pytest.FixtureRequest) -> Files:
+    if request.param == "system":
+        return system_runtime().files
+    return simulated_runtime(seed=1).files
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path)
+
+
+def test_a_segment_is_written_by_offset_and_read_through_its_view(files: Files, root: str) -> None:
+    segment = files.open_segment(f"{root}/a/b/00000", 10_000, create=True)
+    view = segment.view()
+    assert (len(view), view.readonly, segment.size_bytes) == (10_000, True, 10_000)
+    assert bytes(view[:4]) == bytes(4)
+    segment.pwrite(b"hello", 100)
+    segment.pwrite(bytearray(b"HE"), 100)
+    segment.pwrite(memoryview(b"end"), 9_997)
+    assert bytes(view[99:106]) == b"\0HEllo\0"
+    segment.sync()
+    segment.close()
+    assert bytes(view[9_997:]) == b"end"
+    again = files.open_segment(f"{root}/a/b/00000", 10_000)
+    assert bytes(again.view()[100:105]) == b"HEllo"
+    again.close()
+    assert files.list_dir(f"{root}/a/b") == ["00000"]
+    assert files.size_bytes(f"{root}/a/b/00000") == 10_000
+
+
+@pytest.mark.parametrize("offset", [-1, 98, 1000])
+def test_a_write_outside_the_segment_is_refused(files: Files, root: str, offset: int) -> None:
+    segment = files.open_segment(f"{root}/s", 100, create=True)
+    with pytest.raises(ValueError, match="do not fit"):
+        segment.pwrite(b"abc", offset)
+    segment.close()
+
+
+def test_a_closed_segment_refuses(files: Files, root: str) -> None:
+    segment = files.open_segment(f"{root}/s", 100, create=True)
+    segment.close()
+    segment.close()
+    with pytest.raises(OSError):
+        segment.pwrite(b"abc", 0)
+    with pytest.raises(OSError):
+        segment.sync()
+
+
+def test_a_shorter_file_is_extended(files: Files, root: str) -> None:
+    files.write_atomic(f"{root}/s", b"abc")
+    segment = files.open_segment(f"{root}/s", 8)
+    assert bytes(segment.view()) == b"abc\0\0\0\0\0"
+    segment.close()
+    assert files.size_bytes(f"{root}/s") == 8
+
+
+def test_a_missing_segment(files: Files, root: str) -> None:
+    with pytest.raises(FileNotFoundError):
+        files.open_segment(f"{root}/none", 100)
+
+
+def test_preallocation_keeps_what_is_there(files: Files, root: str) -> None:
+    segment = files.open_segment(f"{root}/s", 40_000_000, create=True)
+    segment.pwrite(b"x", 0)
+    segment.preallocate(1000)
+    segment.preallocate(20_000_000)
+    segment.preallocate(999_999_999)
+    assert bytes(segment.view()[:2]) == b"x\0"
+    assert segment.size_bytes == 40_000_000
+    segment.close()
+
+
+def test_an_empty_segment(files: Files, root: str) -> None:
+    segment = files.open_segment(f"{root}/s", 0, create=True)
+    assert len(segment.view()) == 0
+    segment.sync()
+    segment.close()
+
+
+def test_atomic_writes(files: Files, root: str) -> None:
+    path = f"{root}/config/topics.json"
+    files.write_atomic(path, b"one")
+    files.write_atomic(path, b"second", sync=False)
+    assert files.read_bytes(path) == b"second"
+    assert files.list_dir(f"{root}/config") == ["topics.json"]
+    with pytest.raises(OSError):
+        files.write_atomic(f"{root}/config", b"a folder is in the way")
+    assert files.list_dir(root) == ["config"]
+
+
+def test_folders(files: Files, root: str) -> None:
+    files.make_dirs(f"{root}/x/y")
+    files.make_dirs(f"{root}/x/y")
+    files.write_atomic(f"{root}/x/b", b"")
+    files.write_atomic(f"{root}/x/a", b"1")
+    assert files.list_dir(f"{root}/x") == ["a", "b", "y"]
+    assert files.list_dir(f"{root}/none") == []
+    assert files.is_dir(f"{root}/x/y")
+    assert not files.is_dir(f"{root}/x/a")
+    assert files.exists(f"{root}/x/a")
+    assert not files.exists(f"{root}/x/c")
+    files.remove_tree(f"{root}/x")
+    files.remove_tree(f"{root}/x")
+    assert not files.exists(f"{root}/x")
+    assert files.exists(root) or files.list_dir(root) == []
+
+
+def test_rename_and_remove(files: Files, root: str) -> None:
+    files.write_atomic(f"{root}/one", b"1")
+    files.write_atomic(f"{root}/two", b"2")
+    files.rename(f"{root}/one", f"{root}/two")
+    assert files.list_dir(root) == ["two"]
+    assert files.read_bytes(f"{root}/two") == b"1"
+    files.make_dirs(f"{root}/folder")
+    files.rename(f"{root}/two", f"{root}/folder/three")
+    files.rename(f"{root}/folder", f"{root}/moved")
+    assert files.read_bytes(f"{root}/moved/three") == b"1"
+    files.remove(f"{root}/moved/three")
+    files.remove(f"{root}/moved/three")
+    assert files.list_dir(f"{root}/moved") == []
+    for action in (files.read_bytes, files.size_bytes):
+        with pytest.raises(FileNotFoundError):
+            action(f"{root}/moved/three")
+    with pytest.raises(FileNotFoundError):
+        files.rename(f"{root}/nothing", f"{root}/x")
+
+
+def test_an_open_segment_survives_its_removal(files: Files, root: str) -> None:
+    segment = files.open_segment(f"{root}/s", 100, create=True)
+    files.remove(f"{root}/s")
+    segment.pwrite(b"still", 0)
+    segment.sync()
+    assert bytes(segment.view()[:5]) == b"still"
+    segment.close()
+    assert not files.exists(f"{root}/s")
+
+
+def test_the_lock_is_exclusive(files: Files, root: str) -> None:
+    release = files.lock(f"{root}/store/lock")
+    with pytest.raises(BlockingIOError):
+        files.lock(f"{root}/store/lock")
+    release()
+    release()
+    second = files.lock(f"{root}/store/lock")
+    release()
+    with pytest.raises(BlockingIOError):
+        files.lock(f"{root}/store/lock")
+    second()
+
+
+def test_the_used_share_of_the_disk(files: Files, root: str) -> None:
+    assert 0.0 <= files.disk_used_ratio(f"{root}/not/there/yet") <= 1.0
