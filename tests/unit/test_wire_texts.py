@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.wire import pop_info
+from orbitmq.wire import pop_info, versions
 from orbitmq.wire.errors import BodyError, HeaderError, RemotingError
 from orbitmq.wire.pop_info import ExtraInfo
 from orbitmq.wire.properties_text import parse, render
 from orbitmq.wire.recall_handle import RecallHandle
+from orbitmq.wire.versions import VERSION_NAMES, version_name
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 
@@ -116,3 +117,15 @@ def test_recall_handle_errors() -> None:
 def test_remoting_error_says_its_code() -> None:
     error = RemotingError(17, "no topic")
     assert (error.code, error.remark, str(error)) == (17, "no topic", "code 17: no topic")
+
+
+def test_version_names() -> None:
+    assert len(VERSION_NAMES) == 613
+    known = {0: "V3_0_0_SNAPSHOT", 37: "V3_0_11", 63: "V3_1_8", 121: "V3_4_9", 213: "V4_0_0", 273: "V4_3_0"}
+    known |= {401: "V4_9_4", 413: "V5_0_0", 435: "V5_1_1", 479: "V5_3_3", 612: "HIGHER_VERSION"}
+    for version, name in known.items():
+        assert version_name(version) == name
+    for name in ("V3_0_11", "V3_4_9", "V4_9_4", "V5_0_0", "V5_3_1"):
+        assert version_name(getattr(versions, name)) == name
+    assert version_name(9999) == "HIGHER_VERSION"
+    assert version_name(-1) == "UNKNOWN_-1"

@@ -77,8 +77,6 @@ from orbitmq.wire.bodies.pop import (
 from orbitmq.wire.bodies.route import (
     MASTER_ID,
     MAX_REGISTRATION_BYTES,
-    VERSION_WITH_BODY,
-    VERSION_WITH_MAPPINGS,
     BrokerData,
     BrokerMemberGroup,
     ClusterInfo,
@@ -144,8 +142,6 @@ __all__ = [
     "PERM_WRITE",
     "TOPIC_FLAG_UNIT",
     "TOPIC_FLAG_UNIT_SUB",
-    "VERSION_WITH_BODY",
-    "VERSION_WITH_MAPPINGS",
     "AckMsg",
     "AclInfo",
     "BatchAck",

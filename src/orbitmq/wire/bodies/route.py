@@ -19,10 +19,8 @@ from orbitmq.wire.bodies.topic import (
     TopicQueueMappingInfo,
 )
 from orbitmq.wire.errors import BodyError
+from orbitmq.wire.versions import V3_0_11, V5_0_0
 
-# Version ordinals (Java's MQVersion) from which a registration has the layout below.
-VERSION_WITH_BODY: Final = 37  # V3_0_11: RegisterBrokerBody; older ones send the bare topic table
-VERSION_WITH_MAPPINGS: Final = 413  # V5_0_0: the compressed form ends with static topics
 MASTER_ID: Final = 0
 MAX_REGISTRATION_BYTES: Final = 256 * 1024 * 1024
 
@@ -38,7 +36,7 @@ class RegisterBrokerBody(Body):
     )
     filter_server_list: list[str] = field(default_factory=list)
 
-    def encode_compressed(self, version: int = VERSION_WITH_MAPPINGS) -> bytes:
+    def encode_compressed(self, version: int = V5_0_0) -> bytes:
         """The binary, compressed form as a broker of ``version`` sends it."""
         wrapper = self.topic_config_serialize_wrapper
         topics = [config.encode_text().encode() for _, config in sorted(wrapper.topic_config_table.items())]
@@ -46,7 +44,7 @@ class RegisterBrokerBody(Body):
         for topic in topics:
             parts += _block(topic)
         parts += _block(fastjson.dumps(self.filter_server_list))
-        if version >= VERSION_WITH_MAPPINGS:
+        if version >= V5_0_0:
             mappings = wrapper.topic_queue_mapping_info_map
             parts.append(_INT32.pack(len(mappings)))
             for _, info in sorted(mappings.items()):
@@ -65,7 +63,7 @@ class RegisterBrokerBody(Body):
         """
         if compressed or body[:1] == b"\x78":
             return cls._decode_compressed(body, version)
-        if version >= VERSION_WITH_BODY or not body:
+        if version >= V3_0_11 or not body:
             return cls.decode(body) if body else cls()
         return cls(TopicConfigAndMappingSerializeWrapper.decode(body))
 
@@ -80,7 +78,7 @@ class RegisterBrokerBody(Body):
             config = TopicConfig.decode_text(blocks.next("topicConfig").decode("utf-8", "replace"))
             wrapper.topic_config_table[config.topic_name] = config
         filters = fastjson.loads(blocks.next("filterServerList") or b"[]")
-        if version >= VERSION_WITH_MAPPINGS:
+        if version >= V5_0_0:
             for _ in range(blocks.count("topicQueueMappingInfo")):
                 info = TopicQueueMappingInfo.decode(blocks.next("topicQueueMappingInfo"))
                 wrapper.topic_queue_mapping_info_map[info.topic] = info
