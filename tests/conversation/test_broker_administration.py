@@ -16,6 +16,7 @@ from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.server import NameServer
 from orbitmq.runtime.simulated import run, simulated_runtime
 from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.server import RemotingServer
 from orbitmq.wire import fastjson, properties_text
 from orbitmq.wire.bodies import (
     CheckClientRequestBody,
@@ -567,5 +568,32 @@ def test_a_new_topic_is_registered_at_once_and_a_stopped_broker_is_not_listed() 
         assert await route(client, "Made") is None
         await client.close()
         await name_server.stop()
+
+    run(main())
+
+
+def test_a_name_server_that_hangs_does_not_delay_the_other() -> None:
+    async def main() -> None:
+        runtime = simulated_runtime()
+        hanging = RemotingServer(runtime, lambda _connection, _command: None)
+        await hanging.start("0.0.0.0", 9999)
+        name_server = NameServer(runtime, NameServerConfig())
+        await name_server.start()
+        client = RemotingClient(runtime)
+        loop = asyncio.get_running_loop()
+        broker = Broker(runtime, settings(namesrv_addr="127.0.0.1:9999;127.0.0.1:9876"))
+        async with broker:
+            peer = Peer(broker)
+            began = loop.time()
+            for number in range(3):
+                await peer.create(f"T{number}")
+                assert await route(client, f"T{number}") is not None
+            assert loop.time() - began < 4
+            await peer.client.close()
+            began = loop.time()
+        assert loop.time() - began < 5
+        await client.close()
+        await name_server.stop()
+        await hanging.stop()
 
     run(main())

@@ -17,6 +17,7 @@ from orbitmq.message.properties import decode_properties, properties_text
 from orbitmq.message.record import Record, iter_records
 from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
 from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -501,5 +502,74 @@ def test_the_vip_port_serves_too() -> None:
     async def talk(_broker: Broker, peer: Peer) -> None:
         peer.address = "127.0.0.1:10909"
         assert (await peer.send()).code == ResponseCode.SUCCESS
+
+    with_broker(talk)
+
+
+def test_a_request_that_is_not_built_yet_is_named() -> None:
+    async def talk(_broker: Broker, peer: Peer) -> None:
+        answer = await peer.ask(Command(RequestCode.CONSUMER_SEND_MSG_BACK))
+        assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        assert "CONSUMER_SEND_MSG_BACK" in (answer.remark or "")
+
+    with_broker(talk)
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_a_stop_under_load_loses_nothing_that_was_acknowledged(flush: str) -> None:
+    async def main() -> None:
+        runtime = simulated_runtime(7)
+        broker = Broker(runtime, settings(flush_disk_type=flush))
+        await broker.start()
+        peers = [Peer(broker, runtime) for _ in range(4)]
+        await peers[0].send(b"first")
+        acknowledged: list[bytes] = []
+        refused: list[int] = []
+
+        async def sender(peer: Peer, name: int) -> None:
+            try:
+                for number in range(10_000):
+                    body = b"%d-%d" % (name, number)
+                    # Every third carries a property that only the ordinary handler takes.
+                    properties = {"UNIQ_KEY": "x", "k": "v"} if number % 3 else {}
+                    answer = await peer.send(body, properties=properties)
+                    if answer.code != ResponseCode.SUCCESS:
+                        refused.append(answer.code)
+                        return
+                    acknowledged.append(body)
+            except TransportError:
+                return
+
+        senders = [asyncio.ensure_future(sender(peer, name)) for name, peer in enumerate(peers)]
+        await asyncio.sleep(0.2 if flush == "SYNC_FLUSH" else 0.05)
+        await broker.stop()
+        await asyncio.gather(*senders)
+        assert len(acknowledged) > 40
+        assert set(refused) <= {ResponseCode.SERVICE_NOT_AVAILABLE}
+        async with Broker(runtime, settings(flush_disk_type=flush, listen_port=10921)) as again:
+            peers[0].address = again.address
+            stored: list[bytes] = []
+            while True:
+                batch = records(await peers[0].pull(len(stored), max_msg_nums=1000))
+                if not batch:
+                    break
+                stored += [record.body for record in batch]
+        assert set(acknowledged) <= set(stored)
+        assert len(stored) == len(set(stored))
+        for peer in peers:
+            await peer.client.close()
+
+    run(main())
+
+
+def test_a_full_disk_refuses_sends_with_the_reason_and_still_serves_pulls() -> None:
+    async def talk(broker: Broker, peer: Peer) -> None:
+        await peer.send(b"before")
+        broker.services.store.refuse("the disk of /store is 91% full, the limit is 90%")
+        answer = await peer.send(b"after")
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "91% full" in (answer.remark or "")
+        [record] = records(await peer.pull())
+        assert record.body == b"before"
 
     with_broker(talk)

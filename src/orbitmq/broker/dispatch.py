@@ -15,7 +15,7 @@ from orbitmq.broker.handlers.send import SendHandlers
 from orbitmq.broker.handlers.topics import TopicHandlers
 from orbitmq.broker.services import Services
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import WireError
 
@@ -54,11 +54,16 @@ class Dispatcher:
         """
         handler = self._routes.get(command.code)
         if handler is None:
-            return command.reply(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
-            )
+            return command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _not_supported(command.code))
         try:
             return handler(connection, command)
         except WireError as error:
             log.info("bad request %d from %s: %s", command.code, connection.remote_address, error)
             return command.reply(ResponseCode.SYSTEM_ERROR, str(error))
+
+
+def _not_supported(code: int) -> str:
+    """RocketMQ's remark; a code of RocketMQ that this broker does not have yet is named."""
+    if code in RequestCode.__members__.values():
+        return f" request type {code} not supported: this broker has no {RequestCode(code).name} yet"
+    return f" request type {code} not supported"

@@ -35,6 +35,8 @@ class SubscriptionGroups:
         self._config = config
         self._journal = changes
         self._table = {name: SubscriptionGroupConfig(group_name=name) for name in names.SYSTEM_GROUPS}
+        # Configs as plain values, kept until they change: a table of many groups is written often.
+        self._plain: dict[str, dict[str, Any]] = {}
         self._forbidden: dict[str, dict[str, int]] = {}
         self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
         self.on_change: list[OnChange] = []
@@ -130,6 +132,7 @@ class SubscriptionGroups:
         self._changed(config.group_name, config)
 
     def _changed(self, group: str, config: SubscriptionGroupConfig | None) -> None:
+        self._plain.pop(group, None)
         self.version = self.version.next(self._clock.now_ms())
         self._journal.changed(journal.GROUPS, group, config)
         for listener in self.on_change:
@@ -142,12 +145,19 @@ class SubscriptionGroups:
         return {
             "dataVersion": to_plain(self.version),
             "forbiddenTable": self.forbidden(),
-            "subscriptionGroupTable": {name: to_plain(config) for name, config in self._table.items()},
+            "subscriptionGroupTable": {name: self._plain_of(name) for name in self._table},
         }
+
+    def _plain_of(self, name: str) -> dict[str, Any]:
+        plain = self._plain.get(name)
+        if plain is None:
+            plain = self._plain[name] = to_plain(self._table[name])
+        return plain
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``subscriptionGroup.json``; system groups it does not name stay."""
         for name, plain in content.get("subscriptionGroupTable", {}).items():
+            self._plain.pop(name, None)
             self._table[name] = from_plain(SubscriptionGroupConfig, plain)
         for group, topics in (content.get("forbiddenTable") or {}).items():
             self._forbidden[group] = {topic: int(value) for topic, value in topics.items()}

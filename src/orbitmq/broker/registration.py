@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.topics import TopicConfigs
@@ -33,25 +33,28 @@ MAX_RETRY_SECONDS = 2.0
 
 @dataclass(slots=True)
 class _NameServer:
+    """One name server. ``done`` counts the calls of ``soon`` that a registration here covers."""
+
     address: str
     reached: bool | None = None
+    wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    done: int = 0
 
 
 class Registration:
-    """Registers this broker with every name server: at once when a topic changed, and every period."""
+    """Registers this broker with every name server: at once when a topic changed, and every period.
+
+    The name servers do not wait for each other: one that hangs delays nobody.
+    """
 
     def __init__(self, runtime: Runtime, config: BrokerConfig, topics: TopicConfigs, address: str) -> None:
-        self._clock = runtime.clock
         self._config = config
         self._topics = topics
         self._address = address
-        # A name server that was restarted has forgotten us: RocketMQ's brokers let it wait for up to 30 s.
-        self._client = RemotingClient(runtime, on_lost=lambda _address: self.soon())
+        self._client = RemotingClient(runtime)
         self._servers = [_NameServer(a) for a in config.namesrv_addr.split(";") if a]
-        self._wanted = asyncio.Event()
-        self._started = 0
-        self._done = 0
-        self._finished = asyncio.Condition()
+        self._asked = 0
+        self._progress = asyncio.Condition()
 
     @property
     def name_servers(self) -> list[str]:
@@ -59,43 +62,49 @@ class Registration:
 
     def soon(self) -> None:
         """Register again as soon as the event loop is free."""
-        self._wanted.set()
+        self._asked += 1
+        for server in self._servers:
+            server.wanted.set()
 
     async def announced(self, timeout_ms: int) -> None:
-        """Return when a registration begun from now on has ended, or after ``timeout_ms``."""
-        if not self._servers:
-            return
-        target = self._started + 1
+        """Return when every name server that is not known to be down has the present topics.
+
+        A name server that takes longer than ``timeout_ms`` is told all the same, only later.
+        """
         self.soon()
+        target = self._asked
+
+        def all_told() -> bool:
+            return all(server.done >= target for server in self._servers if server.reached is not False)
+
         try:
-            async with self._finished:
-                await asyncio.wait_for(
-                    self._finished.wait_for(lambda: self._done >= target), timeout_ms / 1000
-                )
+            async with self._progress:
+                await asyncio.wait_for(self._progress.wait_for(all_told), timeout_ms / 1000)
         except TimeoutError:
             log.warning("registration of a new topic takes more than %d ms; it goes on", timeout_ms)
 
     async def run(self) -> None:
         """Register for ever."""
+        await asyncio.gather(*(self._keep_registered(server) for server in self._servers))
+
+    async def _keep_registered(self, server: _NameServer) -> None:
+        period = self._config.register_period_ms / 1000
         retry = FIRST_RETRY_SECONDS
-        while self._servers:
-            self._wanted.clear()
-            self._started += 1
-            number = self._started
-            all_reached = await self.register()
-            async with self._finished:
-                self._done = number
-                self._finished.notify_all()
-            period = self._config.register_period_ms / 1000
-            pause = period if all_reached else retry
-            retry = FIRST_RETRY_SECONDS if all_reached else min(2 * retry, MAX_RETRY_SECONDS)
+        while True:
+            server.wanted.clear()
+            covered = self._asked
+            reached = await self._register(server)
+            async with self._progress:
+                server.done = covered
+                self._progress.notify_all()
+            pause = period if reached else min(retry, period)
+            retry = FIRST_RETRY_SECONDS if reached else min(2 * retry, MAX_RETRY_SECONDS)
             try:
-                await asyncio.wait_for(self._wanted.wait(), pause)
+                await asyncio.wait_for(server.wanted.wait(), pause)
             except TimeoutError:
                 continue
 
-    async def register(self) -> bool:
-        """Register with every name server, all at the same time; whether all took it."""
+    def _command(self) -> Command:
         body = self._body()
         ha_host = self._config.broker_ip2 or self._config.broker_ip1
         header = RegisterBrokerRequest(
@@ -112,22 +121,20 @@ class Registration:
             compressed=False,
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
         )
-        command = header.command(body)
-        results = await asyncio.gather(*(self._register_one(server, command) for server in self._servers))
-        return all(results)
+        return header.command(body)
 
     async def unregister(self) -> None:
         """Tell every name server that we go; those that do not answer within a second are left."""
-        command = UnregisterBrokerRequest(
+        header = UnregisterBrokerRequest(
             broker_name=self._config.broker_name,
             broker_addr=self._address,
             cluster_name=self._config.broker_cluster_name,
             broker_id=self._config.broker_id,
-        ).command()
+        )
 
         async def one(server: _NameServer) -> None:
             try:
-                await self._client.request(server.address, _copy(command), UNREGISTER_TIMEOUT_MS)
+                await self._client.request(server.address, header.command(), UNREGISTER_TIMEOUT_MS)
             except TransportError as error:
                 log.info("name server %s does not hear that we go: %s", server.address, error)
 
@@ -136,13 +143,13 @@ class Registration:
     async def close(self) -> None:
         await self._client.close()
 
-    async def _register_one(self, server: _NameServer, command: Command) -> bool:
+    async def _register(self, server: _NameServer) -> bool:
         try:
             response = await self._client.request(
-                server.address, _copy(command), self._config.register_timeout_ms
+                server.address, self._command(), self._config.register_timeout_ms
             )
         except TransportError as error:
-            self._note(server, f"{error}")
+            self._note(server, str(error))
             return False
         if response.code != ResponseCode.SUCCESS:
             self._note(server, f"code {response.code}: {response.remark}")
@@ -182,8 +189,3 @@ def _limited(topic: TopicConfig, permission: int) -> TopicConfig:
     limited = TopicConfig.decode(topic.encode())
     limited.perm &= permission
     return limited
-
-
-def _copy(command: Command) -> Command:
-    """A request of its own for each address, because sending numbers it."""
-    return Command(command.code, dict(command.ext), command.body)

@@ -74,7 +74,10 @@ class Persistence:
         journal.subscribe(self._on_change)
 
     def register(self, table: str, snapshot: Callable[[], dict[str, Any]]) -> None:
-        """Keep ``table`` on disk; ``snapshot()`` gives its content when it has to be written."""
+        """Keep ``table`` on disk; ``snapshot()`` gives its content when it has to be written.
+
+        A worker thread reads the content: it must not change any more.
+        """
         self._tables[table] = _Table(f"{self._folder}/{table}.json", snapshot)
 
     def load(self, table: str) -> dict[str, Any] | None:
@@ -113,7 +116,7 @@ class Persistence:
                 return
             entry.dirty = False
             try:
-                await self._threads.run(self._save, entry.path, pretty(entry.snapshot()))
+                await self._threads.run(self._save, entry.path, entry.snapshot())
             except OSError:
                 entry.dirty = True
                 raise
@@ -126,8 +129,9 @@ class Persistence:
             except OSError as error:
                 log.error("cannot write %s: %s", self._tables[table].path, error)
 
-    def _save(self, path: str, data: bytes) -> None:
+    def _save(self, path: str, content: dict[str, Any]) -> None:
         files = self._files
+        data = pretty(content)
         files.make_dirs(self._folder)
         if files.exists(path):
             files.write_atomic(path + ".bak", files.read_bytes(path), sync=False)

@@ -34,6 +34,8 @@ class TopicConfigs:
         self._config = config
         self._journal = changes
         self._table: dict[str, TopicConfig] = {}
+        # Configs as plain values, kept until they change: a table of many topics is written often.
+        self._plain: dict[str, dict[str, Any]] = {}
         self._own_system_topics: set[str] = set()
         self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
         self.on_change: list[OnChange] = []
@@ -175,6 +177,7 @@ class TopicConfigs:
         self._changed(config.topic_name, config)
 
     def _changed(self, topic: str, config: TopicConfig | None) -> None:
+        self._plain.pop(topic, None)
         self.version = self.version.next(self._clock.now_ms())
         self._journal.changed(journal.TOPICS, topic, config)
         for listener in self.on_change:
@@ -186,12 +189,19 @@ class TopicConfigs:
         """The content of ``topics.json``."""
         return {
             "dataVersion": to_plain(self.version),
-            "topicConfigTable": {name: to_plain(config) for name, config in self._table.items()},
+            "topicConfigTable": {name: self._plain_of(name) for name in self._table},
         }
+
+    def _plain_of(self, name: str) -> dict[str, Any]:
+        plain = self._plain.get(name)
+        if plain is None:
+            plain = self._plain[name] = to_plain(self._table[name])
+        return plain
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``topics.json``; system topics it does not name stay as they are."""
         for name, plain in content.get("topicConfigTable", {}).items():
+            self._plain.pop(name, None)
             self._table[name] = from_plain(TopicConfig, plain)
         if content.get("dataVersion"):
             self.version = from_plain(DataVersion, content["dataVersion"])
