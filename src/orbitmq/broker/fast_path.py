@@ -160,10 +160,12 @@ class FastPath:
         if born is None:
             born = connection.attributes[BORN] = pack_host(connection.remote)
         lane = self._lane
+        appender = store.appender
         try:
             while True:
                 start = lane.feed(buffer, start, end, born)
-                if lane.later_used or lane.now_used or lane.event_count:
+                # One-way sends leave no answer behind, only records to write.
+                if lane.later_used or lane.now_used or lane.event_count or appender.turn_used:
                     self._take(connection)
                 reason = lane.reason
                 if reason == layout.NEED_ROOM:
