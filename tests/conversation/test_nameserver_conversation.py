@@ -324,7 +324,6 @@ def test_topic_lists_can_be_switched_off() -> None:
     converse(script, enable_all_topic_list=False, enable_topic_list=False)
 
 
-@pytest.mark.behaviour("RT-14")
 def test_ordered_topics_come_from_the_key_value_table() -> None:
     async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
         namespace = "ORDER_TOPIC_CONFIG"
