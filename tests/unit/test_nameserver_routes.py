@@ -131,6 +131,19 @@ def test_without_master_the_write_bit_goes_in_acting_mode_only() -> None:
         assert table.topics.names() == []
 
 
+@pytest.mark.behaviour("NR-07")
+def test_a_master_that_becomes_a_slave_takes_the_write_bit_along() -> None:
+    table = RouteTable()
+    table.register(broker(0, acting_master=True), 0)
+    table.register(broker(1, acting_master=True), 0)
+    table.register(broker(2, acting_master=True, address="h0:1"), 1)
+    assert table.member_addresses("g") == {1: "h1:1", 2: "h0:1"}
+    assert perm(table) == 4
+    table.register(broker(0, acting_master=True, address="h1:1"), 2)
+    assert table.member_addresses("g") == {0: "h1:1", 2: "h0:1"}
+    assert perm(table) == 6
+
+
 @pytest.mark.behaviour("NR-08")
 def test_lowest_slave_is_shown_as_master_under_five_conditions() -> None:
     table = RouteTable()

@@ -168,6 +168,7 @@ class RouteTable:
             # Inside the group this is a change of role: the topics stay, the new role is about to be stored.
             del group.members[previous.broker_id]
             del self._members[previous.cluster, previous.address]
+            self._wipe_without_master(group)
         if holder is not None and holder is not previous:
             del self._members[holder.cluster, holder.address]
 
@@ -254,11 +255,15 @@ class RouteTable:
             self.topics.remove_group(group.name)
             self._forget_mappings(group.name)
             return None
-        if group.acting_master and group.min_id > MASTER_ID:
-            self.topics.wipe_write(group.name)
+        self._wipe_without_master(group)
         if was_min and group.acting_master:
             return _min_change(group, offline=member.address, ha_address=None)
         return None
+
+    def _wipe_without_master(self, group: BrokerGroup) -> None:
+        """In acting mode nobody writes to a group that lost its master (NR-07)."""
+        if group.acting_master and group.members and group.min_id > MASTER_ID:
+            self.topics.wipe_write(group.name)
 
     def _forget_mappings(self, group: str) -> None:
         for topic in [t for t, by_group in self._mappings.items() if group in by_group]:
