@@ -171,5 +171,9 @@ class ChildProcess:
 
 
 def _end_with_parent() -> None:
-    """Runs in the child before the program: no cluster outlives the process that started it."""
+    """Runs in the child before the program: no cluster outlives the process that started it.
+
+    A group of its own keeps the terminal's Ctrl-C away: who started the child stops it, in the right order.
+    """
+    os.setpgid(0, 0)
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
