@@ -14,6 +14,7 @@ from orbitmq.message import keys, sysflag
 from orbitmq.message.compression import compress, decompress
 from orbitmq.message.errors import CompressionError, MessageFormatError
 from orbitmq.message.ids import UniqueIds, offset_message_id, parse_offset_message_id
+from orbitmq.message.model import Message
 from orbitmq.message.properties import decode_properties, encode_properties, parse_properties
 from orbitmq.message.sysflag import CompressionType
 from orbitmq.message.tags import java_hash, tags_code
@@ -45,6 +46,33 @@ def test_pairs_without_name_or_value_vanish() -> None:
 def test_key_names_are_distinct() -> None:
     names = [value for name, value in vars(keys).items() if name.isupper() and name != "KEY_SEPARATOR"]
     assert len(names) == len(set(names)) > 60
+
+
+@pytest.mark.behaviour("MV-07")
+def test_bits_of_the_system_flag() -> None:
+    assert (sysflag.COMPRESSED, sysflag.MULTI_TAGS, sysflag.TRANSACTION_NOT) == (1, 2, 0)
+    assert (sysflag.TRANSACTION_PREPARED, sysflag.TRANSACTION_COMMIT) == (4, 8)
+    assert sysflag.TRANSACTION_ROLLBACK == 12
+
+
+@pytest.mark.behaviour("SK-11")
+def test_compression_in_the_system_flag() -> None:
+    found = [sysflag.with_compression(0, kind) for kind in CompressionType]
+    assert dict(zip(CompressionType, found, strict=True)) == {
+        CompressionType.LZ4: 0x101,
+        CompressionType.ZSTD: 0x201,
+        CompressionType.ZLIB: 0x301,
+    }
+
+
+@pytest.mark.behaviour("MV-09")
+def test_tags_keys_wait_and_delay_are_properties() -> None:
+    message = Message("T", "b", tags="t", keys=["a", "b"], delay_level=3)
+    assert message.properties == {"TAGS": "t", "KEYS": "a b", "DELAY": "3"}
+    assert (message.tags, message.keys, message.delay_level) == ("t", ["a", "b"], 3)
+    assert message.wait_stored
+    message.properties[keys.WAIT] = "false"
+    assert not message.wait_stored
 
 
 def test_system_flags() -> None:
