@@ -20,6 +20,8 @@ from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.system import system_runtime
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
 
 _RETRY_PAUSE_S = 0.2
 
@@ -295,8 +297,13 @@ class AssignedConsumer:
             subscription_data_set=[subscription_data(topic, f) for topic, f in sorted(wanted.items())],
         )
 
-    def members_changed(self) -> None:
-        """The user assigns; who else is in the group makes no difference."""
+    def handle_request(self, command: Command) -> Command | None:
+        """The user assigns; who else is in the group makes no difference, and nothing else is answered."""
+        if command.is_oneway:
+            return None
+        return command.reply(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
+        )
 
     def route_changed(self, topic: str) -> None:
         """The user assigns; pulls find the new addresses themselves."""

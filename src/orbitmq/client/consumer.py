@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from orbitmq.client import operator_requests
 from orbitmq.client.allocation import Allocation, average
 from orbitmq.client.broker_calls import BrokerCalls, Filter, PullOptions
 from orbitmq.client.instance import ClientInstance
@@ -29,6 +30,7 @@ from orbitmq.runtime.system import system_runtime
 from orbitmq.runtime.tasks import Background, every
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
+from orbitmq.wire.command import Command
 
 log = logging.getLogger("orbitmq.client")
 
@@ -111,6 +113,8 @@ class Consumer:
         self._idle = asyncio.Event()
         self._rebalancer: Rebalancer | None = None
         self._background = Background(f"consumer {group}")
+        self._listener: Callable[[ReceivedMessage], Awaitable[object]] | None = None
+        self.started_ms = 0
         self._state = "new"
 
     # -- life ------------------------------------------------------------------------------------------
@@ -130,6 +134,7 @@ class Consumer:
             raise ClientStateError(f"consumer {self.group!r} was started already")
         self._client.register_consumer(self.group, self)
         self._state = "running"
+        self.started_ms = self._now_ms()
         await self._client.start()
         self._filters.setdefault(retry_topic(self.group), tag_filter("*", self._now_ms()))
         self._client.watch(retry_topic(self.group))
@@ -208,7 +213,9 @@ class Consumer:
         The listener's return means done; an exception means again later (behaviour CR-02).
         """
         self._check_running()
-        call = listener if inspect.iscoroutinefunction(_callable(listener)) else self._in_thread(listener)
+        is_async = inspect.iscoroutinefunction(_callable(listener))
+        call: Callable[[ReceivedMessage], Any] = listener if is_async else self._in_thread(listener)
+        self._listener = call
         async with asyncio.TaskGroup() as workers:
             for _ in range(self._concurrency):
                 workers.create_task(self._work(call))
@@ -346,6 +353,10 @@ class Consumer:
             ],
         )
 
+    def handle_request(self, command: Command) -> Command | Awaitable[Command | None] | None:
+        """What a broker asks or tells."""
+        return operator_requests.answer(self, command)
+
     def members_changed(self) -> None:
         """Rebalance at once."""
         if self._rebalancer is not None:
@@ -404,7 +415,25 @@ class Consumer:
         await self._offsets.commit([queue])
         self._offsets.forget(queue)
 
-    async def reset_offsets(self, offsets: dict[MessageQueue, int]) -> None:
+    def held(self) -> dict[MessageQueue, ProcessQueue]:
+        return {queue: reader.held for queue, (reader, _) in sorted(self._readers.items())}
+
+    def progress(self, queue: MessageQueue) -> int:
+        return self._offsets.get(queue)
+
+    async def consume_now(self, message: ReceivedMessage) -> bool | None:
+        """Give this message to the listener, beside the queues; None when there is no listener."""
+        if self._listener is None:
+            return None
+        restore_topic(message, self.group)
+        try:
+            await self._listener(message)
+        except Exception as error:
+            log.warning("listener failed on %s, consumed on request: %r", message.message_id, error)
+            return False
+        return True
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on from other offsets, as an operator ordered (RESET_CONSUMER_CLIENT_OFFSET)."""
         for queue, offset in offsets.items():
             found = self._readers.pop(queue, None)

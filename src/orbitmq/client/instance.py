@@ -9,9 +9,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from orbitmq.client.name_servers import DEFAULT_TOPIC, TIMEOUT_MS, NameServers, parse_addresses
+from orbitmq.client.operator_requests import GROUP_FIELDS
 from orbitmq.client.route_cache import RouteCache
 from orbitmq.client.routing import MASTER_ID, TopicRoute, topic_route
 from orbitmq.errors import BrokerError, ClientStateError, OrbitError, TopicNotFoundError
+from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import Background, every
 from orbitmq.transport.client import RemotingClient
@@ -35,8 +37,8 @@ class GroupMember(Protocol):
 
     def consumer_data(self) -> ConsumerData: ...
 
-    def members_changed(self) -> None:
-        """The broker says that the members of the group changed (code 40)."""
+    def handle_request(self, command: Command) -> Command | Awaitable[Command | None] | None:
+        """A broker asks something about this consumer, or tells it something."""
         ...
 
     def route_changed(self, topic: str) -> None: ...
@@ -70,9 +72,7 @@ class ClientInstance:
         self._refreshing: dict[str, asyncio.Task[TopicRoute | None]] = {}
         self._producers: dict[str, int] = {}
         self._consumers: dict[str, GroupMember] = {}
-        self._handlers: dict[int, ServerRequestHandler] = {
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._on_members_changed
-        }
+        self._handlers: dict[int, ServerRequestHandler] = {}
         self._greeted: set[str] = set()
         self._background = Background("client")
         self._users = 0
@@ -171,16 +171,20 @@ class ClientInstance:
 
     def _handle(self, connection: Any, command: Command) -> Command | Awaitable[Command | None] | None:
         handler = self._handlers.get(command.code)
-        if handler is None:
+        if handler is not None:
+            return handler(connection, command)
+        field = GROUP_FIELDS.get(command.code)
+        if field is None:
             return command.reply(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
             )
-        return handler(connection, command)
-
-    def _on_members_changed(self, connection: Any, command: Command) -> None:
-        member = self._consumers.get(command.ext.get("consumerGroup", ""))
-        if member is not None:
-            member.members_changed()
+        group = command.ext.get(field, "")
+        member = self._consumers.get(group)
+        if member is None:
+            return command.reply(
+                ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer"
+            )
+        return member.handle_request(command)
 
     # -- routes ----------------------------------------------------------------------------------------
 
@@ -300,6 +304,17 @@ class ClientInstance:
             address = route.master(broker_name) if route is not None else None
             if address is not None:
                 return address
+        return None
+
+    def any_queue_of(self, broker_name: str) -> tuple[str, MessageQueue] | None:
+        """A broker's master and one of its queues to write to, from any known route."""
+        for topic in self._routes.topics():
+            route = self._routes.get(topic)
+            address = route.master(broker_name) if route is not None else None
+            if route is not None and address is not None:
+                for queue in route.publish:
+                    if queue.broker_name == broker_name:
+                        return address, queue
         return None
 
     def watch(self, topic: str) -> None:

@@ -1,0 +1,40 @@
+"""What ``import orbitmq`` offers, and what it costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import orbitmq
+import orbitmq.client
+
+
+def test_every_public_name_is_there() -> None:
+    for module in (orbitmq, orbitmq.client):
+        for name in module.__all__:
+            assert getattr(module, name).__name__ == name
+            assert name in dir(module)
+        assert sorted(module.__all__) == sorted(module._HOMES)
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        _ = orbitmq.Nothing
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        _ = orbitmq.client.Nothing
+
+
+def test_importing_the_package_loads_nothing_else() -> None:
+    code = (
+        "import sys, orbitmq; print([m for m in sys.modules if m in ('orbitmq.client', 'orbitmq.wire', 'msgspec', 'asyncio')])"
+    )
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert output.stdout.strip() == "[]"
+
+
+def test_errors_tell_their_facts() -> None:
+    attempt = orbitmq.errors.Attempt("a", "", 1, 12.3, 10003, "gone")
+    assert str(attempt) == "a[1] at ?: gone (12 ms)"
+    error = orbitmq.SendError(orbitmq.errors.SendErrorKind.REFUSED, "t", "text", attempts=[attempt])
+    assert error.brokers_tried == ["a"]
+    assert issubclass(orbitmq.ValidationError, ValueError)
+    assert "code 5: no remark" in str(orbitmq.errors.BrokerError(5, None, "h:1"))
