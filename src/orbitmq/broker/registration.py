@@ -51,7 +51,8 @@ class Registration:
         self._config = config
         self._topics = topics
         self._address = address
-        self._client = RemotingClient(runtime)
+        # A name server that was restarted has forgotten us: RocketMQ's brokers let it wait for up to 30 s.
+        self._client = RemotingClient(runtime, on_lost=self._lost)
         self._servers = [_NameServer(a) for a in config.namesrv_addr.split(";") if a]
         self._asked = 0
         self._progress = asyncio.Condition()
@@ -65,6 +66,11 @@ class Registration:
         self._asked += 1
         for server in self._servers:
             server.wanted.set()
+
+    def _lost(self, address: str) -> None:
+        for server in self._servers:
+            if server.address == address:
+                server.wanted.set()
 
     async def announced(self, timeout_ms: int) -> None:
         """Return when every name server that is not known to be down has the present topics.
