@@ -23,7 +23,9 @@ from orbitmq.wire.bodies import (
     ConsumerConnection,
     ConsumerData,
     ConsumeStats,
+    ConsumeStatsList,
     GetConsumerListByGroupResponseBody,
+    GetConsumerStatusBody,
     GroupForbidden,
     GroupList,
     HeartbeatData,
@@ -66,10 +68,15 @@ class Peer:
         self._address = broker.address
         self.client_id = client_id
         self.notices: list[Command] = []
+        self.silent = False
         self.client = RemotingClient(broker.runtime, handle=self._note)
 
-    def _note(self, _connection: object, command: Command) -> None:
+    def _note(self, _connection: object, command: Command) -> Command | None:
         self.notices.append(command)
+        if command.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
+            table = {MessageQueue("T", "broker-a", 0): 5}
+            return command.reply(body=GetConsumerStatusBody(message_queue_table=table).encode())
+        return None if command.is_oneway or self.silent else command.reply(remark="mine", body=command.body)
 
     async def ask(self, code: int, body: bytes = b"", /, **ext: str | int) -> Command:
         command = Command(code, {name: str(value) for name, value in ext.items()}, body)
@@ -234,6 +241,41 @@ def test_a_body_that_is_not_json_is_refused_and_named() -> None:
         assert answer.code == ResponseCode.SYSTEM_ERROR
         answer = await peer.ask(RequestCode.HEART_BEAT, b'{"consumerDataSet":[{"groupName":{}}]}')
         assert "groupName" in (answer.remark or "")
+
+    with_broker(talk)
+
+
+def test_a_heartbeat_without_subscriptions_that_are_not_known_is_told_so() -> None:
+    async def talk(broker: Broker, peer: Peer) -> None:
+        answer = await peer.beat(heartbeat_fingerprint=7, without_sub=True)
+        assert answer.ext["IS_SUB_CHANGE"] == "true"
+        assert broker.services.clients.subscription("cg", "T") is None
+
+    with_broker(talk)
+
+
+def test_questions_that_a_consumer_answers() -> None:
+    async def talk(broker: Broker, admin: Peer) -> None:
+        consumer = Peer(broker, "worker")
+        await consumer.beat("T")
+        asked: dict[str, str | int] = {"consumerGroup": "cg", "clientId": "worker"}
+        answer = await admin.ok(RequestCode.GET_CONSUMER_RUNNING_INFO, **asked)
+        assert answer.remark == "mine"
+        sent = await admin.send(b"look")
+        answer = await admin.ok(RequestCode.CONSUME_MESSAGE_DIRECTLY, msgId=sent.ext["msgId"], **asked)
+        assert decode_record(answer.body).body == b"look"
+        assert consumer.notices[-1].ext["brokerName"] == "broker-a"
+        shown = await admin.ok(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, group="cg", topic="T")
+        status = GetConsumerStatusBody.decode(shown.body).consumer_table
+        assert status == {"worker": {MessageQueue("T", "broker-a", 0): 5}}
+        absent = await admin.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="cg", clientId="no")
+        assert absent.remark == "The Consumer <cg> <no> not online"
+        bad = await admin.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, msgId="xyz", **asked)
+        assert bad.code == ResponseCode.INVALID_PARAMETER
+        consumer.silent = True
+        late = await admin.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, **asked)
+        assert late.code == ResponseCode.CONSUME_MSG_TIMEOUT
+        await consumer.client.close()
 
     with_broker(talk)
 
@@ -503,6 +545,8 @@ def test_how_far_a_group_is() -> None:
         progress = ConsumeStats.decode(answer.body).offset_table[MessageQueue("T", "broker-a", 0)]
         assert (progress.broker_offset, progress.consumer_offset) == (3, 2)
         assert progress.last_timestamp > 0
+        everyone = await peer.ok(RequestCode.GET_BROKER_CONSUME_STATS, isOrder="false")
+        assert ConsumeStatsList.decode(everyone.body).total_diff == 1
         other = await peer.ok(RequestCode.GET_CONSUME_STATS, consumerGroup="cg", topic="Other")
         assert ConsumeStats.decode(other.body).offset_table == {}
 

@@ -144,6 +144,9 @@ class Peer:
     def oneway(self, command: Command) -> None:
         self.told.append(command)
 
+    async def request(self, command: Command, timeout_ms: int) -> Command:
+        raise AssertionError(f"nobody asks a client here: {command.code} within {timeout_ms} ms")
+
     def close(self) -> None:
         self.closed = True
 

@@ -23,6 +23,8 @@ class Peer(Protocol):
 
     def oneway(self, command: Command) -> None: ...
 
+    async def request(self, command: Command, timeout_ms: int) -> Command: ...
+
     def close(self) -> None: ...
 
 
@@ -126,7 +128,8 @@ class ClientManager:
             with_sub: whether ``data`` holds the subscriptions.
 
         Returns:
-            Whether the group was last heard of with other subscriptions (IS_SUB_CHANGE).
+            Whether the client must send its subscriptions again (IS_SUB_CHANGE): the group was last heard
+            of with others, or they are not known, as after a restart.
         """
         group = data.group_name
         state = self._consumers.get(group)
@@ -143,7 +146,7 @@ class ClientManager:
             self._changed(state, notify)
         previous = self._fingerprints.get(group)
         self._fingerprints[group] = fingerprint
-        return previous is not None and previous != fingerprint
+        return (previous is not None and previous != fingerprint) or not (with_sub or state.subscriptions)
 
     def unregister(
         self, peer: Peer, *, producer_group: str | None, consumer_group: str | None, notify: bool = True

@@ -6,6 +6,7 @@ import logging
 
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.handlers.clients import ClientHandlers
+from orbitmq.broker.handlers.forward import ForwardHandlers
 from orbitmq.broker.handlers.groups import GroupHandlers
 from orbitmq.broker.handlers.offsets import OffsetHandlers
 from orbitmq.broker.handlers.operation import OperationHandlers
@@ -29,6 +30,7 @@ FAMILIES: tuple[type[Family], ...] = (
     TopicHandlers,
     GroupHandlers,
     QueryHandlers,
+    ForwardHandlers,
     OperationHandlers,
 )
 

@@ -11,6 +11,7 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies import (
     ConsumeStats,
+    ConsumeStatsList,
     DataVersion,
     GroupForbidden,
     OffsetWrapper,
@@ -27,6 +28,7 @@ from orbitmq.wire.headers import (
     DeleteSubscriptiongroupRequest,
     GetAllSubscriptiongroupConfigRequest,
     GetAllSubscriptiongroupConfigResponse,
+    GetBrokerConsumeStatsRequest,
     GetConsumeStatsRequest,
     GetSubscriptiongroupConfigRequest,
     QuerySubscriptionByConsumerRequest,
@@ -51,6 +53,7 @@ class GroupHandlers(Family):
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.config,
             RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self.forbid,
             RequestCode.GET_CONSUME_STATS: self.consume_stats,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.broker_stats,
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of,
             RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
         }
@@ -128,10 +131,7 @@ class GroupHandlers(Family):
         header = GetConsumeStatsRequest.from_ext(command.ext)
         table: dict[MessageQueue, OffsetWrapper] = {}
         for topic in self._topics_to_show(header):
-            config = self._services.topics.get(topic)
-            for queue_id in range(config.read_queue_nums if config is not None else 0):
-                queue = MessageQueue(topic, self._services.config.broker_name, queue_id)
-                table[queue] = self._progress(header.consumer_group, topic, queue_id)
+            table |= self._topic_progress(header.consumer_group, topic)
         return command.reply(body=ConsumeStats(offset_table=table).encode())
 
     def _topics_to_show(self, header: GetConsumeStatsRequest) -> list[str]:
@@ -148,6 +148,14 @@ class GroupHandlers(Family):
             topics &= state.subscriptions.keys()
         return sorted(topics)
 
+    def _topic_progress(self, group: str, topic: str) -> dict[MessageQueue, OffsetWrapper]:
+        config = self._services.topics.get(topic)
+        broker = self._services.config.broker_name
+        return {
+            MessageQueue(topic, broker, queue_id): self._progress(group, topic, queue_id)
+            for queue_id in range(config.read_queue_nums if config is not None else 0)
+        }
+
     def _progress(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
         store, offsets = self._services.store, self._services.offsets
         consumed = max(0, offsets.query(group, topic, queue_id) or 0)
@@ -159,6 +167,24 @@ class GroupHandlers(Family):
             pull_offset=max(consumed, pulled),
             last_timestamp=max(0, stored_ms),
         )
+
+    def broker_stats(self, _connection: ServerConnection, command: Command) -> Answer:
+        """How far every group is in every topic; with ``isOrder`` only in ordered topics."""
+        only_order = GetBrokerConsumeStatsRequest.from_ext(command.ext).is_order
+        services = self._services
+        listed: list[dict[str, list[ConsumeStats]]] = []
+        behind = 0
+        for group in services.groups:
+            progress = []
+            for topic in self._topics_to_show(GetConsumeStatsRequest(consumer_group=group.group_name)):
+                if only_order and not services.topics.is_order(topic):
+                    continue
+                stats = ConsumeStats(offset_table=self._topic_progress(group.group_name, topic))
+                behind += sum(p.broker_offset - p.consumer_offset for p in stats.offset_table.values())
+                progress.append(stats)
+            listed.append({group.group_name: progress})
+        body = ConsumeStatsList(consume_stats_list=listed, broker_addr=services.address, total_diff=behind)
+        return command.reply(body=body.encode())
 
     def topics_of(self, _connection: ServerConnection, command: Command) -> Answer:
         """The topics in which a group has committed offsets."""
