@@ -254,5 +254,7 @@ class RemotingClient:
         except OSError as error:
             raise ConnectError(f"cannot connect to {address}: {error}", address) from error
         assert isinstance(connection, ClientConnection)
+        if connection.closed:
+            raise ConnectError(f"{address} closed the connection at once", address)
         self._connections[address] = connection
         return connection

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from orbitmq.transport.errors import ConnectionLostError, RequestTimeoutError
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
-from orbitmq.wire.errors import FrameError, RemotingError
+from orbitmq.wire.errors import FrameError, RemotingError, WireError
 from orbitmq.wire.frame import decode_frame, encode_frame
 
 if TYPE_CHECKING:
@@ -289,6 +289,9 @@ class Connection(asyncio.BufferedProtocol):
     def _failure(self, command: Command, error: BaseException) -> Command:
         if isinstance(error, RemotingError):
             return command.reply(error.code, error.remark)
+        if isinstance(error, WireError):
+            log.warning("%s: request %d refused: %s", self.remote_address, command.code, error)
+            return command.reply(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         log.error("%s: request %d failed", self.remote_address, command.code, exc_info=error)
         return command.reply(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 

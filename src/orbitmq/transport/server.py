@@ -93,6 +93,7 @@ class RemotingServer:
         self._idle_seconds = idle_seconds
         self._connections: dict[ServerConnection, None] = {}
         self._listener: Listener | None = None
+        self._accepting = False
         self._idle_task: asyncio.Task[None] | None = None
 
     @property
@@ -106,12 +107,14 @@ class RemotingServer:
         Raises:
             OSError: the address is in use or not ours.
         """
+        self._accepting = True
         self._listener = await self._runtime.network.listen(self._connection, host, port)
         self._idle_task = asyncio.ensure_future(self._close_idle())
         return self._listener.port
 
     async def stop(self) -> None:
         """Stop listening, cancel what is being handled, close all connections (forced after a second)."""
+        self._accepting = False
         if self._listener is not None:
             await self._listener.close()
             self._listener = None
@@ -126,6 +129,10 @@ class RemotingServer:
 
     def opened(self, connection: ServerConnection) -> None:
         """A connection tells that it is open."""
+        if not self._accepting:
+            # Accepted in the turn of the loop in which the server stopped.
+            connection.abort()
+            return
         if self._max_connections and len(self._connections) >= self._max_connections:
             log.warning(
                 "refusing %s: all %d connections are in use", connection.remote_address, self._max_connections
