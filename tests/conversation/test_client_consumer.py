@@ -176,6 +176,58 @@ def test_no_message_is_lost_or_doubled_when_nothing_is_in_hand_at_a_rebalance(cl
     run(main())
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_members_that_come_and_go_hand_over_what_they_have_in_hand(client_world: Any, seed: int) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 4}
+            broker = world.brokers["a"]
+            for number in range(2000):
+                broker.store("t", b"%d" % number, number % 4)
+            got: list[int] = []
+
+            async def listener(message: ReceivedMessage) -> None:
+                await world.runtime.clock.sleep(world.runtime.random.uniform(0.0, 0.1))
+                got.append(int(message.body))
+
+            async def member(after: float, stay: float) -> None:
+                await world.runtime.clock.sleep(after)
+                async with consumer_of(world) as consumer:
+                    consumer.subscribe("t")
+                    task = start(consumer, listener)
+                    await world.runtime.clock.sleep(stay)
+                await task
+
+            await asyncio.gather(member(0, 40), member(1, 2), member(2, 40), member(2.5, 1))
+            assert sorted(got) == list(range(2000))
+
+    run(main(), seed=seed)
+
+
+@pytest.mark.behaviour("CR-11")
+def test_a_message_that_takes_too_long_belongs_to_the_next_owner(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 1}
+            world.brokers["a"].store("t", b"x")
+            seen = Collector()
+
+            async def slow(message: ReceivedMessage) -> None:
+                await seen(message)
+                await world.runtime.clock.sleep(2)
+
+            async with consumer_of(world) as consumer:
+                consumer.subscribe("t")
+                task = start(consumer, slow)
+                await until(world, lambda: seen.got)
+                await consumer.drop(MessageQueue("t", "a", 0))
+                await world.runtime.clock.sleep(3)
+            await task
+            assert world.brokers["a"].offsets.get(("cg", "t", 0), 0) == 0
+
+    run(main())
+
+
 @pytest.mark.behaviour("CR-02")
 @pytest.mark.behaviour("CR-04")
 @pytest.mark.behaviour("CR-07")

@@ -40,6 +40,9 @@ _Delivery = tuple[ProcessQueue, ReceivedMessage]
 COMMIT_EVERY_S = 5.0
 # After this a message that no broker took back is given to the listener again (CR-09).
 LOCAL_RETRY_S = 5.0
+# How long a queue that goes to another member waits for the messages in hand. Shorter than the pause that the
+# other makes before it asks for the offset (rebalance.HAND_OVER_S), so that it does not get them again.
+HAND_IN_S = 0.15
 
 
 class Consumer:
@@ -154,7 +157,7 @@ class Consumer:
         await self._background.stop()
         await self._listeners_ended()
         for reader, _ in self._readers.values():
-            reader.held.dropped = True
+            reader.held.dropped = reader.held.released = True
         await self._offsets.commit()
         await self._client.unregister_consumer(self.group)
         await self._redelivery.close()
@@ -304,19 +307,22 @@ class Consumer:
                 self._ready.put_nowait(None)  # for the others that wait
                 return None
             if not delivery[0].dropped:
+                delivery[0].in_hand += 1
                 return delivery
 
     def _finished(self, held: ProcessQueue, message: ReceivedMessage) -> None:
+        held.in_hand -= 1
         offset = held.finish(message.queue_offset)
-        if offset >= 0 and not held.dropped:
+        if offset >= 0 and not held.released:
             self._offsets.update(held.queue, offset)
 
     async def _again(self, held: ProcessQueue, message: ReceivedMessage, delay_level: int = 0) -> None:
-        if held.dropped:
+        if held.released:
             return
         if await self._redelivery.send_back(message, delay_level):
             self._finished(held, message)
             return
+        held.in_hand -= 1
         message.reconsume_times += 1
         if self._state == "running":
             self._background.spawn(self._deliver_later(held, message), "local retry")
@@ -408,10 +414,16 @@ class Consumer:
         self._readers[queue] = reader, task
 
     async def drop(self, queue: MessageQueue) -> None:
-        """Another member has the queue now: stop at once, and leave the offset where it is."""
+        """Another member has the queue now: stop at once, and leave the offset behind what was in hand."""
         reader, task = self._readers.pop(queue)
-        reader.held.dropped = True
+        held = reader.held
+        held.dropped = True
         task.cancel()
+        clock = self._client.runtime.clock
+        until = clock.monotonic() + HAND_IN_S
+        while held.in_hand and clock.monotonic() < until:
+            await clock.sleep(0.005)
+        held.released = True
         await self._offsets.commit([queue])
         self._offsets.forget(queue)
 
@@ -439,7 +451,7 @@ class Consumer:
             found = self._readers.pop(queue, None)
             if found is None:
                 continue
-            found[0].held.dropped = True
+            found[0].held.dropped = found[0].held.released = True
             found[1].cancel()
             self._offsets.update(queue, offset, increase_only=False)
             await self._offsets.commit([queue])

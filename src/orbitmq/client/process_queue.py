@@ -17,7 +17,9 @@ class ProcessQueue:
     Attributes:
         queue: the queue.
         next_offset: where the next pull begins.
-        dropped: the queue belongs to another member now; nothing more is delivered or committed (CR-11).
+        dropped: the queue belongs to another member now; nothing more is delivered.
+        released: what is still in hand may not move the offset any more either (CR-11).
+        in_hand: messages that are with the listener now.
         unfinished_bytes: body bytes held.
     """
 
@@ -26,9 +28,11 @@ class ProcessQueue:
         "_pending",
         "_smallest",
         "dropped",
+        "in_hand",
         "last_pull_ms",
         "next_offset",
         "queue",
+        "released",
         "unfinished_bytes",
     )
 
@@ -36,6 +40,8 @@ class ProcessQueue:
         self.queue = queue
         self.next_offset = next_offset
         self.dropped = False
+        self.released = False
+        self.in_hand = 0
         self.last_pull_ms = 0
         self.unfinished_bytes = 0
         self._pending: dict[int, ReceivedMessage] = {}
