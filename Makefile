@@ -47,7 +47,7 @@ java:  ## a Java runtime for Spark, installed when it is missing and that is all
 	@sh scripts/java.sh >/dev/null
 
 demo: $(BUILT)  ## the main job on 336,776 flights: cluster, producer, consumers, Spark, audit
-	@JAVA_HOME=$$(sh scripts/java.sh) && export JAVA_HOME && $(PY) examples/flights/run.py
+	@JAVA_HOME=$$(sh scripts/java.sh) && export JAVA_HOME && $(PY) -m examples.flights.main
 
 test: $(BUILT)  ## all tests, the hot modules at both speeds
 	@$(PY) scripts/speeds.py || true

@@ -1,0 +1,217 @@
+"""``make demo``: a cluster, 336,776 flights, two consumers, Spark, and an audit of the whole."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from examples.flights.audit import Audit, audit
+from examples.flights.children import Child, ChildError
+from examples.flights.data import FLIGHTS, DataError, Table, flights_file
+from examples.flights.picture import Sample, draw
+from examples.flights.sender import QUEUES_PER_BROKER, Ledger, create_topic, send_all
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table as Grid
+
+from orbitmq import OrbitError
+from orbitmq.cluster.layout import ClusterError
+from orbitmq.cluster.processes import ProcessCluster
+
+BROKERS = 2
+CONSUMERS = 2
+TIME_LIMIT_S = 600.0
+GROUP_READY_S = 30.0
+FINISH_S = 60.0
+TICK_S = 0.25
+
+console = Console()
+
+
+class DemoError(Exception):
+    """The demo cannot go on."""
+
+
+@dataclass
+class Demo:
+    """The state of a run."""
+
+    out: Path
+    ledger: Ledger = field(default_factory=Ledger)
+    consumers: list[dict[str, Any]] = field(default_factory=lambda: [{"count": 0} for _ in range(CONSUMERS)])
+    archived: int = 0
+    spark_started: asyncio.Event = field(default_factory=asyncio.Event)
+    samples: list[Sample] = field(default_factory=list)
+
+    @property
+    def consumed(self) -> int:
+        return sum(report["count"] for report in self.consumers)
+
+    def on_spark(self, line: dict[str, Any]) -> None:
+        """Take a line of the pipeline."""
+        self.archived = line.get("rows", self.archived)
+        if "spark" in line:
+            self.spark_started.set()
+
+    async def run(self) -> Audit:
+        """The whole way of the flights.
+
+        Raises:
+            DemoError, ChildError, ClusterError, OrbitError, DataError: what failed.
+        """
+        async with AsyncExitStack() as stack:
+            spark = Child("spark", self.out, self.on_spark)
+            readers = [Child(f"consumer-{i}", self.out, self._keeper(i)) for i in range(CONSUMERS)]
+            for child in (spark, *readers):
+                stack.push_async_callback(child.stop)
+            cluster = ProcessCluster(brokers=BROKERS, root=str(self.out / "cluster"))
+            await stack.enter_async_context(cluster)
+            create_topic(dict(cluster.brokers))
+            # The JVM takes seconds to start: it does so while the group forms and the first flights are sent.
+            await spark.start("pipeline", cluster.name_server, str(self.out.absolute()))
+            await asyncio.gather(*(child.start("consumer", cluster.name_server) for child in readers))
+            await self._group_formed(readers)
+            spark.tell("start")
+            await self._flow(cluster.name_server, [spark, *readers])
+            await asyncio.gather(*(child.finish(FINISH_S) for child in (spark, *readers)))
+        return audit(self.out, self.ledger, self.consumers)
+
+    def _keeper(self, index: int) -> Any:
+        def keep(line: dict[str, Any]) -> None:
+            self.consumers[index] = line
+
+        return keep
+
+    async def _group_formed(self, readers: list[Child]) -> None:
+        """Wait until the queues are shared evenly, so that no rebalance repeats messages later."""
+        share = BROKERS * QUEUES_PER_BROKER // CONSUMERS
+        deadline = time.monotonic() + GROUP_READY_S
+        while any(report.get("queues") != share for report in self.consumers):
+            for child in readers:
+                child.check()
+            if time.monotonic() > deadline:
+                raise DemoError(
+                    f"the consumers did not share the queues in {GROUP_READY_S:.0f} s: {self.consumers}"
+                )
+            await asyncio.sleep(TICK_S)
+
+    async def _flow(self, name_server: str, children: list[Child]) -> None:
+        """Send, and watch until everything has arrived everywhere."""
+        begin = time.monotonic()
+        sending = asyncio.create_task(send_all(name_server, self.ledger))
+        columns = (
+            TextColumn("{task.description:22}"),
+            BarColumn(40),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        try:
+            with Progress(*columns, console=console) as progress:
+                names = ("flights sent", "consumed by two", "archived by Spark")
+                bars = [progress.add_task(name, total=FLIGHTS) for name in names]
+                while True:
+                    now = Sample(time.monotonic() - begin, self.ledger.sent, self.consumed, self.archived)
+                    self.samples.append(now)
+                    for bar, value in zip(bars, now[1:], strict=True):
+                        progress.update(bar, completed=value)
+                    if sending.done():
+                        sending.result()
+                        if min(now.consumed, now.archived) >= now.sent:
+                            return
+                    for child in children:
+                        child.check()
+                    if now.at > TIME_LIMIT_S:
+                        raise DemoError(f"not done after {TIME_LIMIT_S:.0f} s: {now}")
+                    await asyncio.sleep(TICK_S)
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+
+
+def show(demo: Demo, result: Audit, seconds: float) -> None:
+    """Print the summary."""
+    grid = Grid(title="Audit", title_justify="left")
+    grid.add_column("check")
+    grid.add_column("found", justify="right")
+    grid.add_column("")
+    for what, found, good in result.checks:
+        grid.add_row(what, found, "[green]ok[/]" if good else "[red]WRONG[/]")
+    console.print(grid)
+    console.print(_delays(demo.ledger.expected))
+    times = {
+        name: _done_at(demo.samples, column)
+        for column, name in enumerate(("sent", "consumed", "archived"), 1)
+    }
+    rates = ", ".join(f"{name} in {t:.1f} s ({FLIGHTS / t:,.0f}/s)" for name, t in times.items() if t)
+    console.print(f"{FLIGHTS:,} flights: {rates}; whole run {seconds:.0f} s")
+
+
+def _done_at(samples: list[Sample], column: int) -> float:
+    return next((sample.at for sample in samples if sample[column] >= FLIGHTS), 0.0)
+
+
+def _delays(table: Table) -> Grid:
+    grid = Grid(title="Delays by carrier, whole year", title_justify="left")
+    for name in ("carrier", "flights", "cancelled", "mean departure delay, min", "mean arrival delay, min"):
+        grid.add_column(name, justify="left" if name == "carrier" else "right")
+    for carrier in sorted({carrier for carrier, _ in table.cells}):
+        total = Table()
+        for (name, _), cell in table.cells.items():
+            if name == carrier:
+                total.cell(carrier, 0).merge(cell)
+        sums = total.cell(carrier, 0)
+        grid.add_row(
+            carrier,
+            f"{sums.flights:,}",
+            f"{sums.flights - sums.departed:,}",
+            f"{sums.departure_minutes / sums.departed:.1f}" if sums.departed else "-",
+            f"{sums.arrival_minutes / sums.arrived:.1f}" if sums.arrived else "-",
+        )
+    return grid
+
+
+async def demo(out: Path) -> bool:
+    """Run it in ``out``, an empty folder; whether everything was right."""
+    begin = time.monotonic()
+    flights_file()
+    state = Demo(out)
+    result = await state.run()
+    draw(out / "flights.png", state.samples, state.ledger.expected)
+    show(state, result, time.monotonic() - begin)
+    console.print(f"picture: {out / 'flights.png'}")
+    return result.is_good
+
+
+def _failed(error: BaseException) -> int:
+    console.print(f"demo: failed: {error}", style="red", markup=False, highlight=False)
+    return 1
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--out", type=Path, default=Path("demo-output"), help="folder for everything it writes"
+    )
+    arguments = parser.parse_args()
+    try:
+        shutil.rmtree(arguments.out, ignore_errors=True)
+        arguments.out.mkdir(parents=True)
+        good = asyncio.run(demo(arguments.out))
+    except (DemoError, ChildError, ClusterError, OrbitError, DataError, OSError) as error:
+        return _failed(error)
+    except ExceptionGroup as group:
+        return _failed(group.exceptions[0])
+    print("demo: OK" if good else "demo: failed: the audit found differences", flush=True)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

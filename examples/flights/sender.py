@@ -1,0 +1,85 @@
+"""Sends every flight to the topic and keeps the ledger that the audit compares with."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from examples.flights.data import TOPIC, Table, body_of, rows
+
+from orbitmq import Message, MessageQueue, Producer, SendStatus
+from orbitmq.transport.blocking import BlockingConnection
+from orbitmq.wire.headers.topic import UpdateAndCreateTopicRequest
+
+BATCH = 64
+IN_FLIGHT = 8
+QUEUES_PER_BROKER = 4
+READ_WRITE = 6
+
+
+@dataclass
+class Ledger:
+    """What was sent and acknowledged.
+
+    Attributes:
+        digest: sum of the CRC-32 of all bodies.
+        ends: by queue, the offset after the last acknowledged message.
+        expected: the statistics of the file itself.
+    """
+
+    sent: int = 0
+    digest: int = 0
+    without_key: int = 0
+    not_ok: int = 0
+    ends: dict[str, int] = field(default_factory=dict)
+    expected: Table = field(default_factory=Table)
+
+
+def create_topic(brokers: dict[str, str]) -> None:
+    """Make the topic on every broker, so that consumers and Spark find it before the first message."""
+    for name, address in brokers.items():
+        request = UpdateAndCreateTopicRequest(
+            topic=TOPIC,
+            default_topic="TBW102",
+            read_queue_nums=QUEUES_PER_BROKER,
+            write_queue_nums=QUEUES_PER_BROKER,
+            perm=READ_WRITE,
+            topic_filter_type="SINGLE_TAG",
+            topic_sys_flag=0,
+            order=False,
+        )
+        with BlockingConnection(address) as connection:
+            answer = connection.request(request.command())
+        if answer.code:
+            raise RuntimeError(f"{name} does not create topic {TOPIC}: {answer.remark}")
+
+
+def messages(ledger: Ledger) -> Iterator[Message]:
+    """The flights as messages: tag = carrier, key = tail number when there is one, body = the row as JSON."""
+    for row in rows():
+        body, tail = body_of(row), row["tailnum"]
+        ledger.expected.add(row)
+        ledger.digest += zlib.crc32(body)
+        ledger.without_key += tail is None
+        yield Message(TOPIC, body, tags=str(row["carrier"]), keys="" if tail is None else str(tail))
+
+
+async def send_all(name_server: str, ledger: Ledger) -> None:
+    """Send every flight, some batches in flight at a time."""
+    source = messages(ledger)
+
+    async def work(producer: Producer) -> None:
+        while batch := list(islice(source, BATCH)):
+            result = await producer.send_batch(batch)
+            ledger.sent += len(batch)
+            ledger.not_ok += len(batch) * (result.status is not SendStatus.SEND_OK)
+            queue: MessageQueue = result.queue
+            name = f"{queue.broker_name}/{queue.queue_id}"
+            ledger.ends[name] = max(ledger.ends.get(name, 0), result.queue_offset + len(batch))
+
+    async with Producer("flights_sender", name_servers=name_server) as producer, asyncio.TaskGroup() as group:
+        for _ in range(IN_FLIGHT):
+            group.create_task(work(producer))
