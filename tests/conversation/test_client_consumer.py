@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from orbitmq import ConsumeFrom, Consumer, MessageQueue, ReceivedMessage
+from orbitmq import ConsumeFrom, Consumer, Message, MessageQueue, Producer, ReceivedMessage
+from orbitmq.client.instance import ClientInstance
 from orbitmq.client.queue_reader import FlowLimits
 from orbitmq.errors import ClientStateError
 from orbitmq.message.properties import encode_properties, parse_properties
@@ -585,5 +586,26 @@ def test_a_consumer_runs_once(client_world: Any) -> None:
                 pass
             with pytest.raises(ClientStateError, match="started already"):
                 await consumer.start()
+
+    run(main())
+
+
+def test_a_consumer_on_a_client_that_has_been_in_use_starts_at_once_too(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 1}
+            world.brokers["a"].store("t", b"x")
+            client = ClientInstance(world.runtime, world.name_servers)
+            async with Producer("pg", client=client) as producer:
+                await producer.send(Message("t", b"y"))
+                seen = Collector()
+                async with Consumer("cg", client=client, consume_from=ConsumeFrom.FIRST) as consumer:
+                    consumer.subscribe("t")
+                    task = start(consumer, seen)
+                    assert await until(world, lambda: len(seen.got) == 2) < 0.3
+                await task
+                with pytest.raises(ClientStateError, match="consumer of group 'cg' already"):
+                    async with Consumer("cg", client=client), Consumer("cg", client=client):
+                        pass
 
     run(main())

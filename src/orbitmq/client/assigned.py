@@ -268,6 +268,8 @@ class AssignedConsumer:
         return await self._calls.offset_by_time(queue, timestamp_ms)
 
     async def _find_start(self, queue: MessageQueue, state: _Assigned) -> None:
+        await self._client.find_route(queue.topic, for_send=False)
+        await self._client.heartbeat(only_new=True)
         offset = await start_offset(
             self._calls, self.group, queue, self._consume_from, self._consume_timestamp_ms
         )

@@ -134,7 +134,7 @@ class BrokerCalls:
         try:
             answer = await self._client.invoke(address, header.command())
         except BrokerError as error:
-            if error.code == ResponseCode.QUERY_NOT_FOUND:
+            if error.code in (ResponseCode.QUERY_NOT_FOUND, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
                 return -1
             raise
         return QueryConsumerOffsetResponse.from_ext(answer.ext).offset

@@ -74,6 +74,7 @@ class ClientInstance:
         self._consumers: dict[str, GroupMember] = {}
         self._handlers: dict[int, ServerRequestHandler] = {}
         self._greeted: set[str] = set()
+        self._heartbeating = asyncio.Lock()
         self._background = Background("client")
         self._users = 0
         self._started = False
@@ -129,6 +130,8 @@ class ClientInstance:
         if group in self._consumers:
             raise ClientStateError(f"this client instance has a consumer of group {group!r} already")
         self._consumers[group] = member
+        # Who has been told before has not been told of this group.
+        self._greeted.clear()
 
     async def unregister_consumer(self, group: str) -> None:
         """Tell the brokers, so that the other members take over at once."""
@@ -340,6 +343,13 @@ class ClientInstance:
         Args:
             only_new: leave out brokers that have been told since they appeared.
         """
+        if only_new and not self._brokers() - self._greeted and not self._heartbeating.locked():
+            return
+        # Whoever comes while a heartbeat is under way returns after it: the brokers know us then.
+        async with self._heartbeating:
+            await self._heartbeat(only_new)
+
+    async def _heartbeat(self, only_new: bool) -> None:
         brokers = self._brokers()
         self._greeted &= brokers
         wanted = brokers - self._greeted if only_new else brokers
