@@ -469,6 +469,21 @@ def test_a_pull_that_waits_learns_that_its_topic_is_deleted() -> None:
     with_broker(talk)
 
 
+def test_a_topic_whose_table_cannot_be_written_is_not_promised() -> None:
+    async def main() -> None:
+        runtime = simulated_runtime()
+        async with Broker(runtime, settings()) as broker:
+            peer = Peer(broker)
+            runtime.files.fail("write_atomic", "topics.json")
+            answer = await peer.create()
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert "topics.json cannot be written" in (answer.remark or "")
+            assert (await peer.create()).code == ResponseCode.SUCCESS
+            await peer.client.close()
+
+    run(main())
+
+
 def test_all_topics_at_once_and_in_pages() -> None:
     async def talk(broker: Broker, peer: Peer) -> None:
         answer = await peer.ok(RequestCode.GET_ALL_TOPIC_CONFIG)

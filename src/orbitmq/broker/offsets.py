@@ -73,8 +73,11 @@ class ConsumerOffsets:
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set the committed offset. It may go back: RocketMQ lets the last commit win."""
         key = _key(topic, group)
-        self._table.setdefault(key, {})[queue_id] = offset
-        self._changed(key, queue_id, offset)
+        queues = self._table.setdefault(key, {})
+        # Consumers commit with every pull: only what is new is worth a write.
+        if queues.get(queue_id) != offset:
+            queues[queue_id] = offset
+            self._changed(key, queue_id, offset)
 
     def note_pull(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
         """Remember where a pull ended; statistics only, not kept on disk."""

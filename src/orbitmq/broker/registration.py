@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.topics import TopicConfigs
 from orbitmq.runtime.seam import Runtime
+from orbitmq.runtime.tasks import every
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies import (
@@ -21,7 +22,7 @@ from orbitmq.wire.bodies import (
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import WireError
-from orbitmq.wire.headers import RegisterBrokerRequest, UnregisterBrokerRequest
+from orbitmq.wire.headers import QueryDataVersionRequest, RegisterBrokerRequest, UnregisterBrokerRequest
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,8 @@ UNREGISTER_TIMEOUT_MS = 1000
 # A name server that was down is tried again soon, not only with the next period: it may start with us.
 FIRST_RETRY_SECONDS = 0.1
 MAX_RETRY_SECONDS = 2.0
+LIGHT_HEARTBEAT_SECONDS = 1.0
+LIGHT_HEARTBEAT_TIMEOUT_MS = 1000
 
 
 @dataclass(slots=True)
@@ -48,6 +51,7 @@ class Registration:
     """
 
     def __init__(self, runtime: Runtime, config: BrokerConfig, topics: TopicConfigs, address: str) -> None:
+        self._clock = runtime.clock
         self._config = config
         self._topics = topics
         self._address = address
@@ -90,8 +94,29 @@ class Registration:
             log.warning("registration of a new topic takes more than %d ms; it goes on", timeout_ms)
 
     async def run(self) -> None:
-        """Register for ever."""
-        await asyncio.gather(*(self._keep_registered(server) for server in self._servers))
+        """Register for ever, and in acting mode show every second that we live (HB-02)."""
+        work = [self._keep_registered(server) for server in self._servers]
+        if self._config.enable_slave_acting_master:
+            work.append(every(self._clock, LIGHT_HEARTBEAT_SECONDS, self._light_heartbeats))
+        await asyncio.gather(*work)
+
+    async def _light_heartbeats(self) -> None:
+        """The version of our topics as a sign of life: name servers of any version read it (HB-03)."""
+        header = QueryDataVersionRequest(
+            broker_name=self._config.broker_name,
+            broker_addr=self._address,
+            cluster_name=self._config.broker_cluster_name,
+            broker_id=self._config.broker_id,
+        )
+        body = self._topics.version.encode()
+
+        async def one(server: _NameServer) -> None:
+            try:
+                await self._client.oneway(server.address, header.command(body), LIGHT_HEARTBEAT_TIMEOUT_MS)
+            except TransportError as error:
+                log.debug("no light heartbeat to %s: %s", server.address, error)
+
+        await asyncio.gather(*(one(server) for server in self._servers if server.reached))
 
     async def _keep_registered(self, server: _NameServer) -> None:
         period = self._config.register_period_ms / 1000

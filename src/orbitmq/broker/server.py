@@ -37,7 +37,8 @@ class StartError(Exception):
 class Broker:
     """A broker in this process. Use it as an async context manager, or call :meth:`start` and :meth:`stop`.
 
-    When it has stopped, messages that were acknowledged and offsets that were committed are on disk.
+    A broker that was stopped is not started again; make another one. When it has stopped, messages that were
+    acknowledged and offsets that were committed are on disk.
     """
 
     def __init__(self, runtime: Runtime, config: BrokerConfig) -> None:

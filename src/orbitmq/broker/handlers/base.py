@@ -26,6 +26,19 @@ class Family:
         """Which method answers which request code."""
         raise NotImplementedError
 
+    async def save(self, table: str) -> None:
+        """Return when the table's changes are on disk.
+
+        Raises:
+            RemotingError: SERVICE_NOT_AVAILABLE, the disk refused; it is tried again in the background.
+        """
+        try:
+            await self._services.persistence.flush(table)
+        except OSError as error:
+            raise RemotingError(
+                ResponseCode.SERVICE_NOT_AVAILABLE, f"{table}.json cannot be written: {error}"
+            ) from error
+
     def topic(self, name: str) -> TopicConfig:
         """The config of a topic.
 

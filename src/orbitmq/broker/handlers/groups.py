@@ -6,7 +6,7 @@ import logging
 
 from orbitmq.broker import names
 from orbitmq.broker.handlers.base import Answer, Family, Handler
-from orbitmq.broker.journal import GROUPS
+from orbitmq.broker.journal import GROUPS, OFFSETS
 from orbitmq.message.model import MessageQueue
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies import (
@@ -71,7 +71,7 @@ class GroupHandlers(Family):
             names.check_group(config.group_name)
         for config in configs:
             self._services.groups.update(config)
-        await self._services.persistence.flush(GROUPS)
+        await self.save(GROUPS)
         return command.reply()
 
     def delete(self, connection: ServerConnection, command: Command) -> Answer:
@@ -84,7 +84,8 @@ class GroupHandlers(Family):
         return self._saved(command)
 
     async def _saved(self, command: Command) -> Command:
-        await self._services.persistence.flush_all()
+        await self.save(GROUPS)
+        await self.save(OFFSETS)
         return command.reply()
 
     def all_configs(self, _connection: ServerConnection, command: Command) -> Answer:

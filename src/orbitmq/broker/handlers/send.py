@@ -82,7 +82,7 @@ class SendHandlers(Family):
     ) -> Command | None:
         config = self._create_topic(header)
         # The message must not outlive the topic's config in a crash.
-        await self._services.persistence.flush(TOPICS)
+        await self.save(TOPICS)
         answer = self._store(connection, command, header, config)
         return await answer if isawaitable(answer) else answer
 

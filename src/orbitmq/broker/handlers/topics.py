@@ -6,7 +6,7 @@ import logging
 
 from orbitmq.broker import attributes, names
 from orbitmq.broker.handlers.base import Answer, Family, Handler
-from orbitmq.broker.journal import TOPICS
+from orbitmq.broker.journal import OFFSETS, TOPICS
 from orbitmq.broker.topics import MAX_QUEUES
 from orbitmq.message.model import MessageQueue
 from orbitmq.transport.server import ServerConnection
@@ -84,7 +84,7 @@ class TopicHandlers(Family):
         for config in configs:
             log.info("topic %s is created or changed by %s", config.topic_name, connection.remote_address)
             self._services.topics.update(config)
-        await self._services.persistence.flush(TOPICS)
+        await self.save(TOPICS)
         await self._services.registration.announced(ANNOUNCE_TIMEOUT_MS)
         return command.reply()
 
@@ -111,7 +111,8 @@ class TopicHandlers(Family):
     async def _delete(self, command: Command, topic: str) -> Command:
         if self._services.topics.delete(topic):
             self._services.offsets.drop_topic(topic)
-            await self._services.persistence.flush_all()
+            await self.save(TOPICS)
+            await self.save(OFFSETS)
             await self._services.registration.announced(ANNOUNCE_TIMEOUT_MS)
         return command.reply()
 
