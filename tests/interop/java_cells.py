@@ -50,8 +50,6 @@ def send_cell(world: World, place: Place, how: str, *, padding: int = 0) -> None
     elif how == "batch":
         equal(len(sent[0]["offset_id"].split(",")), count, "offset ids of the batch")
         equal(len(sent[0]["id"].split(",")), count, "message ids of the batch")
-    else:
-        time.sleep(1)  # one-way: nothing says when they are stored
     facts = world.facts("Pull", ns=place.ns, topic=topic, how="pull", group=world.fresh("java_pull"))
     received = same_messages(facts, expected(how, count, padding))
     offsets: dict[str, list[int]] = defaultdict(list)

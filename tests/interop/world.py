@@ -194,7 +194,10 @@ class World:
             timeout=30 + 20 * len(commands),
             preexec_fn=child_settings,
         )
-        outputs = done.stdout.split("=== end of command\n")
+        said = "".join(
+            line for line in done.stdout.splitlines(True) if " |-" not in line
+        )  # logback about itself
+        outputs = said.split("=== end of command\n")
         equal(len(outputs) - 1, len(commands), f"mqadmin commands that ended ({done.stdout[-500:]})")
         return outputs[:-1]
 

@@ -49,6 +49,10 @@ public final class Send {
                 producer.send(message, new Reporter(answered));
             }
         }
+        if (how.equals("oneway")) {
+            // Sends wait for the connection in the background, and a shutdown now would drop them without a word.
+            Thread.sleep(1000);
+        }
         if (!answered.await(30, TimeUnit.SECONDS)) {
             Facts.say("failed", "error", answered.getCount() + " sends were never answered");
         }
