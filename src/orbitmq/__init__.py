@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from orbitmq import _speed as _speed  # before any other module: how compiled modules are imported
 
 if TYPE_CHECKING:
+    from orbitmq.client.accumulator import AutoBatch as AutoBatch
     from orbitmq.client.assigned import AssignedConsumer as AssignedConsumer
     from orbitmq.client.consumer import Consumer as Consumer
     from orbitmq.client.model import ConsumeFrom as ConsumeFrom
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from orbitmq.message.model import ReceivedMessage as ReceivedMessage
 
 _HOMES = {
+    "AutoBatch": "orbitmq.client.accumulator",
     "AssignedConsumer": "orbitmq.client.assigned",
     "ConsumeFrom": "orbitmq.client.model",
     "Consumer": "orbitmq.client.consumer",
@@ -42,6 +44,7 @@ _HOMES = {
 __version__ = "0.1.0"
 __all__ = [
     "AssignedConsumer",
+    "AutoBatch",
     "ConsumeFrom",
     "Consumer",
     "Message",

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 
 class OrbitError(Exception):
-    """The base of every error that OrbitMQ's clients raise on purpose."""
+    """The base of every error that OrbitMQ's clients raise on purpose. Can be copied and pickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), self.args, dict(self.__dict__))
+
+
+def _rebuilt(kind: type[OrbitError], args: tuple[Any, ...], facts: dict[str, Any]) -> OrbitError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(facts)
+    return error
 
 
 class ValidationError(OrbitError, ValueError):

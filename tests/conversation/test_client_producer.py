@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from orbitmq import Message, MessageQueue, Producer, SendError, SendStatus, ValidationError
+from orbitmq.client.accumulator import AutoBatch
 from orbitmq.client.chooser import by_random
 from orbitmq.client.instance import ClientInstance
 from orbitmq.errors import ClientStateError, SendErrorKind
 from orbitmq.message.batch import iter_batch
 from orbitmq.message.properties import decode_properties, parse_properties
+from orbitmq.message.record import decode_record
 from orbitmq.runtime.simulated import run
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import FLAG_ONEWAY, Command
@@ -519,5 +521,60 @@ def test_with_fault_tolerance_a_failed_broker_is_left_alone(client_world: Any) -
             async with producer_of(world) as producer:
                 await producer.send(Message("t", b"x"))
                 assert producer.fault_table() == []
+
+    run(main())
+
+
+@pytest.mark.behaviour("BA-05")
+@pytest.mark.behaviour("BA-06")
+def test_auto_batch_collects_and_gives_each_its_own_result(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a", "b") as world:
+            world.topics["t"] = {"a": 1, "b": 1}
+            async with producer_of(world, auto_batch=AutoBatch(linger_ms=5, max_messages=64)) as producer:
+                sends = [producer.send(Message("t", b"%d" % number, tags="x")) for number in range(200)]
+                alone = [
+                    Message("t", b"delayed", delay_level=3),
+                    Message("t", bytes(40_000)),
+                    Message("t", b"", tags="bad"),
+                ]
+                results = await asyncio.gather(*sends, *map(producer.send, alone), return_exceptions=True)
+                assert isinstance(results.pop(), ValidationError)
+            batches = [c for b in world.brokers.values() for c in b.requests(RequestCode.SEND_BATCH_MESSAGE)]
+            assert len(batches) == 4
+            assert sum(len(b.requests(SEND)) for b in world.brokers.values()) == 2
+            assert len({r.message_id for r in results}) == 202
+            for number, result in enumerate(results[:200]):
+                stored = world.brokers[result.queue.broker_name].queues["t", result.queue.queue_id]
+                record = decode_record(stored[result.queue_offset])
+                assert record.body == b"%d" % number
+                found = decode_properties(record.properties)
+                assert found == {"TAGS": "x", "UNIQ_KEY": result.message_id, "WAIT": "true"}
+
+    run(main())
+
+
+def test_auto_batch_failures_reach_every_sender(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 1}
+            async with producer_of(world, auto_batch=AutoBatch(linger_ms=0)) as producer:
+                await producer.send(Message("t", b"x"))
+                await world.brokers["a"].stop()
+                sends = [producer.send(Message("t", b"x")) for _ in range(5)]
+                results = await asyncio.gather(*sends, return_exceptions=True)
+                assert all(isinstance(result, SendError) for result in results)
+
+    run(main())
+
+
+def test_closing_sends_what_waits(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 1}
+            async with producer_of(world, auto_batch=AutoBatch(linger_ms=60_000)) as producer:
+                waiting = asyncio.create_task(producer.send(Message("t", b"x")))
+                await asyncio.sleep(0)
+            assert (await waiting).queue_offset == 0
 
     run(main())

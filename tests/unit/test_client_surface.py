@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 
@@ -24,9 +26,7 @@ def test_every_public_name_is_there() -> None:
 
 
 def test_importing_the_package_loads_nothing_else() -> None:
-    code = (
-        "import sys, orbitmq; print([m for m in sys.modules if m in ('orbitmq.client', 'orbitmq.wire', 'msgspec', 'asyncio')])"
-    )
+    code = "import sys, orbitmq; print([m for m in sys.modules if m in ('orbitmq.client', 'orbitmq.wire', 'msgspec', 'asyncio')])"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert output.stdout.strip() == "[]"
 
@@ -38,3 +38,9 @@ def test_errors_tell_their_facts() -> None:
     assert error.brokers_tried == ["a"]
     assert issubclass(orbitmq.ValidationError, ValueError)
     assert "code 5: no remark" in str(orbitmq.errors.BrokerError(5, None, "h:1"))
+
+
+def test_errors_can_be_copied_and_pickled() -> None:
+    error = orbitmq.SendError(orbitmq.errors.SendErrorKind.TIMEOUT, "t", "text", code=3, remark="r")
+    for same in (copy.copy(error), pickle.loads(pickle.dumps(error))):
+        assert (str(same), same.kind, same.topic, same.code) == ("text", error.kind, "t", 3)

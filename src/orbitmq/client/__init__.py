@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from orbitmq.client.accumulator import AutoBatch as AutoBatch
     from orbitmq.client.assigned import AssignedConsumer as AssignedConsumer
     from orbitmq.client.consumer import Consumer as Consumer
     from orbitmq.client.model import ConsumeFrom as ConsumeFrom
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from orbitmq.client.producer import Producer as Producer
 
 _HOMES = {
+    "AutoBatch": "accumulator",
     "AssignedConsumer": "assigned",
     "ConsumeFrom": "model",
     "Consumer": "consumer",
@@ -25,7 +27,7 @@ _HOMES = {
     "SendResult": "model",
     "SendStatus": "model",
 }
-__all__ = ["AssignedConsumer", "ConsumeFrom", "Consumer", "Producer", "SendResult", "SendStatus"]
+__all__ = ["AssignedConsumer", "AutoBatch", "ConsumeFrom", "Consumer", "Producer", "SendResult", "SendStatus"]
 
 
 def __getattr__(name: str) -> Any:

@@ -175,6 +175,22 @@ class OutgoingFactory:
         fields = self._fields(messages[0].topic, 0, 0, text, "true")
         return Outgoing(_SEND_BATCH, messages[0].topic, body, ",".join(ids), fields)
 
+    def item_properties(self, message: Message) -> tuple[bytes, str]:
+        """The property block of a message in a batch, and its unique id (BA-05)."""
+        properties = message.properties
+        unique_id = properties.get(keys.UNIQ_KEY)
+        text = _checked_text(properties)
+        if unique_id is None:
+            unique_id = self._next_id()
+            text = f"{text}UNIQ_KEY\x01{unique_id}\x02"
+        if keys.WAIT not in properties:
+            text += "WAIT\x01true\x02"
+        return text.encode(), unique_id
+
+    def joined(self, topic: str, body: bytes, ids: Sequence[str]) -> Outgoing:
+        """The request for items that are encoded already."""
+        return Outgoing(_SEND_BATCH, topic, body, ",".join(ids), self._fields(topic, 0, 0, "", "true"))
+
     def _fields(self, topic: str, flags: int, flag: int, properties: str, batch: str) -> dict[str, str]:
         return {
             "a": self._group,

@@ -6,12 +6,13 @@ from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import Self
 
+from orbitmq.client.accumulator import Accumulator, AutoBatch
 from orbitmq.client.chooser import QueueChooser, Selector, by_hash
 from orbitmq.client.detector import DETECT_EVERY_S, Detector
 from orbitmq.client.faults import PROFILES, FaultItem, FaultTable
 from orbitmq.client.instance import DEFAULT_TOPIC_QUEUES, ClientInstance
 from orbitmq.client.model import SendResult
-from orbitmq.client.outgoing import Compression, OutgoingFactory
+from orbitmq.client.outgoing import Compression, Outgoing, OutgoingFactory
 from orbitmq.client.send_kernel import SendKernel, SendOptions
 from orbitmq.client.validation import (
     MAX_MESSAGE_BYTES,
@@ -53,6 +54,8 @@ class Producer:
         send_latency_fault_enable: avoid brokers that were slow or failed, for a while.
         fault_profile: how long: ``4.x`` (30 s to 600 s) or ``5.x`` (2 s to 30 s).
         start_detector_enable: probe brokers that failed, every 3 s, to see when they can be reached again.
+        auto_batch: collect plain sends of a topic into batches; many more messages per second, each up to
+            ``linger_ms`` later. A send to a chosen queue or with a timeout of its own goes alone.
         default_topic_queues: queues of a topic that the first message creates.
         client: share the connections of another client instead of opening own ones.
         runtime: the machine; the real one by default.
@@ -75,6 +78,7 @@ class Producer:
         send_latency_fault_enable: bool = False,
         fault_profile: str = "4.x",
         start_detector_enable: bool = False,
+        auto_batch: AutoBatch | None = None,
         default_topic_queues: int = DEFAULT_TOPIC_QUEUES,
         client: ClientInstance | None = None,
         runtime: Runtime | None = None,
@@ -107,6 +111,11 @@ class Producer:
         )
         self._choosers: dict[str, QueueChooser] = {}
         self._background = Background(f"producer {group}")
+        self._batches = (
+            Accumulator(auto_batch, self._outgoing, self._send_collected, self._background)
+            if auto_batch is not None
+            else None
+        )
         self._running = False
 
     # -- life ------------------------------------------------------------------------------------------
@@ -133,10 +142,12 @@ class Producer:
             )
 
     async def close(self) -> None:
-        """Unregister from the brokers and close the connections. Sends that wait fail."""
+        """Send what is collected, unregister from the brokers and close. Sends that wait for answers fail."""
         if not self._running:
             return
         self._running = False
+        if self._batches is not None:
+            await self._batches.close()
         await self._background.stop()
         await self._client.unregister_producer(self.group)
         await self._client.close()
@@ -167,6 +178,16 @@ class Producer:
             ClientStateError: the producer is not running.
         """
         chooser = self._check(message)
+        batches = self._batches
+        if (
+            batches is not None
+            and queue is None
+            and ordering_key is None
+            and selector is None
+            and timeout_ms is None
+            and batches.takes(message)
+        ):
+            return await batches.add(message)
         out = self._outgoing.small(message, ordering_key) or await self._outgoing.large(message, ordering_key)
         if queue is not None or ordering_key is not None or selector is not None:
             chosen = await self._chosen_queue(message, queue, ordering_key, selector)
@@ -232,6 +253,9 @@ class Producer:
             chooser = QueueChooser(self._client.runtime.random, self._active_faults)
             self._choosers[message.topic] = chooser
         return chooser
+
+    async def _send_collected(self, out: Outgoing) -> SendResult:
+        return await self._kernel.send(self._choosers[out.topic], out, None, None)
 
     async def _chosen_queue(
         self, message: Message, queue: MessageQueue | None, key: object | None, selector: Selector | None

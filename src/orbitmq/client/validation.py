@@ -29,6 +29,8 @@ FORBIDDEN_TOPICS = frozenset(
         "OFFSET_MOVED_EVENT",
     }
 )
+# Properties that ask for a delivery at a time.
+TIMER_KEYS = frozenset({keys.TIMER_DELAY_SEC, keys.TIMER_DELAY_MS, keys.TIMER_DELIVER_MS})
 _RESERVED_GROUPS = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 
@@ -103,10 +105,7 @@ def check_batch(messages: Sequence[Message], max_message_bytes: int = MAX_MESSAG
             raise ValidationError(f"a batch has one topic, got {first.topic!r} and {message.topic!r}")
         if message.wait_stored != first.wait_stored:
             raise ValidationError("the messages of a batch must all wait for storage (WAIT) or all not")
-        if message.delay_level > 0 or message.properties.keys() & _TIMER_KEYS:
+        if message.delay_level > 0 or message.properties.keys() & TIMER_KEYS:
             raise ValidationError("a delayed message cannot travel in a batch")
     if first.topic.startswith(RETRY_PREFIX):
         raise ValidationError("messages to a retry topic cannot travel in a batch")
-
-
-_TIMER_KEYS = frozenset({keys.TIMER_DELAY_SEC, keys.TIMER_DELAY_MS, keys.TIMER_DELIVER_MS})
