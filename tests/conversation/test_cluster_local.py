@@ -36,14 +36,17 @@ def test_brokers_serve_and_come_back_on_their_data() -> None:
     run(main())
 
 
-def test_registered_brokers_stay_in_the_routes_for_hours() -> None:
+@pytest.mark.parametrize("acting", ["false", "true"])
+def test_registered_brokers_stay_in_the_routes_for_hours(acting: str) -> None:
     async def main() -> None:
         runtime = simulated_runtime()
         async with (
-            LocalCluster(runtime, brokers=1, root="/c") as cluster,
+            LocalCluster(
+                runtime, brokers=1, root="/c", settings={"enableSlaveActingMaster": acting}
+            ) as cluster,
             Admin(cluster.name_server, runtime=runtime) as admin,
         ):
-            for _ in range(200):
+            for _ in range(60):
                 await runtime.clock.sleep(37)
                 assert [broker.name for broker in await admin.cluster_list()] == ["broker-a"]
 

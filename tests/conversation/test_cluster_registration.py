@@ -55,8 +55,10 @@ def watch(script: Any, **settings: Any) -> None:
                 ),
             )
             await broker.start()
-            await script(runtime, recorder, broker)
-            await broker.stop()
+            try:
+                await script(runtime, recorder, broker)
+            finally:
+                await broker.stop()
             assert recorder.heard[-1][1].code == RequestCode.UNREGISTER_BROKER
 
     run(main())
@@ -85,6 +87,20 @@ def test_only_a_group_with_acting_masters_asks_for_the_short_timeout(
         assert ext.get("heartbeatTimeoutMillis") == timeout
 
     watch(script, enable_slave_acting_master=acting)
+
+
+@pytest.mark.behaviour("HB-02")
+@pytest.mark.behaviour("HB-03")
+def test_in_acting_mode_a_light_heartbeat_goes_out_every_second() -> None:
+    async def script(runtime: Any, recorder: Recorder, broker: Broker) -> None:
+        await runtime.clock.sleep(20.5)
+        beats = [command for _, command in recorder.heard if command.code == RequestCode.QUERY_DATA_VERSION]
+        assert len(beats) == 20
+        assert all(beat.is_oneway for beat in beats)
+        assert {beat.body for beat in beats} == {broker.services.topics.version.encode()}
+        assert len(recorder.registrations()) == 1
+
+    watch(script, enable_slave_acting_master=True)
 
 
 @pytest.mark.behaviour("RT-08")

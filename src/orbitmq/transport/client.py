@@ -226,7 +226,8 @@ class RemotingClient:
         except TimeoutError:
             raise ConnectError(f"connecting to {address} took too long", address) from None
         except asyncio.CancelledError:
-            if task.cancelled():
+            caller = asyncio.current_task()
+            if task.cancelled() and not (caller is not None and caller.cancelling()):
                 raise ConnectionLostError("this client was closed", address) from None
             raise
         except TransportError as error:
