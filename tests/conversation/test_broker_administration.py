@@ -576,6 +576,7 @@ def test_settings_that_may_change_and_those_that_may_not() -> None:
         text = properties_text.render({"autoCreateTopicEnable": "false", "fileReservedTime": "5"})
         await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, text.encode())
         assert broker.config.auto_create_topic_enable is False
+        assert broker.services.store.config.file_reserved_ms == 5 * 3_600_000
         shown = await peer.ok(RequestCode.GET_BROKER_CONFIG)
         settings_shown = properties_text.parse(shown.body.decode())
         assert settings_shown["fileReservedTime"] == "5"
@@ -585,7 +586,8 @@ def test_settings_that_may_change_and_those_that_may_not() -> None:
             assert refused.code == ResponseCode.NO_PERMISSION
         assert broker.config.file_reserved_time_hours == 5
         info = await peer.ok(RequestCode.GET_BROKER_RUNTIME_INFO)
-        assert KVTable.decode(info.body).table["brokerActive"] == "true"
+        state = KVTable.decode(info.body).table
+        assert (state["brokerActive"], state["putTps"]) == ("true", "0.0 0.0 0.0")
 
     with_broker(talk)
 

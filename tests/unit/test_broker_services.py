@@ -13,6 +13,7 @@ from orbitmq.broker.attributes import parse as parse_attributes
 from orbitmq.broker.clients import Client, ClientManager, ConsumerGroup
 from orbitmq.broker.locks import QueueLocks
 from orbitmq.broker.long_polling import LongPolling
+from orbitmq.broker.rates import Rates
 from orbitmq.broker.subscriptions import parse, tag_codes
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.tags import java_hash
@@ -297,3 +298,13 @@ def test_attribute_lists() -> None:
     for bad in ("a=1", "+a", "-a=1", "+=1", "+a=1,+a=2"):
         with pytest.raises(RemotingError):
             parse_attributes(bad)
+
+
+def test_rates_over_three_spans() -> None:
+    rates = Rates()
+    assert rates.text(Rates.PUT) == "0.0 0.0 0.0"
+    for number in range(100):
+        rates.sample(number * 10.0, put=number * number, get=number * 50)
+    assert rates.text(Rates.GET) == "5.0 5.0 5.0"
+    assert rates.per_second(Rates.PUT, 1) == pytest.approx((99**2 - 98**2) / 10)
+    assert rates.per_second(Rates.PUT, 60) == pytest.approx((99**2 - 39**2) / 600)

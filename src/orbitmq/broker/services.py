@@ -129,6 +129,11 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         address=address,
     )
     store.on_arrival = services.long_polling.on_arrival
+
+    def settings_changed() -> None:
+        store.config = store_config(config, port)
+
+    services.on_settings.append(settings_changed)
     return services
 
 

@@ -19,6 +19,7 @@ from orbitmq.wire.bodies import (
     ProducerConnection,
     ProducerInfo,
     ProducerTableInfo,
+    SubscriptionGroupConfig,
     UnlockBatchRequestBody,
 )
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -81,7 +82,7 @@ class ClientHandlers(Family):
         return services.clients.register_consumer(
             client,
             data,
-            notify=group.notify_consumer_ids_changed_enable,
+            notify=self._tells_members(group),
             fingerprint=fingerprint,
             with_sub=not (fingerprint and heartbeat.without_sub),
         )
@@ -94,9 +95,12 @@ class ClientHandlers(Family):
             connection,
             producer_group=header.producer_group,
             consumer_group=header.consumer_group,
-            notify=group is None or group.notify_consumer_ids_changed_enable,
+            notify=group is None or self._tells_members(group),
         )
         return command.reply()
+
+    def _tells_members(self, group: SubscriptionGroupConfig) -> bool:
+        return self._services.config.notify_consumer_ids_changed and group.notify_consumer_ids_changed_enable
 
     def check_config(self, _connection: ServerConnection, command: Command) -> Answer:
         """Whether we can filter by the client's expression."""
