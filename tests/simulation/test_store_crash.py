@@ -52,7 +52,7 @@ class History:
 
     def body(self, source: random.Random) -> bytes:
         self.number += 1
-        return b"%d:" % self.number + bytes(source.randrange(256) for _ in range(source.randrange(1, 300)))
+        return b"%d:" % self.number + source.randbytes(source.randrange(1, 300))
 
     def note(self, queue: tuple[str, int], offset: int, body: bytes) -> None:
         self.sent.setdefault(queue, {}).setdefault(offset, set()).add(body)

@@ -28,6 +28,7 @@ class ConsumeQueue:
         self.file_bytes = self.entries_per_file * ENTRY_BYTES
         self._segments: dict[int, Segment] = {}
         self._unsynced: set[int] = set()
+        self._syncing: set[int] = set()
         self.min_offset = 0
         self.next_offset = 0
 
@@ -170,6 +171,7 @@ class ConsumeQueue:
     def _drop(self, number: int) -> None:
         segment = self._segments.pop(number)
         self._unsynced.discard(number)
+        self._syncing.discard(number)
         segment.close()
         self._files.remove(segment.path)
 
@@ -201,11 +203,17 @@ class ConsumeQueue:
                 high = middle
         return low
 
-    def take_unsynced(self) -> list[Segment]:
-        """The files written since the last call; the caller syncs them."""
-        segments = [self._segments[number] for number in sorted(self._unsynced)]
+    def begin_sync(self) -> list[Segment]:
+        """The files with writes that are not on the device; the caller syncs them, then calls :meth:`end_sync`.
+
+        A pass that was broken off counts for nothing: its files are in the next one again.
+        """
+        self._syncing |= self._unsynced
         self._unsynced.clear()
-        return segments
+        return [self._segments[number] for number in sorted(self._syncing)]
+
+    def end_sync(self) -> None:
+        self._syncing.clear()
 
     def close(self) -> None:
         for segment in self._segments.values():

@@ -123,7 +123,8 @@ class MessageStore:
         )
         start = self._recovery_start(checkpoint, crashed)
         outcome = self.recovered = recovery.run(start, self.queues.all_files())
-        self._runtime_sync(self.queues.save_all())
+        _sync_all(self.queues.save_all())
+        self.queues.saved()
         for queue in self.queues.all_files():
             queue.drop_below(self._files.first)
         self.log.open_at(outcome.end_offset)
@@ -223,7 +224,8 @@ class MessageStore:
             await self.flusher.flush()
             if self.flusher.flushed < target:
                 return
-        await self._runtime.threads.run(self._runtime_sync, segments)
+        await self._runtime.threads.run(_sync_all, segments)
+        self.queues.saved()
         now = self.appender.now_ms
         await self._runtime.threads.run(
             write_checkpoint,
@@ -232,10 +234,6 @@ class MessageStore:
             Checkpoint(now, now, 0, 0, target, target),
         )
         self._safe_offset = target
-
-    def _runtime_sync(self, segments: list[Segment]) -> None:
-        for segment in segments:
-            segment.sync()
 
     def _clean(self) -> None:
         """One pass of retention; also tries a failed write again when there is room."""
@@ -315,8 +313,9 @@ class MessageStore:
         self.log.end_turn()
         self.queues.drop_topic(topic)
         # Recovery must not read the dropped records again: it starts at the safe offset.
-        self._runtime_sync(self.queues.save_all())
-        self._runtime_sync(self._files.between(self.flusher.flushed, self.flusher.written))
+        _sync_all(self.queues.save_all())
+        self.queues.saved()
+        _sync_all(self._files.between(self.flusher.flushed, self.flusher.written))
         now, safe = self.appender.now_ms, self.flusher.written
         write_checkpoint(
             self._runtime, f"{self.config.root}/checkpoint", Checkpoint(now, now, 0, 0, safe, safe)
@@ -493,6 +492,11 @@ class MessageStore:
     @property
     def flushed_offset(self) -> int:
         return self.flusher.flushed
+
+
+def _sync_all(segments: list[Segment]) -> None:
+    for segment in segments:
+        segment.sync()
 
 
 def pack_host(host: tuple[str, int]) -> bytes:

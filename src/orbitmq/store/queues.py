@@ -110,14 +110,19 @@ class Queues:
             self._appender.set(row, table.Q_SAVED, last)
 
     def save_all(self) -> list[Segment]:
-        """Save every queue; returns the files to sync."""
+        """Save every queue; returns the files to sync. Call :meth:`saved` when they are."""
         for row in range(len(self._by_row)):
             if self._appender.get(row, table.Q_SAVED) < self._appender.get(row, table.Q_VISIBLE):
                 self.save(row)
         segments: list[Segment] = []
         for queue in self._files.values():
-            segments.extend(queue.take_unsynced())
+            segments.extend(queue.begin_sync())
         return segments
+
+    def saved(self) -> None:
+        """The files of the last :meth:`save_all` are on the device."""
+        for queue in self._files.values():
+            queue.end_sync()
 
     def map_index(self, row: int, offset: int) -> bool:
         """Let the appender read the file that holds the entry of ``offset``."""
