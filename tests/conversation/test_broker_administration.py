@@ -376,6 +376,27 @@ def test_a_reset_reaches_the_consumer_with_its_next_pull() -> None:
     with_broker(talk)
 
 
+def test_a_reset_reaches_a_pull_that_waits_at_once() -> None:
+    async def talk(_broker: Broker, peer: Peer) -> None:
+        await peer.create()
+        await peer.send()
+        await peer.beat("T")
+        pull: dict[str, str | int] = {"maxMsgNums": 9, "commitOffset": 0, "subVersion": 0, "queueOffset": 1}
+        pull |= {"consumerGroup": "cg", "topic": "T", "queueId": 0, "sysFlag": 2}
+        waiting = asyncio.ensure_future(
+            peer.ask(RequestCode.PULL_MESSAGE, suspendTimeoutMillis=15_000, **pull)
+        )
+        await asyncio.sleep(1)
+        target: dict[str, str | int] = {"group": "cg", "topic": "T", "isForce": "true", "timestamp": 0}
+        await peer.ok(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **target)
+        await asyncio.sleep(0.1)
+        assert waiting.done()
+        moved = await waiting
+        assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "0")
+
+    with_broker(talk)
+
+
 def test_view_by_id() -> None:
     async def talk(_broker: Broker, peer: Peer) -> None:
         await peer.send(b"first")

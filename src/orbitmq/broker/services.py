@@ -134,6 +134,7 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         store.config = store_config(config, port)
 
     services.on_settings.append(settings_changed)
+    offsets.on_reset.append(lambda _group, topic: services.long_polling.wake_topic(topic))
     return services
 
 

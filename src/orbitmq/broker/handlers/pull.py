@@ -84,11 +84,26 @@ class _Pull:
         body = result.body if code == ResponseCode.SUCCESS else b""
         return response.reply_to(self.command, code=code, remark=remark or result.status.name, body=body)
 
+    def moved(self) -> Command | None:
+        """The answer to a group that an administrator has moved since its last pull."""
+        header = self.header
+        reset = self.services.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        if reset is None:
+            return None
+        self.offset = reset
+        _, result = self.look()
+        result.next_offset = reset
+        return self.answer(ResponseCode.PULL_OFFSET_MOVED, result, "OFFSET_RESET")
+
     def wake(self) -> bool:
         """Look again; messages that the filter takes out are skipped without bothering the client."""
         if self.header.topic not in self.services.topics:
             remark = f"topic[{self.header.topic}] was deleted"
             self.connection.send(self.command.reply(ResponseCode.TOPIC_NOT_EXIST, remark))
+            return True
+        moved = self.moved()
+        if moved is not None:
+            self.connection.send(moved)
             return True
         code, result = self.look()
         if code == ResponseCode.PULL_NOT_FOUND:
@@ -138,12 +153,9 @@ class PullHandlers(Family):
             self._services.offsets.commit(
                 header.consumer_group, header.topic, header.queue_id, header.commit_offset
             )
-        reset = self._services.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
-        if reset is not None:
-            pull.offset = reset
-            _, result = pull.look()
-            result.next_offset = reset
-            return pull.answer(ResponseCode.PULL_OFFSET_MOVED, result, "OFFSET_RESET")
+        moved = pull.moved()
+        if moved is not None:
+            return moved
         code, result = pull.look()
         if code == ResponseCode.PULL_NOT_FOUND and header.sys_flag & PullFlag.SUSPEND:
             self._park(pull)
