@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from orbitmq import Message, MessageQueue, Producer, SendError, SendStatus, ValidationError
+from orbitmq import Message, MessageQueue, Producer, SendError, SendResult, SendStatus, ValidationError
 from orbitmq.client.accumulator import AutoBatch
 from orbitmq.client.chooser import by_random
+from orbitmq.client.hooks import SendContext, SendHook
 from orbitmq.client.instance import ClientInstance
 from orbitmq.errors import ClientStateError, SendErrorKind
 from orbitmq.message.batch import iter_batch
@@ -578,3 +579,130 @@ def test_closing_sends_what_waits(client_world: Any) -> None:
             assert (await waiting).queue_offset == 0
 
     run(main())
+
+
+@pytest.mark.behaviour("SK-13")
+@pytest.mark.behaviour("SK-16")
+def test_hooks_see_every_try_and_may_forbid_it(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a", "b") as world:
+            world.topics["t"] = {"a": 1, "b": 1}
+            world.brokers["a"].script = lambda command: (
+                command.reply(2, "busy") if command.code == SEND else "default"
+            )
+            log: list[tuple[str, str, Any]] = []
+
+            class Watch(SendHook):
+                def check_forbidden(self, context: SendContext) -> None:
+                    log.append(("check", context.queue.broker_name, context.body_bytes))
+                    if context.body_bytes == 3:
+                        raise PermissionError("not three")
+
+                def before(self, context: SendContext) -> None:
+                    log.append(("before", context.queue.broker_name, context.message_id))
+                    raise RuntimeError("only logged")
+
+                def after(self, context: SendContext) -> None:
+                    outcome = context.result.status if context.result else type(context.error)
+                    log.append(("after", context.queue.broker_name, outcome))
+                    raise RuntimeError("only logged")
+
+            async with producer_of(world, hooks=[Watch()]) as producer:
+                while not any(name == "a" for _, name, _ in log):
+                    log.clear()
+                    result = await producer.send(Message("t", b"xx"))
+                assert log == [
+                    ("check", "a", 2),
+                    ("before", "a", result.message_id),
+                    ("after", "a", SendError),
+                    ("check", "b", 2),
+                    ("before", "b", result.message_id),
+                    ("after", "b", SendStatus.SEND_OK),
+                ]
+                sends = len(world.brokers["a"].requests(SEND))
+                with pytest.raises(PermissionError, match="not three"):
+                    await producer.send(Message("t", b"xxx"))
+                assert len(world.brokers["a"].requests(SEND)) == sends
+
+    run(main())
+
+
+@pytest.mark.behaviour("AS-09")
+def test_back_pressure_limits_what_is_under_way(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 1}
+            under_way = most = 0
+
+            async def slow(command: Command) -> Command:
+                nonlocal under_way, most
+                under_way += 1
+                most = max(most, under_way)
+                await world.runtime.clock.sleep(0.1)
+                under_way -= 1
+                return command.reply(ext={"msgId": "m", "queueId": "0", "queueOffset": "0"})
+
+            world.brokers["a"].script = lambda c: slow(c) if c.code == SEND else "default"
+            async with producer_of(world, max_in_flight=10) as producer:
+                sends = [asyncio.create_task(producer.send(Message("t", b"x"))) for _ in range(50)]
+                await world.runtime.clock.sleep(0.05)
+                for task in sends[20:30]:
+                    task.cancel()
+                results = await asyncio.gather(*sends, return_exceptions=True)
+                assert sum(isinstance(r, SendResult) for r in results) == 40
+                assert most == 10
+            most = 0
+            async with producer_of(world, max_in_flight=100, max_in_flight_bytes=1) as producer:
+                bodies = [world.runtime.random.randbytes(600_000) for _ in range(3)]
+                await asyncio.gather(*(producer.send(Message("t", body)) for body in bodies))
+                assert most == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("profile", ["off", "4.x", "5.x"])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_slow_and_a_dying_broker_lose_no_accepted_message(
+    client_world: Any, profile: str, seed: int
+) -> None:
+    async def main() -> None:
+        async with client_world("a", "b", "c") as world:
+            world.topics["t"] = dict.fromkeys("abc", 4)
+            clock, random = world.runtime.clock, world.runtime.random
+
+            async def slowly(command: Command) -> Any:
+                await clock.sleep(0.7)
+                return world.brokers["b"]._on_send_message_v2(None, command)
+
+            world.brokers["b"].script = lambda c: slowly(c) if c.code == SEND else "default"
+            options: dict[str, Any] = {}
+            if profile != "off":
+                options = {"send_latency_fault_enable": True, "fault_profile": profile}
+            accepted: list[Any] = []
+
+            async def sender(producer: Producer, name: int) -> None:
+                for number in range(25):
+                    accepted.append(await producer.send(Message("t", f"{name}-{number}")))
+                    await clock.sleep(random.uniform(0, 0.4))
+
+            async def dying() -> None:
+                for _ in range(3):
+                    await clock.sleep(random.uniform(0.3, 2))
+                    await world.brokers["c"].stop()
+                    if random.random() < 0.5:
+                        world.down.add("c")
+                    await clock.sleep(random.uniform(0.3, 2))
+                    await world.brokers["c"].start()
+                    world.down.clear()
+
+            async with producer_of(world, **options) as producer:
+                await asyncio.gather(*(sender(producer, name) for name in range(8)), dying())
+            for result in accepted:
+                queue = world.brokers[result.queue.broker_name].queues["t", result.queue.queue_id]
+                stored = decode_record(queue[result.queue_offset])
+                assert decode_properties(stored.properties)["UNIQ_KEY"] == result.message_id
+            assert len({result.message_id for result in accepted}) == 200
+            share = sum(result.queue.broker_name == "b" for result in accepted) / 200
+            assert (share > 0.2) if profile == "off" else (share < 0.2)
+
+    run(main(), seed=seed)

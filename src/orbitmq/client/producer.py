@@ -7,9 +7,11 @@ from types import TracebackType
 from typing import Self
 
 from orbitmq.client.accumulator import Accumulator, AutoBatch
+from orbitmq.client.back_pressure import BackPressure
 from orbitmq.client.chooser import QueueChooser, Selector, by_hash
 from orbitmq.client.detector import DETECT_EVERY_S, Detector
 from orbitmq.client.faults import PROFILES, FaultItem, FaultTable
+from orbitmq.client.hooks import Hooks, SendHook
 from orbitmq.client.instance import DEFAULT_TOPIC_QUEUES, ClientInstance
 from orbitmq.client.model import SendResult
 from orbitmq.client.outgoing import Compression, Outgoing, OutgoingFactory
@@ -56,6 +58,10 @@ class Producer:
         start_detector_enable: probe brokers that failed, every 3 s, to see when they can be reached again.
         auto_batch: collect plain sends of a topic into batches; many more messages per second, each up to
             ``linger_ms`` later. A send to a chosen queue or with a timeout of its own goes alone.
+        hooks: see every try of a send, and may forbid it.
+        max_in_flight: back pressure: sends under way at a time; more wait. None for no limit but the
+            connection's own of 65535.
+        max_in_flight_bytes: with ``max_in_flight``: their bodies together.
         default_topic_queues: queues of a topic that the first message creates.
         client: share the connections of another client instead of opening own ones.
         runtime: the machine; the real one by default.
@@ -79,6 +85,9 @@ class Producer:
         fault_profile: str = "4.x",
         start_detector_enable: bool = False,
         auto_batch: AutoBatch | None = None,
+        hooks: Sequence[SendHook] = (),
+        max_in_flight: int | None = None,
+        max_in_flight_bytes: int = 100 * 1024 * 1024,
         default_topic_queues: int = DEFAULT_TOPIC_QUEUES,
         client: ClientInstance | None = None,
         runtime: Runtime | None = None,
@@ -100,7 +109,17 @@ class Producer:
             timeout_ms, attempt_timeout_ms, retries, frozenset(retry_codes), retry_not_stored_ok
         )
         self._kernel = SendKernel(
-            client, options, self._active_faults, restores_reachable=self._detector is not None
+            client,
+            options,
+            self._active_faults,
+            restores_reachable=self._detector is not None,
+            hooks=Hooks(hooks) if hooks else None,
+            group=group,
+        )
+        self._pressure = (
+            BackPressure(max(max_in_flight, 10), max(max_in_flight_bytes, 1024 * 1024))
+            if max_in_flight is not None
+            else None
         )
         self._outgoing = OutgoingFactory(
             group,
@@ -190,9 +209,10 @@ class Producer:
             return await batches.add(message)
         out = self._outgoing.small(message, ordering_key) or await self._outgoing.large(message, ordering_key)
         if queue is not None or ordering_key is not None or selector is not None:
-            chosen = await self._chosen_queue(message, queue, ordering_key, selector)
-            return await self._kernel.send(chooser, out, chosen, timeout_ms)
-        return await self._kernel.send(chooser, out, None, timeout_ms)
+            queue = await self._chosen_queue(message, queue, ordering_key, selector)
+        if self._pressure is None:
+            return await self._kernel.send(chooser, out, queue, timeout_ms)
+        return await self._send_in_turn(self._pressure, chooser, out, queue, timeout_ms)
 
     async def send_batch(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None
@@ -206,7 +226,9 @@ class Producer:
         check_batch(messages, self._max_message_bytes)
         chooser = self._check(messages[0])
         out = self._outgoing.batch(messages)
-        return await self._kernel.send(chooser, out, queue, timeout_ms)
+        if self._pressure is None:
+            return await self._kernel.send(chooser, out, queue, timeout_ms)
+        return await self._send_in_turn(self._pressure, chooser, out, queue, timeout_ms)
 
     async def send_oneway(
         self,
@@ -256,6 +278,21 @@ class Producer:
 
     async def _send_collected(self, out: Outgoing) -> SendResult:
         return await self._kernel.send(self._choosers[out.topic], out, None, None)
+
+    async def _send_in_turn(
+        self,
+        pressure: BackPressure,
+        chooser: QueueChooser,
+        out: Outgoing,
+        queue: MessageQueue | None,
+        timeout_ms: int | None,
+    ) -> SendResult:
+        size = len(out.body)
+        await pressure.enter(size)
+        try:
+            return await self._kernel.send(chooser, out, queue, timeout_ms)
+        finally:
+            pressure.leave(size)
 
     async def _chosen_queue(
         self, message: Message, queue: MessageQueue | None, key: object | None, selector: Selector | None

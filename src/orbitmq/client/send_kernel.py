@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from orbitmq.client.budget import RetryBudget, retryable_code
 from orbitmq.client.chooser import QueueChooser
 from orbitmq.client.faults import FaultTable
+from orbitmq.client.hooks import Hooks, SendContext
 from orbitmq.client.instance import ClientInstance
 from orbitmq.client.model import SendResult, SendStatus
 from orbitmq.client.outgoing import Outgoing
@@ -55,7 +56,11 @@ class SendKernel:
         faults: FaultTable | None,
         *,
         restores_reachable: bool = False,
+        hooks: Hooks | None = None,
+        group: str = "",
     ) -> None:
+        self._hooks = hooks
+        self._group = group
         self._client = client
         self._options = options
         self._faults = faults
@@ -175,6 +180,25 @@ class SendKernel:
         if address is None:
             client.suspect(out.topic)
             return _Failure(_no_such_broker(queue), SendErrorKind.BROKER_UNREACHABLE, retry=True)
+        if self._hooks is None:
+            return await self._exchange(out, queue, address, limit_ms, begun)
+        context = SendContext(self._group, queue, address, out.message_id, len(out.body))
+        self._hooks.begin(context)
+        outcome = await self._exchange(out, queue, address, limit_ms, begun)
+        if isinstance(outcome, SendResult):
+            self._hooks.end(context, outcome)
+        else:
+            attempt = outcome.attempt
+            self._hooks.end(
+                context,
+                SendError(outcome.kind, out.topic, str(attempt), attempts=[attempt], code=attempt.code),
+            )
+        return outcome
+
+    async def _exchange(
+        self, out: Outgoing, queue: MessageQueue, address: str, limit_ms: float, begun: float
+    ) -> SendResult | _Failure:
+        client = self._client
         command = Command(code=out.code, ext=out.header(queue), body=out.body)
         try:
             answer = await client.remoting.request(address, command, int(limit_ms) or 1)
