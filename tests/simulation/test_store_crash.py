@@ -1,7 +1,7 @@
 """Many histories of one store: puts, turns, crashes and restarts on a disk that forgets what was not synced.
 
 Three promises are checked after each restart: what was acknowledged under SYNC_FLUSH is there, byte for byte
-and at the offset that was told; what is there was sent, once, without a gap; and the index agrees with the log.
+and at the offset that was told; what is there was sent, once, without a gap; and index and log agree.
 """
 
 from __future__ import annotations

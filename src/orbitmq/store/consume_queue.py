@@ -204,7 +204,7 @@ class ConsumeQueue:
         return low
 
     def begin_sync(self) -> list[Segment]:
-        """The files with writes that are not on the device; the caller syncs them, then calls :meth:`end_sync`.
+        """The files with writes that are not on the device; sync them, then call :meth:`end_sync`.
 
         A pass that was broken off counts for nothing: its files are in the next one again.
         """

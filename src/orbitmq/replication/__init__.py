@@ -1,0 +1,1 @@
+"""High availability: replication, quorum, acting master. Nothing of it is built yet."""
