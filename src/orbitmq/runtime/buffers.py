@@ -1,6 +1,6 @@
 """Names for what the compiled modules work on, used in their annotations only.
 
-Compiled, these are pointers and typed memory views (see the ``.pxd`` files); uncompiled, plain Python objects.
+Compiled, these are pointers and typed memory views (see the ``.pxd`` files); uncompiled, Python objects.
 """
 
 from __future__ import annotations
