@@ -26,6 +26,9 @@ DIRECTIVES = {
     "wraparound": False,
     "cdivision": True,
     "initializedcheck": False,
+    # `if cython.compiled:` leaves one of its branches unreachable, which is the idea of it.
+    "warn.unreachable": False,
+    "show_performance_hints": False,
 }
 
 

@@ -30,7 +30,7 @@ def examples() -> list[tuple[str, str]]:
 
 def environment() -> dict[str, str]:
     path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path}
+    return {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_an_example_prints_what_the_readme_says(
         text=True,
         cwd=tmp_path,
         env=environment(),
-        timeout=180,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
