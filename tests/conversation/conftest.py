@@ -195,6 +195,7 @@ class ClientWorld:
         self.topics: dict[str, dict[str, int]] = {}
         self.down: set[str] = set()
         self.route_queries: list[str] = []
+        self.script: Callable[[Command], Command] | None = None
         if auto_create:
             self.topics["TBW102"] = dict.fromkeys(names, 8)
         self._server = RemotingServer(self.runtime, self._handle)
@@ -216,6 +217,8 @@ class ClientWorld:
         await self._server.stop()
 
     def _handle(self, connection: Any, command: Command) -> Command:
+        if self.script is not None:
+            return self.script(command)
         if command.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
             return command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not scripted")
         topic = command.ext["topic"]

@@ -609,3 +609,31 @@ def test_a_consumer_on_a_client_that_has_been_in_use_starts_at_once_too(client_w
                         pass
 
     run(main())
+
+
+def test_a_broker_that_died_with_our_offsets_does_not_give_messages_again(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a", "b") as world:
+            world.topics["t"] = {"a": 1, "b": 1}
+            broker = world.brokers["a"]
+            for number in range(10):
+                broker.store("t", b"%d" % number)
+            seen = Collector()
+            async with consumer_of(world) as consumer:
+                consumer.subscribe("t")
+                task = start(consumer, seen)
+                await until(world, lambda: len(seen.got) == 10)
+                await broker.stop()
+                world.down.add("a")
+                await until(world, lambda: len(consumer.assignment()) == 1)
+                broker.offsets.clear()
+                await broker.start()
+                world.down.clear()
+                await until(world, lambda: len(consumer.assignment()) == 2)
+                broker.store("t", b"new")
+                await until(world, lambda: seen.bodies[-1] == b"new")
+            await task
+            assert len(seen.got) == 11
+            assert broker.offsets["cg", "t", 0] == 11
+
+    run(main())

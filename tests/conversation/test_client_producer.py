@@ -706,3 +706,17 @@ def test_a_slow_and_a_dying_broker_lose_no_accepted_message(
             assert (share > 0.2) if profile == "off" else (share < 0.2)
 
     run(main(), seed=seed)
+
+
+@pytest.mark.parametrize("answer", [(1, b"", "no"), (0, b"[]", "unreadable"), (0, b"{", "unreadable")])
+def test_a_name_server_that_talks_nonsense_is_named(client_world: Any, answer: Any) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            code, body, text = answer
+            world.script = lambda command: command.reply(code, text, body=body)
+            async with producer_of(world) as producer:
+                with pytest.raises(SendError, match=f"127.0.0.1:9876.*{text}") as caught:
+                    await producer.send(Message("t", b"x"))
+                assert caught.value.kind is SendErrorKind.NO_NAME_SERVER
+
+    run(main())

@@ -31,6 +31,7 @@ from orbitmq.runtime.tasks import Background, every
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
 from orbitmq.wire.command import Command
+from orbitmq.wire.errors import WireError
 
 log = logging.getLogger("orbitmq.client")
 
@@ -388,12 +389,12 @@ class Consumer:
             offset = await start_offset(
                 self._calls, self.group, queue, self._consume_from, self._consume_timestamp_ms
             )
-        except (OrbitError, TransportError) as error:
+        except (OrbitError, TransportError, WireError) as error:
             log.info("group %s cannot begin with %s now: %s", self.group, queue, error)
             return False
         finally:
             self._taking.discard(queue)
-        self._begin(queue, offset)
+        self._begin(queue, self._offsets.claim(queue, offset))
         return True
 
     def _begin(self, queue: MessageQueue, offset: int) -> None:
@@ -425,7 +426,7 @@ class Consumer:
             await clock.sleep(0.005)
         held.released = True
         await self._offsets.commit([queue])
-        self._offsets.forget(queue)
+        self._offsets.release(queue)
 
     def held(self) -> dict[MessageQueue, ProcessQueue]:
         return {queue: reader.held for queue, (reader, _) in sorted(self._readers.items())}

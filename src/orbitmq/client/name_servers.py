@@ -11,6 +11,7 @@ from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies import TopicRouteData
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
+from orbitmq.wire.errors import WireError
 
 if TYPE_CHECKING:
     from orbitmq.transport.client import RemotingClient
@@ -60,8 +61,7 @@ class NameServers:
         All are asked before the topic counts as unknown: one of them may have started a moment ago.
 
         Raises:
-            NameServerError: none configured, or none answered.
-            BrokerError: one answered with an unexpected code.
+            NameServerError: none configured, or none gave a usable answer.
         """
         if not self._addresses:
             raise NameServerError("no name server is configured; pass name_servers='host:port'")
@@ -80,13 +80,20 @@ class NameServers:
             except TransportError as error:
                 tried.append((address, str(error)))
                 continue
-            if answer.code == ResponseCode.SUCCESS:
-                self._current = index
-                return TopicRouteData.decode(answer.body)
-            if answer.code != ResponseCode.TOPIC_NOT_EXIST:
-                raise BrokerError(answer.code, answer.remark, address)
-            unknown = True
+            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                unknown = True
+                continue
+            if answer.code != ResponseCode.SUCCESS:
+                tried.append((address, str(BrokerError(answer.code, answer.remark, address))))
+                continue
+            try:
+                route = TopicRouteData.decode(answer.body)
+            except WireError as error:
+                tried.append((address, f"unreadable route: {error}"))
+                continue
+            self._current = index
+            return route
         if unknown:
             return None
         details = "; ".join(f"{address}: {problem}" for address, problem in tried)
-        raise NameServerError(f"no name server answered ({details})", tried)
+        raise NameServerError(f"no name server gave an answer ({details})", tried)

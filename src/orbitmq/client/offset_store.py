@@ -15,6 +15,7 @@ log = logging.getLogger("orbitmq.client")
 
 # Every so many rounds everything is committed, changed or not: a broker may have lost what it was told.
 _FULL_EVERY = 12
+_MAX_UNTOLD = 10_000
 
 
 class OffsetStore:
@@ -25,6 +26,7 @@ class OffsetStore:
         self._group = group
         self._offsets: dict[MessageQueue, int] = {}
         self._changed: set[MessageQueue] = set()
+        self._untold: dict[MessageQueue, int] = {}
         self._round = 0
 
     def get(self, queue: MessageQueue) -> int:
@@ -38,9 +40,24 @@ class OffsetStore:
             self._offsets[queue] = offset
             self._changed.add(queue)
 
-    def forget(self, queue: MessageQueue) -> None:
-        self._offsets.pop(queue, None)
+    def release(self, queue: MessageQueue) -> None:
+        """The queue is not ours any more. Progress that no broker could be told is kept for :meth:`claim`."""
+        offset = self._offsets.pop(queue, None)
+        if offset is not None and queue in self._changed and len(self._untold) < _MAX_UNTOLD:
+            self._untold[queue] = offset
         self._changed.discard(queue)
+
+    def claim(self, queue: MessageQueue, committed: int) -> int:
+        """Where to begin with a queue: the committed offset, or our own progress that its broker missed.
+
+        A broker that died and came back has lost what it was told in its last seconds, and what it could
+        not be told; without this the messages of that time would come again.
+        """
+        untold = self._untold.pop(queue, -1)
+        if untold > committed:
+            self.update(queue, untold)
+            return untold
+        return committed
 
     async def commit_periodically(self) -> None:
         """One-way, what changed since the last time."""
@@ -57,7 +74,9 @@ class OffsetStore:
         await asyncio.gather(*(self._commit_one(queue, wait) for queue in sorted(queues)))
 
     async def _commit_one(self, queue: MessageQueue, wait: bool) -> None:
-        offset = self._offsets[queue]
+        offset = self._offsets.get(queue)
+        if offset is None:
+            return  # released meanwhile
         self._changed.discard(queue)
         try:
             await self._calls.commit(self._group, queue, offset, wait=wait)

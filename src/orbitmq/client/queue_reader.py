@@ -90,6 +90,10 @@ class QueueReader:
             except (OrbitError, TransportError, MessageFormatError, WireError) as error:
                 await self._recover(error)
                 continue
+            except Exception as error:
+                log.exception("pull of %s failed in an unforeseen way", self.held.queue)
+                await self._recover(error)
+                continue
             if not self.held.dropped:
                 self._failures = 0
                 self._take(pulled)

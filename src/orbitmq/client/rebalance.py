@@ -61,7 +61,12 @@ class Rebalancer:
         """Rebalance for ever."""
         while True:
             self._wake.clear()
-            complete = await self.once()
+            try:
+                complete = await self.once()
+            except Exception:
+                # Whatever it was, a group that stops rebalancing stops consuming sooner or later.
+                log.exception("rebalance of group %s failed", self._group)
+                complete = False
             await self._wait(INTERVAL_S if complete else RETRY_S)
 
     async def _wait(self, seconds: float) -> None:

@@ -1,0 +1,80 @@
+"""Brokers as processes are killed and frozen under a running producer and consumer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+from orbitmq import ConsumeFrom, Consumer, Message, Producer, ReceivedMessage
+from orbitmq.cluster.processes import ProcessCluster
+from orbitmq.errors import SendError
+
+LIMIT_S = 60.0
+
+
+class Traffic:
+    """Producers that send all the time and a consumer that counts."""
+
+    def __init__(self, name_server: str) -> None:
+        self.name_server = name_server
+        self.sent: list[tuple[float, str, str]] = []
+        self.failed: list[SendError] = []
+        self.got: Counter[str] = Counter()
+        self.stopped = False
+
+    async def sender(self, producer: Producer) -> None:
+        while not self.stopped:
+            try:
+                result = await producer.send(Message("t", b"x" * 128))
+            except SendError as error:
+                self.failed.append(error)
+            else:
+                self.sent.append((time.monotonic(), result.queue.broker_name, result.message_id))
+            await asyncio.sleep(0.02)
+
+    async def listener(self, message: ReceivedMessage) -> None:
+        self.got[message.message_id] += 1
+
+    def first_on(self, broker_name: str, since: float) -> float | None:
+        return next((t - since for t, name, _ in self.sent if name == broker_name and t > since), None)
+
+
+def test_no_send_fails_and_nothing_is_missing_while_one_broker_lives(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ProcessCluster(brokers=2, root=str(tmp_path)) as cluster:
+            traffic = Traffic(cluster.name_server)
+            consumer = Consumer("cg", name_servers=cluster.name_server, consume_from=ConsumeFrom.FIRST)
+            consumer.subscribe("t")
+            async with Producer("pg", name_servers=cluster.name_server) as producer, consumer:
+                listening = asyncio.create_task(consumer.run(traffic.listener))
+                senders = [asyncio.create_task(traffic.sender(producer)) for _ in range(8)]
+                await asyncio.sleep(1)
+                await cluster.stop_broker("broker-a", kill=True)
+                await asyncio.sleep(1.5)
+                await cluster.start_broker("broker-a")
+                ready = time.monotonic()
+                await asyncio.sleep(2.5)
+                back = traffic.first_on("broker-a", ready)
+                assert back is not None
+                assert back < 2.5
+
+                pid = cluster.processes["broker-b"].pid
+                os.kill(pid, signal.SIGSTOP)
+                await asyncio.sleep(2)
+                os.kill(pid, signal.SIGCONT)
+                traffic.stopped = True
+                await asyncio.gather(*senders)
+                assert traffic.failed == []
+                wanted = {message_id for _, _, message_id in traffic.sent}
+                for _ in range(1000):
+                    if wanted <= set(traffic.got):
+                        break
+                    await asyncio.sleep(0.02)
+                assert not wanted - set(traffic.got)
+            await listening
+
+    asyncio.run(asyncio.wait_for(main(), LIMIT_S))
