@@ -720,3 +720,25 @@ def test_a_name_server_that_talks_nonsense_is_named(client_world: Any, answer: A
                 assert caught.value.kind is SendErrorKind.NO_NAME_SERVER
 
     run(main())
+
+
+@pytest.mark.behaviour("SK-08")
+def test_a_master_that_the_route_lacks_is_asked_for_once(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a", "b") as world:
+            world.topics["t"] = {"a": 1, "b": 1}
+            world.down.add("b")
+            queue = MessageQueue("t", "b", 0)
+            async with producer_of(world) as producer:
+                await producer.send(Message("t", b"x"))
+                await world.runtime.clock.sleep(1)
+                queries = len(world.route_queries)
+                with pytest.raises(SendError, match="no master of broker 'b'") as caught:
+                    await producer.send(Message("t", b"x"), queue=queue)
+                assert caught.value.code == 10003
+                assert len(world.route_queries) == queries + 1
+                world.down.clear()
+                await world.runtime.clock.sleep(0.3)
+                assert (await producer.send(Message("t", b"x"), queue=queue)).queue == queue
+
+    run(main())

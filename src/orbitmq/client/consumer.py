@@ -44,6 +44,7 @@ LOCAL_RETRY_S = 5.0
 # How long a queue that goes to another member waits for the messages in hand. Shorter than the pause that the
 # other makes before it asks for the offset (rebalance.HAND_OVER_S), so that it does not get them again.
 HAND_IN_S = 0.15
+_YIELD_EVERY = 64
 
 
 class Consumer:
@@ -114,6 +115,7 @@ class Consumer:
         self._ready: asyncio.Queue[_Delivery | None] = asyncio.Queue()
         self._in_hand: dict[int, _Delivery] = {}
         self._running = 0
+        self._served = 0
         self._idle = asyncio.Event()
         self._rebalancer: Rebalancer | None = None
         self._background = Background(f"consumer {group}")
@@ -309,6 +311,10 @@ class Consumer:
                 return None
             if not delivery[0].dropped:
                 delivery[0].in_hand += 1
+                self._served += 1
+                if not self._served % _YIELD_EVERY:
+                    # A listener that never waits must not keep pulls and heartbeats from running.
+                    await asyncio.sleep(0)
                 return delivery
 
     def _finished(self, held: ProcessQueue, message: ReceivedMessage) -> None:

@@ -175,10 +175,11 @@ class SendKernel:
     async def _attempt(
         self, out: Outgoing, queue: MessageQueue, route: TopicRoute, limit_ms: float, begun: float
     ) -> SendResult | _Failure:
-        client = self._client
         address = route.master(queue.broker_name)
         if address is None:
-            client.suspect(out.topic)
+            # SK-08: the route may name a master by now; ask once.
+            address = (await self._fresh_route(route)).master(queue.broker_name)
+        if address is None:
             return _Failure(_no_such_broker(queue), SendErrorKind.BROKER_UNREACHABLE, retry=True)
         if self._hooks is None:
             return await self._exchange(out, queue, address, limit_ms, begun)
