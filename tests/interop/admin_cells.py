@@ -9,10 +9,11 @@ from tests.interop.world import Place, World, check, equal
 
 _MASKS = (
     (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
-    (re.compile(r"\b[0-9A-F]{32}\b"), "ID"),
+    (re.compile(r"\b([0-9A-F]{32}|[0-9A-F]{56})\b"), "ID"),
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d([,.]\d+)?"), "TIME"),
     (re.compile(r"\b1[78]\d{11}\b"), "MILLIS"),
     (re.compile(r"\b\d+\.\d+(?=[(,\s)]|$)"), "N.NN"),
+    (re.compile(r"CommitLog Offset: \d+"), "CommitLog Offset"),
     (re.compile(r"V\d_\d_\d(_SNAPSHOT)?"), "VERSION"),
     (re.compile(r"[ \t]+"), " "),
 )
@@ -33,6 +34,7 @@ class Conversation:
         self.place = place
         self.name = name
         self.outputs: dict[str, str] = {}
+        self.failures: list[str] = []
 
     def run(self, *commands: str) -> list[str]:
         """Each command without `-n`; returns what each printed."""
@@ -40,11 +42,16 @@ class Conversation:
         outputs = self.world.admin(lines)
         for command, output in zip(commands, outputs, strict=True):
             self.outputs[masked(command)[0]] = output
-            check("Exception" not in output, f"mqadmin {command}: {brief(output)}")
+            if "Exception" in output:
+                self.failures.append(f"mqadmin {command}: {brief(output)}")
         return outputs
 
     def compare(self) -> None:
-        """Against the conversation with the same name at Apache's own place, when that was run."""
+        """Against the conversation with the same name at Apache's own place, when that was run.
+
+        Raises:
+            CellError: naming every command that failed or printed something else.
+        """
         kept = self.world.conversations
         if self.place.kind == "apache/apache":
             kept[self.name] = self.outputs
@@ -55,7 +62,9 @@ class Conversation:
                 for line in difflib.unified_diff(masked(theirs), ours, "apache", "ours", lineterm="", n=0)
                 if line[0] in "+-" and line[:3] not in ("+++", "---")
             ]
-            check(not different, f"mqadmin {command} differs: " + " / ".join(different[:8]))
+            if different:
+                self.failures.append(f"mqadmin {command} differs: " + " / ".join(different[:8]))
+        check(not self.failures, "; ".join(self.failures))
 
 
 def brief(output: str) -> str:
@@ -94,18 +103,15 @@ def basics(world: World, place: Place) -> None:
 
 
 def more(world: World, place: Place) -> None:
-    """Groups, broker status, messages by key and offset, offsets reset, permissions, deletion."""
+    """Groups, broker status, messages by offset, offsets reset, permissions, deletion."""
     topic, group = "admin_more", "admin_more_group"
     address = place.broker.address
     talk = Conversation(world, place, "more")
     talk.run(f"updateTopic -c DefaultCluster -t {topic} -r 4 -w 4", f"updateSubGroup -b {address} -g {group}")
     sent = world.facts("Send", ns=place.ns, topic=topic, how="orderly", count=6)
     world.facts("Receive", ns=place.ns, topic=topic, group=group, count=6)
-    first = sent[0]
-    outputs = talk.run(
-        f"queryMsgByKey -t {topic} -k key-3",
-        f"queryMsgByUniqueKey -t {topic} -i {first['id']}",
-        f"queryMsgByOffset -t {topic} -b broker-a -i {first['queue']} -o 0",
+    talk.run(
+        f"queryMsgByOffset -t {topic} -b broker-a -i {sent[0]['queue']} -o 0",
         f"sendMessage -t {topic} -p hello -b broker-a -i 0",
         f"topicClusterList -t {topic}",
         f"resetOffsetByTime -t {topic} -g {group} -s 0",
@@ -115,7 +121,17 @@ def more(world: World, place: Place) -> None:
         f"getBrokerConfig -b {address}",
         f"deleteTopic -c DefaultCluster -t {topic}",
     )
-    check("key-0" in outputs[2], f"queryMsgByOffset: {outputs[2][:300]}")
+    # Their lines depend on the implementation; that they are answered is what is checked.
     for command in (f"brokerStatus -b {address}", f"getBrokerConfig -b {address}"):
         del talk.outputs[masked(command)[0]]
+    talk.compare()
+
+
+def by_key(world: World, place: Place) -> None:
+    """Messages by key and by unique key, through the message index."""
+    topic = "admin_keys"
+    talk = Conversation(world, place, "by key")
+    talk.run(f"updateTopic -c DefaultCluster -t {topic} -r 4 -w 4")
+    sent = world.facts("Send", ns=place.ns, topic=topic, how="orderly", count=6)
+    talk.run(f"queryMsgByKey -t {topic} -k key-3", f"queryMsgByUniqueKey -t {topic} -i {sent[0]['id']}")
     talk.compare()

@@ -53,7 +53,13 @@ PYTHON: dict[str, PlaceCell] = {
     "java to python": python_cells.from_java,
 }
 PYTHON_BRIEF = {name: PYTHON[name] for name in ("python, 2 consumers", "python to java", "java to python")}
-ADMIN: dict[str, PlaceCell] = {"mqadmin basics": admin_cells.basics, "mqadmin more": admin_cells.more}
+# Cells for what our broker does not do yet: run when they are asked for by name.
+LATER = {"java delayed": "delayed delivery is not built", "mqadmin by key": "the message index is not built"}
+ADMIN: dict[str, PlaceCell] = {
+    "mqadmin basics": admin_cells.basics,
+    "mqadmin more": admin_cells.more,
+    "mqadmin by key": admin_cells.by_key,
+}
 JAVA_BRIEF = {name: JAVA_BASIC[name] for name in ("java sync", "java batch", "java push, 2 consumers")}
 
 PLACES: dict[str, dict[str, PlaceCell]] = {
@@ -95,7 +101,12 @@ class Matrix:
         return not self.wanted or any(word in f"{place} {cell}" for word in self.wanted)
 
     def run_place(self, kind: str, cells: dict[str, PlaceCell]) -> None:
-        chosen = {name: cell for name, cell in cells.items() if self.chosen(kind, name)}
+        chosen = {}
+        for name, cell in cells.items():
+            if not self.wanted and name in LATER and kind.endswith("ours"):
+                self.note(Outcome(kind, name, "skipped", why=LATER[name]))
+            elif self.chosen(kind, name):
+                chosen[name] = cell
         if not chosen:
             return
         name_server, _, broker = kind.partition("/")
@@ -164,7 +175,8 @@ def main() -> int:
                 matrix.attempt("disk", name, partial(disk_cell, matrix.world))
     print("\n" + matrix.table())
     failed = sum(outcome.state == "FAILED" for outcome in matrix.outcomes)
-    print(f"\n{len(matrix.outcomes) - failed} passed, {failed} failed")
+    passed = sum(outcome.state == "passed" for outcome in matrix.outcomes)
+    print(f"\n{passed} passed, {failed} failed, {len(matrix.outcomes) - passed - failed} skipped")
     return 1 if failed else 0
 
 
