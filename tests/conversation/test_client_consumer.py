@@ -637,3 +637,36 @@ def test_a_broker_that_died_with_our_offsets_does_not_give_messages_again(client
             assert broker.offsets["cg", "t", 0] == 11
 
     run(main())
+
+
+@pytest.mark.behaviour("CR-06")
+@pytest.mark.behaviour("CR-15")
+def test_what_the_listener_has_had_for_too_long_is_sent_back_once(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 1}
+            broker = world.brokers["a"]
+            for number in range(3):
+                broker.store("t", b"%d" % number)
+            ended: list[bytes] = []
+
+            async def listener(message: ReceivedMessage) -> None:
+                if message.body == b"1":
+                    await world.runtime.clock.sleep(2000)
+                    ended.append(message.body)
+                    raise RuntimeError("too late to matter")
+
+            async with consumer_of(world) as consumer:
+                consumer.subscribe("t")
+                task = start(consumer, listener)
+                await world.runtime.clock.sleep(800)
+                assert broker.offsets["cg", "t", 0] == 1
+                await world.runtime.clock.sleep(200)
+                assert broker.offsets["cg", "t", 0] == 3
+                await world.runtime.clock.sleep(1100)
+                assert ended
+            await task
+            (command,) = broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
+            assert command.ext["delayLevel"] == "3"
+
+    run(main())

@@ -45,6 +45,8 @@ LOCAL_RETRY_S = 5.0
 # other makes before it asks for the offset (rebalance.HAND_OVER_S), so that it does not get them again.
 HAND_IN_S = 0.15
 _YIELD_EVERY = 64
+EXPIRY_CHECK_S = 60.0
+TIMEOUT_DELAY_LEVEL = 3
 
 
 class Consumer:
@@ -75,6 +77,7 @@ class Consumer:
         limits: when a queue is not pulled because its messages are not finished.
         max_reconsume_times: deliveries after the first before a message becomes a dead letter, -1 for 16.
         allocate: how queues are shared; all members must use the same way.
+        consume_timeout_s: a message that the listener has had for longer is sent back, as if it had failed.
         close_timeout_s: how long :meth:`close` waits for running listener calls.
         client: share the connections of another client instance.
         runtime: the machine; the real one by default.
@@ -92,6 +95,7 @@ class Consumer:
         limits: FlowLimits | None = None,
         max_reconsume_times: int = -1,
         allocate: Allocation = average,
+        consume_timeout_s: float = 900.0,
         close_timeout_s: float = 10.0,
         client: ClientInstance | None = None,
         runtime: Runtime | None = None,
@@ -105,6 +109,7 @@ class Consumer:
         self._concurrency = concurrency
         self._options = PullOptions(group, pull_batch_size)
         self._limits = limits or FlowLimits()
+        self._consume_timeout_s = consume_timeout_s
         self._close_timeout_s = close_timeout_s
         self._allocate = allocate
         self._redelivery = Redelivery(self._client, self._calls, group, max_reconsume_times)
@@ -146,9 +151,9 @@ class Consumer:
         self._client.watch(retry_topic(self.group))
         self._rebalancer = Rebalancer(self._client, self._calls, self.group, self, self._allocate)
         self._background.spawn(self._rebalancer.run(), "rebalance")
-        self._background.spawn(
-            every(self._client.runtime.clock, COMMIT_EVERY_S, self._offsets.commit_periodically), "commit"
-        )
+        clock = self._client.runtime.clock
+        self._background.spawn(every(clock, COMMIT_EVERY_S, self._offsets.commit_periodically), "commit")
+        self._background.spawn(every(clock, EXPIRY_CHECK_S, self._expire), "expiry")
 
     async def close(self) -> None:
         """Stop pulling, let running listener calls end, commit the offsets and leave the group."""
@@ -310,7 +315,7 @@ class Consumer:
                 self._ready.put_nowait(None)  # for the others that wait
                 return None
             if not delivery[0].dropped:
-                delivery[0].in_hand += 1
+                delivery[0].begin(delivery[1].queue_offset, self._now_ms())
                 self._served += 1
                 if not self._served % _YIELD_EVERY:
                     # A listener that never waits must not keep pulls and heartbeats from running.
@@ -318,21 +323,29 @@ class Consumer:
                 return delivery
 
     def _finished(self, held: ProcessQueue, message: ReceivedMessage) -> None:
-        held.in_hand -= 1
         offset = held.finish(message.queue_offset)
         if offset >= 0 and not held.released:
             self._offsets.update(held.queue, offset)
 
     async def _again(self, held: ProcessQueue, message: ReceivedMessage, delay_level: int = 0) -> None:
-        if held.released:
-            return
+        if held.released or message.queue_offset not in held:
+            return  # someone else's now, or sent back already because it took too long (CR-06)
         if await self._redelivery.send_back(message, delay_level):
             self._finished(held, message)
             return
-        held.in_hand -= 1
+        held.put_aside(message.queue_offset)
         message.reconsume_times += 1
         if self._state == "running":
             self._background.spawn(self._deliver_later(held, message), "local retry")
+
+    async def _expire(self) -> None:
+        """Send back what the listener has had for too long, so that it no longer holds the offset (CR-15)."""
+        before_ms = self._now_ms() - int(self._consume_timeout_s * 1000)
+        for held in self.held().values():
+            for message in held.overdue(before_ms):
+                log.warning("%s of %s takes too long, sending it back", message.message_id, held.queue)
+                if await self._redelivery.send_back(message, TIMEOUT_DELAY_LEVEL):
+                    self._finished(held, message)
 
     async def _deliver_later(self, held: ProcessQueue, message: ReceivedMessage) -> None:
         await self._client.runtime.clock.sleep(LOCAL_RETRY_S)

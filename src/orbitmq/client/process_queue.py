@@ -24,6 +24,7 @@ class ProcessQueue:
     """
 
     __slots__ = (
+        "_begun",
         "_highest",
         "_pending",
         "_smallest",
@@ -47,6 +48,7 @@ class ProcessQueue:
         self._pending: dict[int, ReceivedMessage] = {}
         self._smallest: list[int] = []
         self._highest = -1
+        self._begun: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -84,8 +86,24 @@ class ProcessQueue:
         message = self._pending.pop(offset, None)
         if message is None:
             return -1
+        self.put_aside(offset)
         self.unfinished_bytes -= len(message.body)
         return self.committable()
+
+    def begin(self, offset: int, now_ms: int) -> None:
+        """The listener has this message from now on."""
+        self.in_hand += 1
+        self._begun[offset] = now_ms
+
+    def put_aside(self, offset: int) -> None:
+        """The listener is done with it, but the message is not."""
+        if self._begun.pop(offset, None) is not None:
+            self.in_hand -= 1
+
+    def overdue(self, before_ms: int, at_most: int = 16) -> list[ReceivedMessage]:
+        """The first messages, by offset, that the listener has had since before ``before_ms`` (CR-15)."""
+        found = [self._pending[offset] for offset, begun in sorted(self._begun.items()) if begun < before_ms]
+        return found[:at_most]
 
     def committable(self) -> int:
         """The offset that may be committed now, -1 when nothing was ever held.
@@ -100,6 +118,8 @@ class ProcessQueue:
     def clear(self) -> None:
         """Forget everything, as after a reset of the offset."""
         self._pending.clear()
+        self._begun.clear()
+        self.in_hand = 0
         self._smallest.clear()
         self.unfinished_bytes = 0
         self._highest = -1
