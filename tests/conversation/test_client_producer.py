@@ -742,3 +742,24 @@ def test_a_master_that_the_route_lacks_is_asked_for_once(client_world: Any) -> N
                 assert (await producer.send(Message("t", b"x"), queue=queue)).queue == queue
 
     run(main())
+
+
+@pytest.mark.parametrize("make", [bytearray, memoryview])
+@pytest.mark.parametrize("size", [10, 5000])
+def test_bodies_may_be_any_bytes_and_flags_must_fit(client_world: Any, make: Any, size: int) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 1}
+            body = bytes(range(10)) * (size // 10)
+            for options in ({}, {"auto_batch": AutoBatch()}):
+                async with producer_of(world, **options) as producer:
+                    await producer.send(Message("t", make(body)))
+                    await producer.send_batch([Message("t", make(body))])
+                    for flag in (2**31, -(2**31) - 1):
+                        with pytest.raises(ValidationError, match="flag"):
+                            await producer.send(Message("t", body, flag=flag))
+            stored = [decode_record(record) for record in world.brokers["a"].queues["t", 0]]
+            bodies = [zlib.decompress(r.body) if r.sys_flag & 1 else r.body for r in stored]
+            assert bodies == [body] * 4
+
+    run(main())

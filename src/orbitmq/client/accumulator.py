@@ -98,12 +98,8 @@ class Accumulator:
             batch = self._open[message.topic] = _Batch()
             linger_s = self._settings.linger_ms / 1000
             batch.timer = loop.call_later(linger_s, self._close, message.topic, batch)
-        batch.parts += (
-            _ITEM.pack(size, 0, 0, message.flag, len(body)),
-            body,
-            _PROPERTIES_LENGTH.pack(len(properties)),
-            properties,
-        )
+        head = _ITEM.pack(size, 0, 0, message.flag, len(body))
+        batch.parts.append(b"".join((head, body, _PROPERTIES_LENGTH.pack(len(properties)), properties)))
         batch.size += size
         batch.ids.append(unique_id)
         future: asyncio.Future[SendResult] = loop.create_future()

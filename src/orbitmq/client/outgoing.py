@@ -113,6 +113,8 @@ class OutgoingFactory:
     def small(self, message: Message, ordering_key: object | None = None) -> Outgoing | None:
         """The request for ``message``; None when its body is so large that :meth:`large` shall make it."""
         body = message.body
+        if body.__class__ is not bytes:
+            body = bytes(body)
         size = len(body)
         if size < self._compression.from_bytes:
             return self._build(message, body, 0, ordering_key)

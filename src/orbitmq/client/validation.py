@@ -32,6 +32,7 @@ FORBIDDEN_TOPICS = frozenset(
 # Properties that ask for a delivery at a time.
 TIMER_KEYS = frozenset({keys.TIMER_DELAY_SEC, keys.TIMER_DELAY_MS, keys.TIMER_DELIVER_MS})
 _RESERVED_GROUPS = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
+_BODY_TYPES = (bytes, bytearray, memoryview)
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
@@ -78,13 +79,15 @@ def check_message(message: Message, max_message_bytes: int = MAX_MESSAGE_BYTES) 
     if not isinstance(message, Message):
         raise ValidationError(f"a Message is needed, got {type(message).__name__}")
     body = message.body
-    if not isinstance(body, bytes | bytearray | memoryview):
+    if body.__class__ is not bytes and not isinstance(body, _BODY_TYPES):
         raise ValidationError(f"the body must be bytes, got {type(body).__name__}")
     size = len(body)
     if size == 0:
         raise ValidationError("the body must not be empty")
     if size > max_message_bytes:
         raise ValidationError(f"the body of {size} bytes is over the limit of {max_message_bytes}")
+    if not -(2**31) <= message.flag < 2**31:
+        raise ValidationError(f"the flag must fit 32 bits, got {message.flag}")
     queues = message.properties.get(keys.INNER_MULTI_DISPATCH)
     if queues is not None and "/" in queues:
         raise ValidationError(f"property INNER_MULTI_DISPATCH must not contain '/', got {queues!r}")
