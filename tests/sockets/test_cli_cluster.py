@@ -39,8 +39,11 @@ def first_line(process: subprocess.Popen[str]) -> str:
 
 def stop(process: subprocess.Popen[str], number: int = signal.SIGINT) -> tuple[int, str, str]:
     process.send_signal(number)
-    out, err = process.communicate(timeout=READY_LIMIT_S)
-    return process.returncode, out, err
+    assert process.stdout is not None
+    assert process.stderr is not None
+    # Not communicate(): it does not see what readline() has already taken from the pipe.
+    with process:
+        return process.wait(READY_LIMIT_S), process.stdout.read(), process.stderr.read()
 
 
 @pytest.fixture(scope="module")

@@ -131,7 +131,9 @@ class Registration:
             pause = period if reached else min(retry, period)
             retry = FIRST_RETRY_SECONDS if reached else min(2 * retry, MAX_RETRY_SECONDS)
             try:
-                await asyncio.wait_for(server.wanted.wait(), pause)
+                # Not wait_for(): before Python 3.12 it loses a cancellation that comes with the event.
+                async with asyncio.timeout(pause):
+                    await server.wanted.wait()
             except TimeoutError:
                 continue
 

@@ -13,6 +13,7 @@ from orbitmq.runtime.seam import Clock
 log = logging.getLogger("orbitmq.runtime")
 
 MAX_TASKS = 10_000
+CANCEL_AGAIN_S = 5.0
 
 
 class Background:
@@ -57,10 +58,13 @@ class Background:
     async def stop(self) -> None:
         """Cancel all tasks and return when they have ended. Called from one of them, it spares that one."""
         self._stopped = True
-        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        pending = {task: None for task in self._tasks if task is not asyncio.current_task()}
+        while pending:
+            for task in pending:
+                task.cancel()
+            # Asked again because asyncio.wait_for may lose a cancellation before Python 3.12.
+            done, _ = await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)
+            pending = {task: None for task in pending if task not in done}
 
 
 async def every(
