@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from orbitmq import ConsumeFrom, Consumer, Message, MessageQueue, Producer, ReceivedMessage
+from orbitmq.client.broker_calls import BrokerCalls
 from orbitmq.client.instance import ClientInstance
+from orbitmq.client.offset_store import OffsetStore
 from orbitmq.client.queue_reader import FlowLimits
 from orbitmq.errors import ClientStateError
 from orbitmq.message.properties import encode_properties, parse_properties
@@ -262,6 +264,7 @@ def test_a_failed_message_is_sent_back_and_the_offset_goes_on(client_world: Any)
 
 
 @pytest.mark.behaviour("CR-08")
+@pytest.mark.behaviour("CR-14")
 def test_a_message_that_cannot_be_sent_back_goes_to_the_retry_topic(client_world: Any) -> None:
     async def main() -> None:
         async with client_world("a") as world:
@@ -406,6 +409,7 @@ def test_a_queue_whose_listener_is_behind_is_not_pulled(client_world: Any) -> No
     run(main())
 
 
+@pytest.mark.behaviour("CR-13")
 def test_iterating_acks_the_message_before(client_world: Any) -> None:
     async def main() -> None:
         async with client_world("a") as world:
@@ -668,5 +672,32 @@ def test_what_the_listener_has_had_for_too_long_is_sent_back_once(client_world: 
             await task
             (command,) = broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
             assert command.ext["delayLevel"] == "3"
+
+    run(main())
+
+
+@pytest.mark.behaviour("CR-12")
+def test_progress_never_goes_back_unless_it_is_reset(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 1}
+            queue = MessageQueue("t", "a", 0)
+            client = ClientInstance(world.runtime, world.name_servers)
+            await client.start()
+            offsets = OffsetStore(BrokerCalls(client), "cg")
+            assert offsets.get(queue) == -1
+            offsets.update(queue, 5)
+            offsets.update(queue, 3)
+            assert offsets.get(queue) == 5
+            await offsets.commit()
+            offsets.update(queue, 2, increase_only=False)
+            await offsets.commit_periodically()
+            await world.runtime.clock.sleep(0.1)
+            assert world.brokers["a"].offsets["cg", "t", 0] == 2
+            commits = len(world.brokers["a"].requests(RequestCode.UPDATE_CONSUMER_OFFSET))
+            await offsets.commit_periodically()
+            await world.runtime.clock.sleep(0.1)
+            assert len(world.brokers["a"].requests(RequestCode.UPDATE_CONSUMER_OFFSET)) == commits
+            await client.close()
 
     run(main())
