@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from examples.flights.data import Table
 
-# How many seconds one point of the rate covers: archived rows come a batch at a time.
-WINDOW_S = 2.0
+# How many seconds one point of the rate covers.
+WINDOW_S = 1.0
 
 
 class Sample(NamedTuple):
@@ -22,16 +22,19 @@ class Sample(NamedTuple):
 
 
 def rates(samples: Sequence[Sample], column: int) -> tuple[list[float], list[float]]:
-    """Times and messages per second over the last :data:`WINDOW_S` seconds."""
+    """Times and messages per second, each over at least :data:`WINDOW_S` seconds.
+
+    A count that stands still and then jumps, as a batch does, is spread over the time it took.
+    """
     times: list[float] = []
     values: list[float] = []
-    begin = 0
+    last = samples[0]
     for sample in samples[1:]:
-        while samples[begin + 1].at <= sample.at - WINDOW_S:
-            begin += 1
-        first = samples[begin]
-        times.append(sample.at)
-        values.append((sample[column] - first[column]) / (sample.at - first.at))
+        if sample[column] > last[column] and sample.at - last.at >= WINDOW_S:
+            rate = (sample[column] - last[column]) / (sample.at - last.at)
+            times += [last.at, sample.at]
+            values += [rate, rate]
+            last = sample
     return times, values
 
 

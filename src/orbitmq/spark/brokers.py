@@ -145,11 +145,25 @@ class Brokers:
             UnreachableError: a broker does not answer, or says that it is busy.
             BrokerError: a broker answered with another error.
         """
-        found: dict[MessageQueue, int] = {}
-        for address, owned in by_address(queues).items():
-            for queue, answer in zip(owned, self.ask(address, [request(q) for q in owned]), strict=True):
-                found[queue] = GetMaxOffsetResponse.from_ext(_checked(answer, address).ext).offset
+        found, error = self.offsets_where_possible(queues, request)
+        if error is not None:
+            raise error
         return found
+
+    def offsets_where_possible(
+        self, queues: dict[MessageQueue, str], request: Callable[[MessageQueue], Command]
+    ) -> tuple[dict[MessageQueue, int], UnreachableError | None]:
+        """:meth:`offsets` of the brokers that answer, and what was wrong with another one, if any."""
+        found: dict[MessageQueue, int] = {}
+        missing: UnreachableError | None = None
+        for address, owned in by_address(queues).items():
+            try:
+                answers = self.ask(address, [request(queue) for queue in owned])
+                for queue, answer in zip(owned, answers, strict=True):
+                    found[queue] = GetMaxOffsetResponse.from_ext(_checked(answer, address).ext).offset
+            except UnreachableError as error:
+                missing = error
+        return found, missing
 
 
 def max_offset(queue: MessageQueue) -> Command:

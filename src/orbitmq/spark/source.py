@@ -19,7 +19,6 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
-from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.system import SystemClock
 from orbitmq.spark.arrow import BatchMaker
@@ -38,9 +37,6 @@ from orbitmq.spark.partitions import QueueRange, plan
 from orbitmq.spark.pull import RangeReader
 
 log = logging.getLogger("orbitmq.spark")
-
-# How long one call of latestOffset may hold up the query while a broker is away; Spark asks again at once.
-UNREACHABLE_PAUSE_MS = 500
 
 
 class TaskPartition(InputPartition):  # type: ignore[misc]
@@ -69,6 +65,11 @@ class Positions:
     def latest(self) -> Offsets:
         """The offset after the last message of every readable queue."""
         return Offsets(self.brokers.offsets(self._queues(), max_offset))
+
+    def latest_where_possible(self) -> tuple[Offsets, UnreachableError | None]:
+        """:meth:`latest` of the brokers that answer, and what is wrong with another one, if any."""
+        found, missing = self.brokers.offsets_where_possible(self._queues(), max_offset)
+        return Offsets(found), missing
 
     def resolve(self, place: Position, timestamp_ms: int, other: Start) -> Offsets:
         """The offsets of ``place``; queues that it does not name are at ``other``.
@@ -232,15 +233,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             # Queues that came after the query began are not part of it.
             return self._target.no_less_than(begin)
         try:
-            found = Positions(self._options).latest()
-        except OrbitError as error:
+            found, missing = Positions(self._options).latest_where_possible()
+        except UnreachableError as error:
+            found, missing = Offsets(), error
+        if missing is None:
+            self._away = None
+        else:
             self._away = self._away or Patience(self._options.offset_timeout_ms)
-            if self._away.is_over or not isinstance(error, UnreachableError):
-                raise
-            log.warning("no latest offsets, the query waits: %s", error)
-            Patience(UNREACHABLE_PAUSE_MS).pause()
-            return None
-        self._away = None
+            if self._away.is_over:
+                raise missing
+            log.warning("not all latest offsets are known, those queues wait: %s", missing)
+            if not found:
+                # Spark asks again at once.
+                self._away.pause()
+                return None
         self._latest = found.no_less_than(begin)
         return self._latest
 

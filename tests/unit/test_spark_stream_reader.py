@@ -1,0 +1,173 @@
+"""The stream reader's promises about offsets, against a scripted cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+
+from orbitmq.errors import TopicNotFoundError
+from orbitmq.message.model import MessageQueue
+from orbitmq.spark import source
+from orbitmq.spark.arrow import message_schema
+from orbitmq.spark.errors import DataLossError, OffsetError, UnreachableError
+from orbitmq.spark.offsets import Offsets
+from orbitmq.spark.options import read_options
+from orbitmq.spark.source import Positions, StreamReader, TaskPartition
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import Command
+
+A0, A1, B0 = (
+    MessageQueue("t", broker, n) for broker, n in (("broker-a", 0), ("broker-a", 1), ("broker-b", 0))
+)
+
+
+class ScriptedCluster:
+    """Queues with a first and a last offset, which a test moves."""
+
+    def __init__(self) -> None:
+        self.first: dict[MessageQueue, int] = {A0: 0, A1: 10}
+        self.last: dict[MessageQueue, int] = {A0: 100, A1: 60}
+        self.error: Exception | None = None
+        self.away: set[str] = set()
+
+    def __call__(self, name_servers: Any, timeout_ms: int) -> ScriptedCluster:
+        return self
+
+    def readable(self, topics: Any, *, refresh: bool = False) -> dict[MessageQueue, str]:
+        if self.error is not None:
+            raise self.error
+        return {queue: f"{queue.broker_name}:1" for queue in self.last}
+
+    def offsets_where_possible(
+        self, queues: dict[MessageQueue, str], request: Callable[[MessageQueue], Command]
+    ) -> tuple[dict[MessageQueue, int], UnreachableError | None]:
+        there = {queue: at for queue, at in queues.items() if at not in self.away}
+        error = UnreachableError("away") if self.away else None
+        return self.offsets(there, request), error
+
+    def offsets(
+        self, queues: dict[MessageQueue, str], request: Callable[[MessageQueue], Command]
+    ) -> dict[MessageQueue, int]:
+        found = {}
+        for queue in queues:
+            code = request(queue).code
+            table = self.first if code == RequestCode.GET_MIN_OFFSET else self.last
+            found[queue] = 42 if code == RequestCode.SEARCH_OFFSET_BY_TIMESTAMP else table[queue]
+        return found
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
+    made = ScriptedCluster()
+    monkeypatch.setattr(source, "Brokers", made)
+    return made
+
+
+def reader(**options: str) -> StreamReader:
+    return StreamReader(read_options({"topic": "t", "offsetTimeout": "50ms", **options}), message_schema())
+
+
+def places(value: dict[str, Any]) -> dict[MessageQueue, int]:
+    return dict(Offsets.from_json(value))
+
+
+def at(**_: int) -> dict[str, Any]:
+    return Offsets({A0: 0, A1: 10}).to_json()
+
+
+def test_the_start_is_where_the_option_says(cluster: ScriptedCluster) -> None:
+    assert places(reader().initialOffset()) == {A0: 0, A1: 10}
+    assert places(reader(startingOffsets="latest").initialOffset()) == {A0: 100, A1: 60}
+    by_time = reader(startingOffsets="timestamp", startingTimestamp="1700000000000")
+    assert places(by_time.initialOffset()) == {A0: 42, A1: 42}
+    named = reader(startingOffsets=Offsets({A0: 7}).text())
+    assert places(named.initialOffset()) == {A0: 7, A1: 10}
+    with pytest.raises(DataLossError, match=r"offset 3 of .* is gone, the first one left is 10"):
+        reader(startingOffsets=Offsets({A1: 3}).text()).initialOffset()
+    lenient = reader(startingOffsets=Offsets({A1: 3}).text(), failOnDataLoss="false")
+    assert places(lenient.initialOffset())[A1] == 10
+    with pytest.raises(OffsetError, match="not a readable queue"):
+        reader(startingOffsets=Offsets({B0: 3}).text()).initialOffset()
+
+
+def test_the_end_moves_on_and_never_back(cluster: ScriptedCluster) -> None:
+    stream = reader()
+    end = stream.latestOffset(at(), ReadAllAvailable())
+    assert places(end) == {A0: 100, A1: 60}
+    cluster.last = {A0: 90, A1: 61}  # a fail-over lost ten messages of one queue
+    end = stream.latestOffset(end, ReadAllAvailable())
+    assert places(end) == {A0: 100, A1: 61}
+    del cluster.last[A0]  # a queue that is gone keeps its place
+    assert places(stream.latestOffset(end, ReadAllAvailable())) == {A0: 100, A1: 61}
+
+
+def test_a_new_queue_is_read_from_its_first_message(cluster: ScriptedCluster) -> None:
+    cluster.first[B0], cluster.last[B0] = 5, 9
+    stream = reader()
+    end = stream.latestOffset(at(), ReadMaxRows(72))
+    assert sum(places(end).values()) - 15 == 72  # starts: 0, 10 and 5
+    tasks = stream.partitions(at(), stream.latestOffset(at(), ReadAllAvailable()))
+    ranges = [r for task in tasks if isinstance(task, TaskPartition) for r in task.ranges]
+    assert [(r.low, r.high) for r in ranges if r.queue == B0] == [(5, 9)]
+
+
+def test_an_absent_cluster_is_waited_for_then_it_is_an_error(cluster: ScriptedCluster) -> None:
+    stream = reader(offsetTimeout="1200ms")
+    cluster.error = UnreachableError("cut")
+    assert stream.latestOffset(at(), ReadAllAvailable()) == at()
+    cluster.error = None
+    assert places(stream.latestOffset(at(), ReadAllAvailable()))[A0] == 100
+    cluster.error = UnreachableError("cut")
+    assert stream.latestOffset(at(), ReadAllAvailable()) == at()
+    with pytest.raises(UnreachableError):
+        _ = [stream.latestOffset(at(), ReadAllAvailable()) for _ in range(100)]
+    cluster.error = TopicNotFoundError("t", "gone")
+    with pytest.raises(TopicNotFoundError):
+        reader().latestOffset(at(), ReadAllAvailable())
+
+
+def test_one_broker_away_does_not_stop_the_others(cluster: ScriptedCluster) -> None:
+    cluster.first[B0], cluster.last[B0] = 0, 50
+    stream = reader(offsetTimeout="10s")
+    cluster.away = {"broker-a:1"}
+    assert places(stream.latestOffset(at(), ReadAllAvailable())) == {A0: 0, A1: 10, B0: 50}
+    cluster.away.clear()
+    assert places(stream.latestOffset(at(), ReadAllAvailable())) == {A0: 100, A1: 60, B0: 50}
+
+
+def test_few_rows_wait_until_the_delay_is_over(cluster: ScriptedCluster) -> None:
+    stream = reader(minRowsPerTrigger="500", maxTriggerDelay="60ms")
+    limit = stream.getDefaultReadLimit()
+    assert limit == ReadMinRows(500)
+    assert stream.latestOffset(at(), limit) == at()
+    deadline = 200
+    while stream.latestOffset(at(), limit) == at() and deadline:
+        deadline -= 1
+        source.Patience(20).pause()
+    assert deadline, "the delay ended the wait"
+    assert places(stream.latestOffset(at(), ReadAllAvailable())) == {A0: 100, A1: 60}
+    assert reader(maxRowsPerTrigger="5").getDefaultReadLimit() == ReadMaxRows(5)
+    assert reader().getDefaultReadLimit() == ReadAllAvailable()
+
+
+def test_available_now_ends_where_it_began(cluster: ScriptedCluster) -> None:
+    stream = reader(minRowsPerTrigger="1000")
+    stream.prepareForTriggerAvailableNow()
+    cluster.last = {A0: 200, A1: 70, B0: 5}
+    end = stream.latestOffset(at(), ReadMinRows(1000))
+    assert places(end) == {A0: 100, A1: 60}
+    assert stream.latestOffset(end, ReadMinRows(1000)) == end
+
+
+def test_offsets_between_two_places_are_tasks(cluster: ScriptedCluster) -> None:
+    positions = Positions(read_options({"topic": "t", "parallelism": "3"}))
+    tasks = positions.tasks(Offsets({A0: 0, A1: 10}), Offsets({A0: 9000, A1: 10}))
+    assert len(tasks) == 3
+    assert StreamReader(positions.options, message_schema()).partitions(at(), at()) == []
