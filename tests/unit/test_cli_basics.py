@@ -89,12 +89,13 @@ def test_wrong_input_is_one_line_and_exit_code_2(arguments: list[str], names: st
     assert "Traceback" not in done.stderr
 
 
-def test_a_config_typo_is_named_with_file_and_line(tmp_path: Path) -> None:
-    file = tmp_path / "broker.conf"
-    file.write_text("brokerName=broker-a\nlistenPort=many\n")
-    done = run("broker", "-c", str(file))
+@pytest.mark.parametrize("server", ["broker", "nameserver"])
+def test_a_config_typo_is_named_with_file_and_line(server: str, tmp_path: Path) -> None:
+    file = tmp_path / "server.conf"
+    file.write_text("# typo below\nlistenPort = many\n")
+    done = run(server, "-c", str(file))
     assert done.returncode == EXIT_USAGE
-    assert done.stderr.startswith(f"orbitmq broker: {file}: line 2: listenPort=many: expected")
+    assert done.stderr.startswith(f"orbitmq {server}: {file}: line 2: listenPort=many: expected")
 
 
 def test_print_config_shows_rocketmq_keys(tmp_path: Path) -> None:
