@@ -227,6 +227,18 @@ def test_warnings_name_keys_without_effect(tmp_path: Path) -> None:
     assert any("no name server is known" in line for line in warnings)
 
 
+def test_an_uncompiled_broker_serves_and_says_that_it_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORBITMQ_PURE", "1")
+    settings = ("--set", f"storePathRootDir={tmp_path}", "--set", "brokerIP1=127.0.0.1")
+    process = start("broker", "--port", "0", "-n", "127.0.0.1:1", *settings)
+    assert "serves" in first_line(process)
+    code, _, err = stop(process)
+    assert code == 0
+    assert "run uncompiled" in err
+
+
 def test_up_stops_its_processes(tmp_path: Path) -> None:
     process = start("up", "--port", "0", "--brokers", "1", "--dir", str(tmp_path))
     lines = [first_line(process) for _ in range(2)]

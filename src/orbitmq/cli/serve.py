@@ -170,9 +170,13 @@ def _broker(options: argparse.Namespace) -> int:
     _warn(warnings)
 
     def make() -> Server:
+        from orbitmq import _speed
         from orbitmq.broker.server import Broker
         from orbitmq.runtime.system import system_runtime
+        from orbitmq.store import appender
 
+        if not _speed.is_compiled(appender):
+            _warn(["the modules on the path of every message run uncompiled, and slower"])
         return Broker(system_runtime(), config)
 
     def line(server: Server) -> str:
