@@ -31,6 +31,8 @@ TIME_LIMIT_S = 600.0
 GROUP_READY_S = 30.0
 FINISH_S = 60.0
 TICK_S = 0.25
+# Says that a folder is ours to empty.
+MARKER = ".orbitmq-demo"
 
 console = Console()
 
@@ -189,6 +191,22 @@ async def demo(out: Path) -> bool:
     return result.is_good
 
 
+def prepare(out: Path) -> None:
+    """Empty the folder of an earlier run, or make it.
+
+    Raises:
+        DemoError: it is there and holds something else.
+    """
+    if out.exists():
+        if not (out / MARKER).exists() and any(out.iterdir()):
+            raise DemoError(
+                f"{out} is not empty and not from an earlier demo; choose another folder with --out"
+            )
+        shutil.rmtree(out)
+    out.mkdir(parents=True)
+    (out / MARKER).touch()
+
+
 def _failed(error: BaseException) -> int:
     console.print(f"demo: failed: {error}", style="red", markup=False, highlight=False)
     return 1
@@ -202,11 +220,12 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     try:
-        shutil.rmtree(arguments.out, ignore_errors=True)
-        arguments.out.mkdir(parents=True)
+        prepare(arguments.out)
         good = asyncio.run(demo(arguments.out))
     except (DemoError, ChildError, ClusterError, OrbitError, DataError, OSError) as error:
         return _failed(error)
+    except KeyboardInterrupt:
+        return _failed(DemoError("interrupted"))
     except ExceptionGroup as group:
         return _failed(group.exceptions[0])
     print("demo: OK" if good else "demo: failed: the audit found differences", flush=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from orbitmq.errors import BrokerError
+from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message.columns import scan_range
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.arrow import BatchMaker
@@ -191,7 +191,7 @@ class RangeReader:
             for cursor, low, high in sent:
                 cursor.retry(low, high)
             self._wait(patience, error)
-            self._brokers.route(waiting[0].wanted.queue.topic, refresh=True)
+            self._refresh(waiting[0].wanted.queue, patience)
             return False
         moved = [self._take(*entry, answer, address) for entry, answer in zip(sent, answers, strict=True)]
         if any(moved):
@@ -206,13 +206,20 @@ class RangeReader:
         while True:
             try:
                 route = self._brokers.route(queue.topic)
-            except UnreachableError as error:
+            except (UnreachableError, TopicNotFoundError) as error:
+                # A name server that just started knows no topics yet.
                 self._wait(patience, error)
                 continue
             if queue in route.readable:
                 return route.readable[queue]
             self._wait(patience, UnreachableError(f"no broker serves {queue}"))
+            self._refresh(queue, patience)
+
+    def _refresh(self, queue: MessageQueue, patience: Patience) -> None:
+        try:
             self._brokers.route(queue.topic, refresh=True)
+        except (UnreachableError, TopicNotFoundError) as error:
+            self._wait(patience, error)
 
     def _wait(self, patience: Patience, error: Exception) -> None:
         if patience.is_over:

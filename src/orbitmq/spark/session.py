@@ -25,6 +25,9 @@ DEFAULTS = {
 def session(app_name: str, *, master: str | None = None, **conf: Any) -> SparkSession:
     """A session, new or the running one.
 
+    Start streaming writes on the thread that made the session: Spark looks for Python formats through the
+    thread's active session.
+
     Args:
         app_name: shown in Spark's lists.
         master: as in Spark, such as ``local[2]``; by default what ``spark-submit`` says, else ``local[*]``.

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
+from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.system import SystemClock
 from orbitmq.spark.arrow import BatchMaker
@@ -197,11 +198,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         for, with ``start`` as the answer, until the offset time-out has passed without any success.
         """
         begin = Offsets.from_json(start)
-        end = self._end(begin)
-        if end is None:
+        try:
+            end = self._end(begin)
+            if isinstance(limit, ReadMaxRows):
+                end = prorate(self._with_first(begin, end), end, limit.max_rows)
+        except OrbitError as error:
+            # Also an unknown topic: a name server that just started does not know any yet.
+            self._wait_or_raise(error)
             return begin.to_json()
-        if isinstance(limit, ReadMaxRows):
-            end = prorate(self._with_first(begin, end), end, limit.max_rows)
         if not isinstance(limit, ReadAllAvailable) and self._is_too_little(begin, end):
             return begin.to_json()
         self._waiting_since = None
@@ -227,28 +231,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def stop(self) -> None:
         close_connections()
 
-    def _end(self, begin: Offsets) -> Offsets | None:
-        """Where the queues end now, never before ``begin``; ``None`` while the cluster is away."""
+    def _end(self, begin: Offsets) -> Offsets:
+        """Where the queues end now, never before ``begin``; those of a broker that is away stay there."""
         if self._target is not None:
             # Queues that came after the query began are not part of it.
             return self._target.no_less_than(begin)
-        try:
-            found, missing = Positions(self._options).latest_where_possible()
-        except UnreachableError as error:
-            found, missing = Offsets(), error
+        found, missing = Positions(self._options).latest_where_possible()
         if missing is None:
             self._away = None
         else:
-            self._away = self._away or Patience(self._options.offset_timeout_ms)
-            if self._away.is_over:
-                raise missing
-            log.warning("not all latest offsets are known, those queues wait: %s", missing)
-            if not found:
-                # Spark asks again at once.
-                self._away.pause()
-                return None
+            self._wait_or_raise(missing)
         self._latest = found.no_less_than(begin)
         return self._latest
+
+    def _wait_or_raise(self, error: OrbitError) -> None:
+        """Wait a little, since Spark asks again at once; or raise what is wrong for too long already."""
+        self._away = self._away or Patience(self._options.offset_timeout_ms)
+        if self._away.is_over:
+            raise error
+        log.warning("not all latest offsets are known, those queues wait: %s", error)
+        self._away.pause()
 
     def _with_first(self, begin: Offsets, end: Offsets) -> Offsets:
         """``begin`` with the queues that are new in ``end``, at their first message."""
