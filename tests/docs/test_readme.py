@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -46,8 +47,10 @@ def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             assert process.wait(30) == 0
 
 
+JAVA = shutil.which("java") or os.environ.get("JAVA_HOME")
+SPARK = [pytest.mark.spark, pytest.mark.slow, pytest.mark.skipif(not JAVA, reason="needs Java")]
 PARAMETERS = [
-    pytest.param(code, expected, id=str(number), marks=[pytest.mark.spark] if "pyspark" in code else [])
+    pytest.param(code, expected, id=str(number), marks=SPARK if "pyspark" in code else [])
     for number, (code, expected) in enumerate(examples(), 1)
 ]
 
