@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orbitmq.broker import names
+from orbitmq.broker.delay_levels import DEFAULT_LEVELS, DelayLevels
 from orbitmq.broker.rocketmq_keys import KNOWN_KEYS
 from orbitmq.wire.settings import (
     ConfigError,
@@ -39,6 +40,11 @@ def _hours(key: str, value: str) -> str:
     """``04`` or ``04;16``: hours of the day."""
     if not re.fullmatch(r"\d{1,2}(;\d{1,2})*", value) or any(int(hour) > 23 for hour in value.split(";")):
         raise ConfigError(key, value, "hours from 00 to 23, separated by ';'")
+    return value
+
+
+def _delay_levels(_key: str, value: str) -> str:
+    DelayLevels.parse(value)
     return value
 
 
@@ -92,6 +98,15 @@ class BrokerConfig(Settings):
     trace_on: bool = setting(True, "traceOn", flag)
     max_message_size: int = setting(4 * _MIB, "maxMessageSize", number(1, 15 * _MIB))
     reject_transaction_message: bool = setting(False, "rejectTransactionMessage", flag, live=True)
+    transaction_timeout_ms: int = setting(6000, "transactionTimeOut", number(0, _DAY_MS), live=True)
+    transaction_check_interval_ms: int = setting(
+        30_000, "transactionCheckInterval", number(1000, _DAY_MS), live=True
+    )
+    transaction_check_max: int = setting(15, "transactionCheckMax", number(1, 1_000_000), live=True)
+    transaction_op_max_bytes: int = setting(4096, "transactionOpMsgMaxSize", number(1, _MIB), live=True)
+    store_reply_message_enable: bool = setting(True, "storeReplyMessageEnable", flag, live=True)
+
+    message_delay_level: str = setting(DEFAULT_LEVELS, "messageDelayLevel", _delay_levels)
 
     long_polling_enable: bool = setting(True, "longPollingEnable", flag, live=True)
     short_polling_time_ms: int = setting(1000, "shortPollingTimeMills", number(1, 60_000), live=True)

@@ -13,7 +13,9 @@ from orbitmq.broker.handlers.operation import OperationHandlers
 from orbitmq.broker.handlers.pull import PullHandlers
 from orbitmq.broker.handlers.query import QueryHandlers
 from orbitmq.broker.handlers.send import SendHandlers
+from orbitmq.broker.handlers.send_back import SendBackHandlers
 from orbitmq.broker.handlers.topics import TopicHandlers
+from orbitmq.broker.handlers.transactions import TransactionHandlers
 from orbitmq.broker.services import Services
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -24,6 +26,8 @@ log = logging.getLogger(__name__)
 
 FAMILIES: tuple[type[Family], ...] = (
     SendHandlers,
+    TransactionHandlers,
+    SendBackHandlers,
     PullHandlers,
     OffsetHandlers,
     ClientHandlers,

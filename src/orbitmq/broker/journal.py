@@ -7,6 +7,7 @@ from collections.abc import Callable
 TOPICS = "topics"
 GROUPS = "subscriptionGroup"
 OFFSETS = "consumerOffset"
+DELAYS = "delayOffset"
 
 Listener = Callable[[str, str, object], None]
 

@@ -84,6 +84,11 @@ def retry_topic(group: str) -> str:
     return RETRY_PREFIX + group
 
 
+def dead_letter_topic(group: str) -> str:
+    """The topic that holds a group's messages that failed too often."""
+    return DLQ_PREFIX + group
+
+
 def is_system_topic(topic: str) -> bool:
     """Whether RocketMQ reserves the name in every cluster."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)

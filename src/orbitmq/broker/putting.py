@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from orbitmq.message import keys
 from orbitmq.store import MessageStore, NewMessage, PutResult, PutStatus, StoreClosedError, UnknownQueueError
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
 # Gets the message and its properties; returns the message to store, maybe another one, or raises.
 PutHook = Callable[[NewMessage, Mapping[str, str]], NewMessage]
-
-_TIMER_KEYS = (keys.TIMER_DELAY_SEC, keys.TIMER_DELAY_MS, keys.TIMER_DELIVER_MS)
 
 
 class Putter:
@@ -57,29 +54,3 @@ class Putter:
     async def stored(self, result: PutResult) -> PutStatus:
         """Return when the message is as safe as the broker promises."""
         return await self._store.stored(result.end_offset)
-
-
-def refuse_delay(message: NewMessage, properties: Mapping[str, str]) -> NewMessage:
-    """Refuse what needs the schedule service, instead of delivering it at once."""
-    level = properties.get(keys.DELAY, "0")
-    if level.isdigit() and int(level) > 0:
-        raise RemotingError(
-            ResponseCode.MESSAGE_ILLEGAL, f"property DELAY={level}: this broker has no delayed delivery yet"
-        )
-    for key in _TIMER_KEYS:
-        if key in properties:
-            raise RemotingError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"property {key}={properties[key]}: this broker has no timer messages yet",
-            )
-    return message
-
-
-def refuse_transaction(message: NewMessage, properties: Mapping[str, str]) -> NewMessage:
-    """Refuse half messages, as a RocketMQ broker with rejectTransactionMessage=true does."""
-    if properties.get(keys.TRANSACTION_PREPARED, "").lower() == "true":
-        raise RemotingError(
-            ResponseCode.NO_PERMISSION,
-            "property TRAN_MSG=true: this broker takes no transaction messages yet",
-        )
-    return message

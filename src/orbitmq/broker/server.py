@@ -13,6 +13,7 @@ from orbitmq.broker.handlers.base import Answer
 from orbitmq.broker.rates import SAMPLE_SECONDS
 from orbitmq.broker.services import Services, build, load_tables
 from orbitmq.broker.tables import TableError
+from orbitmq.broker.transactions import TICK_SECONDS as TRANSACTION_TICK_SECONDS
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import Background, every
 from orbitmq.store import StoreError
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 VIP_PORT_DISTANCE = 2
 LONG_POLLING_TICK_SECONDS = 0.1
 CLIENT_SCAN_SECONDS = 10.0
+SCHEDULE_RETRY_SECONDS = 10.0  # after an unforeseen error; the service itself never ends
 UNREGISTER_LIMIT_SECONDS = 2.0
 DRAIN_LIMIT_SECONDS = 2.0
 
@@ -106,6 +108,7 @@ class Broker:
         for topic in services.topics:
             services.follow_topic(topic.topic_name, topic)
         services.topics.on_change.append(services.follow_topic)
+        services.transactions.load()
         self._dispatcher = Dispatcher(services)
         fast_path = self._fast_path = FastPath(services)
         services.counters.fast_in = lambda: fast_path.messages_in
@@ -163,6 +166,9 @@ class Broker:
         spawn(every(clock, save_seconds, services.persistence.flush_all), "tables")
         spawn(every(clock, SAMPLE_SECONDS, lambda: _sample(services), first_s=0.0), "rates")
         spawn(services.registration.run(), "registration")
+        if not self.config.is_slave:
+            spawn(every(clock, TRANSACTION_TICK_SECONDS, services.transactions.tick), "transactions")
+            spawn(every(clock, SCHEDULE_RETRY_SECONDS, services.schedule.run, first_s=0.0), "schedule")
 
     async def stop(self) -> None:
         """Leave the name servers, answer who waits, close, and save everything."""
@@ -178,6 +184,7 @@ class Broker:
         self._dispatcher = None
         self._fast_path = None
         services.long_polling.expire_all()
+        services.transactions.flush()
         await self._drain(services)
         await self._release()
         log.info("broker %s stopped", self.config.broker_name)
@@ -205,6 +212,7 @@ class Broker:
         services, self._services = self._services, None
         if services is not None:
             await services.registration.close()
+            await services.schedule.finish()
             await services.persistence.flush_all()
             await services.store.stop()
 

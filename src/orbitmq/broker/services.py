@@ -6,18 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from orbitmq.broker import names
 from orbitmq.broker.clients import ClientManager
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.delay_levels import DelayLevels
 from orbitmq.broker.groups import SubscriptionGroups
-from orbitmq.broker.journal import GROUPS, OFFSETS, TOPICS, Journal
+from orbitmq.broker.journal import DELAYS, GROUPS, OFFSETS, TOPICS, Journal
 from orbitmq.broker.locks import QueueLocks
 from orbitmq.broker.long_polling import LongPolling
 from orbitmq.broker.offsets import ConsumerOffsets
-from orbitmq.broker.putting import Putter, refuse_delay, refuse_transaction
+from orbitmq.broker.putting import Putter
 from orbitmq.broker.rates import Rates
 from orbitmq.broker.registration import Registration
+from orbitmq.broker.schedule import ScheduleService
 from orbitmq.broker.tables import Persistence
 from orbitmq.broker.topics import TopicConfigs
+from orbitmq.broker.transactions import Parts, Transactions
 from orbitmq.message.ids import UniqueIds
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore, StoreConfig
@@ -75,6 +79,8 @@ class Services:
     long_polling: LongPolling
     registration: Registration
     putter: Putter
+    transactions: Transactions
+    schedule: ScheduleService
     ids: UniqueIds
     address: str
     counters: Counters = field(default_factory=Counters)
@@ -87,10 +93,12 @@ class Services:
         if config is None:
             self.store.drop_topic(topic)
         else:
+            # Each delay level has its queue, also levels that an older table of topics does not know.
+            least = self.schedule.levels.highest if topic == names.SCHEDULE_TOPIC else 0
             self.store.set_topic(
                 topic,
-                read_queues=config.read_queue_nums,
-                write_queues=config.write_queue_nums,
+                read_queues=max(config.read_queue_nums, least),
+                write_queues=max(config.write_queue_nums, least),
                 perm=config.perm,
             )
         self.long_polling.wake_topic(topic)
@@ -101,7 +109,8 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     """Make the services of a broker that is reached at ``port``; nothing is started or read yet."""
     address = f"{config.broker_ip1}:{port}"
     journal = Journal()
-    store = MessageStore(runtime, store_config(config, port))
+    levels = DelayLevels.parse(config.message_delay_level)
+    store = MessageStore(runtime, store_config(config, port), tags_code_of=levels.tags_code_of)
     topics = TopicConfigs(runtime.clock, config, journal)
     persistence = Persistence(runtime, f"{config.store_path_root_dir}/config", journal)
     groups = SubscriptionGroups(runtime.clock, config, journal)
@@ -110,7 +119,23 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     persistence.register(GROUPS, groups.snapshot)
     persistence.register(OFFSETS, offsets.snapshot)
     putter = Putter(store, sync_flush=config.flush_disk_type == "SYNC_FLUSH")
-    putter.hooks += [refuse_transaction, refuse_delay]
+    clients = ClientManager(runtime.clock, expire_ms=config.channel_expired_ms)
+    transactions = Transactions(
+        Parts(
+            clock=runtime.clock,
+            config=config,
+            store=store,
+            putter=putter,
+            topics=topics,
+            offsets=offsets,
+            clients=clients,
+            host=(config.broker_ip1, port),
+            save_topics=lambda: persistence.flush(TOPICS),
+        )
+    )
+    putter.hooks += [transactions.prepare, levels.delayed]
+    schedule = ScheduleService(runtime.clock, store, putter, topics, levels, journal)
+    persistence.register(DELAYS, schedule.snapshot)
     services = Services(
         runtime=runtime,
         config=config,
@@ -120,15 +145,23 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         topics=topics,
         groups=groups,
         offsets=offsets,
-        clients=ClientManager(runtime.clock, expire_ms=config.channel_expired_ms),
+        clients=clients,
         locks=QueueLocks(runtime.clock),
         long_polling=LongPolling(runtime.clock, store.watch, limit=config.pull_queue_capacity),
         registration=Registration(runtime, config, topics, address),
         putter=putter,
+        transactions=transactions,
+        schedule=schedule,
         ids=UniqueIds(runtime),
         address=address,
     )
-    store.on_arrival = services.long_polling.on_arrival
+
+    def arrived(topic: str, queue_id: int, max_offset: int) -> None:
+        services.long_polling.on_arrival(topic, queue_id, max_offset)
+        if topic == names.SCHEDULE_TOPIC:
+            schedule.on_arrival(queue_id)
+
+    store.on_arrival = arrived
 
     def settings_changed() -> None:
         store.config = store_config(config, port)
@@ -148,6 +181,7 @@ def load_tables(services: Services) -> None:
         (TOPICS, services.topics.restore),
         (GROUPS, services.groups.restore),
         (OFFSETS, services.offsets.restore),
+        (DELAYS, services.schedule.restore),
     ):
         content = services.persistence.load(table)
         if content is not None:

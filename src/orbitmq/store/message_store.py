@@ -400,11 +400,14 @@ class MessageStore:
             self.log.roll()
 
     def _append(self, row: int, m: NewMessage) -> int:
+        code = m.tags_code
+        if m.deliver_after_ms is not None:
+            code = self.appender.now_ms + m.deliver_after_ms
         for _ in range(2):
             physical = self.appender.append_message(
                 row, m.queue_id, m.flag, m.sys_flag, m.born_timestamp, self._packed(m.born_host),
                 m.reconsume_times, m.prepared_transaction_offset, m.body, m.topic.encode(), m.properties,
-                m.tags_code,
+                code,
             )  # fmt: skip
             if physical >= 0:
                 return physical
@@ -465,6 +468,11 @@ class MessageStore:
         """The offset behind the newest visible message; 0 for an unknown queue."""
         row = self.queues.row(topic, queue_id)
         return self.appender.get(row, table.Q_VISIBLE) if row >= 0 else 0
+
+    def entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
+        """(commit log offset, size, tags code) of a visible message, ``None`` when it is not there."""
+        row = self.queues.row(topic, queue_id)
+        return self._reader.entry(row, offset) if row >= 0 else None
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
         """When the message was stored, ms; -1 when it is not there."""

@@ -11,7 +11,8 @@ class NewMessage:
     """A message to append. The store adds offsets, its own host and the store time.
 
     ``properties`` are encoded (``name 0x01 value 0x02``); ``born_host`` is a numeric address and a port;
-    ``tags_code`` goes into the consume queue.
+    ``tags_code`` goes into the consume queue; with ``deliver_after_ms`` the store time plus that goes there
+    instead (SCHEDULE_TOPIC_XXXX keeps the time of delivery in its place).
     """
 
     topic: str
@@ -25,6 +26,7 @@ class NewMessage:
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     tags_code: int = 0
+    deliver_after_ms: int | None = None
 
 
 class PutStatus(Enum):

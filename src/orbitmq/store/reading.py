@@ -75,20 +75,23 @@ class Reader:
                 return status
         return status
 
-    def _entry(self, row: int, offset: int) -> tuple[int, int] | None:
-        """(physical offset, size) of a stored offset."""
+    def entry(self, row: int, offset: int) -> tuple[int, int, int] | None:
+        """(physical offset, size, tags code) of a visible offset."""
+        if not self._appender.get(row, table.Q_MIN) <= offset < self._appender.get(row, table.Q_VISIBLE):
+            return None
+        return self._entry(row, offset)
+
+    def _entry(self, row: int, offset: int) -> tuple[int, int, int] | None:
         appender = self._appender
         if appender.find_entry(row, offset) != table.READ_FOUND and (
             not self._queues.map_index(row, offset) or appender.find_entry(row, offset) != table.READ_FOUND
         ):
             return None
-        return appender.entry_physical, appender.entry_size
+        return appender.entry_physical, appender.entry_size, appender.entry_tags
 
     def store_time(self, row: int, offset: int) -> int:
         """Store timestamp in ms of the message at ``offset``, -1 when it is not there."""
-        if not self._appender.get(row, table.Q_MIN) <= offset < self._appender.get(row, table.Q_VISIBLE):
-            return -1
-        entry = self._entry(row, offset)
+        entry = self.entry(row, offset)
         return -1 if entry is None else self.store_time_at(entry[0])
 
     def store_time_at(self, physical_offset: int) -> int:

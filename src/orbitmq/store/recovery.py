@@ -28,7 +28,8 @@ _ZERO_CHECK_BYTES = 1 << 20
 # Entries of a queue wait in memory up to this many before they are written.
 _PENDING_ENTRIES = 4096
 
-TagsCodeOf = Callable[[str, bytes], int]
+# Topic, properties, store time in ms.
+TagsCodeOf = Callable[[str, bytes, int], int]
 
 
 @dataclass(slots=True)
@@ -61,7 +62,7 @@ def _code_of_tags(tags: bytes) -> int:
     return tags_code(tags.decode("utf-8", "replace"))
 
 
-def tags_code_of_properties(topic: str, properties: bytes) -> int:
+def tags_code_of_properties(topic: str, properties: bytes, store_timestamp: int) -> int:
     """The tags code of a stored record, from the TAGS property."""
     if properties.startswith(_TAGS_FIRST):
         start = len(_TAGS_FIRST)
@@ -115,7 +116,7 @@ def read_record(
     if check_crc and zlib.crc32(view[body_at : body_at + body_length]) & 0x7FFFFFFF != crc:
         return None
     topic = bytes(view[topic_at : topic_at + topic_length]).decode("utf-8", "replace")
-    code = code_of(topic, bytes(view[pos : pos + properties_length]))
+    code = code_of(topic, bytes(view[pos : pos + properties_length]), store_timestamp)
     return LogRecord(physical, size, topic, queue_id, queue_offset, sys_flag, store_timestamp, code)
 
 

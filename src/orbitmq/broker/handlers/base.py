@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+from orbitmq.broker.journal import TOPICS
 from orbitmq.broker.services import Services
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire.bodies import TopicConfig
+from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
@@ -52,6 +53,32 @@ class Family:
                 f"topic[{name}] not exist, apply first please! (broker {self._services.config.broker_name})",
             )
         return config
+
+    async def inner_topic(self, name: str, queues: int, sys_flag: int = 0) -> TopicConfig:
+        """A retry or dead letter topic, made when it is missing, and on disk before this returns.
+
+        Raises:
+            RemotingError: SERVICE_NOT_AVAILABLE, the disk refused.
+        """
+        config = self._services.topics.get(name)
+        if config is None:
+            config = self._services.topics.create_if_absent(name, queues, sys_flag=sys_flag)
+        # A message must not outlive its topic's config in a crash.
+        await self.save(TOPICS)
+        return config
+
+    def group(self, name: str) -> SubscriptionGroupConfig:
+        """The config of a subscription group, made when the settings allow it.
+
+        Raises:
+            RemotingError: SUBSCRIPTION_GROUP_NOT_EXIST.
+        """
+        group = self._services.groups.find(name)
+        if group is None:
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}"
+            )
+        return group
 
     def queue(self, name: str, queue_id: int) -> TopicConfig:
         """The config of a topic that has this queue, for reading or for writing.

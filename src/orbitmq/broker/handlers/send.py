@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from inspect import isawaitable
 
+import msgspec
+
 from orbitmq.broker import names
 from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.handlers.send_back import DEAD_LETTER_QUEUES, max_reconsume_times
 from orbitmq.broker.journal import TOPICS
 from orbitmq.message import keys, sysflag
 from orbitmq.message.batch import iter_batch
@@ -15,6 +18,7 @@ from orbitmq.message.properties import (
     decode_properties,
     encode_properties,
     parse_properties,
+    properties_text,
 )
 from orbitmq.message.tags import tags_code
 from orbitmq.store import NewMessage, PutResult, PutStatus
@@ -46,6 +50,12 @@ class SendHandlers(Family):
         kind = SendMessageRequest if command.code == RequestCode.SEND_MESSAGE else SendMessageV2Request
         header: Header = kind.from_ext(command.ext)
         self._check(header, command)
+        if (
+            header.topic.startswith(names.RETRY_PREFIX)
+            and not header.batch
+            and self._is_dead(header, command)
+        ):
+            return self._send_dead_letter(connection, command, header)
         config = self._services.topics.get(header.topic)
         if config is None:
             return self._send_to_new_topic(connection, command, header)
@@ -76,6 +86,28 @@ class SendHandlers(Family):
                 f"the message is illegal: body of {size} bytes, limit maxMessageSize "
                 f"{config.body_limit} bytes",
             )
+
+    def _is_dead(self, header: Header, command: Command) -> bool:
+        """Whether a message sent to a retry topic goes to the dead letters (behaviours SB-14, SB-16).
+
+        So does every message of a group that consumes in order: it sends one when it has given up.
+        """
+        name = header.topic.removeprefix(names.RETRY_PREFIX)
+        limit = max_reconsume_times(self.group(name), command.version, header.max_reconsume_times)
+        return (header.reconsume_times or 0) > limit or self._services.locks.any_held(name)
+
+    async def _send_dead_letter(
+        self, connection: ServerConnection, command: Command, header: Header
+    ) -> Command | None:
+        name = header.topic.removeprefix(names.RETRY_PREFIX)
+        config = await self.inner_topic(names.dead_letter_topic(name), DEAD_LETTER_QUEUES)
+        properties = parse_properties(header.properties or "")
+        properties[keys.DELAY] = "-1"
+        moved = msgspec.structs.replace(
+            header, topic=config.topic_name, queue_id=0, properties=properties_text(properties)
+        )
+        answer = self._store(connection, command, moved, config)
+        return await answer if isawaitable(answer) else answer
 
     async def _send_to_new_topic(
         self, connection: ServerConnection, command: Command, header: Header
