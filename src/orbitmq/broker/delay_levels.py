@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from orbitmq.broker import names
-from orbitmq.message import keys, sysflag
+from orbitmq.message import keys
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
 from orbitmq.store import NewMessage
 from orbitmq.store.recovery import tags_code_of_properties
@@ -64,10 +64,8 @@ class DelayLevels:
         Raises:
             RemotingError: MESSAGE_ILLEGAL, the level is not a number, or a property asks for a timer.
         """
-        if sysflag.transaction_of(message.sys_flag) in (
-            sysflag.TRANSACTION_PREPARED,
-            sysflag.TRANSACTION_ROLLBACK,
-        ):
+        if message.topic == names.TRANS_HALF_TOPIC:
+            # Its delay begins when its transaction is committed.
             return message
         level = level_of(properties)
         if level <= 0:

@@ -1,0 +1,185 @@
+"""Which half messages nobody has finished yet, and when to ask about them (no I/O).
+
+The half queue is read from front to back. An offset behind :attr:`HalfTable.next_offset` was read: it is
+pending, or finished. One in front of it may be finished already, when a transaction ends faster than the
+queue is read, which is the rule.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass
+
+MAX_REMEMBERED = 100_000
+MAX_MARKS = 10_000
+_SLACK = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """An unfinished half message.
+
+    Attributes:
+        offset: in the half queue.
+        physical_offset: in the commit log.
+        unique_id: its UNIQ_KEY; a copy has the original's.
+        due_ms: when to ask its producer, or to ask again.
+        is_copy: it stands for an earlier message of the half queue.
+    """
+
+    offset: int
+    physical_offset: int
+    unique_id: str
+    due_ms: int
+    is_copy: bool = False
+
+
+class HalfTable:
+    """The unfinished half messages of one half queue.
+
+    Args:
+        first: offset from which the queue is read; what lies before it is finished.
+    """
+
+    def __init__(self, first: int) -> None:
+        self.next_offset = first
+        self._pending: dict[int, Half] = {}
+        self._ahead: set[int] = set()
+        self._copies: dict[str, int] = {}
+        self._due: list[tuple[int, int]] = []
+        self._order: list[int] = []
+        # The latest finished ones: who ends a transaction twice must not get two messages.
+        self._finished: dict[int, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def __contains__(self, half: Half) -> bool:
+        return self._pending.get(half.offset) is half
+
+    def unfinished(self, end_offset: int) -> int:
+        """How many messages of a half queue that ends at ``end_offset`` are not finished."""
+        return len(self._pending) + max(0, end_offset - self.next_offset) - len(self._ahead)
+
+    @property
+    def progress(self) -> int:
+        """All half messages before this offset are finished."""
+        order = self._order
+        while order and order[0] not in self._pending:
+            heapq.heappop(order)
+        return min(order[0], self.next_offset) if order else self.next_offset
+
+    # -- reading the queue -------------------------------------------------------------------------------
+
+    def skip(self) -> bool:
+        """Whether the message at :attr:`next_offset` needs no look: it is finished, or known as a copy."""
+        if self.next_offset in self._ahead:
+            self._ahead.discard(self.next_offset)
+            return True
+        return self.next_offset in self._pending
+
+    def admit(self, half: Half) -> None:
+        """A half message is there and not finished."""
+        self._pending[half.offset] = half
+        heapq.heappush(self._order, half.offset)
+        heapq.heappush(self._due, (half.due_ms, half.offset))
+        if half.is_copy and half.unique_id:
+            self._copies[half.unique_id] = half.offset
+
+    # -- ending ------------------------------------------------------------------------------------------
+
+    def current(self, offset: int, unique_id: str) -> int | None:
+        """Under which offset the transaction of the half message at ``offset`` is unfinished.
+
+        Returns:
+            Its own offset, that of its latest copy, or None when it is known to be finished. An old one of
+            which nothing is known any more counts as unfinished, as in RocketMQ.
+        """
+        if offset in self._pending:
+            return offset
+        if offset in self._ahead:
+            return None
+        if offset >= self.next_offset:
+            return offset
+        copy = self._copies.get(unique_id)
+        if copy is not None:
+            return copy
+        return None if offset in self._finished else offset
+
+    def finish(self, offset: int) -> None:
+        """The transaction has ended, or its message was moved elsewhere."""
+        half = self._pending.pop(offset, None)
+        if half is None:
+            if offset >= self.next_offset:
+                self._ahead.add(offset)
+        else:
+            if half.is_copy and self._copies.get(half.unique_id) == offset:
+                del self._copies[half.unique_id]
+            self._trim()
+        if len(self._finished) >= MAX_REMEMBERED:
+            del self._finished[next(iter(self._finished))]
+        self._finished[offset] = None
+
+    def replace(self, old: Half, new: Half) -> None:
+        """A half message was put once more; ``new`` is its copy."""
+        self.finish(old.offset)
+        self.admit(new)
+
+    def _trim(self) -> None:
+        """Forget finished ones that wait in the heaps behind an unfinished one."""
+        limit = 2 * len(self._pending) + _SLACK
+        if len(self._order) > limit:
+            self._order = sorted(self._pending)
+        if len(self._due) > limit:
+            self._due = sorted((half.due_ms, half.offset) for half in self._pending.values())
+
+    # -- asking ------------------------------------------------------------------------------------------
+
+    def due(self, now_ms: int, limit: int) -> list[Half]:
+        """Up to ``limit`` half messages to ask about now, those that wait longest first.
+
+        Each has to be finished, replaced or postponed.
+        """
+        found: list[Half] = []
+        while self._due and self._due[0][0] <= now_ms and len(found) < limit:
+            due_ms, offset = heapq.heappop(self._due)
+            half = self._pending.get(offset)
+            if half is not None and half.due_ms == due_ms:
+                found.append(half)
+        return found
+
+    def postpone(self, half: Half) -> None:
+        """Come back to a half message with the next :meth:`due`."""
+        heapq.heappush(self._due, (half.due_ms, half.offset))
+
+
+class MarkProgress:
+    """From where on the op queue must be read to know which half messages are finished.
+
+    Args:
+        first: the first op offset that is read.
+    """
+
+    def __init__(self, first: int) -> None:
+        self._done = first
+        # Runs of op messages: the offset behind the last one, and the highest half offset they mark.
+        self._runs: deque[tuple[int, int]] = deque()
+
+    def note(self, op_offset: int, highest: int) -> None:
+        """The op message at ``op_offset`` marks half offsets up to ``highest``."""
+        self._runs.append((op_offset + 1, highest))
+        if len(self._runs) > MAX_MARKS:
+            runs = list(self._runs)
+            self._runs = deque(
+                (later[0], max(earlier[1], later[1]))
+                for earlier, later in zip(runs[::2], runs[1::2], strict=False)
+            )
+            if len(runs) % 2:
+                self._runs.append(runs[-1])
+
+    def progress(self, half_progress: int) -> int:
+        """The op offset behind all messages whose marks lie below ``half_progress``."""
+        while self._runs and self._runs[0][1] < half_progress:
+            self._done = self._runs.popleft()[0]
+        return self._done
