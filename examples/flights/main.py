@@ -208,7 +208,7 @@ def prepare(out: Path) -> None:
 
 
 def _failed(error: BaseException) -> int:
-    console.print(f"demo: failed: {error}", style="red", markup=False, highlight=False)
+    console.print(f"demo: failed: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
     return 1
 
 
