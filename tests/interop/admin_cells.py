@@ -13,6 +13,7 @@ _MASKS = (
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d([,.]\d+)?"), "TIME"),
     (re.compile(r"\b1[78]\d{11}\b"), "MILLIS"),
     (re.compile(r"\b\d+\.\d+(?=[(,\s)]|$)"), "N.NN"),
+    (re.compile(r" OK, \d+$", re.MULTILINE), " OK, TOPICS"),
     (re.compile(r"CommitLog Offset: \d+"), "CommitLog Offset"),
     (re.compile(r"V\d_\d_\d(_SNAPSHOT)?"), "VERSION"),
     (re.compile(r"[ \t]+"), " "),
