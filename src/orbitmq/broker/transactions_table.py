@@ -60,7 +60,8 @@ class HalfTable:
 
     def unfinished(self, end_offset: int) -> int:
         """How many messages of a half queue that ends at ``end_offset`` are not finished."""
-        return len(self._pending) + max(0, end_offset - self.next_offset) - len(self._ahead)
+        unread = max(0, end_offset - self.next_offset) - len(self._ahead)
+        return len(self._pending) + max(0, unread)
 
     @property
     def progress(self) -> int:
@@ -109,11 +110,10 @@ class HalfTable:
 
     def finish(self, offset: int) -> None:
         """The transaction has ended, or its message was moved elsewhere."""
+        if offset >= self.next_offset:
+            self._ahead.add(offset)
         half = self._pending.pop(offset, None)
-        if half is None:
-            if offset >= self.next_offset:
-                self._ahead.add(offset)
-        else:
+        if half is not None:
             if half.is_copy and self._copies.get(half.unique_id) == offset:
                 del self._copies[half.unique_id]
             self._trim()
