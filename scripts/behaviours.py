@@ -37,7 +37,7 @@ def marks(source: str) -> Iterator[str]:
                 yield argument.value
 
 
-def tested(folder: Path = ROOT / "tests") -> dict[str, list[str]]:
+def marked(folder: Path = ROOT / "tests") -> dict[str, list[str]]:
     """Number to the files that name it."""
     found: dict[str, list[str]] = {}
     for path in sorted(folder.rglob("test_*.py")):
@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--count", action="store_true", help="print one line only")
     options = parser.parse_args(arguments)
-    statements, with_test = listed(), tested()
+    statements, with_test = listed(), marked()
     unknown = sorted(set(with_test) - set(statements))
     missing = [number for number in statements if number not in with_test]
     if not options.count:

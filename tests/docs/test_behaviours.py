@@ -23,7 +23,7 @@ def test_every_number_is_listed_once_in_order() -> None:
 
 
 def test_marks_name_listed_behaviours() -> None:
-    assert set(behaviours.tested()) <= set(behaviours.listed())
+    assert set(behaviours.marked()) <= set(behaviours.listed())
 
 
 def test_marks_are_read_from_decorators_and_parameters() -> None:
