@@ -1,0 +1,41 @@
+"""How measurements are judged and printed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.measure import Case, Figure, Target, microseconds, summary, table
+
+
+def run_of(rate: float, *, failed: int = 0) -> dict[str, Any]:
+    return {
+        "ops_per_second": rate,
+        "server_cpu_us": 1e6 / rate,
+        "latency_us": {"p50": 10.0, "p99": 20.0, "p999": 30.0, "max": 40.0},
+        "errors": {"2": failed} if failed else {},
+        "mismatched": 0,
+    }
+
+
+def test_a_figure_is_the_median_of_its_runs() -> None:
+    figure = summary("x", [run_of(100), run_of(300), run_of(200)])
+    assert (figure.rate, figure.runs, figure.failed) == (200, 3, 0)
+    assert figure.spread == 1.0
+
+
+def test_a_target_is_met_when_every_bound_holds_and_nothing_failed() -> None:
+    figure: Figure = summary("x", [run_of(100)])
+    assert Target(rate_min=100, p99_us_max=20).met(figure)
+    assert not Target(rate_min=101).met(figure)
+    assert not Target(p999_us_max=29).met(figure)
+    assert not Target(rate_min=1).met(summary("x", [run_of(100, failed=1)]))
+    assert not Target().judged()
+    assert Target(rate_min=80_000, cpu_us_max=12).text() == ">= 80,000/s, <= 12 us CPU"
+
+
+def test_titles_and_tables() -> None:
+    assert Case(connections=64, window=1, durable=True).title == "send 128 B, 64 x 1 SYNC"
+    assert Case(mode="pull", window=4, header="rocketmq").title == "pull of 32 x 128 B, 16 x 4, binary"
+    assert Case(rate=10_000).title == "send 128 B, 16 x 16 ASYNC at 10,000/s"
+    assert table(["a", "b"], [["long", "1"]]) == "| a    | b |\n|------|---|\n| long | 1 |"
+    assert (microseconds(1234), microseconds(12_345)) == ("1,234 us", "12.3 ms")
