@@ -75,6 +75,7 @@ class ClientManager:
         self._expire_ms = expire_ms
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Peer, Client]] = {}
+        self._producers_by_id: dict[str, Client] = {}
         # Fingerprint of the last heartbeat per group: a V2 heartbeat leaves out what did not change.
         self._fingerprints: dict[str, int] = {}
         self.on_change: list[OnChange] = []
@@ -97,6 +98,10 @@ class ClientManager:
         """The producers of a group that are online."""
         return list(self._producers.get(group, {}).values())
 
+    def producer(self, client_id: str) -> Client | None:
+        """The client with this id, when it is online and has producers."""
+        return self._producers_by_id.get(client_id)
+
     def producer_groups(self) -> dict[str, list[Client]]:
         return {group: list(members.values()) for group, members in self._producers.items()}
 
@@ -110,6 +115,7 @@ class ClientManager:
         """A producer's heartbeat."""
         client.seen_ms = self._clock.now_ms()
         self._producers.setdefault(group, {})[client.peer] = client
+        self._producers_by_id[client.client_id] = client
 
     def register_consumer(
         self,
@@ -184,9 +190,14 @@ class ClientManager:
 
     def _drop_producer(self, group: str, peer: Peer) -> None:
         members = self._producers.get(group, {})
-        members.pop(peer, None)
+        client = members.pop(peer, None)
         if not members:
             self._producers.pop(group, None)
+        if client is None or any(peer in others for others in self._producers.values()):
+            return
+        latest = self._producers_by_id.get(client.client_id)
+        if latest is not None and latest.peer is peer:
+            del self._producers_by_id[client.client_id]
 
     def _drop_consumer(self, group: str, peer: Peer, notify: bool) -> None:
         state = self._consumers.get(group)

@@ -12,6 +12,7 @@ from orbitmq.broker.handlers.offsets import OffsetHandlers
 from orbitmq.broker.handlers.operation import OperationHandlers
 from orbitmq.broker.handlers.pull import PullHandlers
 from orbitmq.broker.handlers.query import QueryHandlers
+from orbitmq.broker.handlers.reply import ReplyHandlers
 from orbitmq.broker.handlers.send import SendHandlers
 from orbitmq.broker.handlers.send_back import SendBackHandlers
 from orbitmq.broker.handlers.topics import TopicHandlers
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 FAMILIES: tuple[type[Family], ...] = (
     SendHandlers,
+    ReplyHandlers,
     TransactionHandlers,
     SendBackHandlers,
     PullHandlers,
