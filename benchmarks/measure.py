@@ -86,6 +86,8 @@ class Figure:
 
     title: str
     rate: float
+    messages: float
+    """Messages per second: 32 in each operation of a pull or batch."""
     cpu_us: float
     p50_us: float
     p99_us: float
@@ -233,6 +235,7 @@ def summary(title: str, runs: list[dict[str, Any]]) -> Figure:
     return Figure(
         title=title,
         rate=rate,
+        messages=median(lambda run: run["messages_per_second"]),
         cpu_us=median(lambda run: run["server_cpu_us"]),
         p50_us=median(lambda run: run["latency_us"]["p50"]),
         p99_us=median(lambda run: run["latency_us"]["p99"]),

@@ -31,7 +31,7 @@ from benchmarks.measure import (
 from benchmarks.servers import Ours, Server
 
 PACED_RATES = (1_000, 10_000, 50_000)
-HEADINGS = ["load", "ops/s", "CPU us/op", "p50", "p99", "p99.9", "errors", "target", "met"]
+HEADINGS = ["load", "ops/s", "messages/s", "CPU us/op", "p50", "p99", "p99.9", "errors", "target", "met"]
 
 
 def send_cases(*, durable: bool, device_p50_us: float, short: bool) -> list[Case]:
@@ -113,7 +113,8 @@ class Report:
 def cells(figure: Figure, target: str, met: str) -> list[str]:
     cpu = f"{figure.cpu_us:.2f}" if figure.cpu_us else ""
     latencies = [microseconds(value) for value in (figure.p50_us, figure.p99_us, figure.p999_us)]
-    return [figure.title, f"{figure.rate:,.0f}", cpu, *latencies, str(figure.failed or ""), target, met]
+    rates = [f"{figure.rate:,.0f}", f"{figure.messages:,.0f}"]
+    return [figure.title, *rates, cpu, *latencies, str(figure.failed or ""), target, met]
 
 
 def device_flush_us(generator: Generator, folder: Path, seconds: float) -> dict[str, float]:

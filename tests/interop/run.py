@@ -171,6 +171,8 @@ def main() -> int:
         for kind, cells in places.items():
             matrix.run_place(kind, cells)
         for name, disk_cell in DISK.items():
+            if options.short and disk_cell is disk_cells.apache_only:
+                continue
             if matrix.chosen("disk", name):
                 matrix.attempt("disk", name, partial(disk_cell, matrix.world))
     print("\n" + matrix.table())

@@ -10,6 +10,7 @@ from benchmarks.measure import Case, Figure, Target, microseconds, summary, tabl
 def run_of(rate: float, *, failed: int = 0) -> dict[str, Any]:
     return {
         "ops_per_second": rate,
+        "messages_per_second": rate,
         "server_cpu_us": 1e6 / rate,
         "latency_us": {"p50": 10.0, "p99": 20.0, "p999": 30.0, "max": 40.0},
         "errors": {"2": failed} if failed else {},
