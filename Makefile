@@ -69,16 +69,16 @@ format: $(BUILT)  ## let ruff lay out the code
 	@$(BIN)/ruff check -q --fix .
 
 bench: $(BUILT)  ## speed and memory on this machine (SHORT=1: two minutes)
-	@$(PY) -m benchmarks.run $(SHORT_FLAG)
+	@$(PY) -m benchmarks.run $(SHORT_FLAG) $(if $(SHORT),--name short)
 
 bench-peer: $(BUILT)  ## the same loads against Apache RocketMQ, when Maven Central is reachable
-	@$(PY) -m benchmarks.peer $(SHORT_FLAG)
+	@$(PY) -m benchmarks.peer $(SHORT_FLAG) $(if $(SHORT),--name peer-short)
 
 interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, when Maven Central is reachable
 	@$(PY) -m tests.interop.run $(SHORT_FLAG)
 
-chaos: $(BUILT)  ## simulated faults with many seeds
-	@$(PY) -m pytest -q tests/simulation $(if $(SHORT),,--hypothesis-profile=thorough)
+chaos: $(BUILT)  ## simulated faults: crashes, partitions, storms, each from its seed
+	@$(PY) -m pytest -q tests/simulation
 
 behaviours: $(INSTALLED)  ## numbered behaviours that have no test yet
 	@$(PY) scripts/behaviours.py
