@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from orbitmq.broker.locks import QueueLocks
 from orbitmq.message.batch import iter_batch
 from orbitmq.message.record import Record, encode_record
 from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime
@@ -16,8 +17,11 @@ from orbitmq.wire.bodies import (
     BrokerData,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
     QueueData,
     TopicRouteData,
+    UnlockBatchRequestBody,
 )
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -37,6 +41,7 @@ class ScriptedBroker:
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.heartbeats: dict[str, HeartbeatData] = {}
         self.connections: dict[str, Any] = {}
+        self.locks = QueueLocks(world.runtime.clock)
         self.script: Callable[[Command], Answer | str] | None = None
         self._server = RemotingServer(world.runtime, self._handle)
 
@@ -177,6 +182,16 @@ class ScriptedBroker:
 
     def _on_search_offset_by_timestamp(self, connection: Any, command: Command) -> Command:
         return command.reply(ext={"offset": "1"})
+
+    def _on_lock_batch_mq(self, connection: Any, command: Command) -> Command:
+        body = LockBatchRequestBody.decode(command.body)
+        held = self.locks.lock(body.consumer_group, body.client_id, sorted(body.mq_set))
+        return command.reply(body=LockBatchResponseBody(set(held)).encode())
+
+    def _on_unlock_batch_mq(self, connection: Any, command: Command) -> Command:
+        body = UnlockBatchRequestBody.decode(command.body)
+        self.locks.unlock(body.consumer_group, body.client_id, sorted(body.mq_set))
+        return command.reply()
 
     def _on_consumer_send_msg_back(self, connection: Any, command: Command) -> Command:
         return command.reply()

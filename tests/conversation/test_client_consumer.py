@@ -223,7 +223,7 @@ def test_a_message_that_takes_too_long_belongs_to_the_next_owner(client_world: A
                 consumer.subscribe("t")
                 task = start(consumer, slow)
                 await until(world, lambda: seen.got)
-                await consumer.drop(MessageQueue("t", "a", 0))
+                await consumer._queues.drop(MessageQueue("t", "a", 0))
                 await world.runtime.clock.sleep(3)
             await task
             assert world.brokers["a"].offsets.get(("cg", "t", 0), 0) == 0

@@ -19,7 +19,16 @@ from orbitmq.runtime.tasks import Background
 _ITEM = struct.Struct(">iiiii")
 _PROPERTIES_LENGTH = struct.Struct(">h")
 _ITEM_BYTES = _ITEM.size + _PROPERTIES_LENGTH.size
-_ALONE = frozenset({keys.DELAY, keys.TRANSACTION_PREPARED, keys.WAIT, keys.INNER_MULTI_DISPATCH, *TIMER_KEYS})
+_ALONE = frozenset(
+    {
+        keys.DELAY,
+        keys.TRANSACTION_PREPARED,
+        keys.WAIT,
+        keys.INNER_MULTI_DISPATCH,
+        keys.MSG_TYPE,
+        *TIMER_KEYS,
+    }
+)
 
 SendBatch = Callable[[Outgoing], Awaitable[SendResult]]
 

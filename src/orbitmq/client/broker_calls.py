@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from orbitmq.client.instance import ClientInstance
 from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
-from orbitmq.message.record import iter_records, to_received
+from orbitmq.message.record import iter_records, readable
 from orbitmq.message.sysflag import PullFlag
-from orbitmq.wire.bodies import GetConsumerListByGroupResponseBody
+from orbitmq.wire.bodies import (
+    GetConsumerListByGroupResponseBody,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    UnlockBatchRequestBody,
+)
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.headers import (
     ConsumerSendMsgBackRequest,
@@ -20,16 +25,19 @@ from orbitmq.wire.headers import (
     GetMaxOffsetResponse,
     GetMinOffsetRequest,
     GetMinOffsetResponse,
+    LockBatchMqRequest,
     PullMessageRequest,
     PullMessageResponse,
     QueryConsumerOffsetRequest,
     QueryConsumerOffsetResponse,
     SearchOffsetByTimestampRequest,
     SearchOffsetByTimestampResponse,
+    UnlockBatchMqRequest,
     UpdateConsumerOffsetRequest,
 )
 
 SEND_BACK_TIMEOUT_MS = 5000
+LOCK_TIMEOUT_MS = 1000
 # How much longer than the broker's suspension a pull may take: its clock starts when the request arrives.
 PULL_MARGIN_MS = 15_000
 
@@ -71,11 +79,13 @@ class PullOptions:
         group: the consumer group.
         max_messages: at most this many messages per pull; brokers give 32 by default.
         suspend_ms: how long the broker may hold the request when there is nothing.
+        commits: pulls tell the broker on the way how far the group is; not so in broadcasting.
     """
 
     group: str
     max_messages: int = 32
     suspend_ms: int = 15_000
+    commits: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +208,7 @@ class BrokerCalls:
         """
         address, is_slave = await self.address_of(queue, broker_id)
         flags = PullFlag.SUSPEND if options.suspend_ms > 0 else PullFlag(0)
-        if commit_offset >= 0 and not is_slave:
+        if commit_offset >= 0 and options.commits and not is_slave:
             flags |= PullFlag.COMMIT_OFFSET
         if with_filter:
             flags |= PullFlag.SUBSCRIPTION
@@ -226,7 +236,7 @@ class BrokerCalls:
             messages = [
                 message
                 for record in iter_records(answer.body)
-                if wanted.wants(message := to_received(record, queue.broker_name))
+                if wanted.wants(message := readable(record, queue.broker_name))
             ]
         return Pulled(
             status,
@@ -237,6 +247,29 @@ class BrokerCalls:
             fields.suggest_which_broker_id,
         )
 
+    async def lock(self, group: str, broker_name: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """Lock queues of one broker for this client, or prolong its locks; those that it holds now (LK-01).
+
+        Raises:
+            BrokerError, TransportError, BodyError, TopicNotFoundError: it is not known.
+        """
+        body = LockBatchRequestBody(group, self._client.client_id, mq_set=set(queues))
+        command = LockBatchMqRequest().command(body.encode())
+        answer = await self._client.invoke(self._master(broker_name), command, LOCK_TIMEOUT_MS)
+        return LockBatchResponseBody.decode(answer.body).lock_ok_mq_set
+
+    async def unlock(self, group: str, broker_name: str, queues: Iterable[MessageQueue]) -> None:
+        """Give locks of one broker back; errors as :meth:`lock`."""
+        body = UnlockBatchRequestBody(group, self._client.client_id, mq_set=set(queues))
+        command = UnlockBatchMqRequest().command(body.encode())
+        await self._client.invoke(self._master(broker_name), command, LOCK_TIMEOUT_MS)
+
+    def _master(self, broker_name: str) -> str:
+        address = self._client.master_of(broker_name)
+        if address is None:
+            raise TopicNotFoundError("", f"no master of broker {broker_name!r} is known")
+        return address
+
     async def send_back(
         self, group: str, message: ReceivedMessage, delay_level: int, max_reconsume_times: int
     ) -> None:
@@ -245,9 +278,7 @@ class BrokerCalls:
         Raises:
             BrokerError, TransportError, TopicNotFoundError: it did not take it.
         """
-        address = self._client.master_of(message.broker_name)
-        if address is None:
-            raise TopicNotFoundError(message.topic, f"no master of broker {message.broker_name!r} is known")
+        address = self._master(message.broker_name)
         header = ConsumerSendMsgBackRequest(
             offset=message.commit_log_offset,
             group=group,

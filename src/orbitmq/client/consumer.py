@@ -6,47 +6,43 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from orbitmq.client import operator_requests
 from orbitmq.client.allocation import Allocation, average
 from orbitmq.client.broker_calls import BrokerCalls, Filter, PullOptions
+from orbitmq.client.consuming import Way, assemble
+from orbitmq.client.dispatch import SUSPEND_MS, Delivery, OrderedDispatch
+from orbitmq.client.hooks import ConsumeHook, ConsumeHooks
 from orbitmq.client.instance import ClientInstance
+from orbitmq.client.local_offsets import LocalOffsets
 from orbitmq.client.model import ConsumeFrom
-from orbitmq.client.offset_store import OffsetStore
+from orbitmq.client.owned_queues import OwnedQueues
 from orbitmq.client.process_queue import ProcessQueue
-from orbitmq.client.queue_reader import FlowLimits, QueueReader
+from orbitmq.client.queue_locks import FIRST_RENEWAL_S, RENEW_EVERY_S
+from orbitmq.client.queue_reader import FlowLimits
 from orbitmq.client.rebalance import Rebalancer
-from orbitmq.client.redelivery import Redelivery, restore_topic, retry_topic
-from orbitmq.client.start_offset import start_offset
+from orbitmq.client.redelivery import restore_topic, retry_topic
+from orbitmq.client.start_offset import first_offset, start_offset
 from orbitmq.client.subscriptions import sql_filter, subscription_data, tag_filter
 from orbitmq.client.validation import check_group, check_topic
-from orbitmq.errors import ClientStateError, OrbitError
+from orbitmq.errors import ClientStateError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.system import system_runtime
 from orbitmq.runtime.tasks import Background, every
-from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
 from orbitmq.wire.command import Command
-from orbitmq.wire.errors import WireError
 
 log = logging.getLogger("orbitmq.client")
 
 Listener = Callable[[ReceivedMessage], Awaitable[object] | object]
-_Delivery = tuple[ProcessQueue, ReceivedMessage]
 
 COMMIT_EVERY_S = 5.0
-# After this a message that no broker took back is given to the listener again (CR-09).
-LOCAL_RETRY_S = 5.0
-# How long a queue that goes to another member waits for the messages in hand. Shorter than the pause that the
-# other makes before it asks for the offset (rebalance.HAND_OVER_S), so that it does not get them again.
-HAND_IN_S = 0.15
-_YIELD_EVERY = 64
 EXPIRY_CHECK_S = 60.0
-TIMEOUT_DELAY_LEVEL = 3
+_YIELD_EVERY = 64
 
 
 class Consumer:
@@ -67,6 +63,9 @@ class Consumer:
     after a delay that grows from 10 s to 2 h, then becomes a dead letter (``%DLQ%group``). What was
     delivered but is not done when the process ends is delivered again: handle messages idempotently.
 
+    A message whose body cannot be unpacked comes as an :class:`~orbitmq.message.model.UnreadableMessage`,
+    which raises when its body is asked for; so it takes the way of failed messages and holds up no other.
+
     Args:
         group: the consumer group. Its members must subscribe to the same topics and tags.
         name_servers: ``host:port;host:port``.
@@ -75,10 +74,19 @@ class Consumer:
         concurrency: listener calls at a time in :meth:`run`.
         pull_batch_size: messages per pull; a broker gives 32 at most by default.
         limits: when a queue is not pulled because its messages are not finished.
-        max_reconsume_times: deliveries after the first before a message becomes a dead letter, -1 for 16.
+        max_reconsume_times: deliveries after the first before a message becomes a dead letter; -1 for 16, or
+            for no limit when ``ordered``.
+        ordered: the messages of a queue one after the other, each queue at one member at a time. A message
+            that fails is tried again, and its queue waits for it.
+        suspend_ms: with ``ordered``: the pause of a queue after a failure, 10 to 30,000 ms.
+        broadcast: every member gets all messages. Progress is kept in a local file, and a failed message
+            does not come again.
+        offsets_folder: with ``broadcast``: where that file is, ``~/.rocketmq_offsets/<host>@DEFAULT`` by
+            default. Members on one machine need one each.
         allocate: how queues are shared; all members must use the same way.
         consume_timeout_s: a message that the listener has had for longer is sent back, as if it had failed.
         close_timeout_s: how long :meth:`close` waits for running listener calls.
+        hooks: see every message before and after it is handled.
         client: share the connections of another client instance.
         runtime: the machine; the real one by default.
     """
@@ -94,9 +102,14 @@ class Consumer:
         pull_batch_size: int = 32,
         limits: FlowLimits | None = None,
         max_reconsume_times: int = -1,
+        ordered: bool = False,
+        suspend_ms: int = SUSPEND_MS,
+        broadcast: bool = False,
+        offsets_folder: str | None = None,
         allocate: Allocation = average,
         consume_timeout_s: float = 900.0,
         close_timeout_s: float = 10.0,
+        hooks: Sequence[ConsumeHook] = (),
         client: ClientInstance | None = None,
         runtime: Runtime | None = None,
     ) -> None:
@@ -104,29 +117,55 @@ class Consumer:
         self.group = group
         self._client = client or ClientInstance(runtime or system_runtime(), name_servers)
         self._calls = BrokerCalls(self._client)
+        self._broadcast = broadcast
         self._consume_from = consume_from
         self._consume_timestamp_ms = consume_timestamp_ms
         self._concurrency = concurrency
-        self._options = PullOptions(group, pull_batch_size)
-        self._limits = limits or FlowLimits()
         self._consume_timeout_s = consume_timeout_s
         self._close_timeout_s = close_timeout_s
-        self._allocate = allocate
-        self._redelivery = Redelivery(self._client, self._calls, group, max_reconsume_times)
-        self._offsets = OffsetStore(self._calls, group)
+        self._hooks = ConsumeHooks(group, hooks, self._client.runtime.clock) if hooks else None
         self._filters: dict[str, Filter] = {}
-        self._readers: dict[MessageQueue, tuple[QueueReader, asyncio.Task[None]]] = {}
-        self._taking: set[MessageQueue] = set()
-        self._ready: asyncio.Queue[_Delivery | None] = asyncio.Queue()
-        self._in_hand: dict[int, _Delivery] = {}
+        self._background = Background(f"consumer {group}")
+        self._in_hand: dict[int, Delivery] = {}
         self._running = 0
         self._served = 0
         self._idle = asyncio.Event()
-        self._rebalancer: Rebalancer | None = None
-        self._background = Background(f"consumer {group}")
         self._listener: Callable[[ReceivedMessage], Awaitable[object]] | None = None
         self.started_ms = 0
         self._state = "new"
+        way = Way(ordered, broadcast, max_reconsume_times, suspend_ms, offsets_folder)
+        parts = assemble(way, self._client, self._calls, group, self._background, self._lock_lost)
+        self._offsets, self._returns = parts.offsets, parts.returns
+        self._dispatch, self._locks = parts.dispatch, parts.locks
+        self._queues = OwnedQueues(
+            self._client,
+            self._calls,
+            self._background,
+            self._offsets,
+            self._dispatch,
+            self._filters,
+            PullOptions(group, pull_batch_size, commits=not broadcast),
+            limits or FlowLimits(),
+            self._start_offset,
+            self._locks,
+        )
+        self._rebalancer = Rebalancer(
+            self._client, self._calls, group, self._queues, None if broadcast else allocate
+        )
+
+    async def _start_offset(self, queue: MessageQueue) -> int:
+        if not self._broadcast:
+            return await start_offset(
+                self._calls, self.group, queue, self._consume_from, self._consume_timestamp_ms
+            )
+        known = self._offsets.get(queue)
+        if known >= 0:
+            return known
+        return await first_offset(self._calls, queue, self._consume_from, self._consume_timestamp_ms)
+
+    async def _lock_lost(self, queue: MessageQueue) -> None:
+        await self._queues.drop(queue)
+        self._rebalancer.soon()
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -147,11 +186,16 @@ class Consumer:
         self._state = "running"
         self.started_ms = self._now_ms()
         await self._client.start()
-        self._filters.setdefault(retry_topic(self.group), tag_filter("*", self._now_ms()))
-        self._client.watch(retry_topic(self.group))
-        self._rebalancer = Rebalancer(self._client, self._calls, self.group, self, self._allocate)
-        self._background.spawn(self._rebalancer.run(), "rebalance")
         clock = self._client.runtime.clock
+        if isinstance(self._offsets, LocalOffsets):
+            await self._offsets.load()
+        else:
+            self._filters.setdefault(retry_topic(self.group), tag_filter("*", self._now_ms()))
+            self._client.watch(retry_topic(self.group))
+        if self._locks is not None:
+            renewals = every(clock, RENEW_EVERY_S, self._locks.renew, first_s=FIRST_RENEWAL_S)
+            self._background.spawn(renewals, "locks")
+        self._background.spawn(self._rebalancer.run(), "rebalance")
         self._background.spawn(every(clock, COMMIT_EVERY_S, self._offsets.commit_periodically), "commit")
         self._background.spawn(every(clock, EXPIRY_CHECK_S, self._expire), "expiry")
 
@@ -161,14 +205,13 @@ class Consumer:
             self._state = "closed"
             return
         self._state = "closed"
-        self._ready.put_nowait(None)
+        self._dispatch.closed = True
+        self._dispatch.ready.put_nowait(None)
         await self._background.stop()
         await self._listeners_ended()
-        for reader, _ in self._readers.values():
-            reader.held.dropped = reader.held.released = True
-        await self._offsets.commit()
+        await self._queues.close()
         await self._client.unregister_consumer(self.group)
-        await self._redelivery.close()
+        await self._returns.close()
         await self._client.close()
 
     async def _listeners_ended(self) -> None:
@@ -211,10 +254,8 @@ class Consumer:
     async def _announce(self) -> None:
         # The brokers must know what we want before we pull it.
         await self._client.heartbeat()
-        for queue in [queue for queue in self._readers if queue.topic not in self._filters]:
-            await self.drop(queue)
-        if self._rebalancer is not None:
-            self._rebalancer.soon()
+        await self._queues.drop_unwanted()
+        self._rebalancer.soon()
 
     # -- receiving -------------------------------------------------------------------------------------
 
@@ -246,9 +287,9 @@ class Consumer:
                 await listener(message)
             except Exception as error:
                 log.warning("listener failed on %s of %s: %r", message.message_id, held.queue, error)
-                await self._again(held, message)
+                await self._failed(held, message, error)
             else:
-                self._finished(held, message)
+                self._done(held, message)
             finally:
                 self._running -= 1
                 if not self._running:
@@ -284,9 +325,12 @@ class Consumer:
             delay_level: 0 lets the broker choose by the number of deliveries; 1 to 18 is a level of its
                 delay table; below 0 makes the message a dead letter at once.
         """
+        await self._retry(message, None, delay_level)
+
+    async def _retry(self, message: ReceivedMessage, error: Exception | None, delay_level: int = 0) -> None:
         delivery = self._in_hand.pop(id(message), None)
         if delivery is not None:
-            await self._again(*delivery, delay_level)
+            await self._failed(*delivery, error, delay_level)
 
     @contextlib.asynccontextmanager
     async def process(self, message: ReceivedMessage) -> AsyncIterator[ReceivedMessage]:
@@ -298,62 +342,51 @@ class Consumer:
             yield message
         except Exception as error:
             log.warning("processing of %s failed: %r", message.message_id, error)
-            await self.retry(message)
+            await self._retry(message, error)
         else:
             self._settle(message)
 
     def _settle(self, message: ReceivedMessage) -> None:
         delivery = self._in_hand.pop(id(message), None)
         if delivery is not None:
-            self._finished(*delivery)
+            self._done(*delivery)
 
-    async def _next(self) -> _Delivery | None:
+    async def _next(self) -> Delivery | None:
         """The next message to handle; None when the consumer is closed."""
+        ready = self._dispatch.ready
         while True:
-            delivery = await self._ready.get()
+            delivery = await ready.get()
             if delivery is None or self._state != "running":
-                self._ready.put_nowait(None)  # for the others that wait
+                ready.put_nowait(None)  # for the others that wait
                 return None
-            if not delivery[0].dropped:
-                delivery[0].begin(delivery[1].queue_offset, self._now_ms())
+            held, message = delivery
+            if self._dispatch.may_begin(held, message):
+                held.begin(message.queue_offset, self._now_ms())
+                if self._hooks is not None:
+                    self._hooks.begin(held.queue, message)
                 self._served += 1
                 if not self._served % _YIELD_EVERY:
                     # A listener that never waits must not keep pulls and heartbeats from running.
                     await asyncio.sleep(0)
                 return delivery
 
-    def _finished(self, held: ProcessQueue, message: ReceivedMessage) -> None:
-        offset = held.finish(message.queue_offset)
-        if offset >= 0 and not held.released:
-            self._offsets.update(held.queue, offset)
+    def _done(self, held: ProcessQueue, message: ReceivedMessage) -> None:
+        if self._hooks is not None:
+            self._hooks.end(message)
+        self._dispatch.finished(held, message)
 
-    async def _again(self, held: ProcessQueue, message: ReceivedMessage, delay_level: int = 0) -> None:
-        if held.released or message.queue_offset not in held:
-            return  # someone else's now, or sent back already because it took too long (CR-06)
-        if await self._redelivery.send_back(message, delay_level):
-            self._finished(held, message)
-            return
-        held.put_aside(message.queue_offset)
-        message.reconsume_times += 1
-        if self._state == "running":
-            self._background.spawn(self._deliver_later(held, message), "local retry")
+    async def _failed(
+        self, held: ProcessQueue, message: ReceivedMessage, error: Exception | None, delay_level: int = 0
+    ) -> None:
+        if self._hooks is not None:
+            self._hooks.end(message, error or ClientStateError("the message shall come again"))
+        await self._dispatch.failed(held, message, delay_level)
 
     async def _expire(self) -> None:
-        """Send back what the listener has had for too long, so that it no longer holds the offset (CR-15)."""
         before_ms = self._now_ms() - int(self._consume_timeout_s * 1000)
         for held in self.held().values():
-            for message in held.overdue(before_ms):
-                log.warning("%s of %s takes too long, sending it back", message.message_id, held.queue)
-                if await self._redelivery.send_back(message, TIMEOUT_DELAY_LEVEL):
-                    self._finished(held, message)
-
-    async def _deliver_later(self, held: ProcessQueue, message: ReceivedMessage) -> None:
-        await self._client.runtime.clock.sleep(LOCAL_RETRY_S)
-        self._deliver(held, message)
-
-    def _deliver(self, held: ProcessQueue, message: ReceivedMessage) -> None:
-        restore_topic(message, self.group)
-        self._ready.put_nowait((held, message))
+            for message in await self._dispatch.expire(held, before_ms):
+                log.warning("%s of %s takes too long, it is sent back", message.message_id, held.queue)
 
     # -- offsets ---------------------------------------------------------------------------------------
 
@@ -363,7 +396,7 @@ class Consumer:
 
     def assignment(self) -> list[MessageQueue]:
         """The queues that are ours now."""
-        return sorted(self._readers)
+        return sorted(self._queues.held())
 
     # -- for the shared core and the rebalancer ----------------------------------------------------------
 
@@ -372,7 +405,7 @@ class Consumer:
         return ConsumerData(
             group_name=self.group,
             consume_type=ConsumeType.CONSUME_PASSIVELY,
-            message_model=MessageModel.CLUSTERING,
+            message_model=MessageModel.BROADCASTING if self._broadcast else MessageModel.CLUSTERING,
             consume_from_where=ConsumeFromWhere(self._consume_from.value),
             subscription_data_set=[
                 subscription_data(t, wanted) for t, wanted in sorted(self._filters.items())
@@ -385,70 +418,19 @@ class Consumer:
 
     def members_changed(self) -> None:
         """Rebalance at once."""
-        if self._rebalancer is not None:
-            self._rebalancer.soon()
+        self._rebalancer.soon()
 
     def route_changed(self, topic: str) -> None:
         """Rebalance at once when it is a topic of ours."""
         if topic in self._filters:
             self.members_changed()
 
-    def topics(self) -> Iterable[str]:
-        return sorted(self._filters)
-
-    def owned(self, topic: str) -> set[MessageQueue]:
-        return {queue for queue in self._readers if queue.topic == topic}
-
-    async def take(self, queue: MessageQueue) -> bool:
-        """Find out where to begin and start to pull; False when the offset cannot be had now."""
-        if queue in self._readers or queue in self._taking:
-            return True
-        self._taking.add(queue)
-        try:
-            offset = await start_offset(
-                self._calls, self.group, queue, self._consume_from, self._consume_timestamp_ms
-            )
-        except (OrbitError, TransportError, WireError) as error:
-            log.info("group %s cannot begin with %s now: %s", self.group, queue, error)
-            return False
-        finally:
-            self._taking.discard(queue)
-        self._begin(queue, self._offsets.claim(queue, offset))
-        return True
-
-    def _begin(self, queue: MessageQueue, offset: int) -> None:
-        held = ProcessQueue(queue, offset)
-        reader = QueueReader(
-            self._client,
-            self._calls,
-            self._options,
-            self._limits,
-            held,
-            lambda: self._filters.get(queue.topic) or Filter(),
-            self._deliver,
-            self._offsets,
-        )
-        task = self._background.spawn(
-            reader.run(), f"pull {queue.topic} {queue.broker_name}[{queue.queue_id}]"
-        )
-        self._readers[queue] = reader, task
-
-    async def drop(self, queue: MessageQueue) -> None:
-        """Another member has the queue now: stop at once, and leave the offset behind what was in hand."""
-        reader, task = self._readers.pop(queue)
-        held = reader.held
-        held.dropped = True
-        task.cancel()
-        clock = self._client.runtime.clock
-        until = clock.monotonic() + HAND_IN_S
-        while held.in_hand and clock.monotonic() < until:
-            await clock.sleep(0.005)
-        held.released = True
-        await self._offsets.commit([queue])
-        self._offsets.release(queue)
+    @property
+    def ordered(self) -> bool:
+        return isinstance(self._dispatch, OrderedDispatch)
 
     def held(self) -> dict[MessageQueue, ProcessQueue]:
-        return {queue: reader.held for queue, (reader, _) in sorted(self._readers.items())}
+        return self._queues.held()
 
     def progress(self, queue: MessageQueue) -> int:
         return self._offsets.get(queue)
@@ -467,15 +449,7 @@ class Consumer:
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on from other offsets, as an operator ordered (RESET_CONSUMER_CLIENT_OFFSET)."""
-        for queue, offset in offsets.items():
-            found = self._readers.pop(queue, None)
-            if found is None:
-                continue
-            found[0].held.dropped = found[0].held.released = True
-            found[1].cancel()
-            self._offsets.update(queue, offset, increase_only=False)
-            await self._offsets.commit([queue])
-            self._begin(queue, offset)
+        await self._queues.move(offsets)
 
     # -- small things ------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Let code of the user's own see, and forbid, what a producer sends (SK-13, SK-16)."""
+"""Let code of the user's own see what is sent and consumed, and forbid sends (SK-13, SK-16)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orbitmq.client.model import SendResult
-from orbitmq.message.model import MessageQueue
+from orbitmq.message.model import MessageQueue, ReceivedMessage
+from orbitmq.runtime.seam import Clock
 
 log = logging.getLogger("orbitmq.client")
 
@@ -75,3 +76,69 @@ class Hooks:
                 hook.after(context)
             except Exception:
                 log.exception("send hook %r failed after a send", hook)
+
+
+@dataclass(slots=True)
+class ConsumeContext:
+    """One delivery of a message, as hooks see it.
+
+    Attributes:
+        group: the consumer group.
+        queue: where the message came from.
+        message: the message.
+        begun_ms: when it was handed over, milliseconds since the epoch.
+        cost_ms: how long it took, once it is over.
+        error: after a failure.
+    """
+
+    group: str
+    queue: MessageQueue
+    message: ReceivedMessage
+    begun_ms: int
+    cost_ms: float = 0.0
+    error: Exception | None = None
+
+
+class ConsumeHook:
+    """Subclass and override what is needed. Called for every delivery, in the order given to the consumer."""
+
+    def before(self, context: ConsumeContext) -> None:
+        """Before the listener gets the message. An exception is logged and changes nothing."""
+
+    def after(self, context: ConsumeContext) -> None:
+        """After it is done or has failed. An exception is logged and changes nothing."""
+
+
+class ConsumeHooks:
+    """The hooks of one consumer, and the deliveries that are under way."""
+
+    def __init__(self, group: str, hooks: Sequence[ConsumeHook], clock: Clock) -> None:
+        self._group = group
+        self._hooks = tuple(hooks)
+        self._clock = clock
+        # As many as messages are in hand, which the flow limits bound.
+        self._open: dict[int, tuple[ConsumeContext, float]] = {}
+
+    def begin(self, queue: MessageQueue, message: ReceivedMessage) -> None:
+        """All ``before`` calls."""
+        context = ConsumeContext(self._group, queue, message, self._clock.now_ms())
+        self._open[id(message)] = context, self._clock.monotonic()
+        for hook in self._hooks:
+            try:
+                hook.before(context)
+            except Exception:
+                log.exception("consume hook %r failed before a message", hook)
+
+    def end(self, message: ReceivedMessage, error: Exception | None = None) -> None:
+        """All ``after`` calls."""
+        found = self._open.pop(id(message), None)
+        if found is None:
+            return
+        context, begun = found
+        context.cost_ms = (self._clock.monotonic() - begun) * 1000
+        context.error = error
+        for hook in self._hooks:
+            try:
+                hook.after(context)
+            except Exception:
+                log.exception("consume hook %r failed after a message", hook)

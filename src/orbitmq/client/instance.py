@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from orbitmq.client.name_servers import DEFAULT_TOPIC, TIMEOUT_MS, NameServers, parse_addresses
 from orbitmq.client.operator_requests import GROUP_FIELDS
@@ -28,6 +28,8 @@ HEARTBEAT_S = 30.0
 ROUTE_CHECK_S = 0.2
 REQUEST_TIMEOUT_MS = 3000
 DEFAULT_TOPIC_QUEUES = 4
+
+P = TypeVar("P")
 
 ServerRequestHandler = Callable[[Any, Command], "Command | Awaitable[Command | None] | None"]
 
@@ -73,6 +75,7 @@ class ClientInstance:
         self._producers: dict[str, int] = {}
         self._consumers: dict[str, GroupMember] = {}
         self._handlers: dict[int, ServerRequestHandler] = {}
+        self._parts: dict[Callable[[ClientInstance], Any], Any] = {}
         self._greeted: set[str] = set()
         self._heartbeating = asyncio.Lock()
         self._background = Background("client")
@@ -154,6 +157,13 @@ class ClientInstance:
     def on_server_request(self, code: int, handler: ServerRequestHandler) -> None:
         """Let ``handler(connection, command)`` answer requests of this code that brokers send."""
         self._handlers[code] = handler
+
+    def part(self, kind: Callable[[ClientInstance], P]) -> P:
+        """The one object of the class ``kind`` that belongs to this client, made on first use."""
+        found: P | None = self._parts.get(kind)
+        if found is None:
+            found = self._parts[kind] = kind(self)
+        return found
 
     def consumer(self, group: str) -> GroupMember | None:
         return self._consumers.get(group)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from typing import Protocol
 
 from orbitmq.client.broker_calls import BrokerCalls
 from orbitmq.errors import OrbitError
@@ -16,6 +17,34 @@ log = logging.getLogger("orbitmq.client")
 # Every so many rounds everything is committed, changed or not: a broker may have lost what it was told.
 _FULL_EVERY = 12
 _MAX_UNTOLD = 10_000
+
+
+class Offsets(Protocol):
+    """How far a group, or in broadcasting a member, is."""
+
+    def get(self, queue: MessageQueue) -> int:
+        """The offset known here, -1 for none."""
+        ...
+
+    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
+        """Take note of progress (CR-12); ``increase_only=False`` for a reset."""
+        ...
+
+    def release(self, queue: MessageQueue) -> None:
+        """The queue is not ours any more."""
+        ...
+
+    def claim(self, queue: MessageQueue, committed: int) -> int:
+        """Where to begin with a queue whose committed offset this is."""
+        ...
+
+    async def commit_periodically(self) -> None:
+        """Make progress safe, now and then."""
+        ...
+
+    async def commit(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Make the progress of these queues, or of all, safe now."""
+        ...
 
 
 class OffsetStore:

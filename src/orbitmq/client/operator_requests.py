@@ -42,6 +42,9 @@ class Observed(Protocol):
 
     started_ms: int
 
+    @property
+    def ordered(self) -> bool: ...
+
     def consumer_data(self) -> ConsumerData: ...
 
     def members_changed(self) -> None: ...
@@ -98,7 +101,7 @@ def _running_info(consumer: Observed) -> ConsumerRunningInfo:
     data = consumer.consumer_data()
     return ConsumerRunningInfo(
         properties={
-            "PROP_CONSUMEORDERLY": "false",
+            "PROP_CONSUMEORDERLY": str(consumer.ordered).lower(),
             "PROP_CONSUME_TYPE": data.consume_type.value,
             "PROP_CLIENT_VERSION": str(PROTOCOL_VERSION),
             "PROP_CONSUMER_START_TIMESTAMP": str(consumer.started_ms),

@@ -17,7 +17,7 @@ from orbitmq.message import keys, sysflag
 from orbitmq.message.batch import encode_batch
 from orbitmq.message.compression import compress
 from orbitmq.message.ids import UniqueIds
-from orbitmq.message.model import Message, MessageQueue
+from orbitmq.message.model import REPLY_TYPE, Message, MessageQueue
 from orbitmq.message.properties import properties_text
 from orbitmq.message.sysflag import CompressionType
 from orbitmq.runtime.seam import Runtime
@@ -28,6 +28,7 @@ from orbitmq.wire.command import Command
 _COMPRESS_INLINE_BYTES = 64 * 1024
 _SEND = int(RequestCode.SEND_MESSAGE_V2)
 _SEND_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
+_SEND_REPLY = int(RequestCode.SEND_REPLY_MESSAGE_V2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,8 @@ class OutgoingFactory:
                 fields["j"] = properties[keys.RECONSUME_TIME]
             if keys.MAX_RECONSUME_TIMES in properties:
                 fields["l"] = properties[keys.MAX_RECONSUME_TIMES]
-        return Outgoing(_SEND, message.topic, body, unique_id, fields)
+        code = _SEND_REPLY if properties.get(keys.MSG_TYPE) == REPLY_TYPE else _SEND
+        return Outgoing(code, message.topic, body, unique_id, fields)
 
     def batch(self, messages: Sequence[Message]) -> Outgoing:
         """The request for a checked batch: every item gets an id of its own, nothing is compressed (BA rows).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from heapq import heappop, heappush
 
@@ -20,6 +21,7 @@ class ProcessQueue:
         dropped: the queue belongs to another member now; nothing more is delivered.
         released: what is still in hand may not move the offset any more either (CR-11).
         in_hand: messages that are with the listener now.
+        line: for ordered consuming: unfinished messages in order, the first one with the listener.
         unfinished_bytes: body bytes held.
     """
 
@@ -31,6 +33,7 @@ class ProcessQueue:
         "dropped",
         "in_hand",
         "last_pull_ms",
+        "line",
         "next_offset",
         "queue",
         "released",
@@ -44,6 +47,7 @@ class ProcessQueue:
         self.released = False
         self.in_hand = 0
         self.last_pull_ms = 0
+        self.line: deque[ReceivedMessage] = deque()
         self.unfinished_bytes = 0
         self._pending: dict[int, ReceivedMessage] = {}
         self._smallest: list[int] = []
@@ -76,7 +80,7 @@ class ProcessQueue:
                 continue
             self._pending[offset] = message
             heappush(self._smallest, offset)
-            self.unfinished_bytes += len(message.body)
+            self.unfinished_bytes += message.body_bytes
             self._highest = max(self._highest, offset)
             new.append(message)
         return new
@@ -87,7 +91,7 @@ class ProcessQueue:
         if message is None:
             return -1
         self.put_aside(offset)
-        self.unfinished_bytes -= len(message.body)
+        self.unfinished_bytes -= message.body_bytes
         return self.committable()
 
     def begin(self, offset: int, now_ms: int) -> None:
@@ -119,6 +123,7 @@ class ProcessQueue:
         """Forget everything, as after a reset of the offset."""
         self._pending.clear()
         self._begun.clear()
+        self.line.clear()
         self.in_hand = 0
         self._smallest.clear()
         self.unfinished_bytes = 0

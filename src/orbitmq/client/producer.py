@@ -15,6 +15,7 @@ from orbitmq.client.hooks import Hooks, SendHook
 from orbitmq.client.instance import DEFAULT_TOPIC_QUEUES, ClientInstance
 from orbitmq.client.model import SendResult
 from orbitmq.client.outgoing import Compression, Outgoing, OutgoingFactory
+from orbitmq.client.request_reply import Replies
 from orbitmq.client.send_kernel import SendKernel, SendOptions
 from orbitmq.client.validation import (
     MAX_MESSAGE_BYTES,
@@ -24,7 +25,7 @@ from orbitmq.client.validation import (
     check_send_topic,
 )
 from orbitmq.errors import ClientStateError, ValidationError
-from orbitmq.message.model import Message, MessageQueue
+from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
 from orbitmq.message.sysflag import CompressionType
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.system import system_runtime
@@ -97,6 +98,7 @@ class Producer:
             raise ValidationError(f"fault_profile must be one of {sorted(PROFILES)}, got {fault_profile!r}")
         self.group = group
         self._max_message_bytes = max_message_bytes
+        self._timeout_ms = timeout_ms
         if client is None:
             client = ClientInstance(
                 runtime or system_runtime(), name_servers, default_topic_queues=default_topic_queues
@@ -249,6 +251,57 @@ class Producer:
         if queue is None and ordering_key is not None:
             queue = await self._chosen_queue(message, None, ordering_key, None)
         await self._kernel.oneway(chooser, out, queue, timeout_ms)
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        timeout_ms: int,
+        queue: MessageQueue | None = None,
+        ordering_key: object | None = None,
+    ) -> ReceivedMessage:
+        """Send a message and wait for the reply of whoever consumes it (``ReceivedMessage.reply``).
+
+        Args:
+            timeout_ms: for the sending and the waiting together.
+            queue, ordering_key: as for :meth:`send`.
+
+        Raises:
+            ReplyTimeoutError: the message is stored, but nobody answered in time.
+            ValidationError, SendError, ClientStateError: as :meth:`send`.
+        """
+        self._check(message)
+        replies = self._client.part(Replies)
+        started = self._client.now_ms()
+        marked, correlation_id = replies.marked(message, timeout_ms)
+        reply = replies.expect(correlation_id)
+        try:
+            # The broker pushes replies to the clients that it knows.
+            await self._kernel.route(message.topic, started)
+            await self._client.heartbeat(only_new=True)
+            await self.send(
+                marked, queue=queue, ordering_key=ordering_key, timeout_ms=self._left_ms(started, timeout_ms)
+            )
+            return await replies.wait(reply, message.topic, self._left_ms(started, timeout_ms), timeout_ms)
+        finally:
+            replies.forget(correlation_id)
+
+    def _left_ms(self, started: float, timeout_ms: int) -> int:
+        return max(1, timeout_ms - int(self._client.now_ms() - started))
+
+    async def reply(
+        self, request: ReceivedMessage, body: bytes | str, *, timeout_ms: int | None = None
+    ) -> SendResult:
+        """Answer a request. The reply goes through the broker that the request came from.
+
+        Raises:
+            MessageFormatError: ``request`` is not one that somebody waits for.
+            SendError: who asked could not be reached.
+            ValidationError, ClientStateError: as :meth:`send`.
+        """
+        message = request.reply(body)
+        queues = [q for q in await self.queues(message.topic) if q.broker_name == request.broker_name]
+        return await self.send(message, queue=queues[0] if queues else None, timeout_ms=timeout_ms)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of ``topic`` that can be written to now.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from orbitmq.client.broker_calls import BrokerCalls, Filter, Pulled, PullOptions, PullStatus
 from orbitmq.client.instance import ClientInstance
-from orbitmq.client.offset_store import OffsetStore
+from orbitmq.client.offset_store import Offsets
 from orbitmq.client.process_queue import ProcessQueue
 from orbitmq.errors import BrokerError, OrbitError
 from orbitmq.message.errors import MessageFormatError
@@ -59,7 +59,7 @@ class QueueReader:
         held: ProcessQueue,
         wanted: Callable[[], Filter],
         deliver: Callable[[ProcessQueue, ReceivedMessage], None],
-        offsets: OffsetStore,
+        offsets: Offsets,
     ) -> None:
         self._client = client
         self._calls = calls

@@ -41,10 +41,19 @@ class QueueOwner(Protocol):
 
 
 class Rebalancer:
-    """Decides, at once when something changed and every 20 s, which queues are ours."""
+    """Decides, at once when something changed and every 20 s, which queues are ours.
+
+    Args:
+        allocate: how the group shares; None when every member has all queues (broadcasting).
+    """
 
     def __init__(
-        self, client: ClientInstance, calls: BrokerCalls, group: str, owner: QueueOwner, allocate: Allocation
+        self,
+        client: ClientInstance,
+        calls: BrokerCalls,
+        group: str,
+        owner: QueueOwner,
+        allocate: Allocation | None,
     ) -> None:
         self._client = client
         self._calls = calls
@@ -84,21 +93,27 @@ class Rebalancer:
         try:
             route = await self._client.find_route(topic, for_send=False)
             await self._client.heartbeat(only_new=True)
-            members = await self._members(route)
+            members = await self._members(route) if self._allocate is not None else []
         except TopicNotFoundError:
             # Looked for each second by the shared core, which tells when it appears.
             return True
         except (NameServerError, OrbitError, TransportError, WireError) as error:
             log.info("group %s cannot share the queues of %s now: %s", self._group, topic, error)
             return False
+        if self._allocate is None:
+            return await self._change(topic, set(route.subscribe), shared=False)
         if self._client.client_id not in members:
             # The broker does not know us (any more), and the others count without us.
             await self._client.heartbeat()
             return False
         wanted = set(self._allocate(self._client.client_id, sorted(route.subscribe), members))
+        return await self._change(topic, wanted, shared=len(members) > 1)
+
+    async def _change(self, topic: str, wanted: set[MessageQueue], *, shared: bool) -> bool:
+        """Drop what is not wanted, take what is new; whether all of it could be taken."""
         owned = self._owner.owned(topic)
         await asyncio.gather(*(self._owner.drop(queue) for queue in sorted(owned - wanted)))
-        if len(members) > 1 and wanted - owned:
+        if shared and wanted - owned:
             await self._client.runtime.clock.sleep(HAND_OVER_S)
         taken = await asyncio.gather(*(self._owner.take(queue) for queue in sorted(wanted - owned)))
         return all(taken)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Protocol
 
 from orbitmq.client.broker_calls import BrokerCalls
 from orbitmq.client.instance import ClientInstance
@@ -10,14 +11,16 @@ from orbitmq.client.producer import Producer
 from orbitmq.client.validation import RETRY_PREFIX
 from orbitmq.errors import OrbitError
 from orbitmq.message import keys
-from orbitmq.message.model import Message, ReceivedMessage
+from orbitmq.message.model import Message, ReceivedMessage, UnreadableMessage
 from orbitmq.transport.errors import TransportError
 
 log = logging.getLogger("orbitmq.client")
 
 INNER_GROUP = "CLIENT_INNER_PRODUCER"
 DEFAULT_MAX_RECONSUME_TIMES = 16
+ORDERED_MAX_RECONSUME_TIMES = 2**31 - 1
 FIRST_RETRY_LEVEL = 3
+DEAD_LETTER_LEVEL = -1
 
 
 def retry_topic(group: str) -> str:
@@ -31,21 +34,51 @@ def restore_topic(message: ReceivedMessage, group: str) -> None:
         message.topic = message.properties.get(keys.RETRY_TOPIC, message.topic)
 
 
+class Returns(Protocol):
+    """Where messages go that a listener did not finish."""
+
+    async def send_back(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
+        """Arrange that the message comes again; False when it must be kept."""
+        ...
+
+    async def give_up(self, message: ReceivedMessage, *, dead: bool) -> bool:
+        """Let its queue go on without it; False when it must be kept. ``dead``: as a dead letter at once."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Discard:
+    """Broadcasting: every member has its own copy, so that a failure is logged and that is all (CR-05)."""
+
+    async def send_back(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
+        log.warning("%s failed, and broadcast messages do not come again", message.message_id)
+        return True
+
+    async def give_up(self, message: ReceivedMessage, *, dead: bool) -> bool:
+        return await self.send_back(message)
+
+    async def close(self) -> None: ...
+
+
 class Redelivery:
     """Sends messages back so that the group gets them again, later and later, and in the end as dead letters.
 
     Args:
-        max_reconsume_times: deliveries after the first before a message becomes a dead letter; -1 for
-            RocketMQ's 16 (CR-14).
+        max_reconsume_times: deliveries after the first before a message becomes a dead letter (CR-14).
     """
 
     def __init__(
-        self, client: ClientInstance, calls: BrokerCalls, group: str, max_reconsume_times: int = -1
+        self,
+        client: ClientInstance,
+        calls: BrokerCalls,
+        group: str,
+        max_reconsume_times: int = DEFAULT_MAX_RECONSUME_TIMES,
     ) -> None:
         self._client = client
         self._calls = calls
         self._group = group
-        self._max = DEFAULT_MAX_RECONSUME_TIMES if max_reconsume_times < 0 else max_reconsume_times
+        self._max = max_reconsume_times
         self._producer: Producer | None = None
 
     async def send_back(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
@@ -62,8 +95,19 @@ class Redelivery:
             return await self._send_anew(message)
         return True
 
+    async def give_up(self, message: ReceivedMessage, *, dead: bool) -> bool:
+        """Out of the way of an ordered queue: to the retry topic, where the broker makes it a dead letter.
+
+        Args:
+            dead: by the broker that has it, from its own copy (CR-13).
+        """
+        return await (self.send_back(message, DEAD_LETTER_LEVEL) if dead else self._send_anew(message))
+
     async def _send_anew(self, message: ReceivedMessage) -> bool:
         """A normal message to the retry topic, which any broker may take (CR-08)."""
+        if isinstance(message, UnreadableMessage):
+            log.warning("%s cannot be read, so only its broker could send it again", message.message_id)
+            return False
         properties = dict(message.properties)
         properties.setdefault(keys.RETRY_TOPIC, message.topic)
         properties.setdefault(keys.ORIGIN_MESSAGE_ID, message.offset_message_id)

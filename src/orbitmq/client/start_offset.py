@@ -24,8 +24,13 @@ async def start_offset(
         OrbitError, TransportError: a broker did not say. The caller tries again, it must not guess.
     """
     committed = await calls.committed(group, queue)
-    if committed >= 0:
-        return committed
+    return committed if committed >= 0 else await first_offset(calls, queue, consume_from, timestamp_ms)
+
+
+async def first_offset(
+    calls: BrokerCalls, queue: MessageQueue, consume_from: ConsumeFrom, timestamp_ms: int | None = None
+) -> int:
+    """What ``consume_from`` says about a queue without progress; errors as :func:`start_offset`."""
     if consume_from is ConsumeFrom.FIRST or queue.topic.startswith(RETRY_PREFIX):
         return await calls.min_offset(queue)
     if consume_from is ConsumeFrom.TIMESTAMP and timestamp_ms is not None:

@@ -6,6 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from orbitmq.message import keys as names
+from orbitmq.message.errors import MessageFormatError
+
+# MSG_TYPE of a message that answers another one, and the end of the name of each cluster's topic for them.
+REPLY_TYPE = "reply"
+REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
 
 
 class MessageQueue(NamedTuple):
@@ -135,6 +140,11 @@ class ReceivedMessage(Message):
     offset_message_id: str
 
     @property
+    def body_bytes(self) -> int:
+        """Size of the body in bytes, unpacked."""
+        return len(self.body)
+
+    @property
     def message_id(self) -> str:
         """``UNIQ_KEY`` when the sender set one, else the broker's offset id, as Java's ``getMsgId``."""
         return self.unique_key or self.offset_message_id
@@ -142,3 +152,60 @@ class ReceivedMessage(Message):
     @property
     def queue(self) -> MessageQueue:
         return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
+    def reply(self, body: bytes | str) -> Message:
+        """The message that answers this request; send it with any producer (MessageUtil.createReplyMessage).
+
+        Raises:
+            MessageFormatError: this message is not a request that somebody waits for.
+        """
+        found = self.properties
+        needed = (names.CLUSTER, names.CORRELATION_ID, names.REPLY_TO_CLIENT)
+        missing = [name for name in needed if not found.get(name)]
+        if missing:
+            raise MessageFormatError(
+                f"message {self.message_id} of {self.topic} cannot be replied to: "
+                f"it has no property {' and no '.join(missing)}"
+            )
+        copied = (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL)
+        properties = {name: found[name] for name in copied if name in found}
+        properties[names.MSG_TYPE] = REPLY_TYPE
+        return Message(found[names.CLUSTER] + REPLY_TOPIC_SUFFIX, body, properties=properties)
+
+
+class UnreadableMessage(ReceivedMessage):
+    """A stored message whose body cannot be had: damaged, or packed in a way that is not installed here.
+
+    It is delivered like any other, so that the messages behind it are not held up; everything but the body
+    is there. A listener that wants the body fails, and the message goes the way of failed messages.
+
+    Attributes:
+        body_error: why.
+        stored_body: the body's bytes as they are stored.
+    """
+
+    __slots__ = ("body_error", "stored_body")
+
+    body_error: Exception
+    stored_body: bytes
+
+    @property
+    def body(self) -> bytes:
+        """Never there.
+
+        Raises:
+            MessageFormatError: always; its text says why.
+        """
+        # A fresh one each time: a shared error would collect the tracebacks of all who ask.
+        raise type(self.body_error)(*self.body_error.args)
+
+    @body.setter
+    def body(self, value: bytes) -> None:
+        self.stored_body = value
+
+    @property
+    def body_bytes(self) -> int:
+        return len(self.stored_body)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(topic={self.topic!r}, body={self.body_error!r}, keys={self.keys!r})"

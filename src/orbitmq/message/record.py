@@ -15,9 +15,10 @@ from typing import Final
 
 from orbitmq.message import sysflag
 from orbitmq.message.compression import MAX_DECOMPRESSED_BYTES, decompress
+from orbitmq.message.errors import CompressionError
 from orbitmq.message.errors import RecordError as RecordError
 from orbitmq.message.ids import offset_message_id, pack_ip, unpack_ip
-from orbitmq.message.model import ReceivedMessage
+from orbitmq.message.model import ReceivedMessage, UnreadableMessage
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties
 from orbitmq.runtime.seam import Buffer
 
@@ -251,6 +252,22 @@ def to_received(
         flags &= ~sysflag.COMPRESSED
     else:
         message.body = record.body
+    return _filled(message, record, broker_name, flags)
+
+
+def readable(record: Record, broker_name: str) -> ReceivedMessage:
+    """As :func:`to_received`; when the body cannot be had, the rest as an :class:`UnreadableMessage`."""
+    try:
+        return to_received(record, broker_name)
+    except CompressionError as error:
+        message = UnreadableMessage.__new__(UnreadableMessage)
+        message.body_error = error
+        message.stored_body = record.body
+        return _filled(message, record, broker_name, record.sys_flag)
+
+
+def _filled(message: ReceivedMessage, record: Record, broker_name: str, flags: int) -> ReceivedMessage:
+    """Everything but the body."""
     born_ip, born_port = record.born_host
     store_ip, store_port = record.store_host
     message.topic = record.topic

@@ -1,0 +1,520 @@
+"""Ways of consuming: in order, broadcast, and messages whose body nobody can read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from orbitmq import ConsumeFrom, Consumer, Message, MessageQueue, Producer, ReceivedMessage
+from orbitmq.client.assigned import AssignedConsumer
+from orbitmq.cluster.local import LocalCluster
+from orbitmq.message.errors import CompressionError
+from orbitmq.message.model import UnreadableMessage
+from orbitmq.message.properties import encode_properties, parse_properties
+from orbitmq.message.sysflag import COMPRESSED
+from orbitmq.runtime.simulated import run, simulated_runtime
+from orbitmq.wire.bodies import LockBatchRequestBody
+from orbitmq.wire.codes import RequestCode
+
+QUEUE = MessageQueue("t", "a", 0)
+
+
+def consumer_of(world: Any, group: str = "cg", **options: Any) -> Consumer:
+    options.setdefault("consume_from", ConsumeFrom.FIRST)
+    return Consumer(group, name_servers=world.name_servers, runtime=world.runtime, **options)
+
+
+async def until(world: Any, condition: Any, seconds: float = 5.0) -> float:
+    """Wait for a condition in virtual time; how long it took."""
+    begun = world.runtime.clock.monotonic()
+    while not condition():
+        passed = world.runtime.clock.monotonic() - begun
+        assert passed < seconds, "the condition did not come true"
+        await world.runtime.clock.sleep(0.01)
+    return float(world.runtime.clock.monotonic() - begun)
+
+
+@contextlib.asynccontextmanager
+async def running(consumer: Consumer, listener: Any, topic: str = "t") -> Any:
+    consumer.subscribe(topic)
+    async with consumer:
+        task = asyncio.get_running_loop().create_task(consumer.run(listener))
+        yield consumer
+    await task
+
+
+def locks_of(broker: Any) -> list[LockBatchRequestBody]:
+    return [LockBatchRequestBody.decode(c.body) for c in broker.requests(RequestCode.LOCK_BATCH_MQ)]
+
+
+# -- in order --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("CR-18")
+@pytest.mark.parametrize(("asked_ms", "pause_s"), [(1000, 1.0), (1, 0.01), (60_000, 30.0)])
+def test_a_failure_pauses_its_queue_and_no_other(client_world: Any, asked_ms: int, pause_s: float) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 2}
+            broker = world.brokers["a"]
+            for number in range(6):
+                broker.store("t", b"%d" % number, number % 2)
+            seen: list[tuple[int, bytes, int, float]] = []
+
+            async def listener(message: ReceivedMessage) -> None:
+                now = world.runtime.clock.monotonic()
+                seen.append((message.queue_id, message.body, message.reconsume_times, now))
+                if message.body == b"2" and message.reconsume_times < 2:
+                    raise RuntimeError("not yet")
+
+            async with running(consumer_of(world, ordered=True, suspend_ms=asked_ms), listener):
+                await until(world, lambda: len(seen) == 8, 70)
+            first = [entry for entry in seen if entry[0] == 0]
+            assert [(body, times) for _, body, times, _ in first] == [
+                (b"0", 0),
+                (b"2", 0),
+                (b"2", 1),
+                (b"2", 2),
+                (b"4", 0),
+            ]
+            gaps = [first[step + 1][3] - first[step][3] for step in (1, 2)]
+            assert gaps == pytest.approx([pause_s, pause_s], abs=0.005)
+            other = [entry for entry in seen if entry[0] == 1]
+            assert [body for _, body, _, _ in other] == [b"1", b"3", b"5"]
+            assert other[-1][3] < first[2][3]
+            assert broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK) == []
+            assert broker.offsets["cg", "t", 0] == 3
+
+    run(main())
+
+
+@pytest.mark.behaviour("CR-14")
+@pytest.mark.behaviour("CR-18")
+def test_after_the_last_try_an_ordered_message_goes_to_the_retry_topic(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics.update({"t": {"a": 1}, "%RETRY%cg": {"a": 1}})
+            broker = world.brokers["a"]
+            broker.store("t", b"bad")
+            broker.store("t", b"good")
+            seen: list[bytes] = []
+
+            async def listener(message: ReceivedMessage) -> None:
+                seen.append(message.body)
+                if message.body == b"bad":
+                    raise RuntimeError("never")
+
+            consumer = consumer_of(world, ordered=True, max_reconsume_times=2, suspend_ms=10)
+            async with running(consumer, listener):
+                await until(world, lambda: b"good" in seen)
+            assert seen[:4] == [b"bad", b"bad", b"bad", b"good"]
+            (sent,) = broker.requests(RequestCode.SEND_MESSAGE_V2)
+            assert sent.ext["b"] == "%RETRY%cg"
+            properties = parse_properties(sent.ext["i"])
+            assert properties["RETRY_TOPIC"] == "t"
+            assert (sent.ext["j"], sent.ext["l"]) == ("3", "2")
+            assert broker.offsets["cg", "t", 0] == 2
+
+    run(main())
+
+
+def test_an_ordered_message_that_no_broker_takes_keeps_its_place(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics.update({"t": {"a": 1}, "%RETRY%cg": {"a": 1}})
+            broker = world.brokers["a"]
+            broker.store("t", b"bad")
+            broker.store("t", b"good")
+            refusing = True
+
+            def script(command: Any) -> Any:
+                if command.code == RequestCode.SEND_MESSAGE_V2 and refusing:
+                    return command.reply(13, "no")
+                return "default"
+
+            broker.script = script
+            seen: list[bytes] = []
+
+            async def listener(message: ReceivedMessage) -> None:
+                seen.append(message.body)
+                if message.body == b"bad":
+                    raise RuntimeError("never")
+
+            consumer = consumer_of(world, ordered=True, max_reconsume_times=0, suspend_ms=100)
+            async with running(consumer, listener):
+                await until(world, lambda: len(seen) == 5)
+                assert set(seen) == {b"bad"}
+                refusing = False
+                await until(world, lambda: b"good" in seen)
+
+    run(main())
+
+
+@pytest.mark.behaviour("LK-02")
+@pytest.mark.behaviour("LK-03")
+def test_a_queue_is_taken_with_its_lock_and_the_lock_is_renewed(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 1}
+            broker = world.brokers["a"]
+            broker.store("t", b"x")
+            broker.locks.lock("cg", "somebody", [QUEUE])
+            seen: list[bytes] = []
+
+            async def listener(message: ReceivedMessage) -> None:
+                seen.append(message.body)
+
+            async with running(consumer_of(world, ordered=True), listener) as consumer:
+                await world.runtime.clock.sleep(10)
+                assert QUEUE not in consumer.assignment()
+                assert seen == []
+                broker.locks.unlock("cg", "somebody", [QUEUE])
+                await until(world, lambda: seen == [b"x"])
+                broker.seen.clear()
+                await world.runtime.clock.sleep(41)
+                mine = [lock for lock in locks_of(broker) if QUEUE in lock.mq_set]
+                assert len(mine) == 2
+            assert broker.requests(RequestCode.UNLOCK_BATCH_MQ)
+            assert not broker.locks.any_held("cg")
+
+    run(main())
+
+
+@pytest.mark.behaviour("LK-02")
+def test_without_a_renewal_for_30_s_nothing_more_is_delivered(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 1}
+            broker = world.brokers["a"]
+            seen: list[bytes] = []
+
+            async def listener(message: ReceivedMessage) -> None:
+                seen.append(message.body)
+
+            silent = False
+
+            def script(command: Any) -> Any:
+                if silent and command.code == RequestCode.LOCK_BATCH_MQ:
+                    return command.reply(1, "out of order")
+                return "default"
+
+            broker.script = script
+            async with running(consumer_of(world, ordered=True), listener):
+                broker.store("t", b"before")
+                await until(world, lambda: seen == [b"before"])
+                silent = True
+                await world.runtime.clock.sleep(51)
+                broker.store("t", b"after")
+                await world.runtime.clock.sleep(20)
+                assert seen == [b"before"]
+                silent = False
+                await until(world, lambda: seen == [b"before", b"after"], 25)
+
+    run(main())
+
+
+def test_a_lock_that_went_to_another_member_ends_the_work_on_its_queue(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 1}
+            broker = world.brokers["a"]
+
+            async def listener(message: ReceivedMessage) -> None:
+                pass
+
+            async with running(consumer_of(world, ordered=True), listener) as consumer:
+                await until(world, lambda: QUEUE in consumer.assignment())
+                broker.locks._groups.clear()
+                broker.locks.lock("cg", "somebody", [QUEUE])
+                await until(world, lambda: QUEUE not in consumer.assignment(), 25)
+
+    run(main())
+
+
+@pytest.mark.behaviour("LK-08")
+@pytest.mark.parametrize(("work_s", "kept_s"), [(3.0, 3.0), (60.0, 20.0)])
+def test_a_lost_queue_is_unlocked_when_its_work_ends_or_after_20_s(
+    client_world: Any, work_s: float, kept_s: float
+) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 1}
+            broker = world.brokers["a"]
+            broker.store("t", b"x")
+            begun: list[float] = []
+
+            async def listener(message: ReceivedMessage) -> None:
+                begun.append(world.runtime.clock.monotonic())
+                await world.runtime.clock.sleep(work_s)
+
+            async with running(consumer_of(world, ordered=True, close_timeout_s=1), listener) as consumer:
+                await until(world, lambda: begun)
+                consumer.unsubscribe("t")
+                freed = await until(world, lambda: broker.requests(RequestCode.UNLOCK_BATCH_MQ), 30)
+                assert freed == pytest.approx(kept_s, abs=0.1)
+                assert broker.offsets.get(("cg", "t", 0), 0) == (1 if work_s == kept_s else 0)
+                await world.runtime.clock.sleep(work_s)
+
+    run(main())
+
+
+def test_a_second_member_goes_on_exactly_where_the_first_stopped(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 4}
+            broker = world.brokers["a"]
+            for number in range(200):
+                broker.store("t", b"%d" % number, number % 4)
+            seen: list[ReceivedMessage] = []
+            busy: set[int] = set()
+
+            async def listener(message: ReceivedMessage) -> None:
+                assert message.queue_id not in busy, "two members work on one queue"
+                busy.add(message.queue_id)
+                await world.runtime.clock.sleep(0.05)
+                busy.discard(message.queue_id)
+                seen.append(message)
+
+            async with running(consumer_of(world, ordered=True), listener):
+                await until(world, lambda: len(seen) > 40)
+                async with running(consumer_of(world, ordered=True), listener) as second:
+                    await until(world, lambda: len(second.assignment()) == 2, 10)
+                    await until(world, lambda: len(seen) >= 200, 20)
+            for queue_id in range(4):
+                offsets = [message.queue_offset for message in seen if message.queue_id == queue_id]
+                assert offsets == list(range(50))
+
+    run(main())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_ordered_work_on_a_real_broker_survives_failures(seed: int) -> None:
+    async def main() -> None:
+        runtime = simulated_runtime(seed)
+        async with LocalCluster(runtime, brokers=1, root="/data") as cluster:
+            async with Producer("p", name_servers=cluster.name_server, runtime=runtime) as producer:
+                for number in range(60):
+                    await producer.send(Message("t", b"%d" % number), ordering_key=number % 3)
+            seen: dict[int, list[int]] = {}
+            failures = 0
+
+            async def listener(message: ReceivedMessage) -> None:
+                nonlocal failures
+                await runtime.clock.sleep(runtime.random.random() / 100)
+                if runtime.random.random() < 0.2:
+                    failures += 1
+                    raise RuntimeError("sometimes")
+                number = int(message.body)
+                seen.setdefault(number % 3, []).append(number)
+
+            consumer = Consumer(
+                "cg",
+                name_servers=cluster.name_server,
+                runtime=runtime,
+                ordered=True,
+                suspend_ms=50,
+                consume_from=ConsumeFrom.FIRST,
+            )
+            consumer.subscribe("t")
+            async with consumer:
+                task = asyncio.get_running_loop().create_task(consumer.run(listener))
+                while sum(map(len, seen.values())) < 60:
+                    await runtime.clock.sleep(0.05)
+            await task
+            assert failures
+            for key, numbers in seen.items():
+                assert numbers == list(range(key, 60, 3))
+
+    run(main(), seed=seed, limit_s=600)
+
+
+# -- broadcast -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("CR-05")
+@pytest.mark.behaviour("CR-16")
+def test_every_member_gets_everything_once_and_failures_are_not_repeated(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a", "b") as world:
+            world.topics["t"] = {"a": 2, "b": 1}
+            for broker in world.brokers.values():
+                for number in range(5):
+                    broker.store("t", b"%d" % number)
+            seen: dict[str, list[bytes]] = {"one": [], "two": []}
+
+            def listener(name: str) -> Any:
+                async def listen(message: ReceivedMessage) -> None:
+                    seen[name].append(message.body)
+                    if message.body == b"3":
+                        raise RuntimeError("not today")
+
+                return listen
+
+            one = consumer_of(world, broadcast=True, offsets_folder="/home/one")
+            two = consumer_of(world, broadcast=True, offsets_folder="/home/two")
+            async with running(one, listener("one")), running(two, listener("two")):
+                await until(world, lambda: len(seen["one"]) == len(seen["two"]) == 10)
+                await world.runtime.clock.sleep(30)
+                assert len(one.assignment()) == 3
+                heard = world.brokers["a"].heartbeats[one._client.client_id].consumer_data_set[0]
+                assert heard.message_model.value == "BROADCASTING"
+                assert [data.topic for data in heard.subscription_data_set] == ["t"]
+            assert sorted(seen["one"]) == sorted(seen["two"])
+            for broker in world.brokers.values():
+                assert broker.offsets == {}
+                assert not broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
+
+    run(main())
+
+
+def test_broadcast_progress_is_a_file_that_java_reads(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 1}
+            broker = world.brokers["a"]
+            for number in range(3):
+                broker.store("t", b"%d" % number)
+            seen: list[bytes] = []
+
+            async def listener(message: ReceivedMessage) -> None:
+                seen.append(message.body)
+
+            def member() -> Consumer:
+                return consumer_of(world, broadcast=True, offsets_folder="/home/me")
+
+            async with running(member(), listener):
+                await until(world, lambda: len(seen) == 3)
+            text = world.runtime.files.read_bytes("/home/me/cg/offsets.json")
+            assert text == b'{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"t"}:3}}'
+            broker.store("t", b"later")
+            seen.clear()
+            async with running(member(), listener):
+                await until(world, lambda: seen)
+                await world.runtime.clock.sleep(1)
+            assert seen == [b"later"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("broken", [b"", b"{", b'{"offsetTable":3}'])
+def test_a_broken_offset_file_gives_way_to_its_backup(client_world: Any, broken: bytes) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 1}
+            for number in range(3):
+                world.brokers["a"].store("t", b"%d" % number)
+            files = world.runtime.files
+            files.make_dirs("/home/me/cg")
+            files.write_atomic("/home/me/cg/offsets.json", broken)
+            # As Java's client prints it.
+            queue = b'{\n\t\t"brokerName":"a",\n\t\t"queueId":0,\n\t\t"topic":"t"\n\t}'
+            backup = b'{\n\t"offsetTable":{' + queue + b":2\n\t}\n}"
+            files.write_atomic("/home/me/cg/offsets.json.bak", backup)
+            seen: list[bytes] = []
+
+            async def listener(message: ReceivedMessage) -> None:
+                seen.append(message.body)
+
+            async with running(consumer_of(world, broadcast=True, offsets_folder="/home/me"), listener):
+                await until(world, lambda: seen)
+            assert seen == [b"2"]
+
+    run(main())
+
+
+# -- what cannot be read -----------------------------------------------------------------------------------
+
+
+def damaged() -> Iterator[tuple[bytes, dict[str, Any]]]:
+    yield b"good", {}
+    yield b"not zlib at all", {"sys_flag": COMPRESSED}
+    yield b"packed by something unknown", {"sys_flag": COMPRESSED | 0x700}
+    yield b"good too", {}
+
+
+def fill(broker: Any) -> None:
+    for number, (body, fields) in enumerate(damaged()):
+        broker.store("t", body, 0, encode_properties({"UNIQ_KEY": f"id{number}"}), **fields)
+
+
+def test_a_body_that_cannot_be_read_is_sent_back_and_holds_up_nothing(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 1}
+            broker = world.brokers["a"]
+            fill(broker)
+            seen: list[bytes] = []
+
+            async def listener(message: ReceivedMessage) -> None:
+                seen.append(message.body)
+
+            async with running(consumer_of(world), listener):
+                await until(world, lambda: len(seen) == 2)
+                await until(world, lambda: len(broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)) == 2)
+            assert seen == [b"good", b"good too"]
+            assert broker.offsets["cg", "t", 0] == 4
+
+    run(main())
+
+
+def test_a_listener_may_look_at_what_cannot_be_read(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 1}
+            broker = world.brokers["a"]
+            fill(broker)
+            found: list[UnreadableMessage] = []
+
+            async def listener(message: ReceivedMessage) -> None:
+                if isinstance(message, UnreadableMessage):
+                    found.append(message)
+
+            async with running(consumer_of(world), listener):
+                await until(world, lambda: len(found) == 2)
+            assert [message.message_id for message in found] == ["id1", "id2"]
+            assert found[0].stored_body == b"not zlib at all"
+            with pytest.raises(CompressionError, match="damaged"):
+                _ = found[0].body
+            assert "compression type 7" in repr(found[1])
+            assert not broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
+
+    run(main())
+
+
+def test_an_ordered_queue_goes_on_behind_what_cannot_be_read(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 1}
+            broker = world.brokers["a"]
+            fill(broker)
+            seen: list[bytes] = []
+
+            async def listener(message: ReceivedMessage) -> None:
+                seen.append(message.body)
+
+            async with running(consumer_of(world, ordered=True), listener):
+                await until(world, lambda: len(seen) == 2)
+            assert seen == [b"good", b"good too"]
+            back = broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
+            assert [command.ext["delayLevel"] for command in back] == ["-1", "-1"]
+
+    run(main())
+
+
+def test_polling_gives_what_cannot_be_read_in_its_place(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 1}
+            fill(world.brokers["a"])
+            async with AssignedConsumer(
+                "cg", name_servers=world.name_servers, runtime=world.runtime, consume_from=ConsumeFrom.FIRST
+            ) as consumer:
+                consumer.assign([QUEUE])
+                messages = await consumer.poll()
+            assert [isinstance(m, UnreadableMessage) for m in messages] == [False, True, True, False]
+
+    run(main())
