@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from orbitmq.client.model import SendResult as SendResult
     from orbitmq.client.model import SendStatus as SendStatus
     from orbitmq.client.producer import Producer as Producer
+    from orbitmq.client.transactional import LocalTransactionState as LocalTransactionState
+    from orbitmq.client.transactional import TransactionProducer as TransactionProducer
     from orbitmq.errors import OrbitError as OrbitError
     from orbitmq.errors import SendError as SendError
     from orbitmq.errors import ValidationError as ValidationError
@@ -30,6 +32,7 @@ _HOMES = {
     "AssignedConsumer": "orbitmq.client.assigned",
     "ConsumeFrom": "orbitmq.client.model",
     "Consumer": "orbitmq.client.consumer",
+    "LocalTransactionState": "orbitmq.client.transactional",
     "Message": "orbitmq.message.model",
     "MessageQueue": "orbitmq.message.model",
     "OrbitError": "orbitmq.errors",
@@ -38,6 +41,7 @@ _HOMES = {
     "SendError": "orbitmq.errors",
     "SendResult": "orbitmq.client.model",
     "SendStatus": "orbitmq.client.model",
+    "TransactionProducer": "orbitmq.client.transactional",
     "ValidationError": "orbitmq.errors",
 }
 
@@ -47,6 +51,7 @@ __all__ = [
     "AutoBatch",
     "ConsumeFrom",
     "Consumer",
+    "LocalTransactionState",
     "Message",
     "MessageQueue",
     "OrbitError",
@@ -55,6 +60,7 @@ __all__ = [
     "SendError",
     "SendResult",
     "SendStatus",
+    "TransactionProducer",
     "ValidationError",
 ]
 

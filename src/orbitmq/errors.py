@@ -77,6 +77,21 @@ class TopicNotFoundError(OrbitError):
         self.topic = topic
 
 
+class ReplyTimeoutError(OrbitError, TimeoutError):
+    """A request was stored, but nobody answered it in time.
+
+    Attributes:
+        topic: where the request went.
+        code: the client code that RocketMQ's client gives (10006).
+    """
+
+    code = 10006
+
+    def __init__(self, topic: str, text: str) -> None:
+        super().__init__(text)
+        self.topic = topic
+
+
 class SendErrorKind(Enum):
     """The reasons for which a send can fail, told apart."""
 

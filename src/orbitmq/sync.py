@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from orbitmq.client import assigned, consumer, producer
+from orbitmq.client import assigned, consumer, producer, transactional
 from orbitmq.client.chooser import Selector
 from orbitmq.client.faults import FaultItem
 from orbitmq.client.model import SendResult
@@ -27,7 +27,7 @@ from orbitmq.errors import ClientStateError
 from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
 from orbitmq.runtime.loop_thread import LoopThread
 
-__all__ = ["AssignedConsumer", "Consumer", "Producer"]
+__all__ = ["AssignedConsumer", "Consumer", "Producer", "TransactionProducer"]
 
 
 class _Face:
@@ -136,6 +136,25 @@ class Producer(_Face):
         """Send messages of one topic in one request."""
         return self._running().wait(self._core.send_batch(messages, queue=queue, timeout_ms=timeout_ms))
 
+    def request(
+        self,
+        message: Message,
+        *,
+        timeout_ms: int,
+        queue: MessageQueue | None = None,
+        ordering_key: object | None = None,
+    ) -> ReceivedMessage:
+        """Send a message and wait for the reply of whoever consumes it."""
+        return self._running().wait(
+            self._core.request(message, timeout_ms=timeout_ms, queue=queue, ordering_key=ordering_key)
+        )
+
+    def reply(
+        self, request: ReceivedMessage, body: bytes | str, *, timeout_ms: int | None = None
+    ) -> SendResult:
+        """Answer a request."""
+        return self._running().wait(self._core.reply(request, body, timeout_ms=timeout_ms))
+
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of ``topic`` that can be written to now."""
         return self._running().wait(self._core.queues(topic))
@@ -143,6 +162,25 @@ class Producer(_Face):
     def fault_table(self) -> list[FaultItem]:
         """What is held against which broker now."""
         return self._running().call(self._core.fault_table)
+
+
+class TransactionProducer(Producer):
+    """Sends transactions; see :class:`orbitmq.client.transactional.TransactionProducer`.
+
+    Takes the same arguments; ``check`` and ``execute`` run in threads of the runtime's pool.
+    """
+
+    def __init__(self, group: str, *, check: transactional.Check, **options: Any) -> None:
+        _Face.__init__(self)
+        self._core: transactional.TransactionProducer = transactional.TransactionProducer(
+            group, check=check, **options
+        )
+
+    def send_in_transaction(
+        self, message: Message, execute: transactional.Execute, *, timeout_ms: int | None = None
+    ) -> transactional.TransactionResult:
+        """Store ``message`` where no consumer sees it, do ``execute(message)``, and commit or roll back."""
+        return self._running().wait(self._core.send_in_transaction(message, execute, timeout_ms=timeout_ms))
 
 
 class Consumer(_Face):

@@ -17,17 +17,31 @@ if TYPE_CHECKING:
     from orbitmq.client.model import SendResult as SendResult
     from orbitmq.client.model import SendStatus as SendStatus
     from orbitmq.client.producer import Producer as Producer
+    from orbitmq.client.transactional import LocalTransactionState as LocalTransactionState
+    from orbitmq.client.transactional import TransactionProducer as TransactionProducer
 
 _HOMES = {
     "AutoBatch": "accumulator",
     "AssignedConsumer": "assigned",
     "ConsumeFrom": "model",
     "Consumer": "consumer",
+    "LocalTransactionState": "transactional",
     "Producer": "producer",
     "SendResult": "model",
     "SendStatus": "model",
+    "TransactionProducer": "transactional",
 }
-__all__ = ["AssignedConsumer", "AutoBatch", "ConsumeFrom", "Consumer", "Producer", "SendResult", "SendStatus"]
+__all__ = [
+    "AssignedConsumer",
+    "AutoBatch",
+    "ConsumeFrom",
+    "Consumer",
+    "LocalTransactionState",
+    "Producer",
+    "SendResult",
+    "SendStatus",
+    "TransactionProducer",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,287 @@
+"""The transactional producer and request-reply, against our brokers, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from orbitmq.broker.server import Broker
+from orbitmq.client.consumer import Consumer
+from orbitmq.client.model import ConsumeFrom
+from orbitmq.client.producer import Producer
+from orbitmq.client.transactional import LocalTransactionState, TransactionProducer
+from orbitmq.cluster.local import LocalCluster
+from orbitmq.errors import ClientStateError, ReplyTimeoutError, SendError, ValidationError
+from orbitmq.message import keys
+from orbitmq.message.errors import MessageFormatError
+from orbitmq.message.model import Message, ReceivedMessage
+from orbitmq.message.record import iter_records
+from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
+
+COMMIT, ROLLBACK, UNKNOWN = (
+    LocalTransactionState.COMMIT,
+    LocalTransactionState.ROLLBACK,
+    LocalTransactionState.UNKNOWN,
+)
+
+
+class World:
+    """A cluster and the clients' common options."""
+
+    def __init__(self, runtime: SimulatedRuntime, cluster: LocalCluster) -> None:
+        self.runtime = runtime
+        self.cluster = cluster
+        self.options: dict[str, Any] = {"name_servers": cluster.name_server, "runtime": runtime}
+
+    def brokers(self) -> list[Broker]:
+        return list(self.cluster.brokers.values())
+
+    def delivered(self, topic: str) -> list[bytes]:
+        """The bodies in all queues of a topic."""
+        found = []
+        for broker in self.brokers():
+            for queue_id in range(8):
+                got = broker.services.store.get(topic, queue_id, 0, 1000)
+                found += [record.body for record in iter_records(got.body)]
+        return found
+
+
+Talk = Callable[[World], Awaitable[None]]
+
+
+def with_cluster(talk: Talk, *, brokers: int = 1) -> None:
+    async def main() -> None:
+        runtime = simulated_runtime()
+        async with LocalCluster(runtime, brokers=brokers, root="/c") as cluster:
+            await talk(World(runtime, cluster))
+
+    run(main())
+
+
+class Local:
+    """The sender's own work: an outcome for each body, and a note of what was asked."""
+
+    def __init__(self, outcome: LocalTransactionState | None = COMMIT) -> None:
+        self.outcome = outcome
+        self.executed: list[Message] = []
+        self.checked: list[ReceivedMessage] = []
+
+    async def execute(self, message: Message) -> LocalTransactionState:
+        self.executed.append(message)
+        if self.outcome is None:
+            raise ConnectionError("the database is gone")
+        return self.outcome
+
+    async def check(self, message: ReceivedMessage) -> LocalTransactionState:
+        self.checked.append(message)
+        return COMMIT if message.body.startswith(b"good") else ROLLBACK
+
+
+@pytest.mark.parametrize(("outcome", "delivered"), [(COMMIT, [b"good"]), (ROLLBACK, [])])
+def test_the_senders_own_work_decides_and_nobody_asks(
+    outcome: LocalTransactionState, delivered: list[bytes]
+) -> None:
+    async def talk(world: World) -> None:
+        local = Local(outcome)
+        async with TransactionProducer("pg", check=local.check, **world.options) as producer:
+            message = Message("Orders", b"good", tags="a", keys="k1")
+            result = await producer.send_in_transaction(message, local.execute)
+            assert result.state is outcome
+            [executed] = local.executed
+            assert executed.unique_key == result.sent.message_id
+            assert message.properties == {"TAGS": "a", "KEYS": "k1"}
+            await asyncio.sleep(100)
+        assert world.delivered("Orders") == delivered
+        assert local.checked == []
+
+    with_cluster(talk)
+
+
+@pytest.mark.parametrize(("body", "delivered"), [(b"good", [b"good"]), (b"bad", [])])
+def test_a_broker_asks_when_the_sender_did_not_know(body: bytes, delivered: list[bytes]) -> None:
+    async def talk(world: World) -> None:
+        local = Local(UNKNOWN)
+        async with TransactionProducer("pg", check=local.check, **world.options) as producer:
+            result = await producer.send_in_transaction(Message("Orders", body), local.execute)
+            assert result.state is UNKNOWN
+            assert world.delivered("Orders") == []
+            await asyncio.sleep(100)
+        [asked] = local.checked
+        assert (asked.topic, asked.body, asked.message_id) == ("Orders", body, result.sent.message_id)
+        assert asked.properties[keys.TRANSACTION_CHECK_TIMES] == "1"
+        assert world.delivered("Orders") == delivered
+
+    with_cluster(talk)
+
+
+def test_what_the_senders_work_raises_reaches_the_caller_and_the_check_decides() -> None:
+    async def talk(world: World) -> None:
+        local = Local(None)
+        async with TransactionProducer("pg", check=local.check, **world.options) as producer:
+            with pytest.raises(ConnectionError, match="database"):
+                await producer.send_in_transaction(Message("Orders", b"good"), local.execute)
+            await asyncio.sleep(10)
+        assert world.delivered("Orders") == [b"good"]
+
+    with_cluster(talk)
+
+
+def test_a_check_that_fails_is_asked_again() -> None:
+    async def talk(world: World) -> None:
+        times = []
+
+        def check(_message: ReceivedMessage) -> LocalTransactionState:
+            times.append(world.runtime.clock.monotonic())
+            if len(times) == 1:
+                raise ConnectionError
+            return COMMIT
+
+        def execute(_message: Message) -> LocalTransactionState:
+            return UNKNOWN
+
+        async with TransactionProducer("pg", check=check, **world.options) as producer:
+            await producer.send_in_transaction(Message("Orders", b"x"), execute)
+            await asyncio.sleep(60)
+        assert 29.9 <= times[1] - times[0] <= 32
+        assert world.delivered("Orders") == [b"x"]
+
+    with_cluster(talk)
+
+
+def test_another_member_of_the_group_answers_for_one_that_died() -> None:
+    async def talk(world: World) -> None:
+        local, other = Local(UNKNOWN), Local()
+        async with TransactionProducer("pg", check=local.check, **world.options) as producer:
+            await producer.send_in_transaction(Message("Orders", b"good"), local.execute)
+        async with TransactionProducer("pg", check=other.check, **world.options) as second:
+            await second.queues("Orders")
+            await asyncio.sleep(40)
+        assert [message.body for message in other.checked] == [b"good"]
+        assert world.delivered("Orders") == [b"good"]
+
+    with_cluster(talk)
+
+
+def test_what_cannot_be_a_transaction_is_refused() -> None:
+    async def talk(world: World) -> None:
+        local = Local()
+        producer = TransactionProducer("pg", check=local.check, **world.options)
+        with pytest.raises(ClientStateError):
+            await producer.send_in_transaction(Message("Orders", b"x"), local.execute)
+        async with producer:
+            with pytest.raises(ValidationError, match="delayed"):
+                await producer.send_in_transaction(Message("Orders", b"x", delay_level=3), local.execute)
+        assert local.executed == []
+
+    with_cluster(talk)
+
+
+# -- request and reply -------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def answering(
+    world: World, answer: Callable[[ReceivedMessage], bytes | None]
+) -> AsyncIterator[list[Message]]:
+    """A consumer of topic Questions that replies with what ``answer`` returns."""
+    seen: list[Message] = []
+    async with (
+        Producer("answerers", **world.options) as producer,
+        Consumer("cg", consume_from=ConsumeFrom.FIRST, **world.options) as consumer,
+    ):
+        consumer.subscribe("Questions")
+
+        async def listen(message: ReceivedMessage) -> None:
+            seen.append(message)
+            body = answer(message)
+            if body is not None:
+                await producer.reply(message, body)
+
+        task = asyncio.ensure_future(consumer.run(listen))
+        yield seen
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def test_a_request_gets_the_reply_of_its_consumer() -> None:
+    async def talk(world: World) -> None:
+        async with (
+            answering(world, lambda message: message.body.upper()) as seen,
+            Producer("askers", **world.options) as producer,
+        ):
+            replies = await asyncio.gather(
+                *(
+                    producer.request(
+                        Message("Questions", b"q%d" % n + b"x" * 5000, tags="a"), timeout_ms=60_000
+                    )
+                    for n in range(10)
+                )
+            )
+            assert [reply.body[:2] for reply in replies] == [b"Q%d" % n for n in range(10)]
+            assert replies[0].body == b"Q0" + b"X" * 5000
+            properties = replies[0].properties
+            assert properties[keys.MSG_TYPE] == "reply"
+            assert keys.PUSH_REPLY_TIME in properties
+            assert keys.ARRIVE_TIME in properties
+            asked = {message.properties[keys.CORRELATION_ID] for message in seen}
+            assert {reply.properties[keys.CORRELATION_ID] for reply in replies} == asked
+            assert {message.properties[keys.TTL] for message in seen} == {"60000"}
+            # The replies are stored too, as in RocketMQ.
+            await asyncio.sleep(1)
+            assert len(world.delivered("DefaultCluster_REPLY_TOPIC")) == 10
+
+    with_cluster(talk, brokers=2)
+
+
+def test_a_request_without_reply_times_out() -> None:
+    async def talk(world: World) -> None:
+        async with (
+            answering(world, lambda _message: None) as seen,
+            Producer("askers", **world.options) as producer,
+        ):
+            started = world.runtime.clock.monotonic()
+            with pytest.raises(ReplyTimeoutError, match="no reply came within 2000 ms"):
+                await producer.request(Message("Questions", b"q"), timeout_ms=2000)
+            assert world.runtime.clock.monotonic() - started == pytest.approx(2.0, abs=0.2)
+            await asyncio.sleep(30)
+            assert len(seen) == 1
+
+    with_cluster(talk)
+
+
+def test_a_reply_to_a_client_that_left_is_an_error_for_the_one_who_replies() -> None:
+    async def talk(world: World) -> None:
+        async with (
+            answering(world, lambda _message: None) as seen,
+            Producer("late", **world.options) as late,
+        ):
+            async with Producer("askers", **world.options) as producer:
+                with pytest.raises(ReplyTimeoutError):
+                    await producer.request(Message("Questions", b"q"), timeout_ms=30_000)
+            [question] = seen
+            assert isinstance(question, ReceivedMessage)
+            with pytest.raises(SendError, match="not found"):
+                await late.reply(question, b"too late")
+
+    with_cluster(talk)
+
+
+def test_an_ordinary_message_cannot_be_replied_to() -> None:
+    async def talk(world: World) -> None:
+        failures = []
+
+        def answer(message: ReceivedMessage) -> None:
+            with pytest.raises(MessageFormatError, match="CORRELATION_ID") as caught:
+                message.reply(b"x")
+            failures.append(caught.value)
+
+        async with answering(world, answer), Producer("askers", **world.options) as producer:
+            await producer.send(Message("Questions", b"q"))
+            await asyncio.sleep(30)
+        assert len(failures) == 1
+
+    with_cluster(talk)
