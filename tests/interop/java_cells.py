@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 
+from benchmarks.remoting import GET_MAX_OFFSET
 from tests.interop.world import CellError, Fact, Place, World, check, equal
 
 QUERY_CONSUMER_OFFSET = 14
@@ -202,3 +203,47 @@ def retry(world: World, place: Place) -> None:
     received = same_messages(facts, expected("sync", count))
     equal({fact["reconsumed"] for fact in received}, {"1"}, "reconsume times")
     equal(sum(fact["fact"] == "refused" for fact in facts), count, "refusals")
+
+
+def dead_letter(world: World, place: Place) -> None:
+    """A message that is refused again after its last retry goes to the group's dead letter topic."""
+    topic, group = world.fresh("java_dead"), world.fresh("java_group")
+    world.facts("Send", ns=place.ns, topic=topic, how="sync", count=2)
+    options = {"ns": place.ns, "topic": topic, "group": group, "refuse": 9, "retries": 1, "count": 1}
+    with world.java("Receive", seconds=120, **options) as receiver, place.client() as client:
+        receiver.wait_for("ready")
+        deadline = time.monotonic() + 100
+        while client.ask(GET_MAX_OFFSET, {"topic": f"%DLQ%{group}", "queueId": "0"}).ext.get("offset") != "2":
+            check(time.monotonic() < deadline, f"no two messages in %DLQ%{group} after 100 s")
+            time.sleep(0.2)
+    facts = world.facts(
+        "Pull", ns=place.ns, topic=f"%DLQ%{group}", how="pull", group=world.fresh("java_pull")
+    )
+    received = same_messages(facts, expected("sync", 2))
+    equal({fact["reconsumed"] for fact in received}, {"2"}, "reconsume times of dead letters")
+
+
+def transactions(world: World, place: Place) -> None:
+    """Committed and checked-back messages are delivered, the rolled back one is not."""
+    topic = world.fresh("java_transactions")
+    with place.client() as client:
+        client.create_topic(topic, 4)
+    facts = world.facts("Transact", ns=place.ns, topic=topic, seconds=150)
+    sent = [(fact["status"], fact["state"]) for fact in facts if fact["fact"] == "sent"]
+    states = ["COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW"]
+    equal(sent, [("SEND_OK", state) for state in states], "half messages")
+    received = world.facts(
+        "Receive", ns=place.ns, topic=topic, group=world.fresh("java_group"), count=2, linger=2000
+    )
+    bodies = sorted(fact["body"] for fact in received if fact["fact"] == "received")
+    equal(bodies, ["commit", "unknown"], "messages delivered")
+
+
+def request_reply(world: World, place: Place) -> None:
+    """Each request gets its own answer."""
+    topic = world.fresh("java_request")
+    with place.client() as client:
+        client.create_topic(topic, 4)
+    facts = world.facts("Request", ns=place.ns, topic=topic, group=world.fresh("java_group"), count=4)
+    bodies = [fact["body"] for fact in facts if fact["fact"] == "reply"]
+    equal(bodies, [f"answer to question {i}" for i in range(4)], "replies")

@@ -99,7 +99,8 @@ class JavaProgram:
 
     def _tail(self) -> str:
         wanted = [line for line in self._other if "Exception" in line or "CODE" in line or "DESC" in line]
-        return " | ".join((wanted or self._other)[:4])
+        plain = [line for line in self._other if " |-" not in line]  # without logback about itself
+        return " | ".join((wanted or plain)[:4])
 
 
 class World:
@@ -144,9 +145,15 @@ class World:
 
     def broker(self, kind: str, folder: Path, ns: str, *, port: int = 0, name: str = "broker-a") -> Server:
         """A broker with small files, flushing asynchronously, which keeps its data in `folder`/store."""
-        size = str(SMALL_LOG_BYTES)
         return self.maker(kind).broker(
-            folder, ns, port=port, name=name, flushDiskType="ASYNC_FLUSH", mappedFileSizeCommitLog=size
+            folder,
+            ns,
+            port=port,
+            name=name,
+            flushDiskType="ASYNC_FLUSH",
+            mappedFileSizeCommitLog=str(SMALL_LOG_BYTES),
+            transactionTimeOut="2000",
+            transactionCheckInterval="3000",
         )
 
     @contextmanager
