@@ -127,6 +127,7 @@ class BrokerConfig(Settings):
     enable_slave_acting_master: bool = setting(False, "enableSlaveActingMaster", flag)
     flush_offset_interval_ms: int = setting(5000, "flushConsumerOffsetInterval", number(10, 3_600_000))
     offset_version_step: int = setting(500, "consumerOffsetUpdateVersionStep", number(1, 1_000_000_000))
+    server_side_reset_offset: bool = setting(True, "useServerSideResetOffset", flag, live=True)
     notify_consumer_ids_changed: bool = setting(True, "notifyConsumerIdsChangedEnable", flag, live=True)
     channel_expired_ms: int = setting(120_000, "channelExpiredTimeout", number(1000, _DAY_MS))
 

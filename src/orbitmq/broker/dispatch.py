@@ -8,6 +8,7 @@ from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.handlers.clients import ClientHandlers
 from orbitmq.broker.handlers.forward import ForwardHandlers
 from orbitmq.broker.handlers.groups import GroupHandlers
+from orbitmq.broker.handlers.inspection import InspectionHandlers
 from orbitmq.broker.handlers.offsets import OffsetHandlers
 from orbitmq.broker.handlers.operation import OperationHandlers
 from orbitmq.broker.handlers.pull import PullHandlers
@@ -37,6 +38,7 @@ FAMILIES: tuple[type[Family], ...] = (
     GroupHandlers,
     QueryHandlers,
     ForwardHandlers,
+    InspectionHandlers,
     OperationHandlers,
 )
 

@@ -52,6 +52,10 @@ class ConsumerOffsets:
             return queues[queue_id]
         return self.query(group, topic, queue_id)
 
+    def pulls(self) -> Mapping[str, dict[int, int]]:
+        """Where the pulls since the start ended, by ``topic@group`` and queue id; not a copy."""
+        return self._pulled
+
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether a reset waits for the group's next pull of this queue."""
         return queue_id in self._resets.get(_key(topic, group), {})

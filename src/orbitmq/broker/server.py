@@ -12,6 +12,7 @@ from orbitmq.broker.fast_path import FastPath
 from orbitmq.broker.handlers.base import Answer
 from orbitmq.broker.rates import SAMPLE_SECONDS
 from orbitmq.broker.services import Services, build, load_tables
+from orbitmq.broker.stats import SAMPLE_SECONDS as STATS_SECONDS
 from orbitmq.broker.tables import TableError
 from orbitmq.broker.transactions import TICK_SECONDS as TRANSACTION_TICK_SECONDS
 from orbitmq.runtime.seam import Runtime
@@ -165,6 +166,7 @@ class Broker:
         save_seconds = self.config.flush_offset_interval_ms / 1000
         spawn(every(clock, save_seconds, services.persistence.flush_all), "tables")
         spawn(every(clock, SAMPLE_SECONDS, lambda: _sample(services), first_s=0.0), "rates")
+        spawn(every(clock, STATS_SECONDS, services.stats.sample, first_s=0.0), "statistics")
         spawn(services.registration.run(), "registration")
         if not self.config.is_slave:
             spawn(every(clock, TRANSACTION_TICK_SECONDS, services.transactions.tick), "transactions")

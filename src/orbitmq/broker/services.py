@@ -19,6 +19,7 @@ from orbitmq.broker.putting import Putter
 from orbitmq.broker.rates import Rates
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.schedule import ScheduleService
+from orbitmq.broker.stats import Stats
 from orbitmq.broker.tables import Persistence
 from orbitmq.broker.topics import TopicConfigs
 from orbitmq.broker.transactions import Parts, Transactions
@@ -81,9 +82,10 @@ class Services:
     putter: Putter
     transactions: Transactions
     schedule: ScheduleService
+    stats: Stats
     ids: UniqueIds
     address: str
-    counters: Counters = field(default_factory=Counters)
+    counters: Counters
     rates: Rates = field(default_factory=Rates)
     on_pull_permitted: PullPermitted | None = None
     on_settings: list[Callable[[], None]] = field(default_factory=list)
@@ -136,6 +138,16 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     putter.hooks += [transactions.prepare, levels.delayed]
     schedule = ScheduleService(runtime.clock, store, putter, topics, levels, journal)
     persistence.register(DELAYS, schedule.snapshot)
+    counters = Counters()
+    stats = Stats(
+        runtime.clock,
+        store,
+        topics,
+        offsets,
+        config.broker_cluster_name,
+        lambda: counters.messages_in,
+        lambda: counters.messages_out,
+    )
     services = Services(
         runtime=runtime,
         config=config,
@@ -152,8 +164,10 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         putter=putter,
         transactions=transactions,
         schedule=schedule,
+        stats=stats,
         ids=UniqueIds(runtime),
         address=address,
+        counters=counters,
     )
 
     def arrived(topic: str, queue_id: int, max_offset: int) -> None:

@@ -235,14 +235,20 @@ class MessageStore:
         )
         self._safe_offset = target
 
-    def _clean(self) -> None:
+    def clean(self) -> None:
+        """Delete expired log files now, whatever the hour, and what consume queues say of them."""
+        self._clean(any_hour=True)
+        self.queues.drop_below(self._files.first)
+
+    def _clean(self, *, any_hour: bool = False) -> None:
         """One pass of retention; also tries a failed write again when there is room."""
         self.update_clock()
         used = self._runtime.files.disk_used_ratio(self.config.root)
         starts = self._files.starts()
         finished = [max(self._first_record_time(start) or 0, 0) for start in starts[1:]]
         now = self._runtime.clock.now_ms()
-        plan = decide(self.config, now, datetime.fromtimestamp(now / 1000).hour, used, finished)
+        hour = self.config.delete_hour if any_hour else datetime.fromtimestamp(now / 1000).hour
+        plan = decide(self.config, now, hour, used, finished)
         for _ in range(plan.delete):
             logger.info("deleted expired commit log file %s", self._files.remove_first())
         if plan.delete:
@@ -321,6 +327,13 @@ class MessageStore:
             self._runtime, f"{self.config.root}/checkpoint", Checkpoint(now, now, 0, 0, safe, safe)
         )
         self._safe_offset = safe
+
+    def drop_unknown_topics(self) -> list[str]:
+        """Delete queues on disk that belong to no topic that was set; the names of their topics."""
+        unknown = self.queues.unknown_topics()
+        for topic in unknown:
+            self.drop_topic(topic)
+        return unknown
 
     def watch(self, topic: str, queue_id: int, *, on: bool = True) -> None:
         """Ask for ``on_arrival`` when the queue gets messages."""
@@ -478,6 +491,11 @@ class MessageStore:
         """When the message was stored, ms; -1 when it is not there."""
         row = self.queues.row(topic, queue_id)
         return self._reader.store_time(row, offset) if row >= 0 else -1
+
+    @property
+    def earliest_store_time(self) -> int:
+        """When the oldest message of the log was stored, ms; -1 when there is none."""
+        return self._reader.store_time_at(self._files.first)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
         """See ``Reader.offset_by_time``; 0 for an unknown queue."""

@@ -89,6 +89,10 @@ class Queues:
             self._files.pop(key).close()
         self._runtime.files.remove_tree(f"{self._config.consume_queue_path}/{topic}")
 
+    def unknown_topics(self) -> list[str]:
+        """Topics that have queues on disk and were not set."""
+        return sorted({topic for topic, _ in self._files} - self.topics.keys())
+
     def alive(self, row: int) -> bool:
         known, queue_id, _ = self._by_row[row]
         return self.topics.get(known.topic) is known and known.rows[queue_id] == row
@@ -138,7 +142,11 @@ class Queues:
     def drop_below(self, physical_offset: int) -> None:
         """The log begins at ``physical_offset`` now: move the queues' beginnings up."""
         for row, (_, _, queue) in enumerate(self._by_row):
-            if self.alive(row) and queue.next_offset > queue.min_offset:
+            if not self.alive(row):
+                continue
+            # The files have to know all entries to find the first one that stays.
+            self.save(row)
+            if queue.next_offset > queue.min_offset:
                 self._appender.drop_index_map(row)
                 queue.drop_below(physical_offset)
                 self._appender.set(row, table.Q_MIN, queue.min_offset)

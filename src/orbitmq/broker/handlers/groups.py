@@ -7,6 +7,8 @@ import logging
 from orbitmq.broker import names
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.journal import GROUPS, OFFSETS
+from orbitmq.broker.offsets import SEPARATOR
+from orbitmq.broker.stats import GROUP_GET_NUMS
 from orbitmq.message.model import MessageQueue
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies import (
@@ -131,9 +133,14 @@ class GroupHandlers(Family):
         """How far a group is in each queue."""
         header = GetConsumeStatsRequest.from_ext(command.ext)
         table: dict[MessageQueue, OffsetWrapper] = {}
+        rate = 0.0
         for topic in self._topics_to_show(header):
             table |= self._topic_progress(header.consumer_group, topic)
-        return command.reply(body=ConsumeStats(offset_table=table).encode())
+            rate += self._rate(header.consumer_group, topic)
+        return command.reply(body=ConsumeStats(offset_table=table, consume_tps=rate).encode())
+
+    def _rate(self, group: str, topic: str) -> float:
+        return self._services.stats.per_second(GROUP_GET_NUMS, f"{topic}{SEPARATOR}{group}")
 
     def _topics_to_show(self, header: GetConsumeStatsRequest) -> list[str]:
         """What was asked for, else all topics of the group; those it no longer subscribes to are left out."""
@@ -180,7 +187,10 @@ class GroupHandlers(Family):
             for topic in self._topics_to_show(GetConsumeStatsRequest(consumer_group=group.group_name)):
                 if only_order and not services.topics.is_order(topic):
                     continue
-                stats = ConsumeStats(offset_table=self._topic_progress(group.group_name, topic))
+                stats = ConsumeStats(
+                    offset_table=self._topic_progress(group.group_name, topic),
+                    consume_tps=self._rate(group.group_name, topic),
+                )
                 behind += sum(p.broker_offset - p.consumer_offset for p in stats.offset_table.values())
                 progress.append(stats)
             listed.append({group.group_name: progress})

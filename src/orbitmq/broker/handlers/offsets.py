@@ -9,9 +9,9 @@ from orbitmq.message.record import decode_record
 from orbitmq.store import GetStatus
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import fastjson
-from orbitmq.wire.bodies import ResetOffsetBody
+from orbitmq.wire.bodies import MessageQueueForC, ResetOffsetBody, ResetOffsetBodyForC
 from orbitmq.wire.codes import RequestCode, ResponseCode
-from orbitmq.wire.command import Command
+from orbitmq.wire.command import Command, Language
 from orbitmq.wire.errors import RemotingError
 from orbitmq.wire.headers import (
     CloneGroupOffsetRequest,
@@ -24,6 +24,7 @@ from orbitmq.wire.headers import (
     InvokeBrokerToResetOffsetRequest,
     QueryConsumerOffsetRequest,
     QueryConsumerOffsetResponse,
+    ResetConsumerClientOffsetRequest,
     SearchOffsetByTimestampRequest,
     SearchOffsetByTimestampResponse,
     UpdateConsumerOffsetRequest,
@@ -141,6 +142,8 @@ class OffsetHandlers(Family):
         header = InvokeBrokerToResetOffsetRequest.from_ext(command.ext)
         services = self._services
         topic = self.topic(header.topic)
+        if not services.config.server_side_reset_offset:
+            return self._reset_in_clients(command, header, topic.write_queue_nums)
         if header.group not in services.groups:
             raise RemotingError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist"
@@ -156,6 +159,39 @@ class OffsetHandlers(Family):
             table[MessageQueue(header.topic, services.config.broker_name, queue_id)] = offset
         for queue, offset in table.items():
             services.offsets.reset(header.group, header.topic, queue.queue_id, offset)
+        return command.reply(body=ResetOffsetBody(offset_table=table).encode())
+
+    def _reset_in_clients(
+        self, command: Command, header: InvokeBrokerToResetOffsetRequest, queues: int
+    ) -> Command:
+        """Let the group's consumers move (Broker2Client.resetOffset); without ``isForce`` only back."""
+        services = self._services
+        store = services.store
+        table: dict[MessageQueue, int] = {}
+        for queue_id in range(queues):
+            consumed = services.offsets.query(header.group, header.topic, queue_id)
+            if consumed is None:
+                raise RemotingError(
+                    ResponseCode.SYSTEM_ERROR, f"The consumer group <{header.group}> not exist"
+                )
+            if header.timestamp == -1:
+                target = store.max_offset(header.topic, queue_id)
+            else:
+                target = store.offset_by_time(header.topic, queue_id, header.timestamp)
+            offset = target if header.is_force else min(target, consumed)
+            table[MessageQueue(header.topic, services.config.broker_name, queue_id)] = offset
+        group = services.clients.consumers(header.group)
+        if group is None:
+            raise RemotingError(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {header.group} "
+                f"Topic: {header.topic} Timestamp: {header.timestamp}",
+            )
+        request = ResetConsumerClientOffsetRequest(
+            group=header.group, topic=header.topic, timestamp=header.timestamp, is_force=header.is_force
+        )
+        for client in group.members.values():
+            client.peer.oneway(request.command(_reset_body(table, client.language)))
         return command.reply(body=ResetOffsetBody(offset_table=table).encode())
 
     def _reset_target(self, header: InvokeBrokerToResetOffsetRequest, queue_id: int) -> int:
@@ -181,3 +217,13 @@ class OffsetHandlers(Family):
             if topic in self._services.topics:
                 offsets.clone(header.src_group, header.dest_group, topic)
         return command.reply()
+
+
+def _reset_body(table: dict[MessageQueue, int], language: int) -> bytes:
+    """The new offsets, for C++ clients as a list: their JSON has no objects as keys."""
+    if language != Language.CPP:
+        return ResetOffsetBody(offset_table=table).encode()
+    listed = [
+        MessageQueueForC(queue.topic, queue.broker_name, queue.queue_id, to) for queue, to in table.items()
+    ]
+    return ResetOffsetBodyForC(offset_table=listed).encode()

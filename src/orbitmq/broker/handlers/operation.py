@@ -28,6 +28,9 @@ class OperationHandlers(Family):
             RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
             RequestCode.GET_BROKER_CONFIG: self.get_config,
             RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.clean,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused_topics,
         }
 
     def update_config(self, connection: ServerConnection, command: Command) -> Answer:
@@ -53,6 +56,19 @@ class OperationHandlers(Family):
         version = self._services.topics.version.encode().decode()
         return GetBrokerConfigResponse(version=version).reply_to(command, body=text.encode())
 
+    def clean(self, connection: ServerConnection, command: Command) -> Answer:
+        """Delete expired files now; the two codes for it do the same here."""
+        log.info("expired files are deleted for %s", connection.remote_address)
+        self._services.store.clean()
+        return command.reply()
+
+    def clean_unused_topics(self, connection: ServerConnection, command: Command) -> Answer:
+        """Delete queues on disk whose topic is not in the table."""
+        dropped = self._services.store.drop_unknown_topics()
+        if dropped:
+            log.info("unused topics deleted for %s: %s", connection.remote_address, ", ".join(dropped))
+        return command.reply()
+
     def runtime_info(self, _connection: ServerConnection, command: Command) -> Answer:
         """State by RocketMQ's names, as far as a broker without thread pools has it."""
         return command.reply(body=KVTable(table=self._state()).encode())
@@ -70,8 +86,13 @@ class OperationHandlers(Family):
             "runtime": f"[ {(now - counters.started_ms) // 1000} seconds ]",
             "putTps": services.rates.text(Rates.PUT),
             "getTransferredTps": services.rates.text(Rates.GET),
+            "msgPutTotalYesterdayMorning": services.stats.yesterday_morning[0],
+            "msgPutTotalTodayMorning": services.stats.this_morning[0],
             "msgPutTotalTodayNow": counters.messages_in,
+            "msgGetTotalYesterdayMorning": services.stats.yesterday_morning[1],
+            "msgGetTotalTodayMorning": services.stats.this_morning[1],
             "msgGetTotalTodayNow": counters.messages_out,
+            "earliestMessageTimeStamp": store.earliest_store_time,
             "commitLogMinOffset": store.min_commit_log_offset,
             "commitLogMaxOffset": store.max_commit_log_offset,
             "commitLogDiskRatio": round(used, 4),

@@ -7,6 +7,7 @@ import logging
 from orbitmq.broker import attributes, names
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.journal import OFFSETS, TOPICS
+from orbitmq.broker.stats import TOPIC_PUT_NUMS
 from orbitmq.broker.topics import MAX_QUEUES
 from orbitmq.message.model import MessageQueue
 from orbitmq.transport.server import ServerConnection
@@ -155,7 +156,8 @@ class TopicHandlers(Family):
                 max_offset=max(0, high),
                 last_update_timestamp=store.store_time(topic, queue_id, high - 1) if high > 0 else 0,
             )
-        return command.reply(body=TopicStatsTable(offset_table=table).encode())
+        rate = self._services.stats.per_second(TOPIC_PUT_NUMS, topic)
+        return command.reply(body=TopicStatsTable(offset_table=table, topic_put_tps=rate).encode())
 
     def consumed_by(self, _connection: ServerConnection, command: Command) -> Answer:
         """The groups that read a topic: online now, or with committed offsets."""
