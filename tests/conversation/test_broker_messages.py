@@ -508,9 +508,9 @@ def test_the_vip_port_serves_too() -> None:
 
 def test_a_request_that_is_not_built_yet_is_named() -> None:
     async def talk(_broker: Broker, peer: Peer) -> None:
-        answer = await peer.ask(Command(RequestCode.CONSUMER_SEND_MSG_BACK))
+        answer = await peer.ask(Command(RequestCode.POP_MESSAGE))
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        assert "CONSUMER_SEND_MSG_BACK" in (answer.remark or "")
+        assert "POP_MESSAGE" in (answer.remark or "")
 
     with_broker(talk)
 
