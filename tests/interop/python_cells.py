@@ -162,3 +162,48 @@ def from_java(world: World, place: Place) -> None:
     received = asyncio.run(receive(place, topic, group, 20, members=1, wait=asyncio.Event()))
     wanted = Counter(expected("sync", 10, 6000) | expected("batch", 10))
     equal(Counter(as_content(message) for _, message in received), wanted, "messages")
+
+
+def retry(world: World, place: Place) -> None:
+    """A listener that fails gets the message again, through the broker's retry topic."""
+    topic, group, count = world.fresh("python_retry"), world.fresh("python_group"), 3
+    deliveries: list[ReceivedMessage] = []
+
+    async def main() -> None:
+        await send(place, messages(topic, "sync", count), "sync")
+        consumer = Consumer(group, name_servers=place.ns, consume_from=ConsumeFrom.FIRST)
+        consumer.subscribe(topic)
+
+        async def fail_once(message: ReceivedMessage) -> None:
+            deliveries.append(message)
+            if message.reconsume_times == 0:
+                raise ValueError("not yet")
+
+        async with consumer, asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(consumer.run(fail_once))
+            async with asyncio.timeout(RECEIVE_TIMEOUT_S):
+                while len(deliveries) < 2 * count:
+                    await asyncio.sleep(0.05)
+            running.cancel()
+
+    asyncio.run(main())
+    again = Counter(as_content(message) for message in deliveries if message.reconsume_times == 1)
+    equal(again, Counter(expected("sync", count)), "messages that came again")
+    topics = {message.topic for message in deliveries}
+    equal(topics, {topic}, "topics as the listener sees them")
+
+
+def delayed(world: World, place: Place) -> None:
+    """Messages with delay level 2 come after 5 s, not before."""
+    topic, group = world.fresh("python_delayed"), world.fresh("python_group")
+    with place.client() as client:
+        client.create_topic(topic, 4)
+
+    async def main() -> list[tuple[int, ReceivedMessage]]:
+        batch = [Message(topic, f"later {i}", delay_level=2) for i in range(4)]
+        await send(place, batch, "sync")
+        return await receive(place, topic, group, 4, members=1, wait=asyncio.Event())
+
+    for _, message in asyncio.run(main()):
+        waited_ms = message.store_timestamp_ms - message.born_timestamp_ms
+        check(4900 <= waited_ms < 8000, f"delivered after {waited_ms} ms")

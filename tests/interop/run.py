@@ -8,6 +8,7 @@ prints one line and succeeds.
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import sys
 import tempfile
@@ -52,6 +53,8 @@ PYTHON: dict[str, PlaceCell] = {
     "python one-way": python_cells.oneway,
     "python compressed": python_cells.compressed,
     "python tag filter": python_cells.tags,
+    "python retry": python_cells.retry,
+    "python delayed": python_cells.delayed,
     "python to java": python_cells.to_java,
     "java to python": python_cells.from_java,
 }
@@ -162,6 +165,7 @@ def main() -> int:
         names = [f"{kind} {name}" for kind, cells in places.items() for name in cells]
         print("\n".join([*names, *(f"disk {name}" for name in DISK)]))
         return 0
+    logging.getLogger("orbitmq.client").setLevel(logging.ERROR)  # listeners fail here on purpose
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with ExitStack() as stack:
         try:
