@@ -38,7 +38,7 @@ def test_what_is_no_table_of_delays_is_refused(text: str) -> None:
 def test_a_half_message_and_one_without_a_level_stay_as_they_are() -> None:
     message = NewMessage("T", 3, b"x", b"")
     assert LEVELS.delayed(message, {}) is message
-    half = NewMessage("T", 3, b"x", b"", sys_flag=sysflag.TRANSACTION_PREPARED)
+    half = NewMessage("RMQ_SYS_TRANS_HALF_TOPIC", 0, b"x", b"")
     assert LEVELS.delayed(half, {"DELAY": "3"}) is half
     committed = NewMessage("T", 3, b"x", b"", sys_flag=sysflag.TRANSACTION_COMMIT)
     assert LEVELS.delayed(committed, {"DELAY": "3"}).topic == SCHEDULE
