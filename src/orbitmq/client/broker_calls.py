@@ -271,7 +271,7 @@ class BrokerCalls:
         return address
 
     async def send_back(
-        self, group: str, message: ReceivedMessage, delay_level: int, max_reconsume_times: int
+        self, group: str, message: ReceivedMessage, topic: str, delay_level: int, max_reconsume_times: int
     ) -> None:
         """Have the broker deliver ``message`` again later (CONSUMER_SEND_MSG_BACK, CR-07).
 
@@ -284,7 +284,7 @@ class BrokerCalls:
             group=group,
             delay_level=delay_level,
             origin_msg_id=message.message_id,
-            origin_topic=message.topic,
+            origin_topic=topic,
             unit_mode=False,
             max_reconsume_times=max_reconsume_times,
         )

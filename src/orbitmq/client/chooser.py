@@ -6,14 +6,19 @@ of the route's queues.
 
 from __future__ import annotations
 
-import random
+import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbitmq.client.faults import FaultTable
 from orbitmq.client.routing import TopicRoute
 from orbitmq.message.model import Message, MessageQueue
 from orbitmq.message.tags import java_hash
+
+if TYPE_CHECKING:
+    import random
+
+log = logging.getLogger("orbitmq.client")
 
 Selector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
 
@@ -53,7 +58,12 @@ class QueueChooser:
             return self._other(queues, tried)
         if tried and faults.profile.uses_reachable:
             self._index = self._random.getrandbits(31)
-        return self._choose_with_faults(faults, route, tried, now_ms)
+        try:
+            return self._choose_with_faults(faults, route, tried, now_ms)
+        except Exception:
+            # A worse queue is better than a failed send (FT-25).
+            log.exception("choosing by the fault table failed, the next queue in turn is taken")
+            return self._other(queues, tried)
 
     def _other(self, queues: tuple[MessageQueue, ...], tried: Sequence[str]) -> MessageQueue:
         """Plain round robin: a broker not tried yet, else one that is not the last one, else any."""

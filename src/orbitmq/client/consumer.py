@@ -15,10 +15,11 @@ from orbitmq.client.allocation import Allocation, average
 from orbitmq.client.broker_calls import BrokerCalls, Filter, PullOptions
 from orbitmq.client.consuming import Way, assemble
 from orbitmq.client.dispatch import SUSPEND_MS, Delivery, OrderedDispatch
-from orbitmq.client.hooks import ConsumeHook, ConsumeHooks
+from orbitmq.client.hooks import ConsumeHook, ConsumeHooks, ConsumeMiddleware, around_listener
 from orbitmq.client.instance import ClientInstance
 from orbitmq.client.local_offsets import LocalOffsets
 from orbitmq.client.model import ConsumeFrom
+from orbitmq.client.namespaces import Namespace
 from orbitmq.client.owned_queues import OwnedQueues
 from orbitmq.client.process_queue import ProcessQueue
 from orbitmq.client.queue_locks import FIRST_RENEWAL_S, RENEW_EVERY_S
@@ -27,6 +28,7 @@ from orbitmq.client.rebalance import Rebalancer
 from orbitmq.client.redelivery import restore_topic, retry_topic
 from orbitmq.client.start_offset import first_offset, start_offset
 from orbitmq.client.subscriptions import sql_filter, subscription_data, tag_filter
+from orbitmq.client.trace import ConsumeTrace, Tracer
 from orbitmq.client.validation import check_group, check_topic
 from orbitmq.errors import ClientStateError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
@@ -87,6 +89,10 @@ class Consumer:
         consume_timeout_s: a message that the listener has had for longer is sent back, as if it had failed.
         close_timeout_s: how long :meth:`close` waits for running listener calls.
         hooks: see every message before and after it is handled.
+        middleware: ``await middleware(message, handle)`` around the listener of :meth:`run`.
+        trace: record in RMQ_SYS_TRACE_TOPIC, or the topic named here, what was handled when.
+        namespace: topics and the group are meant inside this namespace (``namespace%topic``).
+        namespace_v2: sent along with every request, for servers that tell tenants apart by it.
         client: share the connections of another client instance.
         runtime: the machine; the real one by default.
     """
@@ -110,12 +116,19 @@ class Consumer:
         consume_timeout_s: float = 900.0,
         close_timeout_s: float = 10.0,
         hooks: Sequence[ConsumeHook] = (),
+        middleware: Sequence[ConsumeMiddleware] = (),
+        trace: bool | str = False,
+        namespace: str = "",
+        namespace_v2: str = "",
         client: ClientInstance | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         check_group(group)
-        self.group = group
-        self._client = client or ClientInstance(runtime or system_runtime(), name_servers)
+        self._namespace = Namespace(namespace)
+        self.group = group = self._namespace.full(group)
+        self._client = client or ClientInstance(
+            runtime or system_runtime(), name_servers, namespace_v2=namespace_v2
+        )
         self._calls = BrokerCalls(self._client)
         self._broadcast = broadcast
         self._consume_from = consume_from
@@ -123,6 +136,10 @@ class Consumer:
         self._concurrency = concurrency
         self._consume_timeout_s = consume_timeout_s
         self._close_timeout_s = close_timeout_s
+        self._middleware = tuple(middleware)
+        self._tracer = Tracer(self._client, *([trace] if isinstance(trace, str) else [])) if trace else None
+        if self._tracer is not None:
+            hooks = (*hooks, ConsumeTrace(self._tracer, self._namespace))
         self._hooks = ConsumeHooks(group, hooks, self._client.runtime.clock) if hooks else None
         self._filters: dict[str, Filter] = {}
         self._background = Background(f"consumer {group}")
@@ -134,7 +151,9 @@ class Consumer:
         self.started_ms = 0
         self._state = "new"
         way = Way(ordered, broadcast, max_reconsume_times, suspend_ms, offsets_folder)
-        parts = assemble(way, self._client, self._calls, group, self._background, self._lock_lost)
+        parts = assemble(
+            way, self._client, self._calls, group, self._namespace, self._background, self._lock_lost
+        )
         self._offsets, self._returns = parts.offsets, parts.returns
         self._dispatch, self._locks = parts.dispatch, parts.locks
         self._queues = OwnedQueues(
@@ -187,6 +206,8 @@ class Consumer:
         self.started_ms = self._now_ms()
         await self._client.start()
         clock = self._client.runtime.clock
+        if self._tracer is not None:
+            await self._tracer.start()
         if isinstance(self._offsets, LocalOffsets):
             await self._offsets.load()
         else:
@@ -212,6 +233,8 @@ class Consumer:
         await self._queues.close()
         await self._client.unregister_consumer(self.group)
         await self._returns.close()
+        if self._tracer is not None:
+            await self._tracer.close()
         await self._client.close()
 
     async def _listeners_ended(self) -> None:
@@ -236,6 +259,7 @@ class Consumer:
         Raises:
             ValidationError: the topic or the expression cannot be right.
         """
+        topic = self._namespace.full(topic)
         check_topic(topic)
         now = self._now_ms()
         self._filters[topic] = tag_filter(tags, now) if sql is None else sql_filter(sql, now)
@@ -244,7 +268,7 @@ class Consumer:
 
     def unsubscribe(self, topic: str) -> None:
         """Stop receiving the messages of ``topic``."""
-        if self._filters.pop(topic, None) is not None:
+        if self._filters.pop(self._namespace.full(topic), None) is not None:
             self._subscriptions_changed()
 
     def _subscriptions_changed(self) -> None:
@@ -267,7 +291,7 @@ class Consumer:
         self._check_running()
         is_async = inspect.iscoroutinefunction(_callable(listener))
         call: Callable[[ReceivedMessage], Any] = listener if is_async else self._in_thread(listener)
-        self._listener = call
+        self._listener = call = around_listener(self._middleware, call)
         async with asyncio.TaskGroup() as workers:
             for _ in range(self._concurrency):
                 workers.create_task(self._work(call))
@@ -439,7 +463,7 @@ class Consumer:
         """Give this message to the listener, beside the queues; None when there is no listener."""
         if self._listener is None:
             return None
-        restore_topic(message, self.group)
+        restore_topic(message, self.group, self._namespace)
         try:
             await self._listener(message)
         except Exception as error:

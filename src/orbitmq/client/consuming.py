@@ -9,6 +9,7 @@ from orbitmq.client.broker_calls import BrokerCalls
 from orbitmq.client.dispatch import SUSPEND_MS, Dispatch, OrderedDispatch
 from orbitmq.client.instance import ClientInstance
 from orbitmq.client.local_offsets import LocalOffsets, offsets_path
+from orbitmq.client.namespaces import Namespace
 from orbitmq.client.offset_store import OffsetStore
 from orbitmq.client.queue_locks import QueueLocks
 from orbitmq.client.redelivery import (
@@ -47,6 +48,7 @@ def assemble(
     client: ClientInstance,
     calls: BrokerCalls,
     group: str,
+    namespace: Namespace,
     background: Background,
     lock_lost: Callable[[MessageQueue], Awaitable[None]],
 ) -> Parts:
@@ -60,13 +62,14 @@ def assemble(
         offsets = LocalOffsets(client.runtime, offsets_path(group, way.offsets_folder))
         returns = Discard()
     else:
-        offsets, returns = OffsetStore(calls, group), Redelivery(client, calls, group, most)
+        offsets, returns = OffsetStore(calls, group), Redelivery(client, calls, group, most, namespace)
     clock = client.runtime.clock
     if not way.ordered:
-        return Parts(offsets, returns, Dispatch(group, clock, background, offsets, returns), None)
+        return Parts(offsets, returns, Dispatch(group, namespace, clock, background, offsets, returns), None)
     locks = None if way.broadcast else QueueLocks(client, calls, group, lock_lost)
     dispatch = OrderedDispatch(
         group,
+        namespace,
         clock,
         background,
         offsets,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from orbitmq.client.namespaces import Namespace
 from orbitmq.client.offset_store import Offsets
 from orbitmq.client.process_queue import ProcessQueue
 from orbitmq.client.queue_locks import QueueLocks
@@ -29,8 +30,15 @@ class Dispatch:
     """Every message at once, in any order; a failed one goes back to a broker and comes again later."""
 
     def __init__(
-        self, group: str, clock: Clock, background: Background, offsets: Offsets, returns: Returns
+        self,
+        group: str,
+        namespace: Namespace,
+        clock: Clock,
+        background: Background,
+        offsets: Offsets,
+        returns: Returns,
     ) -> None:
+        self._namespace = namespace
         self._group = group
         self._clock = clock
         self._background = background
@@ -73,7 +81,7 @@ class Dispatch:
         return overdue
 
     def _put(self, held: ProcessQueue, message: ReceivedMessage) -> None:
-        restore_topic(message, self._group)
+        restore_topic(message, self._group, self._namespace)
         self.ready.put_nowait((held, message))
 
     def _again_after(self, held: ProcessQueue, message: ReceivedMessage, seconds: float) -> None:
@@ -97,6 +105,7 @@ class OrderedDispatch(Dispatch):
     def __init__(
         self,
         group: str,
+        namespace: Namespace,
         clock: Clock,
         background: Background,
         offsets: Offsets,
@@ -106,7 +115,7 @@ class OrderedDispatch(Dispatch):
         suspend_ms: int = SUSPEND_MS,
         locks: QueueLocks | None = None,
     ) -> None:
-        super().__init__(group, clock, background, offsets, returns)
+        super().__init__(group, namespace, clock, background, offsets, returns)
         self._max = max_reconsume_times
         self._suspend_s = min(max(suspend_ms, LEAST_SUSPEND_MS), LONGEST_SUSPEND_MS) / 1000
         self._locks = locks

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from orbitmq.client.model import SendResult
-from orbitmq.message.model import MessageQueue, ReceivedMessage
+from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
 from orbitmq.runtime.seam import Clock
 
 log = logging.getLogger("orbitmq.client")
+
+SendOne = Callable[[Message], Awaitable[SendResult]]
+# ``await middleware(message, send)`` sends by ``await send(message)``, once, more often, or not at all.
+SendMiddleware = Callable[[Message, SendOne], Awaitable[SendResult]]
+HandleOne = Callable[[ReceivedMessage], Awaitable[object]]
+# The same around a listener; what it raises is the listener's failure.
+ConsumeMiddleware = Callable[[ReceivedMessage, HandleOne], Awaitable[object]]
 
 
 @dataclass(slots=True)
@@ -23,6 +31,9 @@ class SendContext:
         address: ``host:port`` of the broker.
         message_id: the unique id; those of a batch joined by commas.
         body_bytes: size of the body as it travels, compressed or not.
+        properties_text: the properties as they travel; empty for a batch, whose messages have their own.
+        begun_ms: milliseconds since the epoch.
+        cost_ms: how long the try took, once it is over.
         result: after a success.
         error: after a failure.
     """
@@ -32,6 +43,9 @@ class SendContext:
     address: str
     message_id: str
     body_bytes: int
+    properties_text: str = ""
+    begun_ms: int = 0
+    cost_ms: float = 0.0
     result: SendResult | None = None
     error: Exception | None = None
 
@@ -142,3 +156,25 @@ class ConsumeHooks:
                 hook.after(context)
             except Exception:
                 log.exception("consume hook %r failed after a message", hook)
+
+
+def around_sends(middleware: Sequence[SendMiddleware], send: SendOne) -> SendOne:
+    """``send`` inside all of these, the first one outermost."""
+    for layer in reversed(middleware):
+        send = partial(_sent_through, layer, send)
+    return send
+
+
+async def _sent_through(layer: SendMiddleware, send: SendOne, message: Message) -> SendResult:
+    return await layer(message, send)
+
+
+def around_listener(middleware: Sequence[ConsumeMiddleware], listener: HandleOne) -> HandleOne:
+    """``listener`` inside all of these, the first one outermost."""
+    for layer in reversed(middleware):
+        listener = partial(_handled_through, layer, listener)
+    return listener
+
+
+async def _handled_through(layer: ConsumeMiddleware, handle: HandleOne, message: ReceivedMessage) -> object:
+    return await layer(message, handle)

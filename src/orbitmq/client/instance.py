@@ -17,6 +17,7 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import Background, every
 from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.connection import Handler
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies import ConsumerData, HeartbeatData, ProducerData
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -54,6 +55,7 @@ class ClientInstance:
         name_servers: ``host:port;host:port``.
         client_id: how brokers tell clients apart; made from host, process and a random number by default.
         default_topic_queues: queues asked for when a broker creates a topic on the first message.
+        namespace_v2: sent along with every request (NamespaceRpcHook), empty for none.
     """
 
     def __init__(
@@ -63,11 +65,16 @@ class ClientInstance:
         *,
         client_id: str | None = None,
         default_topic_queues: int = DEFAULT_TOPIC_QUEUES,
+        namespace_v2: str = "",
     ) -> None:
         self.runtime = runtime
         self.client_id = client_id or _make_client_id(runtime)
         self.default_topic_queues = default_topic_queues
-        self.remoting = RemotingClient(runtime, handle=self._handle)
+        self.remoting = (
+            _NamespacedRemoting(namespace_v2, runtime, handle=self._handle)
+            if namespace_v2
+            else RemotingClient(runtime, handle=self._handle)
+        )
         self.name_servers = NameServers(self.remoting, parse_addresses(name_servers), runtime.random)
         self._routes = RouteCache()
         self._send_topics: set[str] = set()
@@ -380,6 +387,22 @@ class ClientInstance:
         except (TransportError, BrokerError) as error:
             self._greeted.discard(address)
             log.info("heartbeat to %s failed: %s", address, error)
+
+
+class _NamespacedRemoting(RemotingClient):
+    """Says in every request which namespace is meant."""
+
+    def __init__(self, namespace: str, runtime: Runtime, *, handle: Handler) -> None:
+        super().__init__(runtime, handle=handle)
+        self._fields = {"nsd": "true", "ns": namespace}
+
+    async def request(self, address: str, command: Command, timeout_ms: int) -> Command:
+        command.ext.update(self._fields)
+        return await super().request(address, command, timeout_ms)
+
+    async def oneway(self, address: str, command: Command, timeout_ms: int) -> None:
+        command.ext.update(self._fields)
+        await super().oneway(address, command, timeout_ms)
 
 
 def _make_client_id(runtime: Runtime) -> str:

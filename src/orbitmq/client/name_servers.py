@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
 
 from orbitmq.client.validation import DEFAULT_TOPIC as DEFAULT_TOPIC
@@ -14,6 +13,8 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.errors import WireError
 
 if TYPE_CHECKING:
+    import random
+
     from orbitmq.transport.client import RemotingClient
 
 TIMEOUT_MS = 3000

@@ -58,6 +58,11 @@ class Outgoing:
         self.message_id = message_id
         self._base = base
 
+    @property
+    def properties_text(self) -> str:
+        """The property block of the message; that of a batch is its own, not its items'."""
+        return self._base["i"]
+
     def header(self, queue: MessageQueue) -> dict[str, str]:
         """The header fields of a try on ``queue`` (SK-14, SendMessageRequestHeaderV2)."""
         fields = self._base.copy()

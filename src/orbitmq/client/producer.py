@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -11,12 +13,15 @@ from orbitmq.client.back_pressure import BackPressure
 from orbitmq.client.chooser import QueueChooser, Selector, by_hash
 from orbitmq.client.detector import DETECT_EVERY_S, Detector
 from orbitmq.client.faults import PROFILES, FaultItem, FaultTable
-from orbitmq.client.hooks import Hooks, SendHook
+from orbitmq.client.hooks import Hooks, SendHook, SendMiddleware, around_sends
 from orbitmq.client.instance import DEFAULT_TOPIC_QUEUES, ClientInstance
 from orbitmq.client.model import SendResult
+from orbitmq.client.namespaces import Namespace
 from orbitmq.client.outgoing import Compression, Outgoing, OutgoingFactory
 from orbitmq.client.request_reply import Replies
 from orbitmq.client.send_kernel import SendKernel, SendOptions
+from orbitmq.client.submitted import Done, Submitted
+from orbitmq.client.trace import SendTrace, Tracer
 from orbitmq.client.validation import (
     MAX_MESSAGE_BYTES,
     check_batch,
@@ -30,6 +35,9 @@ from orbitmq.message.sysflag import CompressionType
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.system import system_runtime
 from orbitmq.runtime.tasks import Background, every
+from orbitmq.wire.errors import HeaderError
+from orbitmq.wire.headers import RecallMessageRequest, RecallMessageResponse
+from orbitmq.wire.recall_handle import RecallHandle
 
 
 class Producer:
@@ -60,6 +68,11 @@ class Producer:
         auto_batch: collect plain sends of a topic into batches; many more messages per second, each up to
             ``linger_ms`` later. A send to a chosen queue or with a timeout of its own goes alone.
         hooks: see every try of a send, and may forbid it.
+        middleware: ``await middleware(message, send)`` around every :meth:`send`, the first one outermost.
+        trace: record in RMQ_SYS_TRACE_TOPIC, or the topic named here, what was stored where.
+        namespace: topics and the group are meant inside this namespace (``namespace%topic``). Results and
+            :meth:`queues` name topics in full.
+        namespace_v2: sent along with every request, for servers that tell tenants apart by it.
         max_in_flight: back pressure: sends under way at a time; more wait. None for no limit but the
             connection's own of 65535.
         max_in_flight_bytes: with ``max_in_flight``: their bodies together.
@@ -87,6 +100,10 @@ class Producer:
         start_detector_enable: bool = False,
         auto_batch: AutoBatch | None = None,
         hooks: Sequence[SendHook] = (),
+        middleware: Sequence[SendMiddleware] = (),
+        trace: bool | str = False,
+        namespace: str = "",
+        namespace_v2: str = "",
         max_in_flight: int | None = None,
         max_in_flight_bytes: int = 100 * 1024 * 1024,
         default_topic_queues: int = DEFAULT_TOPIC_QUEUES,
@@ -96,17 +113,25 @@ class Producer:
         check_group(group)
         if fault_profile not in PROFILES:
             raise ValidationError(f"fault_profile must be one of {sorted(PROFILES)}, got {fault_profile!r}")
-        self.group = group
+        self._namespace = Namespace(namespace)
+        self.group = group = self._namespace.full(group)
         self._max_message_bytes = max_message_bytes
         self._timeout_ms = timeout_ms
         if client is None:
             client = ClientInstance(
-                runtime or system_runtime(), name_servers, default_topic_queues=default_topic_queues
+                runtime or system_runtime(),
+                name_servers,
+                default_topic_queues=default_topic_queues,
+                namespace_v2=namespace_v2,
             )
         self._client = client
         self._faults = FaultTable(PROFILES[fault_profile], client.runtime.random)
         self._active_faults = self._faults if send_latency_fault_enable else None
         self._detector = Detector(client, self._faults) if start_detector_enable else None
+        self._middleware = tuple(middleware)
+        self._tracer = Tracer(client, *([trace] if isinstance(trace, str) else [])) if trace else None
+        if self._tracer is not None:
+            hooks = (*hooks, SendTrace(self._tracer, self._namespace))
         options = SendOptions(
             timeout_ms, attempt_timeout_ms, retries, frozenset(retry_codes), retry_not_stored_ok
         )
@@ -131,6 +156,7 @@ class Producer:
             max_message_bytes=max_message_bytes,
         )
         self._choosers: dict[str, QueueChooser] = {}
+        self._submitted = Submitted()
         self._background = Background(f"producer {group}")
         self._batches = (
             Accumulator(auto_batch, self._outgoing, self._send_collected, self._background)
@@ -157,6 +183,8 @@ class Producer:
         await self._client.start()
         self._client.register_producer(self.group)
         self._running = True
+        if self._tracer is not None:
+            await self._tracer.start()
         if self._detector is not None:
             self._background.spawn(
                 every(self._client.runtime.clock, DETECT_EVERY_S, self._detector.probe), "detector"
@@ -170,6 +198,8 @@ class Producer:
         if self._batches is not None:
             await self._batches.close()
         await self._background.stop()
+        if self._tracer is not None:
+            await self._tracer.close()
         await self._client.unregister_producer(self.group)
         await self._client.close()
 
@@ -198,6 +228,23 @@ class Producer:
             SendError: it was not sent, or nobody knows (kind TIMEOUT); says who was tried and why it failed.
             ClientStateError: the producer is not running.
         """
+        if self._namespace:
+            message = self._namespace.outward(message)
+        if self._middleware:
+            innermost = partial(
+                self._send, queue=queue, ordering_key=ordering_key, selector=selector, timeout_ms=timeout_ms
+            )
+            return await around_sends(self._middleware, innermost)(message)
+        return await self._send(message, queue, ordering_key, selector, timeout_ms)
+
+    async def _send(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        ordering_key: object | None,
+        selector: Selector | None,
+        timeout_ms: int | None,
+    ) -> SendResult:
         chooser = self._check(message)
         batches = self._batches
         if (
@@ -216,6 +263,63 @@ class Producer:
             return await self._kernel.send(chooser, out, queue, timeout_ms)
         return await self._send_in_turn(self._pressure, chooser, out, queue, timeout_ms)
 
+    def submit(
+        self,
+        message: Message,
+        done: Done | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        ordering_key: object | None = None,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
+    ) -> asyncio.Task[SendResult]:
+        """Send without waiting. Everything else is as with :meth:`send`, tries on other brokers too.
+
+        Args:
+            done: called by the event loop, never from here, with the result and None, or None and the error.
+
+        Returns:
+            The send, to wait for or to cancel.
+
+        Raises:
+            SendError: 50,000 submitted sends are under way already (kind TOO_MANY_REQUESTS).
+        """
+        if self._submitted.full:
+            raise self._kernel.too_much_under_way(message.topic, self._client.now_ms())
+        send = self.send(
+            message, queue=queue, ordering_key=ordering_key, selector=selector, timeout_ms=timeout_ms
+        )
+        return self._submitted.start(send, done)
+
+    async def recall(self, topic: str, handle: str, *, timeout_ms: int | None = None) -> str:
+        """Take back a message that was sent for a later time, before it is delivered.
+
+        Args:
+            handle: ``SendResult.recall_handle``.
+
+        Returns:
+            The unique id of the message.
+
+        Raises:
+            ValidationError: not a handle.
+            BrokerError: refused: too late, recalled already, or a broker that has no recall (code 3).
+            SendError, TransportError: the broker cannot be reached.
+        """
+        topic = self._namespace.full(topic)
+        try:
+            broker_name = RecallHandle.decode(handle).broker_name
+        except HeaderError as error:
+            raise ValidationError(str(error)) from error
+        started = self._client.now_ms()
+        address = (await self._kernel.route(topic, started)).master(broker_name)
+        if address is None:
+            raise ValidationError(
+                f"the handle names broker {broker_name!r}, which has no master for {topic!r}"
+            )
+        header = RecallMessageRequest(topic=topic, recall_handle=handle, producer_group=self.group)
+        answer = await self._client.invoke(address, header.command(), timeout_ms or self._timeout_ms)
+        return RecallMessageResponse.from_ext(answer.ext).msg_id
+
     async def send_batch(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None
     ) -> SendResult:
@@ -225,6 +329,8 @@ class Producer:
             ValidationError: mixed topics or WAIT flags, delayed messages, or too large together.
             SendError, ClientStateError: as :meth:`send`.
         """
+        if self._namespace:
+            messages = [self._namespace.outward(message) for message in messages]
         check_batch(messages, self._max_message_bytes)
         chooser = self._check(messages[0])
         out = self._outgoing.batch(messages)
@@ -246,6 +352,7 @@ class Producer:
             SendError: it could not even be handed to a connection.
             ValidationError, ClientStateError: as :meth:`send`.
         """
+        message = self._namespace.outward(message)
         chooser = self._check(message)
         out = self._outgoing.small(message, ordering_key) or await self._outgoing.large(message, ordering_key)
         if queue is None and ordering_key is not None:
@@ -270,6 +377,7 @@ class Producer:
             ReplyTimeoutError: the message is stored, but nobody answered in time.
             ValidationError, SendError, ClientStateError: as :meth:`send`.
         """
+        message = self._namespace.outward(message)
         self._check(message)
         replies = self._client.part(Replies)
         started = self._client.now_ms()
@@ -309,6 +417,7 @@ class Producer:
         Raises:
             SendError: no name server, or the topic is unknown and nobody would create it.
         """
+        topic = self._namespace.full(topic)
         check_send_topic(topic)
         return list((await self._kernel.route(topic, self._client.now_ms())).publish)
 
@@ -341,7 +450,16 @@ class Producer:
         timeout_ms: int | None,
     ) -> SendResult:
         size = len(out.body)
-        await pressure.enter(size)
+        if not pressure.take(size):
+            started = self._client.now_ms()
+            timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await pressure.enter(size)
+            except TimeoutError as error:
+                raise self._kernel.too_much_under_way(out.topic, started) from error
+            # Waiting for the turn is part of the time of the send (AS-08).
+            timeout_ms = self._left_ms(started, timeout_ms)
         try:
             return await self._kernel.send(chooser, out, queue, timeout_ms)
         finally:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from orbitmq.client.broker_calls import BrokerCalls
 from orbitmq.client.instance import ClientInstance
+from orbitmq.client.namespaces import Namespace
 from orbitmq.client.producer import Producer
 from orbitmq.client.validation import RETRY_PREFIX
 from orbitmq.errors import OrbitError
@@ -28,10 +29,12 @@ def retry_topic(group: str) -> str:
     return RETRY_PREFIX + group
 
 
-def restore_topic(message: ReceivedMessage, group: str) -> None:
-    """A message from the retry topic shows the topic it was sent to (CR-17)."""
+def restore_topic(message: ReceivedMessage, group: str, namespace: Namespace) -> None:
+    """A message from the retry topic shows the topic it was sent to (CR-17), without the namespace."""
     if message.topic == retry_topic(group):
         message.topic = message.properties.get(keys.RETRY_TOPIC, message.topic)
+    if namespace:
+        message.topic = namespace.short(message.topic)
 
 
 class Returns(Protocol):
@@ -73,8 +76,10 @@ class Redelivery:
         client: ClientInstance,
         calls: BrokerCalls,
         group: str,
-        max_reconsume_times: int = DEFAULT_MAX_RECONSUME_TIMES,
+        max_reconsume_times: int,
+        namespace: Namespace,
     ) -> None:
+        self._namespace = namespace
         self._client = client
         self._calls = calls
         self._group = group
@@ -89,7 +94,9 @@ class Redelivery:
                 delay table, below 0 makes it a dead letter at once (CR-13).
         """
         try:
-            await self._calls.send_back(self._group, message, delay_level, self._max)
+            await self._calls.send_back(
+                self._group, message, self._namespace.full(message.topic), delay_level, self._max
+            )
         except (OrbitError, TransportError) as error:
             log.warning("%s is not sent back, sending it to the retry topic: %s", message.message_id, error)
             return await self._send_anew(message)
@@ -109,7 +116,7 @@ class Redelivery:
             log.warning("%s cannot be read, so only its broker could send it again", message.message_id)
             return False
         properties = dict(message.properties)
-        properties.setdefault(keys.RETRY_TOPIC, message.topic)
+        properties.setdefault(keys.RETRY_TOPIC, self._namespace.full(message.topic))
         properties.setdefault(keys.ORIGIN_MESSAGE_ID, message.offset_message_id)
         properties[keys.RECONSUME_TIME] = str(message.reconsume_times + 1)
         properties[keys.MAX_RECONSUME_TIMES] = str(self._max)

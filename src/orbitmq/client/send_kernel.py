@@ -183,9 +183,18 @@ class SendKernel:
             return _Failure(_no_such_broker(queue), SendErrorKind.BROKER_UNREACHABLE, retry=True)
         if self._hooks is None:
             return await self._exchange(out, queue, address, limit_ms, begun)
-        context = SendContext(self._group, queue, address, out.message_id, len(out.body))
+        context = SendContext(
+            self._group,
+            queue,
+            address,
+            out.message_id,
+            len(out.body),
+            out.properties_text,
+            self._client.runtime.clock.now_ms(),
+        )
         self._hooks.begin(context)
         outcome = await self._exchange(out, queue, address, limit_ms, begun)
+        context.cost_ms = self._client.now_ms() - begun
         if isinstance(outcome, SendResult):
             self._hooks.end(context, outcome)
         else:
@@ -248,6 +257,11 @@ class SendKernel:
         except NameServerError:
             return route
         return self._client.route(route.topic) or route
+
+    def too_much_under_way(self, topic: str, started: float) -> SendError:
+        """The error for a send whose time was up before its turn came (AS-08)."""
+        text = "too much is under way (max_in_flight, max_in_flight_bytes), nothing was sent"
+        return self._failed(topic, [], SendErrorKind.TOO_MANY_REQUESTS, started, reason=text)
 
     # -- errors ----------------------------------------------------------------------------------------
 

@@ -1,0 +1,70 @@
+"""Names of topics and groups inside a namespace: ``space%topic`` on the wire (NamespaceUtil)."""
+
+from __future__ import annotations
+
+import copy
+from typing import TypeVar
+
+from orbitmq.client.validation import DEFAULT_TOPIC, DLQ_PREFIX, FORBIDDEN_TOPICS, RETRY_PREFIX
+from orbitmq.errors import ValidationError
+from orbitmq.message import keys
+from orbitmq.message.model import Message
+
+SEPARATOR = "%"
+# What belongs to no namespace (TopicValidator, MixAll.isSysConsumerGroup).
+_SYSTEM = FORBIDDEN_TOPICS | {DEFAULT_TOPIC, "RMQ_SYS_TRACE_TOPIC", "BenchmarkTest"}
+_SYSTEM_PREFIXES = ("rmq_sys_", "CID_RMQ_SYS_")
+
+M = TypeVar("M", bound=Message)
+
+
+class Namespace:
+    """Puts names into a namespace and takes them out.
+
+    Args:
+        name: of the namespace; empty for none, which changes no name.
+
+    Raises:
+        ValidationError: the name contains ``%``.
+    """
+
+    def __init__(self, name: str = "") -> None:
+        if SEPARATOR in name:
+            raise ValidationError(f"a namespace must not contain '%', got {name!r}")
+        self.name = name
+        self._head = name + SEPARATOR
+
+    def __bool__(self) -> bool:
+        return bool(self.name)
+
+    def full(self, resource: str) -> str:
+        """The name on the wire; a name that is in the namespace already stays as it is."""
+        if not self.name or resource in _SYSTEM or resource.startswith(_SYSTEM_PREFIXES):
+            return resource
+        prefix, rest = _split(resource)
+        return resource if rest.startswith(self._head) else f"{prefix}{self._head}{rest}"
+
+    def short(self, resource: str) -> str:
+        """The name without the namespace; a name of another namespace stays as it is."""
+        if not self.name:
+            return resource
+        prefix, rest = _split(resource)
+        return prefix + rest.removeprefix(self._head) if rest.startswith(self._head) else resource
+
+    def outward(self, message: M) -> M:
+        """The message to send in place of a user's, which stays as it is."""
+        if not self.name or keys.MSG_TYPE in message.properties:
+            return message  # a reply goes to a topic of its broker's cluster
+        topic = self.full(message.topic)
+        if topic == message.topic:
+            return message
+        named = copy.copy(message)
+        named.topic = topic
+        return named
+
+
+def _split(resource: str) -> tuple[str, str]:
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if resource.startswith(prefix):
+            return prefix, resource.removeprefix(prefix)
+    return "", resource
