@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -114,8 +114,8 @@ class Files(Protocol):
 class Threads(Protocol):
     """Hand-off of blocking work."""
 
-    def run(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
-        """Run ``function(*args)`` off the event loop; awaiting gives its result or raises its error."""
+    def run(self, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        """Run ``function(*args)`` off the event loop; the future has its result or its error."""
         ...
 
     def close(self) -> None: ...

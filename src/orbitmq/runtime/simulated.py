@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -28,7 +28,7 @@ class SimulatedThreads:
         self._random = source
         self.max_delay_s = max_delay_s
 
-    def run(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
+    def run(self, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         delay = self._random.uniform(0, self.max_delay_s)

@@ -11,17 +11,14 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Callable
 
 from orbitmq.runtime.seam import Buffer, Listener, Runtime, Segment
-
-T = TypeVar("T")
+from orbitmq.runtime.threads import SystemThreads
 
 # One fallocate call holds the inode lock for as long as it runs, so a big file is allocated piece by piece.
 ALLOCATION_STEP_BYTES = 16 * 1024 * 1024
-MAX_THREADS = 8
+
 LISTEN_BACKLOG = 1024
 
 
@@ -261,20 +258,6 @@ class SystemNetwork:
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         return await asyncio.get_running_loop().create_connection(factory, host, port)
-
-
-class SystemThreads:
-    """A small thread pool. Its queue is as long as the number of callers that wait for it."""
-
-    def __init__(self, max_threads: int = MAX_THREADS) -> None:
-        self._pool = ThreadPoolExecutor(max_threads, thread_name_prefix="orbitmq")
-
-    def run(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
-        return asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
-
-    def close(self) -> None:
-        """Finish what runs, drop what waits."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 def system_runtime(seed: int | None = None) -> Runtime:

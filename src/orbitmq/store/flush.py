@@ -37,7 +37,7 @@ class Flusher:
         sync: bool,
         timeout_ms: int,
         segments: Callable[[int, int], list[Segment]],
-        failed: Callable[[OSError], None],
+        failed: Callable[[BaseException], None],
     ) -> None:
         self._runtime = runtime
         self._sync = sync
@@ -45,8 +45,8 @@ class Flusher:
         self._segments = segments
         self._failed = failed
         self._waiting: deque[tuple[int, Release, Any, GiveUp]] = deque()
-        self._running: asyncio.Task[None] | None = None
-        self.error: OSError | None = None
+        self._running: asyncio.Future[None] | None = None
+        self.error: BaseException | None = None
         self.written = 0
         self.flushed = 0
 
@@ -72,32 +72,33 @@ class Flusher:
         elif self._waiting and self._running is None and self.error is None:
             self._start()
 
-    def _start(self) -> None:
-        self._running = asyncio.get_running_loop().create_task(self._flush_waiting(), name="store-flush")
-
-    async def _flush_waiting(self) -> None:
-        try:
-            while self._waiting and self.flushed < self.written and self.error is None:
-                await self.flush()
-        finally:
-            self._running = None
-
-    async def flush(self) -> None:
-        """Bring all that is written to the device.
-
-        Raises nothing: a failure is final and is told through ``failed``.
-        """
+    def _start(self) -> asyncio.Future[None]:
+        """Bring what is written now to the device, in a thread; one such run at a time."""
         target = self.written
-        segments = self._segments(self.flushed, target)
-        try:
-            await self._runtime.threads.run(_sync_all, segments)
-        except OSError as error:
-            self._fail(error)
+        running = self._runtime.threads.run(_sync_all, self._segments(self.flushed, target))
+        self._running = running
+        running.add_done_callback(partial(self._ended, target))
+        return running
+
+    def _ended(self, target: int, running: asyncio.Future[None]) -> None:
+        self._running = None
+        if running.cancelled():
             return
-        if self.error is None:
+        error = running.exception()
+        if error is not None:
+            self._fail(error)
+        elif self.error is None:
             self.flushed = max(self.flushed, target)
             if self._sync:
                 self._release(self.flushed)
+                if self._waiting and self.flushed < self.written and self._running is None:
+                    self._start()
+
+    async def flush(self) -> None:
+        """Return when all that is written by now is on the device, or a flush failed (:attr:`error`)."""
+        target = self.written
+        while self.flushed < target and self.error is None:
+            await asyncio.wait({self._running or self._start()})
 
     def _release(self, offset: int) -> None:
         waiting = self._waiting
@@ -105,7 +106,7 @@ class Flusher:
             _, release, argument, _ = waiting.popleft()
             release(argument)
 
-    def _fail(self, error: OSError) -> None:
+    def _fail(self, error: BaseException) -> None:
         # After a failed fdatasync the kernel may have dropped the pages: a later success would prove nothing.
         if self.error is not None:
             return
@@ -143,11 +144,8 @@ class Flusher:
             done.set_exception(StoreClosedError(f"the commit log could not be flushed: {self.error}"))
 
     async def stop(self) -> None:
-        """Wait for the running flush, then flush the rest."""
-        while self._running is not None:
-            await asyncio.wait({self._running})
-        if self.error is None and self.flushed < self.written:
-            await self.flush()
+        """Flush the rest and let what waits go."""
+        await self.flush()
 
 
 def _sync_all(segments: list[Segment]) -> None:

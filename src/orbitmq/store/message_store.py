@@ -303,7 +303,7 @@ class MessageStore:
     def _write_failed(self, error: OSError) -> None:
         self.refuse(f"the commit log could not be written ({error}); it is tried again")
 
-    def _flush_failed(self, error: OSError) -> None:
+    def _flush_failed(self, error: BaseException) -> None:
         self.refuse(
             f"a flush of the commit log failed ({error}); restart the broker after repairing the disk"
         )
