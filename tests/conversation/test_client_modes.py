@@ -332,6 +332,34 @@ def test_ordered_work_on_a_real_broker_survives_failures(seed: int) -> None:
     run(main(), seed=seed, limit_s=600)
 
 
+@pytest.mark.behaviour("CR-01")
+@pytest.mark.behaviour("CR-03")
+def test_each_message_is_handed_over_and_settled_alone(client_world: Any) -> None:
+    """What Java's acknowledge index does inside a batch, every message does for itself here."""
+
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 1}
+            broker = world.brokers["a"]
+            for number in range(10):
+                broker.store("t", b"%d" % number, 0, encode_properties({"UNIQ_KEY": f"id{number}"}))
+            seen: list[ReceivedMessage] = []
+
+            async def listener(message: ReceivedMessage) -> None:
+                seen.append(message)
+                if int(message.body) > 7:
+                    raise RuntimeError("the last two failed")
+
+            async with running(consumer_of(world), listener):
+                await until(world, lambda: len(broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)) == 2)
+            assert sorted(message.body for message in seen) == [b"%d" % number for number in range(10)]
+            back = broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
+            assert {command.ext["originMsgId"] for command in back} == {"id8", "id9"}
+            assert broker.offsets["cg", "t", 0] == 10
+
+    run(main())
+
+
 # -- broadcast -------------------------------------------------------------------------------------------
 
 
