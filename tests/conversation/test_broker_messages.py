@@ -202,7 +202,6 @@ def test_a_batch_becomes_consecutive_messages_with_nothing_added() -> None:
         (b"x", {"topic": "SCHEDULE_TOPIC_XXXX"}, ResponseCode.NO_PERMISSION, ["SCHEDULE_TOPIC_XXXX"]),
         (b"x", {"properties": {"DELAY": "x3"}}, ResponseCode.MESSAGE_ILLEGAL, ["DELAY=x3"]),
         (b"x", {"properties": {"TIMER_DELAY_SEC": "3"}}, ResponseCode.MESSAGE_ILLEGAL, ["TIMER_DELAY_SEC"]),
-        (b"x", {"properties": {"TRAN_MSG": "true"}}, ResponseCode.NO_PERMISSION, ["TRAN_MSG"]),
         (b"x", {"default_topic": "none", "topic": "New"}, ResponseCode.TOPIC_NOT_EXIST, ["New"]),
         (b"x", {"batch": True}, ResponseCode.MESSAGE_ILLEGAL, ["batch body"]),
     ],
