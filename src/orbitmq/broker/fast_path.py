@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from datetime import datetime
 
-from orbitmq.broker import lane_layout as layout
 from orbitmq.broker import names
-from orbitmq.broker.lane import Lane
+from orbitmq.broker.lane import layout
+from orbitmq.broker.lane.lane import Lane
 from orbitmq.broker.services import Services
 from orbitmq.message.ids import pack_ip
 from orbitmq.store import StoreClosedError
@@ -32,15 +32,17 @@ class FastPath:
         config = services.config
         self._lane = Lane(
             services.store.appender,
+            services.store.lookup,
             layout.texts(
                 region=config.region_id,
                 trace_on=config.trace_on,
                 cluster=config.broker_cluster_name,
                 store_host=services.store.appender.host,
             ),
-            config.body_limit,
-            config.transfer_max_count,
-            config.transfer_max_bytes,
+            max_body_bytes=config.body_limit,
+            max_pull_count=config.transfer_max_count,
+            max_pull_bytes=config.transfer_max_bytes,
+            sync_flush=services.store.config.sync_flush,
         )
         self._lane.lite_pull = config.lite_pull_message_enable
         self._pulls: dict[tuple[str, str], tuple[frozenset[int] | None, bool, int]] = {}
@@ -49,7 +51,7 @@ class FastPath:
         self._topics_stale = True
         self._pulls_stale = True
         self._new_month_ms = 0
-        self._sends = config.is_slave is False
+        self._sends = not config.is_slave and config.writable
         services.topics.on_change.append(lambda _topic, _config: self._topic_changed())
         services.groups.on_change.append(lambda _group, _config: self._forget_pulls())
         services.clients.on_change.append(lambda group, _state: self._forget_group(group))
@@ -80,6 +82,8 @@ class FastPath:
             registered: ``tags`` and ``version`` are those of the group's heartbeats; else the request
                 brought its own expression, and only requests for all messages may take the lane.
         """
+        if self._services.offsets.has_any_reset(group, topic):
+            return  # the ordinary handler must still tell the group's other queues
         known = self._pulls.get((group, topic))
         if known is not None and (known[1] or not registered):
             return
@@ -116,22 +120,30 @@ class FastPath:
         self._lane.set_topics(*layout.topic_table(plain))
 
     def _set_pulls(self) -> None:
-        rows = []
-        codes: list[int] = []
-        # The beginning of the filter table is the store's own, for ordinary reads.
-        first = 1024
+        rows: list[layout.PermittedPull] = []
         self._pull_keys = []
+        services = self._services
         for (group, topic), (tags, registered, version) in self._pulls.items():
             number = self._topic_numbers.get(topic)
-            if number is None or self._services.config.slave_read_enable:
+            group_config = services.groups.find(group)
+            topic_config = services.topics.get(topic)
+            if number is None or group_config is None or topic_config is None:
                 continue
-            count = layout.NO_SUBSCRIPTION
-            if registered:
-                count = layout.ALL_TAGS if tags is None else len(tags)
-            rows.append((group.encode(), topic.encode(), number, first + len(codes), count, version))
+            if services.config.slave_read_enable:
+                continue
+            rows.append(
+                layout.PermittedPull(
+                    group.encode(),
+                    topic.encode(),
+                    number,
+                    tags,
+                    registered,
+                    version,
+                    topic_config.topic_sys_flag,
+                    group_config.group_sys_flag,
+                )
+            )
             self._pull_keys.append((group, topic))
-            codes.extend(sorted(tags or ()))
-        self._store.appender.set_filter(first, codes)
         self._lane.set_pulls(*layout.pull_table(rows))
 
     def _set_unique_ids(self, now_ms: int) -> None:
@@ -165,13 +177,13 @@ class FastPath:
             while True:
                 start = lane.feed(buffer, start, end, born)
                 # One-way sends leave no answer behind, only records to write.
-                if lane.later_used or lane.now_used or lane.event_count or appender.turn_used:
+                if lane.later.used or lane.now.used or lane.event_count or appender.turn_used:
                     self._take(connection)
                 reason = lane.reason
                 if reason == layout.NEED_ROOM:
                     store.make_room(lane.need_code, lane.need_row)
                 elif reason == layout.NEED_INDEX:
-                    if not store.queues.map_index(lane.need_row, store.appender.need):
+                    if not store.queues.map_index(lane.need_row, store.lookup.need):
                         return start
                 elif reason != layout.DRAIN:
                     return start
@@ -182,16 +194,11 @@ class FastPath:
     def _take(self, connection: ServerConnection) -> None:
         """Hand over what the lane has written: responses that may go now, and those that wait for the log."""
         lane = self._lane
-        used = lane.now_used
-        if used:
-            lane.now_used = 0
-            connection.write(bytes(memoryview(lane.now_out)[:used]))
-        used = lane.later_used
-        if used:
-            lane.later_used = 0
+        if lane.now.used:
+            connection.write(lane.now.take())
+        if lane.later.used:
             store = self._store
-            data = bytes(memoryview(lane.later_out)[:used])
-            store.flusher.when_safe(store.log.end, connection.write, data, connection.abort)
+            store.flusher.when_safe(store.log.end, connection.write, lane.later.take(), connection.abort)
             store.log.schedule()
         elif self._store.appender.turn_used:
             self._store.log.schedule()

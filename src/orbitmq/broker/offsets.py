@@ -94,6 +94,10 @@ class ConsumerOffsets:
         for listener in self.on_reset:
             listener(group, topic)
 
+    def has_any_reset(self, group: str, topic: str) -> bool:
+        """Whether a reset waits for one of the queues."""
+        return _key(topic, group) in self._resets
+
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """The pending reset of a queue, which is then no longer pending."""
         key = _key(topic, group)

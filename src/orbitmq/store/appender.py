@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""The inner loop of the store: records into the log's turn buffer, index entries into memory, and reads.
+"""The inner loop of the store: records into the log's turn buffer, index entries into memory.
 
 A *turn* is everything appended between two writes to the file: :class:`Appender` builds the records in one
 buffer, gives out physical and queue offsets, and keeps the newest index entries of each queue in a ring.
@@ -12,17 +12,18 @@ rows of one integer table, so that the compiled code needs no Python object whil
 
 from __future__ import annotations
 
-import zlib
 from array import array
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import cython
 
 from orbitmq.store import layout
 
 if TYPE_CHECKING:
-    from orbitmq.runtime.buffers import Integers, Readable, Writable
+    from orbitmq.runtime.buffers import Readable, Writable
+
+if not cython.compiled:
+    from orbitmq.message.octets import copy, crc32, put_i16, put_i32, put_i64
 
 # C integers in the compiled module, so that no Python object is touched on the path of a message.
 Q_NEXT = layout.Q_NEXT
@@ -40,114 +41,13 @@ Q_WIDTH = layout.Q_WIDTH
 NO_ROOM = layout.NO_ROOM
 ROLL = layout.ROLL
 TAIL_FULL = layout.TAIL_FULL
-READ_FOUND = layout.READ_FOUND
-READ_NO_MATCH = layout.READ_NO_MATCH
-READ_NEED_INDEX = layout.READ_NEED_INDEX
-READ_NEED_LOG = layout.READ_NEED_LOG
-READ_NO_SPACE = layout.READ_NO_SPACE
-READ_BROKEN = layout.READ_BROKEN
 MAGIC_V1 = layout.MAGIC_V1
 MAGIC_V2 = layout.MAGIC_V2
 RECORD_FIXED_BYTES = layout.RECORD_FIXED_BYTES
 END_OF_FILE_RESERVE = layout.END_OF_FILE_RESERVE
 CQ_ENTRY_BYTES = layout.CQ_ENTRY_BYTES
-SCAN_LIMIT = layout.SCAN_LIMIT
-
-
-def _crc_table() -> Integers:
-    table = array("I", bytes(4 * 256 * 8))
-    for n in range(256):
-        c = n
-        for _ in range(8):
-            c = (c >> 1) ^ (0xEDB88320 if c & 1 else 0)
-        table[n] = c
-    for n in range(256):
-        c = table[n]
-        for k in range(1, 8):
-            c = table[c & 0xFF] ^ (c >> 8)
-            table[k * 256 + n] = c
-    return table
-
-
-_TABLE = _crc_table()
-
-
-def crc32(buf: Readable, pos: int, length: int) -> int:
-    """CRC-32 of ``length`` bytes at ``pos`` with the sign bit cleared, as RocketMQ keeps it."""
-    if cython.compiled:
-        return _crc32_by_eight(_TABLE, buf, pos, length)
-    return zlib.crc32(buf[pos : pos + length]) & 0x7FFFFFFF
-
-
-def _crc32_by_eight(t: Integers, buf: Readable, pos: int, length: int) -> int:
-    c = 0xFFFFFFFF
-    end = pos + length
-    while end - pos >= 8:
-        c ^= (
-            buf[pos]
-            | (buf[pos + 1] << 8)
-            | (buf[pos + 2] << 16)
-            | (cython.cast(cython.uint, buf[pos + 3]) << 24)
-        )
-        c = (
-            t[1792 + (c & 0xFF)]
-            ^ t[1536 + ((c >> 8) & 0xFF)]
-            ^ t[1280 + ((c >> 16) & 0xFF)]
-            ^ t[1024 + (c >> 24)]
-            ^ t[768 + buf[pos + 4]]
-            ^ t[512 + buf[pos + 5]]
-            ^ t[256 + buf[pos + 6]]
-            ^ t[buf[pos + 7]]
-        )
-        pos += 8
-    while pos < end:
-        c = t[(c ^ buf[pos]) & 0xFF] ^ (c >> 8)
-        pos += 1
-    return ~c & 0x7FFFFFFF
-
-
-def copy(out: Writable, at: int, source: Readable, pos: int, length: int) -> None:
-    if cython.compiled:
-        memcpy(cython.address(out[at]), cython.address(source[pos]), length)
-    else:
-        out[at : at + length] = source[pos : pos + length]
-
-
-def put_i16(out: Writable, at: int, value: int) -> None:
-    out[at] = (value >> 8) & 0xFF
-    out[at + 1] = value & 0xFF
-
-
-def put_i32(out: Writable, at: int, value: int) -> None:
-    out[at] = (value >> 24) & 0xFF
-    out[at + 1] = (value >> 16) & 0xFF
-    out[at + 2] = (value >> 8) & 0xFF
-    out[at + 3] = value & 0xFF
-
-
-def put_i64(out: Writable, at: int, value: int) -> None:
-    put_i32(out, at, value >> 32)
-    put_i32(out, at + 4, value)
-
-
-def get_i32(buf: Readable, pos: int) -> int:
-    if cython.compiled:
-        return cython.cast(
-            cython.int,
-            (cython.cast(cython.uint, buf[pos]) << 24)
-            | (buf[pos + 1] << 16)
-            | (buf[pos + 2] << 8)
-            | buf[pos + 3],
-        )
-    return int.from_bytes(buf[pos : pos + 4], "big", signed=True)
-
-
-def get_i64(buf: Readable, pos: int) -> int:
-    if cython.compiled:
-        return (cython.cast(cython.longlong, get_i32(buf, pos)) << 32) | cython.cast(
-            cython.uint, get_i32(buf, pos + 4)
-        )
-    return int.from_bytes(buf[pos : pos + 8], "big", signed=True)
+BORN_V6 = 0x10
+STORE_V6 = 0x20
 
 
 class Appender:
@@ -179,17 +79,7 @@ class Appender:
         self.tails_used = 0
         self.dirty = array("q", bytes(8 * 16))
         self.dirty_count = 0
-        self.filters = array("q", bytes(8 * 64))
         self.now_ms = 0
-        self.log_slots = 0
-        self.index_map_slots = 0
-        self.log_first = 0
-        self.kept_index_maps: dict[int, memoryview] = {}
-        self.kept_log_maps: dict[int, memoryview] = {}
-        if not cython.compiled:
-            self.index_maps: list[Any] = [None] * 16
-            self.log_maps: list[Any] = []
-        self._grow_index_maps(16)
 
     # -- rows: Python side, never on the path of a message ---------------------------------------------
 
@@ -199,7 +89,6 @@ class Appender:
         if (row + 1) * Q_WIDTH > len(self.q):
             self.q = array("q", bytes(self.q) + bytes(8 * len(self.q)))
             self.dirty = array("q", bytes(self.dirty) + bytes(8 * len(self.dirty)))
-            self._grow_index_maps(len(self.q) // Q_WIDTH)
         self.rows = row + 1
         base = row * Q_WIDTH
         for column in range(Q_WIDTH):
@@ -232,67 +121,6 @@ class Appender:
             self.tails = array("q", bytes(self.tails) + bytes(8 * max(size, len(self.tails))))
         self.q[row * Q_WIDTH + Q_TAIL] = self.tails_used
         self.tails_used += size
-
-    def _grow_index_maps(self, count: int) -> None:
-        if cython.compiled:
-            self._realloc_index_maps(count)
-        else:
-            self.index_maps.extend([None] * (count - len(self.index_maps)))
-
-    def _realloc_index_maps(self, count: int) -> None:
-        fresh = cython.cast(bytes_pp, calloc(count, cython.sizeof(cython.p_char)))
-        if fresh == cython.NULL:
-            raise MemoryError("index maps")
-        if self.index_maps != cython.NULL:
-            memcpy(fresh, self.index_maps, self.index_map_slots * cython.sizeof(cython.p_char))
-            free(self.index_maps)
-        self.index_maps = fresh
-        self.index_map_slots = count
-
-    def __dealloc__(self) -> None:
-        if cython.compiled:
-            free(self.index_maps)
-            free(self.log_maps)
-
-    def set_index_map(self, row: int, view: memoryview, first_offset: int, count: int) -> None:
-        """Let reads of the queue use ``view``: a consume queue file whose entry 0 has ``first_offset``."""
-        self.kept_index_maps[row] = view
-        if cython.compiled:
-            self._point_index(row, view)
-        else:
-            self.index_maps[row] = view
-        self.q[row * Q_WIDTH + Q_MAP_FIRST] = first_offset
-        self.q[row * Q_WIDTH + Q_MAP_COUNT] = count
-
-    def _point_index(self, row: int, view: Readable) -> None:
-        self.index_maps[row] = cython.address(view[0])
-
-    def drop_index_map(self, row: int) -> None:
-        self.q[row * Q_WIDTH + Q_MAP_COUNT] = 0
-        self.kept_index_maps.pop(row, None)
-
-    def set_log_maps(self, first: int, views: list[memoryview]) -> None:
-        """Let reads use the log files number ``first``, ``first`` + 1, ..., each of ``segment_bytes``."""
-        self.kept_log_maps = dict(enumerate(views, first))
-        self.log_first = first
-        self.log_slots = len(views)
-        if cython.compiled:
-            self._point_log(views)
-        else:
-            self.log_maps = list(views)
-
-    def _point_log(self, views: list[memoryview]) -> None:
-        fresh = cython.cast(bytes_pp, calloc(len(views) + 1, cython.sizeof(cython.p_char)))
-        if fresh == cython.NULL:
-            raise MemoryError("log maps")
-        free(self.log_maps)
-        self.log_maps = fresh
-        for i in range(len(views)):
-            if views[i] is not None:
-                self._point_one_log(i, views[i])
-
-    def _point_one_log(self, i: int, view: Readable) -> None:
-        self.log_maps[i] = cython.address(view[0])
 
     # -- the turn --------------------------------------------------------------------------------------
 
@@ -329,6 +157,14 @@ class Appender:
         ):
             return TAIL_FULL
         return 0
+
+    def never_fits(self, size_bytes: int, count: int) -> bool:
+        """Whether records are too large even for an empty turn, a fresh file and an empty ring."""
+        return (
+            size_bytes > self.turn_room
+            or size_bytes + END_OF_FILE_RESERVE > self.segment_bytes
+            or count > self.tail_entries
+        )
 
     def record_bytes(self, body_length: int, topic_length: int, props_length: int, born_length: int) -> int:
         """Size of the stored record."""
@@ -372,10 +208,12 @@ class Appender:
         physical = self.turn_base + at
         base = row * Q_WIDTH
         offset = self.q[base + Q_NEXT]
+        # These two bits say how long the addresses in this record are, whatever a client wrote there.
+        sys_flag &= ~(BORN_V6 | STORE_V6)
         if born_length > 8:
-            sys_flag |= 0x10
+            sys_flag |= BORN_V6
         if self.host_length > 8:
-            sys_flag |= 0x20
+            sys_flag |= STORE_V6
         put_i32(out, at, size)
         put_i32(out, at + 4, MAGIC_V2 if topic_length > 127 else MAGIC_V1)
         put_i32(out, at + 8, crc32(body, body_at, body_length))
@@ -445,105 +283,7 @@ class Appender:
         put_i32(cython.address(out[0]), at + 8, self.tails[entry + 1])
         put_i64(cython.address(out[0]), at + 12, self.tails[entry + 2])
 
-    # -- reads -----------------------------------------------------------------------------------------
-
-    def find_entry(self, row: int, offset: int) -> int:
-        """Load the index entry of ``offset``: READ_FOUND and ``entry_*`` filled, or READ_NEED_INDEX."""
-        base = row * Q_WIDTH
-        newest = self.q[base + Q_NEXT]
-        if (
-            self.q[base + Q_TAIL] >= 0
-            and offset >= self.q[base + Q_TAIL_FIRST]
-            and newest - offset <= self.tail_entries
-        ):
-            entry = self.q[base + Q_TAIL] + (offset % self.tail_entries) * 3
-            self.entry_physical = self.tails[entry]
-            self.entry_size = self.tails[entry + 1]
-            self.entry_tags = self.tails[entry + 2]
-            return READ_FOUND
-        place = offset - self.q[base + Q_MAP_FIRST]
-        if place < 0 or place >= self.q[base + Q_MAP_COUNT]:
-            self.need = offset
-            return READ_NEED_INDEX
-        at = place * CQ_ENTRY_BYTES
-        index = self.index_maps[row]
-        self.entry_physical = get_i64(index, at)
-        self.entry_size = get_i32(index, at + 8)
-        self.entry_tags = get_i64(index, at + 12)
-        return READ_FOUND
-
-    def _matches(self, filter_at: int, filter_count: int) -> bool:
-        if filter_count < 0:
-            return True
-        for i in range(filter_at, filter_at + filter_count):  # noqa: SIM110  # any() needs the GIL
-            if self.filters[i] == self.entry_tags:
-                return True
-        return False
-
-    def read(
-        self,
-        row: int,
-        offset: int,
-        last: int,
-        max_count: int,
-        max_bytes: int,
-        filter_at: int,
-        filter_count: int,
-        out: Writable,
-        out_at: int,
-        out_room: int,
-    ) -> int:
-        """Copy records of the queue from ``offset`` up to before ``last`` to ``out[out_at:]``.
-
-        ``filter_count`` < 0 takes all, else only records whose tags code is in ``filters[filter_at:]``.
-        Fills ``read_count``, ``read_bytes`` and ``read_next`` (the offset to go on with).
-        """
-        self.read_count = 0
-        self.read_bytes = 0
-        self.read_next = offset
-        looked = 0
-        while offset < last and looked < SCAN_LIMIT:
-            status = self.find_entry(row, offset)
-            if status != READ_FOUND:
-                return status if self.read_count == 0 else READ_FOUND
-            looked += 1
-            if self._matches(filter_at, filter_count):
-                size = self.entry_size
-                if self.read_count > 0 and self.read_bytes + size > max_bytes:
-                    break
-                if self.read_bytes + size > out_room:
-                    if self.read_count > 0:
-                        break
-                    return READ_NO_SPACE
-                status = self._copy_record(out, out_at + self.read_bytes, self.entry_physical, size)
-                if status != READ_FOUND:
-                    return status if self.read_count == 0 else READ_FOUND
-                self.read_bytes += size
-                self.read_count += 1
-            offset += 1
-            self.read_next = offset
-            if self.read_count >= max_count:
-                break
-        return READ_FOUND if self.read_count > 0 else READ_NO_MATCH
-
-    def _copy_record(self, out: Writable, at: int, physical: int, size: int) -> int:
-        slot = physical // self.segment_bytes - self.log_first
-        within = physical % self.segment_bytes
-        if physical < 0 or size < RECORD_FIXED_BYTES or within + size > self.segment_bytes:
-            return READ_BROKEN
-        if slot < 0 or slot >= self.log_slots:
-            self.need = physical
-            return READ_NEED_LOG
-        log = self.log_maps[slot]
-        if not log:
-            self.need = physical
-            return READ_NEED_LOG
-        if get_i32(log, within) != size:
-            return READ_BROKEN
-        copy(out, at, log, within, size)
-        return READ_FOUND
-
-    # -- the same two for callers in Python ------------------------------------------------------------
+    # -- for callers in Python -------------------------------------------------------------------------
 
     def append_message(
         self,
@@ -595,39 +335,3 @@ class Appender:
             cython.address(topic[0]), 0, len(topic),
             cython.address(props[0]), 0, props_length, tags_code,
         )  # fmt: skip
-
-    def read_messages(
-        self,
-        row: int,
-        offset: int,
-        last: int,
-        max_count: int,
-        max_bytes: int,
-        filter_count: int,
-        out: bytearray,
-    ) -> int:
-        """:meth:`read` into the bytearray ``out``; the wanted tags codes stand in ``filters[0:]``."""
-        if cython.compiled:
-            return self._read_view(row, offset, last, max_count, max_bytes, filter_count, out)
-        return self.read(row, offset, last, max_count, max_bytes, 0, filter_count, out, 0, len(out))
-
-    def _read_view(
-        self,
-        row: int,
-        offset: int,
-        last: int,
-        max_count: int,
-        max_bytes: int,
-        filter_count: int,
-        out: Writable,
-    ) -> int:
-        return self.read(
-            row, offset, last, max_count, max_bytes, 0, filter_count, cython.address(out[0]), 0, len(out)
-        )
-
-    def set_filter(self, at: int, codes: Sequence[int]) -> None:
-        """Write tags codes to ``filters[at:]``; the table grows as needed."""
-        while at + len(codes) > len(self.filters):
-            self.filters = array("q", bytes(self.filters) + bytes(8 * len(self.filters)))
-        for i, code in enumerate(codes):
-            self.filters[at + i] = code

@@ -13,6 +13,7 @@ from orbitmq.store.appender import Appender
 from orbitmq.store.errors import StoreClosedError
 from orbitmq.store.flush import Flusher
 from orbitmq.store.log_files import ALLOCATE_AHEAD_BYTES, LogFiles
+from orbitmq.store.lookup import Lookup
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class CommitLog:
         runtime: Runtime,
         files: LogFiles,
         appender: Appender,
+        lookup: Lookup,
         flusher: Flusher,
         arrived: Callable[[list[int]], None],
         failed: Callable[[OSError], None],
@@ -37,6 +39,7 @@ class CommitLog:
         self._runtime = runtime
         self.files = files
         self._appender = appender
+        self._lookup = lookup
         self._flusher = flusher
         self._arrived = arrived
         self._failed = failed
@@ -63,7 +66,7 @@ class CommitLog:
         self._segment = segment
         self._segment_start = self.files.start_of(offset)
         self._appender.start_turn(offset, self._segment_start + self.files.file_bytes)
-        self._appender.set_log_maps(self.files.first // self.files.file_bytes, self.files.views())
+        self._lookup.set_log_maps(self.files.first // self.files.file_bytes, self.files.views())
         self._allocated = offset - self._segment_start
         self._allocate(segment, self._allocated + self._ahead())
 
@@ -178,4 +181,4 @@ class CommitLog:
 
     def refresh_maps(self) -> None:
         """Tell the readers which files exist, after one was removed."""
-        self._appender.set_log_maps(self.files.first // self.files.file_bytes, self.files.views())
+        self._lookup.set_log_maps(self.files.first // self.files.file_bytes, self.files.views())

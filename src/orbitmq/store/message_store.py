@@ -17,6 +17,7 @@ from orbitmq.store.config import StoreConfig
 from orbitmq.store.errors import StoreClosedError, StoreLockedError, UnknownQueueError
 from orbitmq.store.flush import Flusher
 from orbitmq.store.log_files import LogFiles
+from orbitmq.store.lookup import Lookup
 from orbitmq.store.model import GetResult, NewMessage, PutResult, PutStatus
 from orbitmq.store.queues import Queues
 from orbitmq.store.reading import Reader
@@ -53,6 +54,7 @@ class MessageStore:
         self.appender = Appender(
             config.turn_bytes, config.tail_entries, config.commit_log_file_bytes, pack_host(config.store_host)
         )
+        self.lookup = Lookup(self.appender)
         self._files = LogFiles(runtime, config.commit_log_path, config.commit_log_file_bytes)
         self.flusher = Flusher(
             runtime,
@@ -62,10 +64,10 @@ class MessageStore:
             failed=self._flush_failed,
         )
         self.log = CommitLog(
-            runtime, self._files, self.appender, self.flusher, self._arrived, self._write_failed
+            runtime, self._files, self.appender, self.lookup, self.flusher, self._arrived, self._write_failed
         )
-        self.queues = Queues(runtime, config, self.appender)
-        self._reader = Reader(self.queues, self._files, self.appender, OUTPUT_BYTES)
+        self.queues = Queues(runtime, config, self.appender, self.lookup)
+        self._reader = Reader(self.queues, self._files, self.appender, self.lookup, OUTPUT_BYTES)
         self._unlock: Callable[[], None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._refusal: str | None = "it is not started"

@@ -10,6 +10,7 @@ from orbitmq.store import layout as table
 from orbitmq.store.appender import Appender
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.consume_queue import ConsumeQueue
+from orbitmq.store.lookup import Lookup
 
 
 @dataclass(slots=True)
@@ -27,10 +28,11 @@ class TopicQueues:
 class Queues:
     """Finds, makes and saves consume queues."""
 
-    def __init__(self, runtime: Runtime, config: StoreConfig, appender: Appender) -> None:
+    def __init__(self, runtime: Runtime, config: StoreConfig, appender: Appender, lookup: Lookup) -> None:
         self._runtime = runtime
         self._config = config
         self._appender = appender
+        self._lookup = lookup
         self._files: dict[tuple[str, int], ConsumeQueue] = {}
         self.topics: dict[str, TopicQueues] = {}
         self._by_row: list[tuple[TopicQueues, int, ConsumeQueue]] = []
@@ -83,7 +85,7 @@ class Queues:
         known = self.topics.pop(topic, None)
         if known is not None:
             for row in known.rows:
-                self._appender.drop_index_map(row)
+                self._lookup.drop_index_map(row)
                 self._appender.reset_row(row, 0, 0)
         for key in [key for key in self._files if key[0] == topic]:
             self._files.pop(key).close()
@@ -129,14 +131,14 @@ class Queues:
             queue.end_sync()
 
     def map_index(self, row: int, offset: int) -> bool:
-        """Let the appender read the file that holds the entry of ``offset``."""
+        """Let reads use the file that holds the entry of ``offset``."""
         found = self._by_row[row][2].file_view(offset)
         if found is None:
             return False
         view, first, count = found
         if not first <= offset < first + count:
             return False
-        self._appender.set_index_map(row, view, first, count)
+        self._lookup.set_index_map(row, view, first, count)
         return True
 
     def drop_below(self, physical_offset: int) -> None:
@@ -147,7 +149,7 @@ class Queues:
             # The files have to know all entries to find the first one that stays.
             self.save(row)
             if queue.next_offset > queue.min_offset:
-                self._appender.drop_index_map(row)
+                self._lookup.drop_index_map(row)
                 queue.drop_below(physical_offset)
                 self._appender.set(row, table.Q_MIN, queue.min_offset)
 

@@ -8,6 +8,7 @@ from orbitmq.message.record import MAGIC_V1, MAGIC_V2
 from orbitmq.store import layout as table
 from orbitmq.store.appender import Appender
 from orbitmq.store.log_files import LogFiles
+from orbitmq.store.lookup import Lookup
 from orbitmq.store.model import GetResult, GetStatus
 from orbitmq.store.queues import Queues
 
@@ -20,10 +21,13 @@ _BORN_V6 = 0x10
 class Reader:
     """The reading half of a store. Runs on the event loop; reads only what is written to the files."""
 
-    def __init__(self, queues: Queues, log: LogFiles, appender: Appender, output_bytes: int) -> None:
+    def __init__(
+        self, queues: Queues, log: LogFiles, appender: Appender, lookup: Lookup, output_bytes: int
+    ) -> None:
         self._queues = queues
         self._log = log
         self._appender = appender
+        self._lookup = lookup
         self._output = bytearray(output_bytes)
 
     def get(
@@ -44,33 +48,30 @@ class Reader:
         outside = _outside(offset, low, high)
         if outside is not None:
             return GetResult(outside[0], b"", 0, outside[1], low, high)
-        count = -1
-        if tags is not None:
-            self._appender.set_filter(0, sorted(tags))
-            count = len(tags)
-        status = self._read(row, offset, high, max_count, max_bytes, count)
-        appender = self._appender
+        wanted = None if tags is None else sorted(tags)
+        status = self._read(row, offset, high, max_count, max_bytes, wanted)
+        lookup = self._lookup
         if status == table.READ_FOUND:
-            body = bytes(memoryview(self._output)[: appender.read_bytes])
-            return GetResult(GetStatus.FOUND, body, appender.read_count, appender.read_next, low, high)
+            body = bytes(memoryview(self._output)[: lookup.read_bytes])
+            return GetResult(GetStatus.FOUND, body, lookup.read_count, lookup.read_next, low, high)
         if status == table.READ_NO_MATCH:
-            return GetResult(GetStatus.NO_MATCHED_MESSAGE, b"", 0, appender.read_next, low, high)
+            return GetResult(GetStatus.NO_MATCHED_MESSAGE, b"", 0, lookup.read_next, low, high)
         # The file is gone (cleaning) or the entry names no record: go on behind it.
-        following = max(appender.read_next, offset) + 1
+        following = max(lookup.read_next, offset) + 1
         return GetResult(GetStatus.MESSAGE_WAS_REMOVING, b"", 0, following, low, high)
 
-    def _read(self, row: int, offset: int, last: int, max_count: int, max_bytes: int, filters: int) -> int:
+    def _read(
+        self, row: int, offset: int, last: int, max_count: int, max_bytes: int, tags: list[int] | None
+    ) -> int:
         """Read, mapping files and growing the output as the appender asks for it."""
         status = table.READ_BROKEN
         for _ in range(4):
-            status = self._appender.read_messages(
-                row, offset, last, max_count, max_bytes, filters, self._output
-            )
+            status = self._lookup.read_messages(row, offset, last, max_count, max_bytes, tags, self._output)
             if status == table.READ_NEED_INDEX:
-                if not self._queues.map_index(row, self._appender.need):
+                if not self._queues.map_index(row, self._lookup.need):
                     return table.READ_BROKEN
             elif status == table.READ_NO_SPACE:
-                self._output = bytearray(self._appender.entry_size)
+                self._output = bytearray(self._lookup.entry_size)
             else:
                 return status
         return status
@@ -82,12 +83,12 @@ class Reader:
         return self._entry(row, offset)
 
     def _entry(self, row: int, offset: int) -> tuple[int, int, int] | None:
-        appender = self._appender
-        if appender.find_entry(row, offset) != table.READ_FOUND and (
-            not self._queues.map_index(row, offset) or appender.find_entry(row, offset) != table.READ_FOUND
+        lookup = self._lookup
+        if lookup.find_entry(row, offset) != table.READ_FOUND and (
+            not self._queues.map_index(row, offset) or lookup.find_entry(row, offset) != table.READ_FOUND
         ):
             return None
-        return appender.entry_physical, appender.entry_size, appender.entry_tags
+        return lookup.entry_physical, lookup.entry_size, lookup.entry_tags
 
     def store_time(self, row: int, offset: int) -> int:
         """Store timestamp in ms of the message at ``offset``, -1 when it is not there."""

@@ -2,6 +2,8 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
+from orbitmq.message.octets cimport get_i16, get_i32, has_control, is_ascii, is_utf8
+
 cdef int MAX_FIELDS
 cdef int SCAN_OK
 cdef int SCAN_UNUSUAL
@@ -13,16 +15,13 @@ cdef uint32_t NAME_OPAQUE
 cdef uint32_t NAME_FLAG
 cdef uint32_t NAME_VERSION
 
-cdef int read_i32(const uint8_t* buf, Py_ssize_t pos) noexcept nogil
-
-@cython.locals(value=int)
-cdef int read_i16(const uint8_t* buf, Py_ssize_t pos) noexcept nogil
-
 cpdef uint32_t field_name(str name)
 
 @cython.final
 cdef class HeaderScan:
     cdef int64_t[::1] names
+    cdef int64_t[::1] name_starts
+    cdef int64_t[::1] name_lengths
     cdef int64_t[::1] starts
     cdef int64_t[::1] lengths
     cdef int64_t[::1] escaped
@@ -37,7 +36,9 @@ cdef class HeaderScan:
     @cython.locals(word=int, header_length=Py_ssize_t, kind=int, header=Py_ssize_t)
     cdef int scan(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end) noexcept nogil
 
-    @cython.locals(n=int, h=uint32_t, key_length=Py_ssize_t, value_length=Py_ssize_t, ext_length=Py_ssize_t, i=Py_ssize_t)
+    cdef int _scan_view(self, const uint8_t[::1] frame)
+
+    @cython.locals(n=int, h=uint32_t, plain=bint, key_length=Py_ssize_t, value_length=Py_ssize_t, ext_length=Py_ssize_t, i=Py_ssize_t)
     cdef int _scan_binary(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end) noexcept nogil
 
     @cython.locals(h=uint32_t, c=uint8_t, start=Py_ssize_t)
@@ -54,5 +55,9 @@ cdef int64_t parse_int(const uint8_t* buf, Py_ssize_t pos, Py_ssize_t length) no
 
 @cython.locals(end=Py_ssize_t, start=Py_ssize_t, limit=Py_ssize_t, c=uint8_t, high=int, low=int)
 cdef Py_ssize_t unescape(const uint8_t* buf, Py_ssize_t pos, Py_ssize_t length, uint8_t* out, Py_ssize_t at, Py_ssize_t room) noexcept nogil
+
+cdef Py_ssize_t _unescape_view(const uint8_t[::1] text, Py_ssize_t length, uint8_t[::1] out, Py_ssize_t room)
+
+cdef int64_t _parse_view(const uint8_t[::1] text, Py_ssize_t length)
 
 cdef int _hex_digit(int c) noexcept nogil

@@ -18,6 +18,9 @@ import cython
 if TYPE_CHECKING:
     from orbitmq.runtime.buffers import Readable, Writable
 
+if not cython.compiled:
+    from orbitmq.message.octets import get_i16, get_i32, has_control, is_ascii, is_utf8
+
 MAX_FIELDS = 40
 
 # What a scan answers.
@@ -25,23 +28,6 @@ SCAN_OK = 0
 SCAN_UNUSUAL = 1
 
 _MASK = 0xFFFFFFFF
-
-
-def read_i32(buf: Readable, pos: int) -> int:
-    if cython.compiled:
-        return cython.cast(
-            cython.int,
-            (cython.cast(cython.uint, buf[pos]) << 24)
-            | (buf[pos + 1] << 16)
-            | (buf[pos + 2] << 8)
-            | buf[pos + 3],
-        )
-    return int.from_bytes(buf[pos : pos + 4], "big", signed=True)
-
-
-def read_i16(buf: Readable, pos: int) -> int:
-    value = (buf[pos] << 8) | buf[pos + 1]
-    return value - 0x10000 if value >= 0x8000 else value
 
 
 def field_name(name: str) -> int:
@@ -58,6 +44,8 @@ class HeaderScan:
     def __init__(self) -> None:
         zeros = bytes(8 * MAX_FIELDS)
         self.names = array("q", zeros)
+        self.name_starts = array("q", zeros)
+        self.name_lengths = array("q", zeros)
         self.starts = array("q", zeros)
         self.lengths = array("q", zeros)
         self.escaped = array("q", zeros)
@@ -71,7 +59,7 @@ class HeaderScan:
 
     def scan(self, buf: Readable, pos: int, end: int) -> int:
         """Scan the frame whose header word is at ``pos`` and whose body ends at ``end``."""
-        word = read_i32(buf, pos)
+        word = get_i32(buf, pos)
         header_length = word & 0xFFFFFF
         kind = (word >> 24) & 0xFF
         header = pos + 4
@@ -88,34 +76,64 @@ class HeaderScan:
             return self._scan_binary(buf, header, self.body_start)
         return self._scan_json(buf, header, self.body_start)
 
+    def scan_frame(self, frame: Readable) -> list[tuple[bytes, bytes, bool]] | None:
+        """Scan a whole frame; (name, value, has escapes) of each field, ``None`` when it is unusual.
+
+        Raises:
+            ValueError: ``frame`` is not as long as its first word says.
+        """
+        if len(frame) < 8 or int.from_bytes(frame[:4], "big") != len(frame) - 4:
+            raise ValueError(f"{len(frame)} bytes are not one whole frame")
+        if self._scan_view(frame) != SCAN_OK:
+            return None
+        raw = bytes(frame)
+        return [
+            (
+                raw[self.name_starts[i] : self.name_starts[i] + self.name_lengths[i]],
+                raw[self.starts[i] : self.starts[i] + self.lengths[i]],
+                self.escaped[i] != 0,
+            )
+            for i in range(self.count)
+        ]
+
+    def _scan_view(self, frame: Readable) -> int:
+        if cython.compiled:
+            return self.scan(cython.address(frame[0]), 4, len(frame))
+        return self.scan(frame, 4, len(frame))
+
     def _scan_binary(self, buf: Readable, pos: int, end: int) -> int:
         if end - pos < 21:
             return SCAN_UNUSUAL
-        self.code = read_i16(buf, pos)
-        self.version = read_i16(buf, pos + 3)
-        self.opaque = read_i32(buf, pos + 5)
-        self.flag = read_i32(buf, pos + 9)
-        if read_i32(buf, pos + 13) != 0:
+        self.code = get_i16(buf, pos)
+        self.version = get_i16(buf, pos + 3)
+        self.opaque = get_i32(buf, pos + 5)
+        self.flag = get_i32(buf, pos + 9)
+        if get_i32(buf, pos + 13) != 0:
             return SCAN_UNUSUAL
-        ext_length = read_i32(buf, pos + 17)
+        ext_length = get_i32(buf, pos + 17)
         pos += 21
         if ext_length < 0 or pos + ext_length != end:
             return SCAN_UNUSUAL
+        plain = is_ascii(buf, pos, ext_length)
         n = 0
         while pos < end:
             if n >= MAX_FIELDS or end - pos < 6:
                 return SCAN_UNUSUAL
-            key_length = read_i16(buf, pos)
+            key_length = get_i16(buf, pos)
             pos += 2
             if key_length <= 0 or end - pos < key_length + 4:
                 return SCAN_UNUSUAL
             h = 0
             for i in range(pos, pos + key_length):
                 h = (h * 131 + buf[i]) & _MASK
+            self.name_starts[n] = pos
+            self.name_lengths[n] = key_length
             pos += key_length
-            value_length = read_i32(buf, pos)
+            value_length = get_i32(buf, pos)
             pos += 4
             if value_length < 0 or value_length > end - pos:
+                return SCAN_UNUSUAL
+            if not plain and not is_utf8(buf, pos, value_length):
                 return SCAN_UNUSUAL
             self.names[n] = h
             self.starts[n] = pos
@@ -128,6 +146,10 @@ class HeaderScan:
 
     def _scan_json(self, buf: Readable, pos: int, end: int) -> int:
         if end - pos < 2 or buf[pos] != 0x7B or buf[end - 1] != 0x7D:
+            return SCAN_UNUSUAL
+        if has_control(buf, pos, end - pos):
+            return SCAN_UNUSUAL
+        if not is_ascii(buf, pos, end - pos) and not is_utf8(buf, pos, end - pos):
             return SCAN_UNUSUAL
         pos += 1
         end -= 1
@@ -152,6 +174,8 @@ class HeaderScan:
                 if pos < 0:
                     return SCAN_UNUSUAL
             elif c == 0x22:
+                if h in (NAME_CODE, NAME_OPAQUE, NAME_FLAG, NAME_VERSION, NAME_EXT_FIELDS):
+                    return SCAN_UNUSUAL
                 pos += 1
                 while pos < end and buf[pos] != 0x22:
                     if buf[pos] == 0x5C:
@@ -182,6 +206,8 @@ class HeaderScan:
         if pos >= end or end - pos > 10:
             return SCAN_UNUSUAL
         first = pos
+        if buf[pos] == 0x30 and end - pos > 1:
+            return SCAN_UNUSUAL
         while pos < end:
             digit = buf[pos] - 0x30
             if digit < 0 or digit > 9:
@@ -200,6 +226,8 @@ class HeaderScan:
             self.flag = value
         elif h == NAME_VERSION:
             self.version = value
+        else:
+            return SCAN_UNUSUAL
         return SCAN_OK
 
     def _scan_fields(self, buf: Readable, pos: int, end: int) -> int:
@@ -211,6 +239,7 @@ class HeaderScan:
             if n >= MAX_FIELDS or buf[pos] != 0x22:
                 return -1
             pos += 1
+            self.name_starts[n] = pos
             h = 0
             while pos < end and buf[pos] != 0x22:
                 if buf[pos] == 0x5C:
@@ -219,6 +248,7 @@ class HeaderScan:
                 pos += 1
             if end - pos < 4 or buf[pos + 1] != 0x3A or buf[pos + 2] != 0x22:
                 return -1
+            self.name_lengths[n] = pos - self.name_starts[n]
             pos += 3
             start = pos
             escaped = 0
@@ -304,6 +334,33 @@ def unescape(buf: Readable, pos: int, length: int, out: Writable, at: int, room:
         at += 1
         pos += 1
     return at - start
+
+
+def unescaped(text: bytes, room: int) -> bytes | None:
+    """:func:`unescape` of a whole object."""
+    out = bytearray(room + 1)
+    if cython.compiled:
+        length = _unescape_view(text or b"\0", len(text), out, room)
+    else:
+        length = unescape(text, 0, len(text), out, 0, room)
+    return None if length < 0 else bytes(out[:length])
+
+
+def _unescape_view(text: Readable, length: int, out: Writable, room: int) -> int:
+    return unescape(cython.address(text[0]), 0, length, cython.address(out[0]), 0, room)
+
+
+def parsed_int(text: bytes) -> int | None:
+    """:func:`parse_int` of a whole object."""
+    if cython.compiled:
+        value = _parse_view(text or b"\0", len(text))
+    else:
+        value = parse_int(text, 0, len(text))
+    return None if value == INT_BAD else value
+
+
+def _parse_view(text: Readable, length: int) -> int:
+    return parse_int(cython.address(text[0]), 0, length)
 
 
 def _hex_digit(c: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from typing import Any
+from dataclasses import dataclass
 
 from orbitmq.wire.command import PROTOCOL_VERSION, Language
 
@@ -15,26 +15,30 @@ NEED_ROOM = 2
 DRAIN = 3
 NEED_INDEX = 4
 
+# Where a row's name is, in every table.
+ROW_AT = 0
+ROW_LENGTH = 1
+
 # Columns of a topic.
-T_NAME_AT = 0
-T_NAME_LENGTH = 1
 T_READ_QUEUES = 2
 T_WRITE_QUEUES = 3
 T_ROWS_AT = 4
 T_WIDTH = 5
 
 # Columns of a permitted pull: the name is ``group 0x00 topic``.
-G_NAME_AT = 0
-G_NAME_LENGTH = 1
 G_TOPIC = 2
-G_FILTER_AT = 3
-G_FILTER_COUNT = 4
+G_CODES_AT = 3
+G_CODES_COUNT = 4
 G_VERSION = 5  # of the registered subscription; a request with a newer one is left to the handler
-G_WIDTH = 6
+G_TOPIC_FLAG = 6
+G_GROUP_FLAG = 7
+G_WIDTH = 8
 NO_SUBSCRIPTION = -2  # the group has registered none: the request must bring its own
 ALL_TAGS = -1
 
 EVENT_WIDTH = 4  # pull row, queue id, offset to commit or -1, offset after the pull
+MAX_UNIQUE_KEY = 128
+MAX_SLOTS = 16  # slots of header fields
 
 SEND_FIELDS = {
     "producerGroup": 0,
@@ -52,6 +56,7 @@ SEND_FIELDS = {
     "batch": 12,
     "bname": 13,
 }
+SEND_V2_FIELDS = {chr(ord("a") + slot): slot for slot in SEND_FIELDS.values()}
 
 PULL_FIELDS = {
     "consumerGroup": 0,
@@ -66,8 +71,8 @@ PULL_FIELDS = {
     "maxMsgBytes": 9,
     "suspendTimeoutMillis": 10,
     "subVersion": 11,
-    "requestSource": 10,
-    "bname": 10,
+    "requestSource": 12,
+    "bname": 13,
 }
 
 RESERVED_PROPERTIES = (
@@ -97,8 +102,25 @@ def _field(name: str, value: str = "") -> bytes:
     return struct.pack(">h", len(name)) + name.encode() + struct.pack(">i", len(value)) + value.encode()
 
 
-def texts(*, region: str, trace_on: bool, cluster: str, store_host: bytes) -> dict[str, Any]:
-    """Constant parts of responses and stored properties for ``Lane``, in the order of its ``TEXT_`` numbers.
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Constant parts of what the lane writes.
+
+    Attributes:
+        text, bounds: all parts of responses one behind the other, and where each begins and ends.
+        language, version: what a binary response header says about us.
+        added: the properties that the broker adds to each single message.
+    """
+
+    text: bytes
+    bounds: list[int]
+    language: int
+    version: int
+    added: bytes
+
+
+def texts(*, region: str, trace_on: bool, cluster: str, store_host: bytes) -> Texts:
+    """The texts of one broker, in the order of the numbers in ``responses``.
 
     Args:
         region, trace_on, cluster: what this broker adds to each message (MSG_REGION, TRACE_ON, CLUSTER); the
@@ -110,8 +132,6 @@ def texts(*, region: str, trace_on: bool, cluster: str, store_host: bytes) -> di
     end = f',"serializeTypeCurrentRPC":"JSON","version":{PROTOCOL_VERSION}}}'
     opaque = f'"}},"flag":1,"language":"{language.name}","opaque":'
     parts = (
-        b"UNIQ_KEY\x01",
-        f"MSG_REGION\x01{region}\x02TRACE_ON\x01{trace}\x02CLUSTER\x01{cluster}\x02".encode(),
         store_host.hex().upper().encode(),
         f'{{"code":0,"extFields":{{"MSG_REGION":"{region}","TRACE_ON":"{trace}","msgId":"'.encode(),
         b'","queueId":"',
@@ -123,25 +143,26 @@ def texts(*, region: str, trace_on: bool, cluster: str, store_host: bytes) -> di
         _field("queueId"),
         _field("queueOffset"),
         _field("transactionId"),
-        b'{"code":0,"extFields":{"maxOffset":"',
+        b'{"code":0,"extFields":{"groupSysFlag":"',
+        b'","maxOffset":"',
         b'","minOffset":"',
         b'","nextBeginOffset":"',
-        f'","suggestWhichBrokerId":"0{opaque}'.encode(),
+        b'","suggestWhichBrokerId":"0","topicSysFlag":"',
+        opaque.encode(),
         f',"remark":"FOUND"{end}'.encode(),
+        b"FOUND",
+        _field("groupSysFlag"),
         _field("maxOffset"),
         _field("minOffset"),
         _field("nextBeginOffset"),
+        _field("topicSysFlag"),
         _field("suggestWhichBrokerId", "0"),
     )
     bounds = [0]
     for part in parts:
         bounds.append(bounds[-1] + len(part))
-    return {
-        "text": b"".join(parts),
-        "parts": bounds,
-        "language": int(language),
-        "version": PROTOCOL_VERSION,
-    }
+    added = f"MSG_REGION\x01{region}\x02TRACE_ON\x01{trace}\x02CLUSTER\x01{cluster}\x02".encode()
+    return Texts(b"".join(parts), bounds, int(language), PROTOCOL_VERSION, added)
 
 
 def topic_table(
@@ -152,7 +173,8 @@ def topic_table(
     table = array("q")
     rows = array("q")
     for name, read_queues, write_queues, topic_rows in topics:
-        table.extend((len(names), len(name), read_queues, write_queues, len(rows)))
+        most = len(topic_rows)
+        table.extend((len(names), len(name), min(read_queues, most), min(write_queues, most), len(rows)))
         names += name
         rows.extend(topic_rows)
     rows.append(0)
@@ -160,15 +182,40 @@ def topic_table(
     return bytes(names), table, rows, len(topics)
 
 
-def pull_table(
-    pulls: list[tuple[bytes, bytes, int, int, int, int]],
-) -> tuple[bytes, array[int], int]:
-    """Arguments of ``Lane.set_pulls`` from (group, topic, topic number, filter place and count, version)."""
+@dataclass(frozen=True, slots=True)
+class PermittedPull:
+    """What the lane may answer.
+
+    Attributes:
+        topic_number: row of the topic in the table of topics.
+        codes: tags codes to filter by, ``None``: all; not used without ``registered``.
+        registered: the group's heartbeats brought the filter, in ``version``; else requests must bring "*".
+    """
+
+    group: bytes
+    topic: bytes
+    topic_number: int
+    codes: frozenset[int] | None
+    registered: bool
+    version: int
+    topic_flag: int
+    group_flag: int
+
+
+def pull_table(pulls: list[PermittedPull]) -> tuple[bytes, array[int], array[int], int]:
+    """Arguments of ``Lane.set_pulls``."""
     names = bytearray(b"\0")
     table = array("q")
-    for group, topic, number, filter_at, filter_count, version in pulls:
-        name = group + b"\0" + topic
-        table.extend((len(names), len(name), number, filter_at, filter_count, version))
+    codes = array("q")
+    for pull in pulls:
+        name = pull.group + b"\0" + pull.topic
+        count = NO_SUBSCRIPTION
+        if pull.registered:
+            count = ALL_TAGS if pull.codes is None else len(pull.codes)
+        table.extend((len(names), len(name), pull.topic_number, len(codes), count))
+        table.extend((pull.version, pull.topic_flag, pull.group_flag))
+        codes.extend(sorted(pull.codes or ()))
         names += name
+    codes.append(0)
     table.extend([0] * G_WIDTH)
-    return bytes(names), table, len(pulls)
+    return bytes(names), table, codes, len(pulls)

@@ -1,0 +1,30 @@
+# C types of octets.py. No logic lives here.
+cimport cython
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp, memcpy, memmove
+
+cdef uint32_t[::1] _TABLE
+
+cdef uint32_t crc32(const uint8_t* buf, Py_ssize_t pos, Py_ssize_t length) noexcept nogil
+@cython.locals(c=uint32_t, end=Py_ssize_t)
+cdef uint32_t _crc32_by_eight(const uint32_t[::1] t, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t length) noexcept nogil
+cpdef uint32_t crc32_of(bytes data)
+cdef uint32_t _crc32_of_view(const uint8_t[::1] data, Py_ssize_t length)
+cdef void copy(uint8_t* out, Py_ssize_t at, const uint8_t* source, Py_ssize_t pos, Py_ssize_t length) noexcept nogil
+cdef void move_down(uint8_t* out, Py_ssize_t to, Py_ssize_t at, Py_ssize_t length) noexcept nogil
+cdef bint same(const uint8_t* buf, Py_ssize_t pos, const uint8_t* other, Py_ssize_t at, Py_ssize_t length) noexcept nogil
+cdef void put_i16(uint8_t* out, Py_ssize_t at, int64_t value) noexcept nogil
+cdef void put_i32(uint8_t* out, Py_ssize_t at, int64_t value) noexcept nogil
+cdef void put_i64(uint8_t* out, Py_ssize_t at, int64_t value) noexcept nogil
+@cython.locals(value=int)
+cdef int get_i16(const uint8_t* buf, Py_ssize_t pos) noexcept nogil
+cdef int get_i32(const uint8_t* buf, Py_ssize_t pos) noexcept nogil
+cdef int64_t get_i64(const uint8_t* buf, Py_ssize_t pos) noexcept nogil
+@cython.locals(seen=uint8_t, i=Py_ssize_t)
+cdef bint is_ascii(const uint8_t* buf, Py_ssize_t pos, Py_ssize_t length) noexcept nogil
+@cython.locals(seen=uint8_t, i=Py_ssize_t)
+cdef bint has_control(const uint8_t* buf, Py_ssize_t pos, Py_ssize_t length) noexcept nogil
+@cython.locals(end=Py_ssize_t, c=int, low=int, high=int, more=int, i=Py_ssize_t)
+cdef bint is_utf8(const uint8_t* buf, Py_ssize_t pos, Py_ssize_t length) noexcept nogil
+cpdef bint is_utf8_bytes(bytes data)
+cdef bint _is_utf8_view(const uint8_t[::1] data, Py_ssize_t length)

@@ -1,0 +1,214 @@
+# cython: annotation_typing=False
+"""Numbers and stretches of bytes at a place of a buffer, and the checksum of a record.
+
+Typed in ``octets.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. Nothing here
+checks a bound: the callers know that what they read and write is inside their buffers.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from typing import TYPE_CHECKING
+
+import cython
+
+if TYPE_CHECKING:
+    from orbitmq.runtime.buffers import Integers, Readable, Writable
+
+
+def _crc_table() -> Integers:
+    table = array("I", bytes(4 * 256 * 8))
+    for n in range(256):
+        c = n
+        for _ in range(8):
+            c = (c >> 1) ^ (0xEDB88320 if c & 1 else 0)
+        table[n] = c
+    for n in range(256):
+        c = table[n]
+        for k in range(1, 8):
+            c = table[c & 0xFF] ^ (c >> 8)
+            table[k * 256 + n] = c
+    return table
+
+
+_TABLE = _crc_table()
+
+
+def crc32(buf: Readable, pos: int, length: int) -> int:
+    """CRC-32 of ``length`` bytes at ``pos`` with the sign bit cleared, as RocketMQ keeps it."""
+    if cython.compiled:
+        return _crc32_by_eight(_TABLE, buf, pos, length)
+    return zlib.crc32(buf[pos : pos + length]) & 0x7FFFFFFF
+
+
+def _crc32_by_eight(t: Integers, buf: Readable, pos: int, length: int) -> int:
+    c = 0xFFFFFFFF
+    end = pos + length
+    while end - pos >= 8:
+        c ^= (
+            buf[pos]
+            | (buf[pos + 1] << 8)
+            | (buf[pos + 2] << 16)
+            | (cython.cast(cython.uint, buf[pos + 3]) << 24)
+        )
+        c = (
+            t[1792 + (c & 0xFF)]
+            ^ t[1536 + ((c >> 8) & 0xFF)]
+            ^ t[1280 + ((c >> 16) & 0xFF)]
+            ^ t[1024 + (c >> 24)]
+            ^ t[768 + buf[pos + 4]]
+            ^ t[512 + buf[pos + 5]]
+            ^ t[256 + buf[pos + 6]]
+            ^ t[buf[pos + 7]]
+        )
+        pos += 8
+    while pos < end:
+        c = t[(c ^ buf[pos]) & 0xFF] ^ (c >> 8)
+        pos += 1
+    return ~c & 0x7FFFFFFF
+
+
+def crc32_of(data: bytes) -> int:
+    """:func:`crc32` of a whole object."""
+    if cython.compiled:
+        return _crc32_of_view(data or b"\0", len(data))
+    return crc32(data, 0, len(data))
+
+
+def _crc32_of_view(data: Readable, length: int) -> int:
+    return crc32(cython.address(data[0]), 0, length)
+
+
+def copy(out: Writable, at: int, source: Readable, pos: int, length: int) -> None:
+    if cython.compiled:
+        memcpy(cython.address(out[at]), cython.address(source[pos]), length)
+    else:
+        out[at : at + length] = source[pos : pos + length]
+
+
+def move_down(out: Writable, to: int, at: int, length: int) -> None:
+    """Move bytes inside ``out`` to a lower place."""
+    if cython.compiled:
+        memmove(cython.address(out[to]), cython.address(out[at]), length)
+    else:
+        out[to : to + length] = out[at : at + length]
+
+
+def same(buf: Readable, pos: int, other: Readable, at: int, length: int) -> bool:
+    if cython.compiled:
+        return memcmp(cython.address(buf[pos]), cython.address(other[at]), length) == 0
+    return buf[pos : pos + length] == other[at : at + length]
+
+
+def put_i16(out: Writable, at: int, value: int) -> None:
+    out[at] = (value >> 8) & 0xFF
+    out[at + 1] = value & 0xFF
+
+
+def put_i32(out: Writable, at: int, value: int) -> None:
+    out[at] = (value >> 24) & 0xFF
+    out[at + 1] = (value >> 16) & 0xFF
+    out[at + 2] = (value >> 8) & 0xFF
+    out[at + 3] = value & 0xFF
+
+
+def put_i64(out: Writable, at: int, value: int) -> None:
+    put_i32(out, at, value >> 32)
+    put_i32(out, at + 4, value)
+
+
+def get_i16(buf: Readable, pos: int) -> int:
+    value = (buf[pos] << 8) | buf[pos + 1]
+    return value - 0x10000 if value >= 0x8000 else value
+
+
+def get_i32(buf: Readable, pos: int) -> int:
+    if cython.compiled:
+        return cython.cast(
+            cython.int,
+            (cython.cast(cython.uint, buf[pos]) << 24)
+            | (buf[pos + 1] << 16)
+            | (buf[pos + 2] << 8)
+            | buf[pos + 3],
+        )
+    return int.from_bytes(buf[pos : pos + 4], "big", signed=True)
+
+
+def get_i64(buf: Readable, pos: int) -> int:
+    if cython.compiled:
+        return (cython.cast(cython.longlong, get_i32(buf, pos)) << 32) | cython.cast(
+            cython.uint, get_i32(buf, pos + 4)
+        )
+    return int.from_bytes(buf[pos : pos + 8], "big", signed=True)
+
+
+def is_ascii(buf: Readable, pos: int, length: int) -> bool:
+    if not cython.compiled:
+        return bytes(buf[pos : pos + length]).isascii()
+    seen = 0
+    for i in range(pos, pos + length):
+        seen |= buf[i]
+    return seen < 0x80
+
+
+def has_control(buf: Readable, pos: int, length: int) -> bool:
+    """Whether one of the bytes is below U+0020."""
+    if not cython.compiled:
+        return length > 0 and min(buf[pos : pos + length]) < 0x20
+    seen = 0
+    for i in range(pos, pos + length):
+        seen |= buf[i] < 0x20
+    return seen != 0
+
+
+def is_utf8(buf: Readable, pos: int, length: int) -> bool:
+    """Whether the bytes are well-formed UTF-8, as Python's decoder takes it."""
+    if not cython.compiled:
+        try:
+            bytes(buf[pos : pos + length]).decode()
+        except UnicodeDecodeError:
+            return False
+        return True
+    end = pos + length
+    while pos < end:
+        c = buf[pos]
+        pos += 1
+        if c < 0x80:
+            continue
+        low = 0x80
+        high = 0xBF
+        if 0xC2 <= c <= 0xDF:
+            more = 1
+        elif 0xE0 <= c <= 0xEF:
+            more = 2
+            if c == 0xE0:
+                low = 0xA0
+            elif c == 0xED:
+                high = 0x9F
+        elif 0xF0 <= c <= 0xF4:
+            more = 3
+            if c == 0xF0:
+                low = 0x90
+            elif c == 0xF4:
+                high = 0x8F
+        else:
+            return False
+        if end - pos < more or buf[pos] < low or buf[pos] > high:
+            return False
+        for i in range(pos + 1, pos + more):
+            if buf[i] < 0x80 or buf[i] > 0xBF:
+                return False
+        pos += more
+    return True
+
+
+def is_utf8_bytes(data: bytes) -> bool:
+    """:func:`is_utf8` of a whole object."""
+    if cython.compiled:
+        return _is_utf8_view(data or b"a", len(data))
+    return is_utf8(data, 0, len(data))
+
+
+def _is_utf8_view(data: Readable, length: int) -> bool:
+    return is_utf8(cython.address(data[0]), 0, length)
