@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.measure import table
 from benchmarks.servers import PeerUnavailableError, ServerError, apache_classpath
-from tests.interop import admin_cells, disk_cells, java_cells, python_cells
+from tests.interop import admin_cells, disk_cells, java_cells, python_cells, python_transaction_cells
 from tests.interop.world import CellError, Place, World
 
 PlaceCell = Callable[[World, Place], None]
@@ -55,6 +55,8 @@ PYTHON: dict[str, PlaceCell] = {
     "python tag filter": python_cells.tags,
     "python retry": python_cells.retry,
     "python delayed": python_cells.delayed,
+    "python transactions": python_transaction_cells.transactions,
+    "python request-reply": python_transaction_cells.request_reply,
     "python to java": python_cells.to_java,
     "java to python": python_cells.from_java,
 }
