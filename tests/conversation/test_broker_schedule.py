@@ -258,7 +258,9 @@ def test_a_message_that_cannot_be_delivered_does_not_hold_up_the_others() -> Non
         store, levels = broker.services.store, broker.services.schedule.levels
         await peer.send(b"x", {})
         for topic in ("RMQ_SYS_TRANS_HALF_TOPIC", "Deleted"):
-            store.put(levels.delayed(NewMessage(topic, 0, b"lost", b""), {"DELAY": "1"}))
+            waiting = levels.delayed(NewMessage("Elsewhere", 0, b"lost", b""), {"DELAY": "1"})
+            waiting.properties = waiting.properties.replace(b"Elsewhere", topic.encode())
+            store.put(waiting)
         await peer.send(b"after", {"DELAY": "1"})
         assert [record.body for record in await peer.pull(1, wait_ms=5000)] == [b"after"]
         assert await peer.pull(0, "RMQ_SYS_TRANS_HALF_TOPIC", 0) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from orbitmq.broker import names
-from orbitmq.broker.handlers.base import Family, Handler
+from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.message import keys
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.properties import decode_properties, encode_properties
@@ -33,9 +33,11 @@ class SendBackHandlers(Family):
     def routes(self) -> dict[int, Handler]:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
-    async def send_back(self, _connection: ServerConnection, command: Command) -> Command:
+    def send_back(self, _connection: ServerConnection, command: Command) -> Answer:
         """Store a copy of the message for a later delivery (behaviours SB-01 to SB-13, DQ-01 to DQ-05)."""
-        header = ConsumerSendMsgBackRequest.from_ext(command.ext)
+        return self._send_back(command, ConsumerSendMsgBackRequest.from_ext(command.ext))
+
+    async def _send_back(self, command: Command, header: ConsumerSendMsgBackRequest) -> Command:
         group = self._group(header.group)
         if group.retry_queue_nums <= 0:
             return command.reply()
