@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from orbitmq.client.model import SendResult
-from orbitmq.client.outgoing import Outgoing, OutgoingFactory
+from orbitmq.client.outgoing import PLAIN_ITEM_BYTES, Item, Outgoing, OutgoingFactory
 from orbitmq.client.validation import RETRY_PREFIX, TIMER_KEYS
 from orbitmq.errors import ClientStateError
 from orbitmq.message import keys
-from orbitmq.message.model import Message, MessageQueue
+from orbitmq.message.model import Message
 from orbitmq.runtime.tasks import Background
 
-_ITEM = struct.Struct(">iiiii")
-_PROPERTIES_LENGTH = struct.Struct(">h")
-_ITEM_BYTES = _ITEM.size + _PROPERTIES_LENGTH.size
 _ALONE = frozenset(
     {
         keys.DELAY,
@@ -49,16 +45,20 @@ class AutoBatch:
 
 
 class _Batch:
-    """The messages of one topic that wait together."""
+    """The messages of one topic that wait together.
 
-    __slots__ = ("ids", "parts", "size", "timer", "waiting")
+    An item is the bare body of a message without properties and flag, or else what
+    :meth:`OutgoingFactory.item` made. All are encoded together when the batch is closed.
+    """
 
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self.ids: list[str] = []
+    __slots__ = ("items", "new_future", "size", "timer", "waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.items: list[bytes | Item] = []
         self.waiting: list[asyncio.Future[SendResult]] = []
         self.size = 0
-        self.timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self.new_future: Callable[[], asyncio.Future[SendResult]] = loop.create_future
+        self.timer: asyncio.TimerHandle | None = None
 
 
 class Accumulator:
@@ -68,54 +68,84 @@ class Accumulator:
 
     Args:
         send: sends a batch's request, with retries.
+        check: refuses a message that may not be sent; called for all but the plainest.
         factory: makes requests and ids.
     """
 
     def __init__(
-        self, settings: AutoBatch, factory: OutgoingFactory, send: SendBatch, background: Background
+        self,
+        settings: AutoBatch,
+        factory: OutgoingFactory,
+        check: Callable[[Message], object],
+        send: SendBatch,
+        background: Background,
     ) -> None:
-        self._settings = settings
+        self._max_bytes = settings.max_bytes
+        self._max_messages = settings.max_messages
+        self._linger_s = settings.linger_ms / 1000
         self._factory = factory
+        self._check = check
         self._send = send
         self._background = background
         self._open: dict[str, _Batch] = {}
         self._sending: set[asyncio.Task[None]] = set()
 
-    def takes(self, message: Message) -> bool:
-        """Whether the message may travel with others (BA-02): no delay, no transaction, not large."""
+    def add(self, message: Message) -> asyncio.Future[SendResult] | None:
+        """Put a message into its topic's batch; the future gives its own result.
+
+        None when it may not travel with others (BA-02): a delay, a transaction, large, or the like.
+
+        Raises:
+            ValidationError: it may not be sent, or its properties would not read back.
+        """
+        topic = message.topic
+        body = message.body
+        batch = self._open.get(topic)
+        item: bytes | Item
+        if (
+            batch is not None
+            and body.__class__ is bytes
+            and body
+            and not message.properties
+            and not message.flag
+            and message.__class__ is Message
+        ):
+            # Nothing to refuse: the topic was checked when the batch was opened.
+            item = body
+            size = PLAIN_ITEM_BYTES + len(body)
+            if size > self._max_bytes:
+                return None
+        else:
+            self._check(message)
+            if not self._takes(message):
+                return None
+            item = self._factory.item(message)
+            size = item.size
+        if batch is None:
+            batch = self._begin(topic)
+        elif batch.size + size > self._max_bytes:
+            self._close(topic, batch)
+            batch = self._begin(topic)
+        future = batch.new_future()
+        batch.items.append(item)
+        batch.waiting.append(future)
+        batch.size += size
+        if len(batch.items) >= self._max_messages:
+            self._close(topic, batch)
+        return future
+
+    def _takes(self, message: Message) -> bool:
         return (
-            len(message.body) < self._settings.max_bytes
+            len(message.body) + PLAIN_ITEM_BYTES <= self._max_bytes
             and not (message.properties and not _ALONE.isdisjoint(message.properties))
             and not message.topic.startswith(RETRY_PREFIX)
         )
 
-    def add(self, message: Message) -> asyncio.Future[SendResult]:
-        """Put a message into its topic's batch; the future gives its own result.
-
-        Raises:
-            ValidationError: its properties would not read back.
-        """
+    def _begin(self, topic: str) -> _Batch:
         loop = asyncio.get_running_loop()
-        properties, unique_id = self._factory.item_properties(message)
-        body = message.body
-        size = _ITEM_BYTES + len(body) + len(properties)
-        batch = self._open.get(message.topic)
-        if batch is not None and batch.size + size > self._settings.max_bytes:
-            self._close(message.topic, batch)
-            batch = None
-        if batch is None:
-            batch = self._open[message.topic] = _Batch()
-            linger_s = self._settings.linger_ms / 1000
-            batch.timer = loop.call_later(linger_s, self._close, message.topic, batch)
-        head = _ITEM.pack(size, 0, 0, message.flag, len(body))
-        batch.parts.append(b"".join((head, body, _PROPERTIES_LENGTH.pack(len(properties)), properties)))
-        batch.size += size
-        batch.ids.append(unique_id)
-        future: asyncio.Future[SendResult] = loop.create_future()
-        batch.waiting.append(future)
-        if len(batch.ids) >= self._settings.max_messages:
-            self._close(message.topic, batch)
-        return future
+        batch = self._open[topic] = _Batch(loop)
+        batch.timer = loop.call_later(self._linger_s, self._close, topic, batch)
+        return batch
 
     async def close(self) -> None:
         """Send everything that waits, now, and return when it is answered."""
@@ -138,7 +168,8 @@ class Accumulator:
 
     async def _deliver(self, topic: str, batch: _Batch) -> None:
         try:
-            whole = await self._send(self._factory.joined(topic, b"".join(batch.parts), batch.ids))
+            out, ids = self._factory.joined(topic, batch.items)
+            whole = await self._send(out)
         except asyncio.CancelledError:
             for future in batch.waiting:
                 future.cancel()
@@ -146,19 +177,20 @@ class Accumulator:
         except Exception as error:
             _fail(batch, error)
             return
-        self._share(whole, batch)
+        _share(whole, batch.waiting, ids)
 
-    def _share(self, whole: SendResult, batch: _Batch) -> None:
-        """Give every message its own part of the batch's result (BA-06: consecutive offsets)."""
-        queue: MessageQueue = whole.queue
-        places = whole.offset_message_id.split(",")
-        if len(places) != len(batch.ids):
-            places = [""] * len(batch.ids)
-        offset = whole.queue_offset
-        for step, future in enumerate(batch.waiting):
-            if not future.done():
-                own = offset + step if offset >= 0 else -1
-                future.set_result(SendResult(whole.status, batch.ids[step], places[step], queue, own))
+
+def _share(whole: SendResult, waiting: list[asyncio.Future[SendResult]], ids: list[str]) -> None:
+    """Give every message its own part of the batch's result (BA-06: consecutive offsets)."""
+    queue, status, offset = whole.queue, whole.status, whole.queue_offset
+    places = whole.offset_message_id.split(",")
+    if len(places) != len(ids):
+        places = [""] * len(ids)
+    step = 1 if offset >= 0 else 0
+    for future, unique_id, place in zip(waiting, ids, places, strict=True):
+        if not future.done():
+            future.set_result(SendResult(status, unique_id, place, queue, offset))
+        offset += step
 
 
 def _fail(batch: _Batch, error: Exception) -> None:

@@ -18,7 +18,7 @@ class SendStatus(IntEnum):
     FLUSH_SLAVE_TIMEOUT = 12
 
 
-class SendResult(msgspec.Struct, frozen=True):
+class SendResult(msgspec.Struct, frozen=True, gc=False):
     """The broker stored the message.
 
     Attributes:

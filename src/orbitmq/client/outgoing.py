@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from orbitmq.client.model import SendResult, SendStatus
 from orbitmq.client.validation import (
@@ -26,6 +28,15 @@ from orbitmq.wire.command import Command
 
 # Compressing this much takes about a millisecond; more would hold up the event loop.
 _COMPRESS_INLINE_BYTES = 64 * 1024
+_ITEM_HEAD = struct.Struct(">iiiii")
+_BLOCK_LENGTH = struct.Struct(">h")
+_ID_CHARS = 32
+# Around the id of an item without properties of its own.
+_PLAIN_AFTER_ID = b"\x02WAIT\x01true\x02"
+_PLAIN_BLOCK_BYTES = len(b"UNIQ_KEY\x01") + _ID_CHARS + len(_PLAIN_AFTER_ID)
+_PLAIN_BEFORE_ID = _BLOCK_LENGTH.pack(_PLAIN_BLOCK_BYTES) + b"UNIQ_KEY\x01"
+# What an item without properties needs beside its body.
+PLAIN_ITEM_BYTES = _ITEM_HEAD.size + _BLOCK_LENGTH.size + _PLAIN_BLOCK_BYTES
 _SEND = int(RequestCode.SEND_MESSAGE_V2)
 _SEND_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
 _SEND_REPLY = int(RequestCode.SEND_REPLY_MESSAGE_V2)
@@ -91,6 +102,29 @@ class Outgoing:
         )
 
 
+class Item(NamedTuple):
+    """A message of a batch that is not the plainest."""
+
+    body: bytes
+    flag: int
+    properties: bytes
+    unique_id: str | None
+
+    @property
+    def size(self) -> int:
+        """Bytes at most, once it has an id."""
+        return PLAIN_ITEM_BYTES + len(self.body) + len(self.properties)
+
+    def encoded(self, unique_id: str) -> bytes:
+        """Its place in the body of a batch."""
+        block = self.properties
+        if self.unique_id is None:
+            block = b"UNIQ_KEY\x01%b\x02%b" % (unique_id.encode(), block)
+        size = _ITEM_HEAD.size + len(self.body) + _BLOCK_LENGTH.size + len(block)
+        head = _ITEM_HEAD.pack(size, 0, 0, self.flag, len(self.body))
+        return b"".join((head, self.body, _BLOCK_LENGTH.pack(len(block)), block))
+
+
 class OutgoingFactory:
     """Makes the requests of one producer.
 
@@ -109,7 +143,9 @@ class OutgoingFactory:
         max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
         self._group = group
-        self._next_id = UniqueIds(runtime).next
+        unique_ids = UniqueIds(runtime)
+        self._next_id = unique_ids.next
+        self._next_ids = unique_ids.many
         self._now_ms = runtime.clock.now_ms
         self._threads = runtime.threads
         self._default_queues = str(default_queues)
@@ -184,21 +220,39 @@ class OutgoingFactory:
         fields = self._fields(messages[0].topic, 0, 0, text, "true")
         return Outgoing(_SEND_BATCH, messages[0].topic, body, ",".join(ids), fields)
 
-    def item_properties(self, message: Message) -> tuple[bytes, str]:
-        """The property block of a message in a batch, and its unique id (BA-05)."""
+    def item(self, message: Message) -> Item:
+        """A message of a batch, ready except for its unique id when it brings none (BA-05).
+
+        Raises:
+            ValidationError: its properties would not read back.
+        """
         properties = message.properties
-        unique_id = properties.get(keys.UNIQ_KEY)
         text = _checked_text(properties)
-        if unique_id is None:
-            unique_id = self._next_id()
-            text = f"{text}UNIQ_KEY\x01{unique_id}\x02"
         if keys.WAIT not in properties:
             text += "WAIT\x01true\x02"
-        return text.encode(), unique_id
+        return Item(message.body, message.flag, text.encode(), properties.get(keys.UNIQ_KEY))
 
-    def joined(self, topic: str, body: bytes, ids: Sequence[str]) -> Outgoing:
-        """The request for items that are encoded already."""
-        return Outgoing(_SEND_BATCH, topic, body, ",".join(ids), self._fields(topic, 0, 0, "", "true"))
+    def joined(self, topic: str, items: Sequence[bytes | Item]) -> tuple[Outgoing, list[str]]:
+        """The request for these items, and the unique id of each (BA-04). A bare body has no properties."""
+        ids = self._next_ids(len(items))
+        parts: list[bytes] = []
+        add = parts.append
+        length, head = -1, b""
+        for index, item in enumerate(items):
+            if isinstance(item, Item):
+                ids[index] = item.unique_id or ids[index]
+                add(item.encoded(ids[index]))
+                continue
+            if len(item) != length:
+                length = len(item)
+                head = _ITEM_HEAD.pack(PLAIN_ITEM_BYTES + length, 0, 0, 0, length)
+            add(head)
+            add(item)
+            add(_PLAIN_BEFORE_ID)
+            add(ids[index].encode())
+            add(_PLAIN_AFTER_ID)
+        fields = self._fields(topic, 0, 0, "", "true")
+        return Outgoing(_SEND_BATCH, topic, b"".join(parts), ",".join(ids), fields), ids
 
     def _fields(self, topic: str, flags: int, flag: int, properties: str, batch: str) -> dict[str, str]:
         return {

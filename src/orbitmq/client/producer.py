@@ -129,6 +129,7 @@ class Producer:
         self._active_faults = self._faults if send_latency_fault_enable else None
         self._detector = Detector(client, self._faults) if start_detector_enable else None
         self._middleware = tuple(middleware)
+        self._wrapped = bool(middleware or namespace)
         self._tracer = Tracer(client, *([trace] if isinstance(trace, str) else [])) if trace else None
         if self._tracer is not None:
             hooks = (*hooks, SendTrace(self._tracer, self._namespace))
@@ -159,7 +160,7 @@ class Producer:
         self._submitted = Submitted()
         self._background = Background(f"producer {group}")
         self._batches = (
-            Accumulator(auto_batch, self._outgoing, self._send_collected, self._background)
+            Accumulator(auto_batch, self._outgoing, self._check, self._send_collected, self._background)
             if auto_batch is not None
             else None
         )
@@ -228,14 +229,35 @@ class Producer:
             SendError: it was not sent, or nobody knows (kind TIMEOUT); says who was tried and why it failed.
             ClientStateError: the producer is not running.
         """
-        if self._namespace:
-            message = self._namespace.outward(message)
-        if self._middleware:
+        if self._wrapped:
             innermost = partial(
                 self._send, queue=queue, ordering_key=ordering_key, selector=selector, timeout_ms=timeout_ms
             )
-            return await around_sends(self._middleware, innermost)(message)
-        return await self._send(message, queue, ordering_key, selector, timeout_ms)
+            return await around_sends(self._middleware, innermost)(self._namespace.outward(message))
+        collected = self._collected(message, queue, ordering_key, selector, timeout_ms)
+        if collected is not None:
+            return await collected
+        return await self._send_alone(message, queue, ordering_key, selector, timeout_ms)
+
+    def _collected(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        ordering_key: object | None,
+        selector: Selector | None,
+        timeout_ms: int | None,
+    ) -> asyncio.Future[SendResult] | None:
+        """The result of a message that may wait for others, None for one that goes alone."""
+        if (
+            self._batches is None
+            or not self._running
+            or queue is not None
+            or ordering_key is not None
+            or selector is not None
+            or timeout_ms is not None
+        ):
+            return None
+        return self._batches.add(message)
 
     async def _send(
         self,
@@ -245,17 +267,20 @@ class Producer:
         selector: Selector | None,
         timeout_ms: int | None,
     ) -> SendResult:
+        collected = self._collected(message, queue, ordering_key, selector, timeout_ms)
+        if collected is not None:
+            return await collected
+        return await self._send_alone(message, queue, ordering_key, selector, timeout_ms)
+
+    async def _send_alone(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        ordering_key: object | None,
+        selector: Selector | None,
+        timeout_ms: int | None,
+    ) -> SendResult:
         chooser = self._check(message)
-        batches = self._batches
-        if (
-            batches is not None
-            and queue is None
-            and ordering_key is None
-            and selector is None
-            and timeout_ms is None
-            and batches.takes(message)
-        ):
-            return await batches.add(message)
         out = self._outgoing.small(message, ordering_key) or await self._outgoing.large(message, ordering_key)
         if queue is not None or ordering_key is not None or selector is not None:
             queue = await self._chosen_queue(message, queue, ordering_key, selector)

@@ -81,11 +81,19 @@ class UniqueIds:
 
     def next(self) -> str:
         """A new id: 32 characters, or 56 when our address is IPv6."""
+        return f"{self._head()}{next(self._counter) & 0xFFFF:04X}"
+
+    def many(self, count: int) -> list[str]:
+        """So many new ids, at most 65,536: they share their milliseconds."""
+        head = self._head()
+        return [f"{head}{number & 0xFFFF:04X}" for number in itertools.islice(self._counter, count)]
+
+    def _head(self) -> str:
         now_ms = self._now_ms()
         if not self._month_ms <= now_ms < self._next_month_ms:
             self._month_ms, self._next_month_ms = _month_borders_ms(now_ms)
         span_ms = (now_ms - self._month_ms) & 0xFFFFFFFF
-        return f"{self._prefix}{span_ms:08X}{next(self._counter) & 0xFFFF:04X}"
+        return f"{self._prefix}{span_ms:08X}"
 
 
 def _month_borders_ms(now_ms: int) -> tuple[int, int]:
