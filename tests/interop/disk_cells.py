@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.remoting import PULL_MESSAGE, Client
 from benchmarks.servers import Server, free_ports
 from tests.interop.java_cells import QUERY_CONSUMER_OFFSET
-from tests.interop.world import World, check, equal, wait_registered
+from tests.interop.world import CellError, World, check, equal, wait_registered
 
 LARGE, BATCHED, GROUP, QUEUES = "disk_large", "disk_batched", "disk_group", 4
 QUERY_NOT_FOUND = 22
@@ -120,7 +120,10 @@ def hand_over(world: World, order: tuple[str, str, str], *, crash: bool) -> None
                     write(world, name_server.address, broker)
                 else:
                     same(snapshot(broker), wanted, who)
-                    add(world, name_server.address)
+                    try:
+                        add(world, name_server.address)
+                    except CellError as error:
+                        raise CellError(f"{who}: {error}") from error
                 wanted = snapshot(broker)
                 if crash and turn < len(order) - 1:
                     time.sleep(COMMITS_KEPT_S)

@@ -96,7 +96,7 @@ public final class Send {
 
         @Override
         public void onException(Throwable error) {
-            Facts.say("failed", "error", error);
+            Facts.say("failed", "error", error, "cause", error.getCause());
             answered.countDown();
         }
     }
