@@ -106,6 +106,12 @@ class BrokerConfig(Settings):
     transaction_op_max_bytes: int = setting(4096, "transactionOpMsgMaxSize", number(1, _MIB), live=True)
     store_reply_message_enable: bool = setting(True, "storeReplyMessageEnable", flag, live=True)
 
+    message_index_enable: bool = setting(True, "messageIndexEnable", flag)
+    max_hash_slot_num: int = setting(5_000_000, "maxHashSlotNum", number(1, 2**27))
+    max_index_num: int = setting(20_000_000, "maxIndexNum", number(2, 2**27))
+    default_query_max_num: int = setting(32, "defaultQueryMaxNum", number(1, 1024))
+    max_msgs_num_batch: int = setting(64, "maxMsgsNumBatch", number(1, 1024))
+
     message_delay_level: str = setting(DEFAULT_LEVELS, "messageDelayLevel", _delay_levels)
 
     long_polling_enable: bool = setting(True, "longPollingEnable", flag, live=True)

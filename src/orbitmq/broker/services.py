@@ -217,5 +217,8 @@ def store_config(config: BrokerConfig, port: int) -> StoreConfig:
         turn_bytes=max(4 << 20, config.max_message_size) + _TURN_SLACK_BYTES,
         file_reserved_ms=config.file_reserved_time_hours * _HOUR_MS,
         delete_hour=int(config.delete_when.partition(";")[0]),
+        index=config.message_index_enable,
+        index_slots=config.max_hash_slot_num,
+        index_entries=config.max_index_num,
         disk_max_used_ratio=config.disk_max_used_space_ratio / 100,
     )

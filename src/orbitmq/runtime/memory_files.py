@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import posixpath
 import random
@@ -16,6 +17,7 @@ from orbitmq.runtime.seam import Buffer, Segment
 DEFAULT_CAPACITY_BYTES = 100 * 1024**3
 # As a kernel does, what waits for a sync is written back beyond this size, oldest first.
 WRITE_BACK_BYTES = 64 * 1024 * 1024
+SPARSE_FROM_BYTES = 64 * 1024 * 1024
 
 
 class Keep(Enum):
@@ -35,13 +37,18 @@ class _Fault:
     times: int
 
 
+def _zeros(size_bytes: int) -> bytearray | mmap.mmap:
+    """Memory of zeros; of a big and sparse file only what is touched takes any."""
+    return bytearray(size_bytes) if size_bytes < SPARSE_FROM_BYTES else mmap.mmap(-1, size_bytes)
+
+
 class _File:
     """Content as programs see it, content as the device has it, and the writes in between."""
 
     def __init__(self, size_bytes: int) -> None:
         self.lock = threading.Lock()
-        self.content = bytearray(size_bytes)
-        self.durable = bytearray(size_bytes)
+        self.content = _zeros(size_bytes)
+        self.durable = _zeros(size_bytes)
         self.dirty: list[tuple[int, bytes]] = []
         self.dirty_bytes = 0
         self.allocated = 0
@@ -51,7 +58,7 @@ class _File:
 
     def extend(self, size_bytes: int) -> None:
         for name in ("content", "durable"):
-            longer = bytearray(size_bytes)
+            longer = _zeros(size_bytes)
             old = getattr(self, name)
             longer[: len(old)] = old
             setattr(self, name, longer)
@@ -88,7 +95,7 @@ class _File:
             for offset, data in _survivors(self.dirty, keep, source):
                 self.durable[offset : offset + len(data)] = data
             self._clean()
-            content = bytearray(len(self.durable))
+            content = _zeros(len(self.durable))
             content[: self.allocated] = self.durable[: self.allocated]
             self.content = content
 

@@ -27,6 +27,9 @@ class StoreConfig:
         disk_max_used_ratio: from here on expired files are deleted at any hour.
         disk_force_clean_ratio: from here on the oldest files are deleted even when not expired.
         disk_full_ratio: from here on no message is taken.
+        index: find messages by their keys (``messageIndexEnable``).
+        index_slots: hash slots of an index file (``maxHashSlotNum``).
+        index_entries: entries of an index file (``maxIndexNum``).
     """
 
     root: str
@@ -46,6 +49,9 @@ class StoreConfig:
     disk_max_used_ratio: float = 0.75
     disk_force_clean_ratio: float = 0.85
     disk_full_ratio: float = 0.90
+    index: bool = True
+    index_slots: int = 5_000_000
+    index_entries: int = 20_000_000
 
     @property
     def commit_log_path(self) -> str:
@@ -54,3 +60,7 @@ class StoreConfig:
     @property
     def consume_queue_path(self) -> str:
         return f"{self.root}/consumequeue"
+
+    @property
+    def index_path(self) -> str:
+        return f"{self.root}/index"

@@ -16,6 +16,7 @@ from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.errors import StoreClosedError, StoreLockedError, UnknownQueueError
 from orbitmq.store.flush import Flusher
+from orbitmq.store.index import MessageIndex
 from orbitmq.store.log_files import LogFiles
 from orbitmq.store.lookup import Lookup
 from orbitmq.store.model import GetResult, NewMessage, PutResult, PutStatus
@@ -68,8 +69,13 @@ class MessageStore:
         )
         self.queues = Queues(runtime, config, self.appender, self.lookup)
         self._reader = Reader(self.queues, self._files, self.appender, self.lookup, OUTPUT_BYTES)
+        self.index: MessageIndex | None = None
         self._unlock: Callable[[], None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._resting: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        self._next_checkpoint: Checkpoint | None = None
+        self._writing_checkpoint = False
         self._refusal: str | None = "it is not started"
         self._safe_offset = 0
         self._born_cache: dict[tuple[str, int], bytes] = {}
@@ -97,12 +103,14 @@ class MessageStore:
             ) from error
         try:
             self._recover()
+            self._runtime.files.write_atomic(f"{root}/abort", b"orbitmq", sync=True)
         except BaseException:
             self._close_files()
             raise
-        self._runtime.files.write_atomic(f"{root}/abort", b"orbitmq", sync=True)
         self._refusal = None
         self._tell_accepting()
+        if self.index is not None:
+            self.index.start()
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(
@@ -125,12 +133,15 @@ class MessageStore:
         )
         start = self._recovery_start(checkpoint, crashed)
         outcome = self.recovered = recovery.run(start, self.queues.all_files())
+        # What a killed process had written may be in the kernel only; from here on it counts as flushed.
+        _sync_all(self._files.between(start, outcome.end_offset))
         _sync_all(self.queues.save_all())
         self.queues.saved()
         for queue in self.queues.all_files():
             queue.drop_below(self._files.first)
         self.log.open_at(outcome.end_offset)
         self._safe_offset = outcome.end_offset
+        self._open_index(crashed, checkpoint)
         self.appender.now_ms = max(self._runtime.clock.now_ms(), outcome.last_timestamp)
         if crashed:
             logger.warning(
@@ -138,6 +149,23 @@ class MessageStore:
                 outcome.records, start, outcome.end_offset, outcome.cut_bytes,
                 ", all consume queues rebuilt" if outcome.rebuilt else "",
             )  # fmt: skip
+
+    def _open_index(self, crashed: bool, checkpoint: Checkpoint) -> None:
+        config = self.config
+        if not config.index:
+            return
+        self.index = MessageIndex(
+            self._runtime,
+            config.index_path,
+            config.index_slots,
+            config.index_entries,
+            self._files,
+            lambda: self.appender.turn_base,
+            self._reader.store_time_at,
+        )
+        self.index.load(
+            crashed=crashed, sealed_time=checkpoint.index_timestamp, position=checkpoint.index_offset
+        )
 
     def _recovery_start(self, checkpoint: Checkpoint, crashed: bool) -> int:
         """The newest border between records below which log and queues are known to be on the device."""
@@ -180,18 +208,48 @@ class MessageStore:
             return
         self._refusal = "it is stopped"
         self._tell_accepting()
-        for task in self._tasks:
+        self._stopping = True
+        for task in self._resting:
             task.cancel()
+        # A step under way goes to its end: its thread could not be stopped anyhow.
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
+        indexed = await self._end_index()
         await self.log.stop()
-        clean = self.log.write_error is None and self.flusher.error is None
-        if clean:
-            await self._checkpoint()
-            self._runtime.files.remove(f"{self.config.root}/abort")
-        self._close_files()
+        try:
+            if self.log.write_error is None and self.flusher.error is None:
+                await self._checkpoint()
+                await self._note_index(indexed)
+                self._runtime.files.remove(f"{self.config.root}/abort")
+        except OSError as error:
+            logger.error("the store did not stop cleanly, the next start recovers it: %s", error)
+        finally:
+            self._close_files()
+
+    async def _end_index(self) -> int:
+        """End the index's work; returns up to where it is on the device, -1 when that is unknown."""
+        if self.index is None:
+            return -1
+        try:
+            await self.index.stop()
+        except OSError as error:
+            logger.error("the message index is not on the device: %s", error)
+            return -1
+        return self.index.position
+
+    async def _note_index(self, indexed: int) -> None:
+        if indexed >= 0:
+            now, safe = self.appender.now_ms, self._safe_offset
+            final = Checkpoint(now, now, self._indexed_time(), 0, safe, safe, indexed)
+            await self._runtime.threads.run(self._write_checkpoint, final)
+
+    def _indexed_time(self) -> int:
+        return self.index.sealed_time if self.index is not None else 0
 
     def _close_files(self) -> None:
+        if self.index is not None:
+            self.index.close()
+            self.index = None
         self.queues.close()
         self._files.close()
         if self._unlock is not None:
@@ -201,8 +259,13 @@ class MessageStore:
     # -- background ------------------------------------------------------------------------------------
 
     async def _every(self, interval_ms: int, step: Callable[[], object]) -> None:
-        while True:
-            await self._runtime.clock.sleep(interval_ms / 1000)
+        task = asyncio.current_task()
+        while task is not None and not self._stopping:
+            self._resting.add(task)
+            try:
+                await self._runtime.clock.sleep(interval_ms / 1000)
+            finally:
+                self._resting.discard(task)
             try:
                 outcome = step()
                 if asyncio.iscoroutine(outcome):
@@ -218,7 +281,7 @@ class MessageStore:
         """Bring log and queues to the device, then write down how far they are."""
         if self.log.write_error is not None or self.flusher.error is not None:
             return
-        target = self.flusher.written
+        target, now = self.flusher.written, self.appender.now_ms
         if target == self._safe_offset and self._runtime.files.exists(f"{self.config.root}/checkpoint"):
             return
         segments = self.queues.save_all()
@@ -228,14 +291,23 @@ class MessageStore:
                 return
         await self._runtime.threads.run(_sync_all, segments)
         self.queues.saved()
-        now = self.appender.now_ms
-        await self._runtime.threads.run(
-            write_checkpoint,
-            self._runtime,
-            f"{self.config.root}/checkpoint",
-            Checkpoint(now, now, 0, 0, target, target),
-        )
+        if target < self._safe_offset:
+            return  # a topic was dropped meanwhile
         self._safe_offset = target
+        self._next_checkpoint = Checkpoint(now, now, self._indexed_time(), 0, target, target)
+        self._writing_checkpoint = True
+        try:
+            while self._next_checkpoint is not None:
+                following, self._next_checkpoint = self._next_checkpoint, None
+                await self._runtime.threads.run(self._write_checkpoint, following)
+        except OSError:
+            self._safe_offset = -1  # nothing says it on disk: write it again
+            raise
+        finally:
+            self._writing_checkpoint = False
+
+    def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
+        write_checkpoint(self._runtime, f"{self.config.root}/checkpoint", checkpoint)
 
     def clean(self) -> None:
         """Delete expired log files now, whatever the hour, and what consume queues say of them."""
@@ -246,34 +318,59 @@ class MessageStore:
         """One pass of retention; also tries a failed write again when there is room."""
         self.update_clock()
         used = self._runtime.files.disk_used_ratio(self.config.root)
-        starts = self._files.starts()
-        finished = [max(self._first_record_time(start) or 0, 0) for start in starts[1:]]
+        finished = self._finished_times()
         now = self._runtime.clock.now_ms()
         hour = self.config.delete_hour if any_hour else datetime.fromtimestamp(now / 1000).hour
         plan = decide(self.config, now, hour, used, finished)
-        for _ in range(plan.delete):
-            logger.info("deleted expired commit log file %s", self._files.remove_first())
         if plan.delete:
-            self.log.refresh_maps()
-            self.queues.drop_below(self._files.first)
+            self._delete_files(plan.delete)
         if plan.refuse_writes:
             self.refuse(
                 f"the disk of {self.config.root} is {used:.0%} full, "
                 f"the limit is {self.config.disk_full_ratio:.0%}"
             )
-        elif self.log.write_error is not None:
-            self._retry_write()
-        elif self._refusal is not None and self._refusal.startswith("the disk"):
-            self._accept()
+        elif self._refusal is not None and self.flusher.error is None and not self._stopping:
+            self._try_again()
 
-    def _retry_write(self) -> None:
-        self.log.write_error = None
+    def _finished_times(self) -> list[int]:
+        """When the last message of each full file was stored: just before the first of the next file.
+
+        Only of files that are on the device as a whole: a flush may be at work on the others.
+        """
+        times: list[int] = []
+        following: int | None = None
+        for start in reversed(self._files.starts()[1:]):
+            stored = self._first_record_time(start)
+            if stored is not None and stored > 0:
+                following = stored
+            if following is not None and start <= self.flusher.flushed:
+                times.append(following)
+        return times[::-1]
+
+    def _delete_files(self, count: int) -> None:
         try:
-            self.log.end_turn()
+            for _ in range(count):
+                logger.info("deleted expired commit log file %s", self._files.remove_first())
+        finally:
+            self.log.refresh_maps()
+        self.queues.drop_below(self._files.first)
+        if self.index is not None:
+            self.index.drop_below(self._files.first)
+
+    def _try_again(self) -> None:
+        """Do what the disk refused, and take messages again when it is done."""
+        try:
+            self.log.try_again()
+            self.queues.write_all()
         except StoreClosedError as error:
             self.refuse(str(error))
+        except OSError as error:
+            self._index_failed(error)
         else:
             self._accept()
+
+    def _index_failed(self, error: OSError) -> None:
+        self.refuse(f"the consume queues could not be written ({error}); it is tried again")
 
     # -- taking messages or not ------------------------------------------------------------------------
 
@@ -323,11 +420,15 @@ class MessageStore:
         # Recovery must not read the dropped records again: it starts at the safe offset.
         _sync_all(self.queues.save_all())
         self.queues.saved()
-        _sync_all(self._files.between(self.flusher.flushed, self.flusher.written))
+        self.flusher.flush_blocking()
+        if self.flusher.error is not None:
+            return
         now, safe = self.appender.now_ms, self.flusher.written
-        write_checkpoint(
-            self._runtime, f"{self.config.root}/checkpoint", Checkpoint(now, now, 0, 0, safe, safe)
-        )
+        checkpoint = Checkpoint(now, now, self._indexed_time(), 0, safe, safe)
+        if self._writing_checkpoint:
+            self._next_checkpoint = checkpoint
+        else:
+            self._write_checkpoint(checkpoint)
         self._safe_offset = safe
 
     def drop_unknown_topics(self) -> list[str]:
@@ -430,10 +531,18 @@ class MessageStore:
         raise StoreClosedError(f"no room for a record of {len(m.body)} bytes (reason {physical})")
 
     def make_room(self, reason: int, row: int) -> None:
-        """Do what the appender asked for with NO_ROOM, ROLL or TAIL_FULL."""
+        """Do what the appender asked for with NO_ROOM, ROLL or TAIL_FULL.
+
+        Raises:
+            StoreClosedError: the disk refused.
+        """
         if reason == table.TAIL_FULL:
             self.appender.prepare_tail(row)
-            self.queues.save_unfinished(row)
+            try:
+                self.queues.save_unfinished(row)
+            except OSError as error:
+                self._index_failed(error)
+                raise StoreClosedError(f"the store takes no messages: {self._refusal}") from error
         elif reason == table.ROLL:
             self.log.roll()
         else:

@@ -1,0 +1,14 @@
+"""Numbers that the compiled index builder and its callers share."""
+
+from __future__ import annotations
+
+# The parts of an index file (IndexFile, IndexHeader).
+HEADER_BYTES = 40
+SLOT_BYTES = 4
+ENTRY_BYTES = 20
+
+# What a scan answers.
+DONE = 0  # everything up to the end was read
+MORE = 1  # the entry buffer is full: write it and go on
+FULL = 2  # the next record's keys do not fit into the file
+BROKEN = 3  # no record begins at the position

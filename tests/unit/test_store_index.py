@@ -1,0 +1,328 @@
+"""The message index: bytes of its files, searches, restarts, crashes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from orbitmq.message import sysflag
+from orbitmq.message.properties import encode_properties
+from orbitmq.message.record import Record, blank_record, encode_record
+from orbitmq.message.tags import java_hash
+from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
+from orbitmq.store import MessageStore, NewMessage, StoreConfig
+from orbitmq.store import index_layout as scan
+from orbitmq.store.index_scan import IndexBuilder, select
+
+SLOTS, ENTRIES = 10, 100
+HEADER = struct.Struct(">qqqqii")
+ENTRY = struct.Struct(">iqii")
+
+
+def record(at: int, keys: str = "", unique: str = "", time_ms: int = 5000, **values: Any) -> bytes:
+    properties = {"a": "b", "UNIQ_KEY": unique, "KEYS": keys, "z": "KEYS"}
+    block = encode_properties({name: value for name, value in properties.items() if value})
+    return encode_record(
+        Record(
+            **{
+                "topic": "T",
+                "body": b"body",
+                "properties": block,
+                "physical_offset": at,
+                "store_timestamp": time_ms,
+                "born_host": ("127.0.0.1", 1),
+                "store_host": ("127.0.0.1", 2),
+                **values,
+            }
+        )
+    )
+
+
+def scanned(builder: IndexBuilder, log: bytes, file: bytes | None = None) -> tuple[int, bytearray]:
+    """Scan a log from its start; the status and the file as it would be written."""
+    content = bytearray(file or bytes(scan.HEADER_BYTES + SLOTS * 4 + ENTRIES * 20))
+    first = builder.first_entry
+    status = builder.scan(log, 0, len(log), bytes(content))
+    count = builder.next_entry - first
+    at = scan.HEADER_BYTES + SLOTS * 4 + first * 20
+    content[at : at + count * 20] = builder.entries[: count * 20]
+    for place, piece in builder.take_changed_slots():
+        content[scan.HEADER_BYTES + place : scan.HEADER_BYTES + place + len(piece)] = piece
+    return status, content
+
+
+def slot_of(key: str) -> int:
+    return abs(java_hash(key)) % SLOTS
+
+
+def test_entries_and_slots_lie_as_rocketmq_lays_them() -> None:
+    log = record(0, "k1 k2", "U1", 5000)
+    second = record(len(log), "k1", "", 8500)
+    builder = IndexBuilder(SLOTS, ENTRIES, 50)
+    status, file = scanned(builder, log + second)
+    assert status == scan.DONE
+    assert builder.position == len(log + second)
+    slots = struct.unpack_from(f">{SLOTS}i", file, 40)
+    entries = [ENTRY.unpack_from(file, 40 + 4 * SLOTS + 20 * number) for number in range(5)]
+    assert entries[0] == (0, 0, 0, 0)
+    previous = dict.fromkeys(range(SLOTS), 0)
+    expected = []
+    for number, (key, offset, seconds) in enumerate(
+        [("T#U1", 0, 0), ("T#k1", 0, 0), ("T#k2", 0, 0), ("T#k1", len(log), 3)], start=1
+    ):
+        expected.append((abs(java_hash(key)), offset, seconds, previous[slot_of(key)]))
+        previous[slot_of(key)] = number
+    assert entries[1:] == expected
+    assert list(slots) == [previous[slot] for slot in range(SLOTS)]
+    assert (builder.begin_time, builder.end_time) == (5000, 8500)
+    assert (builder.begin_offset, builder.end_offset) == (0, len(log))
+    assert (builder.next_entry, builder.used_slots) == (5, len([slot for slot in slots if slot]))
+
+
+@pytest.mark.parametrize("key", ["", "a", "polygenelubricants", "ключ", "鍵", "🔑x", "é" * 40])
+def test_hashes_are_javas(key: str) -> None:
+    data = key.encode()
+    builder = IndexBuilder(SLOTS, ENTRIES, 50)
+    _, file = scanned(builder, record(0, key or "x"))
+    stored = ENTRY.unpack_from(file, 40 + 4 * SLOTS + 20)[0]
+    value = abs(java_hash(f"T#{key or 'x'}"))
+    assert stored == (0 if value == 1 << 31 else value)
+    assert select(bytes(file), SLOTS, 2, b"T#" + (data or b"x"), 0, 9, 9) == [0]
+
+
+def test_what_is_not_indexed() -> None:
+    rollback = record(0, "k", "U", sys_flag=sysflag.TRANSACTION_ROLLBACK)
+    prepared = record(len(rollback), "k", sys_flag=sysflag.TRANSACTION_PREPARED)
+    none = record(len(rollback + prepared))
+    builder = IndexBuilder(SLOTS, ENTRIES, 50)
+    status, _ = scanned(builder, rollback + prepared + none + blank_record(64) + bytes(56))
+    assert (status, builder.next_entry, builder.end_offset) == (scan.DONE, 2, len(rollback))
+    assert builder.position == len(rollback + prepared + none) + 64
+
+
+def test_a_record_with_ipv6_hosts_and_a_long_topic() -> None:
+    log = record(0, "k", topic="t" * 200, born_host=("::1", 1), store_host=("::2", 2))
+    builder = IndexBuilder(SLOTS, ENTRIES, 50)
+    _, file = scanned(builder, log)
+    assert select(bytes(file), SLOTS, 2, b"t" * 200 + b"#k", 0, 0, 9) == [0]
+
+
+def test_a_full_file_takes_no_part_of_a_record() -> None:
+    builder = IndexBuilder(SLOTS, 4, 50)
+    first = record(0, "a b")
+    status, _ = scanned(builder, first + record(len(first), "c d"))
+    assert (status, builder.position, builder.next_entry) == (scan.FULL, len(first), 3)
+
+
+def test_a_full_buffer_asks_to_be_written() -> None:
+    builder = IndexBuilder(SLOTS, ENTRIES, 3)
+    first = record(0, "a b")
+    log = first + record(len(first), "c d")
+    status, file = scanned(builder, log)
+    assert (status, builder.position) == (scan.MORE, len(first))
+    builder.first_entry = builder.next_entry
+    assert builder.scan(log, len(first), len(log), bytes(file)) == scan.DONE
+
+
+def test_damage_is_noticed() -> None:
+    good = record(0, "a")
+    for bad in (b"\0" * 100, good[:-1], b"\x7f" + good[1:]):
+        builder = IndexBuilder(SLOTS, ENTRIES, 50)
+        status, _ = scanned(builder, bad)
+        assert status == scan.BROKEN
+
+
+def test_a_search_bounds_seconds_and_number() -> None:
+    log = b""
+    for number in range(8):
+        log += record(len(log), "k", time_ms=1000 * number)
+    size = len(log) // 8
+    builder = IndexBuilder(SLOTS, ENTRIES, 50)
+    _, file = scanned(builder, log)
+    data = bytes(file)
+    assert select(data, SLOTS, 9, b"T#k", 0, 99, 3) == [7 * size, 6 * size, 5 * size]
+    assert select(data, SLOTS, 9, b"T#k", 2, 3, 9) == [3 * size, 2 * size]
+    assert select(data, SLOTS, 9, b"T#no", 0, 99, 9) == []
+
+
+# -- in a store --------------------------------------------------------------------------------------------
+
+
+def config(**values: Any) -> StoreConfig:
+    return StoreConfig(
+        **{
+            "root": "/s",
+            "commit_log_file_bytes": 1 << 16,
+            "consume_queue_file_bytes": 2000,
+            "index_slots": 50,
+            "index_entries": 40,
+            **values,
+        }
+    )
+
+
+async def opened(runtime: SimulatedRuntime, **values: Any) -> MessageStore:
+    store = MessageStore(runtime, config(**values))
+    await store.start()
+    store.set_topic("T", read_queues=1, write_queues=1, perm=6)
+    return store
+
+
+async def put(store: MessageStore, *keys: str) -> list[int]:
+    offsets = []
+    for key in keys:
+        result = store.put(NewMessage("T", 0, b"x" * 50, encode_properties({"KEYS": key})))
+        await store.stored(result.end_offset)
+        offsets.append(result.commit_log_offset)
+    return offsets
+
+
+async def find(
+    store: MessageStore, key: str, begin: int = 0, end: int = 1 << 62, limit: int = 99
+) -> list[int]:
+    assert store.index is not None
+    return await store.index.find("T", key, begin, end, limit)
+
+
+def names(runtime: SimulatedRuntime) -> list[str]:
+    return runtime.files.list_dir("/s/index")
+
+
+Talk = Callable[[SimulatedRuntime], Awaitable[None]]
+
+
+def simulate(talk: Talk) -> None:
+    async def main() -> None:
+        await talk(simulated_runtime())
+
+    run(main())
+
+
+def test_a_message_is_found_at_once_and_in_many_files() -> None:
+    async def talk(runtime: SimulatedRuntime) -> None:
+        store = await opened(runtime)
+        offsets = await put(store, *(f"k{number % 7} all" for number in range(130)))
+        assert await find(store, "k3") == offsets[3::7]
+        assert await find(store, "all", limit=5) == offsets[-5:]
+        assert await find(store, "none") == []
+        assert len(names(runtime)) == 7
+        assert names(runtime) == sorted(names(runtime))
+        datetime.strptime(names(runtime)[0], "%Y%m%d%H%M%S%f")
+        assert store.index is not None
+        assert store.index.newest[1] == offsets[-1]
+        header = HEADER.unpack(runtime.files.read_bytes(f"/s/index/{names(runtime)[0]}")[:40])
+        assert header[2:4] == (offsets[0], offsets[18])
+        assert header[5] == 39
+        await store.stop()
+
+    simulate(talk)
+
+
+def test_the_range_of_time_is_exact() -> None:
+    async def talk(runtime: SimulatedRuntime) -> None:
+        store = await opened(runtime)
+        offsets, times = [], []
+        for _ in range(5):
+            offsets += await put(store, "k")
+            times.append(store.store_time("T", 0, len(offsets) - 1))
+            await runtime.clock.sleep(0.25)
+        assert await find(store, "k", times[1], times[3]) == offsets[1:4]
+        assert await find(store, "k", times[1] + 1, times[3] - 1) == offsets[2:3]
+        assert await find(store, "k", times[4] + 1) == []
+        assert await find(store, "k", 0, times[0] - 1) == []
+        await store.stop()
+
+    simulate(talk)
+
+
+def test_a_clean_restart_goes_on_where_it_was() -> None:
+    async def talk(runtime: SimulatedRuntime) -> None:
+        offsets: list[int] = []
+        for _ in range(4):
+            store = await opened(runtime)
+            assert await find(store, "k") == offsets
+            offsets += await put(store, *["k"] * 15)
+            if len(offsets) % 2:
+                assert await find(store, "k") == offsets
+            await store.stop()
+        assert len(names(runtime)) == 2
+
+    simulate(talk)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_after_a_crash_what_is_missing_is_made_again(seed: int) -> None:
+    async def main() -> None:
+        runtime = simulated_runtime(seed)
+        offsets: list[int] = []
+        for _ in range(3):
+            store = await opened(runtime, checkpoint_interval_ms=300)
+            offsets += await put(store, *["k"] * runtime.random.randrange(1, 60))
+            await runtime.clock.sleep(runtime.random.random())
+            if runtime.random.random() < 0.5:
+                offsets += await put(store, *["k"] * 5)
+            runtime.files.crash()
+            await store.stop()
+        store = await opened(runtime)
+        assert await find(store, "k", limit=1000) == offsets
+        await store.stop()
+
+    run(main(), seed=seed)
+
+
+def test_files_of_another_size_are_made_again() -> None:
+    async def talk(runtime: SimulatedRuntime) -> None:
+        store = await opened(runtime)
+        offsets = await put(store, *["k"] * 50)
+        await find(store, "k")
+        await store.stop()
+        store = await opened(runtime, index_entries=1000)
+        assert await find(store, "k") == offsets
+        assert len(names(runtime)) == 1
+        await store.stop()
+
+    simulate(talk)
+
+
+def test_a_full_disk_delays_the_index_only() -> None:
+    async def talk(runtime: SimulatedRuntime) -> None:
+        store = await opened(runtime)
+        offsets = await put(store, *["k"] * 10)
+        assert await find(store, "k") == offsets
+        runtime.files.fail("pwrite", "/s/index", times=1)
+        offsets += await put(store, *["k"] * 10)
+        assert set(await find(store, "k")) <= set(offsets)
+        await runtime.clock.sleep(11)
+        assert await find(store, "k") == offsets
+        await store.stop()
+
+    simulate(talk)
+
+
+def test_old_files_go_with_the_log() -> None:
+    async def talk(runtime: SimulatedRuntime) -> None:
+        store = await opened(runtime)
+        offsets = await put(store, *["k"] * 100)
+        await find(store, "k")
+        before = names(runtime)
+        assert store.index is not None
+        store.index.drop_below(offsets[80])
+        assert names(runtime) == before[2:]
+        await store.stop()
+
+    simulate(talk)
+
+
+def test_it_can_be_switched_off() -> None:
+    async def talk(runtime: SimulatedRuntime) -> None:
+        store = await opened(runtime, index=False)
+        await put(store, "k")
+        assert store.index is None
+        await store.stop()
+        assert names(runtime) == []
+
+    simulate(talk)
