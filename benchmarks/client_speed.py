@@ -46,6 +46,13 @@ async def send(producer: Producer, messages: int, in_flight: int) -> None:
     await asyncio.gather(*(work() for _ in range(in_flight)))
 
 
+async def submit(producer: Producer, messages: int, in_flight: int) -> None:
+    """Send ``messages`` without a task for each; so many are waited for together."""
+    for _ in range(messages // in_flight):
+        for result in [producer.submit(Message(TOPIC, BODY)) for _ in range(in_flight)]:
+            await result
+
+
 async def consume(name_server: str, messages: int) -> None:
     """Read what the producers sent, with an async listener."""
     enough = asyncio.Event()
@@ -79,6 +86,9 @@ async def main(messages: int) -> None:
             auto = Producer("auto", name_servers=cluster.name_server, auto_batch=AutoBatch())
             async with auto, measured("auto-batch, 4096 in flight", messages):
                 await send(auto, messages, 4096)
+            auto = Producer("auto", name_servers=cluster.name_server, auto_batch=AutoBatch())
+            async with auto, measured("auto-batch, submit, 4096 in flight", messages):
+                await submit(auto, messages, 4096)
             await consume(cluster.name_server, messages)
 
 

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from orbitmq import Message, Producer, SendError, SendResult
+from orbitmq.client import producer as producer_module
 from orbitmq.client import submitted
+from orbitmq.client.accumulator import AutoBatch
 from orbitmq.client.hooks import SendContext, SendHook
-from orbitmq.errors import BrokerError, SendErrorKind, ValidationError
+from orbitmq.errors import BrokerError, SendErrorKind, TopicNotFoundError, ValidationError
 from orbitmq.message.properties import parse_properties
 from orbitmq.runtime.simulated import run, simulated_runtime
 from orbitmq.transport.client import RemotingClient
@@ -170,6 +172,7 @@ def test_waiting_for_a_turn_is_part_of_the_time(client_world: Any) -> None:
 @pytest.mark.behaviour("AS-08")
 def test_submitted_sends_are_limited(client_world: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(submitted, "MAX_SUBMITTED", 3)
+    monkeypatch.setattr(producer_module, "MAX_SUBMITTED", 3)
 
     async def main() -> None:
         async with client_world("a") as world, producer_of(world) as producer:
@@ -179,6 +182,39 @@ def test_submitted_sends_are_limited(client_world: Any, monkeypatch: Any) -> Non
                 producer.submit(Message("t", b"x"))
             await asyncio.gather(*sends)
             await producer.submit(Message("t", b"x"))
+
+    run(main())
+
+
+def test_submitting_to_batches_needs_no_task_and_tells_all_the_same(client_world: Any) -> None:
+    async def main() -> None:
+        async with client_world("a") as world:
+            world.topics["t"] = {"a": 1}
+            world.brokers["a"].script = None
+            async with producer_of(world, auto_batch=AutoBatch(), retries=0) as producer:
+                heard = Heard()
+                sends = [
+                    producer.submit(Message("t", b"%d" % n, tags="x"[: n % 2]), heard) for n in range(300)
+                ]
+                assert producer._batches is not None
+                assert producer._batches.waiting == 300
+                results = await asyncio.gather(*sends)
+                await asyncio.sleep(0)
+                assert heard.results == results
+                assert producer._batches.waiting == 0
+                assert sorted(result.queue_offset for result in results) == list(range(300))
+                assert len({result.message_id for result in results}) == 300
+                world.brokers["a"].script = lambda command: (
+                    command.reply(13, "no") if command.code == RequestCode.SEND_BATCH_MESSAGE else "default"
+                )
+                failing = producer.submit(Message("t", b"x"), heard)
+                with pytest.raises(SendError):
+                    await failing
+                await asyncio.sleep(0)
+                assert len(heard.errors) == 1
+                assert producer._batches.waiting == 0
+                with pytest.raises(ValidationError):
+                    producer.submit(Message("t", b""))
 
     run(main())
 
@@ -283,8 +319,9 @@ def test_a_recall_goes_to_the_broker_that_the_handle_names(client_world: Any) ->
             with pytest.raises(BrokerError) as caught:
                 await producer.recall("t", RecallHandle("t", "a", "1000", "4711").encode())
             assert caught.value.code == 3
-            for wrong in ("nonsense", RecallHandle("t", "c", "1", "2").encode()):
-                with pytest.raises(ValidationError):
-                    await producer.recall("t", wrong)
+            with pytest.raises(ValidationError):
+                await producer.recall("t", "nonsense")
+            with pytest.raises(TopicNotFoundError, match="no master of broker 'c'"):
+                await producer.recall("t", RecallHandle("t", "c", "1", "2").encode())
 
     run(main())

@@ -51,11 +51,12 @@ class _Batch:
     :meth:`OutgoingFactory.item` made. All are encoded together when the batch is closed.
     """
 
-    __slots__ = ("items", "new_future", "size", "timer", "waiting")
+    __slots__ = ("items", "new_future", "plain", "size", "timer", "waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.items: list[bytes | Item] = []
         self.waiting: list[asyncio.Future[SendResult]] = []
+        self.plain = True
         self.size = 0
         self.new_future: Callable[[], asyncio.Future[SendResult]] = loop.create_future
         self.timer: asyncio.TimerHandle | None = None
@@ -64,12 +65,13 @@ class _Batch:
 class Accumulator:
     """The open batches of one producer.
 
-    What waits is bounded by its callers: each waits for the result of its message.
-
     Args:
         send: sends a batch's request, with retries.
         check: refuses a message that may not be sent; called for all but the plainest.
         factory: makes requests and ids.
+
+    Attributes:
+        waiting: messages without a result yet.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Accumulator:
         self._background = background
         self._open: dict[str, _Batch] = {}
         self._sending: set[asyncio.Task[None]] = set()
+        self.waiting = 0
 
     def add(self, message: Message) -> asyncio.Future[SendResult] | None:
         """Put a message into its topic's batch; the future gives its own result.
@@ -126,10 +129,13 @@ class Accumulator:
         elif batch.size + size > self._max_bytes:
             self._close(topic, batch)
             batch = self._begin(topic)
+        if item is not body:
+            batch.plain = False
         future = batch.new_future()
         batch.items.append(item)
         batch.waiting.append(future)
         batch.size += size
+        self.waiting += 1
         if len(batch.items) >= self._max_messages:
             self._close(topic, batch)
         return future
@@ -161,6 +167,7 @@ class Accumulator:
         try:
             task = self._background.spawn(self._deliver(topic, batch), "batch")
         except RuntimeError as error:
+            self.waiting -= len(batch.waiting)
             _fail(batch, ClientStateError(f"a batch to topic {topic!r} cannot be sent: {error}"))
             return
         self._sending.add(task)
@@ -168,7 +175,7 @@ class Accumulator:
 
     async def _deliver(self, topic: str, batch: _Batch) -> None:
         try:
-            out, ids = self._factory.joined(topic, batch.items)
+            out, ids = self._factory.joined(topic, batch.items, plain=batch.plain)
             whole = await self._send(out)
         except asyncio.CancelledError:
             for future in batch.waiting:
@@ -177,6 +184,8 @@ class Accumulator:
         except Exception as error:
             _fail(batch, error)
             return
+        finally:
+            self.waiting -= len(batch.waiting)
         _share(whole, batch.waiting, ids)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from orbitmq.client.instance import ClientInstance
-from orbitmq.errors import BrokerError, TopicNotFoundError
+from orbitmq.errors import BrokerError, TopicNotFoundError, ValidationError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.record import iter_records, readable
 from orbitmq.message.sysflag import PullFlag
@@ -18,6 +18,7 @@ from orbitmq.wire.bodies import (
     UnlockBatchRequestBody,
 )
 from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import HeaderError
 from orbitmq.wire.headers import (
     ConsumerSendMsgBackRequest,
     GetConsumerListByGroupRequest,
@@ -30,11 +31,14 @@ from orbitmq.wire.headers import (
     PullMessageResponse,
     QueryConsumerOffsetRequest,
     QueryConsumerOffsetResponse,
+    RecallMessageRequest,
+    RecallMessageResponse,
     SearchOffsetByTimestampRequest,
     SearchOffsetByTimestampResponse,
     UnlockBatchMqRequest,
     UpdateConsumerOffsetRequest,
 )
+from orbitmq.wire.recall_handle import RecallHandle
 
 SEND_BACK_TIMEOUT_MS = 5000
 LOCK_TIMEOUT_MS = 1000
@@ -269,6 +273,20 @@ class BrokerCalls:
         if address is None:
             raise TopicNotFoundError("", f"no master of broker {broker_name!r} is known")
         return address
+
+    async def recall(self, group: str, topic: str, handle: str, timeout_ms: int) -> str:
+        """Take back a message that waits for its time (RECALL_MESSAGE); its unique id.
+
+        Raises:
+            ValidationError: not a handle; BrokerError, TransportError, TopicNotFoundError: not done.
+        """
+        try:
+            broker_name = RecallHandle.decode(handle).broker_name
+        except HeaderError as error:
+            raise ValidationError(str(error)) from error
+        header = RecallMessageRequest(topic=topic, recall_handle=handle, producer_group=group)
+        answer = await self._client.invoke(self._master(broker_name), header.command(), timeout_ms)
+        return RecallMessageResponse.from_ext(answer.ext).msg_id
 
     async def send_back(
         self, group: str, message: ReceivedMessage, topic: str, delay_level: int, max_reconsume_times: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from orbitmq.client.model import SendResult, SendStatus
 from orbitmq.client.validation import (
@@ -32,7 +32,8 @@ _ITEM_HEAD = struct.Struct(">iiiii")
 _BLOCK_LENGTH = struct.Struct(">h")
 _ID_CHARS = 32
 # Around the id of an item without properties of its own.
-_PLAIN_AFTER_ID = b"\x02WAIT\x01true\x02"
+_PLAIN_PROPERTIES = b"WAIT\x01true\x02"
+_PLAIN_AFTER_ID = b"\x02" + _PLAIN_PROPERTIES
 _PLAIN_BLOCK_BYTES = len(b"UNIQ_KEY\x01") + _ID_CHARS + len(_PLAIN_AFTER_ID)
 _PLAIN_BEFORE_ID = _BLOCK_LENGTH.pack(_PLAIN_BLOCK_BYTES) + b"UNIQ_KEY\x01"
 # What an item without properties needs beside its body.
@@ -232,25 +233,30 @@ class OutgoingFactory:
             text += "WAIT\x01true\x02"
         return Item(message.body, message.flag, text.encode(), properties.get(keys.UNIQ_KEY))
 
-    def joined(self, topic: str, items: Sequence[bytes | Item]) -> tuple[Outgoing, list[str]]:
-        """The request for these items, and the unique id of each (BA-04). A bare body has no properties."""
+    def joined(self, topic: str, items: Sequence[bytes | Item], *, plain: bool) -> tuple[Outgoing, list[str]]:
+        """The request for these items, and the unique id of each (BA-04).
+
+        Args:
+            items: a bare body is a message without properties and flag.
+            plain: all are bare bodies.
+        """
         ids = self._next_ids(len(items))
         parts: list[bytes] = []
-        add = parts.append
-        length, head = -1, b""
-        for index, item in enumerate(items):
-            if isinstance(item, Item):
-                ids[index] = item.unique_id or ids[index]
-                add(item.encoded(ids[index]))
-                continue
-            if len(item) != length:
-                length = len(item)
-                head = _ITEM_HEAD.pack(PLAIN_ITEM_BYTES + length, 0, 0, 0, length)
-            add(head)
-            add(item)
-            add(_PLAIN_BEFORE_ID)
-            add(ids[index].encode())
-            add(_PLAIN_AFTER_ID)
+        if plain:
+            heads = {
+                length: _ITEM_HEAD.pack(PLAIN_ITEM_BYTES + length, 0, 0, 0, length)
+                for length in set(map(len, items))
+            }
+            parts = [
+                part
+                for body, unique_id in zip(cast("Sequence[bytes]", items), ids, strict=True)
+                for part in (heads[len(body)], body, _PLAIN_BEFORE_ID, unique_id.encode(), _PLAIN_AFTER_ID)
+            ]
+        else:
+            for index, item in enumerate(items):
+                whole = item if isinstance(item, Item) else Item(item, 0, _PLAIN_PROPERTIES, None)
+                ids[index] = whole.unique_id or ids[index]
+                parts.append(whole.encoded(ids[index]))
         fields = self._fields(topic, 0, 0, "", "true")
         return Outgoing(_SEND_BATCH, topic, b"".join(parts), ",".join(ids), fields), ids
 

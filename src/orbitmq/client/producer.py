@@ -10,6 +10,7 @@ from typing import Self
 
 from orbitmq.client.accumulator import Accumulator, AutoBatch
 from orbitmq.client.back_pressure import BackPressure
+from orbitmq.client.broker_calls import BrokerCalls
 from orbitmq.client.chooser import QueueChooser, Selector, by_hash
 from orbitmq.client.detector import DETECT_EVERY_S, Detector
 from orbitmq.client.faults import PROFILES, FaultItem, FaultTable
@@ -20,7 +21,7 @@ from orbitmq.client.namespaces import Namespace
 from orbitmq.client.outgoing import Compression, Outgoing, OutgoingFactory
 from orbitmq.client.request_reply import Replies
 from orbitmq.client.send_kernel import SendKernel, SendOptions
-from orbitmq.client.submitted import Done, Submitted
+from orbitmq.client.submitted import MAX_SUBMITTED, Done, Submitted, tell
 from orbitmq.client.trace import SendTrace, Tracer
 from orbitmq.client.validation import (
     MAX_MESSAGE_BYTES,
@@ -35,9 +36,6 @@ from orbitmq.message.sysflag import CompressionType
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.system import system_runtime
 from orbitmq.runtime.tasks import Background, every
-from orbitmq.wire.errors import HeaderError
-from orbitmq.wire.headers import RecallMessageRequest, RecallMessageResponse
-from orbitmq.wire.recall_handle import RecallHandle
 
 
 class Producer:
@@ -297,20 +295,28 @@ class Producer:
         ordering_key: object | None = None,
         selector: Selector | None = None,
         timeout_ms: int | None = None,
-    ) -> asyncio.Task[SendResult]:
+    ) -> asyncio.Future[SendResult]:
         """Send without waiting. Everything else is as with :meth:`send`, tries on other brokers too.
 
         Args:
             done: called by the event loop, never from here, with the result and None, or None and the error.
 
         Returns:
-            The send, to wait for or to cancel.
+            The result to come. To cancel it is to stop caring, the message may be sent all the same.
 
         Raises:
             SendError: 50,000 submitted sends are under way already (kind TOO_MANY_REQUESTS).
+            ValidationError: with ``auto_batch``, at once; otherwise it is the result.
         """
-        if self._submitted.full:
+        batches = self._batches
+        if self._submitted.full or (batches is not None and batches.waiting >= MAX_SUBMITTED):
             raise self._kernel.too_much_under_way(message.topic, self._client.now_ms())
+        if batches is not None and not self._wrapped:
+            collected = self._collected(message, queue, ordering_key, selector, timeout_ms)
+            if collected is not None:
+                if done is not None:
+                    collected.add_done_callback(partial(tell, done))
+                return collected
         send = self.send(
             message, queue=queue, ordering_key=ordering_key, selector=selector, timeout_ms=timeout_ms
         )
@@ -328,22 +334,13 @@ class Producer:
         Raises:
             ValidationError: not a handle.
             BrokerError: refused: too late, recalled already, or a broker that has no recall (code 3).
-            SendError, TransportError: the broker cannot be reached.
+            SendError, TopicNotFoundError, TransportError: the broker cannot be reached.
         """
         topic = self._namespace.full(topic)
-        try:
-            broker_name = RecallHandle.decode(handle).broker_name
-        except HeaderError as error:
-            raise ValidationError(str(error)) from error
-        started = self._client.now_ms()
-        address = (await self._kernel.route(topic, started)).master(broker_name)
-        if address is None:
-            raise ValidationError(
-                f"the handle names broker {broker_name!r}, which has no master for {topic!r}"
-            )
-        header = RecallMessageRequest(topic=topic, recall_handle=handle, producer_group=self.group)
-        answer = await self._client.invoke(address, header.command(), timeout_ms or self._timeout_ms)
-        return RecallMessageResponse.from_ext(answer.ext).msg_id
+        await self._kernel.route(topic, self._client.now_ms())
+        return await BrokerCalls(self._client).recall(
+            self.group, topic, handle, timeout_ms or self._timeout_ms
+        )
 
     async def send_batch(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None

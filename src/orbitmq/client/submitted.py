@@ -22,28 +22,31 @@ class Submitted:
     """The sends that are under way, so that none is lost to the garbage collector."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[SendResult]] = set()
+        self._sends: set[asyncio.Task[SendResult]] = set()
 
     @property
     def full(self) -> bool:
-        return len(self._tasks) >= MAX_SUBMITTED
+        return len(self._sends) >= MAX_SUBMITTED
 
     def start(self, send: Coroutine[Any, Any, SendResult], done: Done | None) -> asyncio.Task[SendResult]:
         """Begin a send; ``done`` hears of its end, unless it is cancelled."""
         task = asyncio.get_running_loop().create_task(send)
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._ended, done))
+        self._sends.add(task)
+        task.add_done_callback(self._sends.discard)
+        if done is not None:
+            task.add_done_callback(partial(tell, done))
         return task
 
-    def _ended(self, done: Done | None, task: asyncio.Task[SendResult]) -> None:
-        self._tasks.discard(task)
-        if done is None or task.cancelled():
-            return
-        error = task.exception()
-        try:
-            if isinstance(error, Exception):
-                done(None, error)
-            elif error is None:
-                done(task.result(), None)
-        except Exception:
-            log.exception("the callback %r of a send failed", done)
+
+def tell(done: Done, send: asyncio.Future[SendResult]) -> None:
+    """Call a callback with the end of a send."""
+    if send.cancelled():
+        return
+    error = send.exception()
+    try:
+        if isinstance(error, Exception):
+            done(None, error)
+        elif error is None:
+            done(send.result(), None)
+    except Exception:
+        log.exception("the callback %r of a send failed", done)

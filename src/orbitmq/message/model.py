@@ -58,9 +58,10 @@ class Message:
         self.properties: dict[str, str] = dict(properties) if properties else {}
         if tags:
             self.properties[names.TAGS] = tags
-        joined = keys if isinstance(keys, str) else names.KEY_SEPARATOR.join(keys)
-        if joined:
-            self.properties[names.KEYS] = joined
+        if keys:
+            joined = keys if isinstance(keys, str) else names.KEY_SEPARATOR.join(keys)
+            if joined:
+                self.properties[names.KEYS] = joined
         if delay_level is not None:
             self.properties[names.DELAY] = str(delay_level)
         if sharding_key:
