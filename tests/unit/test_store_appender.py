@@ -1,4 +1,4 @@
-"""The appender's records are those of the record codec; its rings and answers; lookups that meet bad indexes."""
+"""The appender's records are those of the record codec; its rings; lookups that meet bad indexes."""
 
 from __future__ import annotations
 
@@ -149,12 +149,10 @@ def test_only_watched_queues_are_told_and_each_once() -> None:
     assert made.get(rows[7], layout.Q_VISIBLE) == 2
 
 
-@given(
-    st.binary(min_size=20, max_size=20),
-    st.binary(min_size=SEGMENT, max_size=SEGMENT) | st.just(bytes(SEGMENT)),
-)
 @settings(max_examples=60)
-def test_an_index_entry_of_garbage_is_no_record(entry: bytes, log: bytes) -> None:
+@given(st.binary(min_size=20, max_size=20), st.integers(0, 3))
+def test_an_index_entry_of_garbage_is_no_record(entry: bytes, seed: int) -> None:
+    log = random.Random(seed).randbytes(SEGMENT) if seed else bytes(SEGMENT)
     made = appender()
     find = Lookup(made)
     row = made.add_row(1, 0)
