@@ -166,6 +166,25 @@ def test_another_member_of_the_group_answers_for_one_that_died() -> None:
     with_cluster(talk)
 
 
+def test_transactions_and_requests_inside_a_namespace() -> None:
+    async def talk(world: World) -> None:
+        local = Local(UNKNOWN)
+        world.options["namespace"] = "space"
+        async with TransactionProducer("pg", check=local.check, **world.options) as producer:
+            await producer.send_in_transaction(Message("Orders", b"good"), local.execute)
+            await asyncio.sleep(20)
+        assert [message.topic for message in local.checked] == ["Orders"]
+        assert world.delivered("space%Orders") == [b"good"]
+        async with (
+            answering(world, lambda message: message.topic.encode()),
+            Producer("askers", **world.options) as producer,
+        ):
+            reply = await producer.request(Message("Questions", b"q"), timeout_ms=60_000)
+            assert reply.body == b"Questions"
+
+    with_cluster(talk)
+
+
 def test_what_cannot_be_a_transaction_is_refused() -> None:
     async def talk(world: World) -> None:
         local = Local()

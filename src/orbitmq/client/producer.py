@@ -430,7 +430,8 @@ class Producer:
             ValidationError, ClientStateError: as :meth:`send`.
         """
         message = request.reply(body)
-        queues = [q for q in await self.queues(message.topic) if q.broker_name == request.broker_name]
+        route = await self._kernel.route(message.topic, self._client.now_ms())
+        queues = [q for q in route.publish if q.broker_name == request.broker_name]
         return await self.send(message, queue=queues[0] if queues else None, timeout_ms=timeout_ms)
 
     async def queues(self, topic: str) -> list[MessageQueue]:

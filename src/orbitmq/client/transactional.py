@@ -139,7 +139,7 @@ class TransactionProducer(Producer):
     ) -> None:
         broker = sent.queue.broker_name
         request = EndTransactionRequest(
-            topic=topic,
+            topic=self._namespace.full(topic),
             producer_group=self.group,
             tran_state_table_offset=sent.queue_offset,
             commit_log_offset=parse_offset_message_id(sent.offset_message_id.partition(",")[0])[2],
@@ -168,6 +168,7 @@ class TransactionProducer(Producer):
     ) -> None:
         """A broker asks how a transaction ended; called by the client's core."""
         remark = None
+        message.topic = self._namespace.short(message.topic)
         try:
             state = await self._call(self._check_transaction, message)
         except Exception as error:
