@@ -129,6 +129,22 @@ class CommitLog:
             self._fail(error)
             raise StoreClosedError(f"the commit log could not be written: {error}") from error
 
+    def try_again(self) -> None:
+        """Repeat what the disk refused, when it has room for what comes next too.
+
+        Raises:
+            StoreClosedError: it refuses again.
+        """
+        self.write_error = None
+        segment = self._segment
+        try:
+            if segment is not None:
+                self._allocate(segment, self._appender.turn_base - self._segment_start + self._ahead())
+        except OSError as error:
+            self._fail(error)
+            raise StoreClosedError(f"the commit log has no room: {error}") from error
+        self.end_turn()
+
     def _fail(self, error: OSError) -> None:
         self.write_error = error
         self._failed(error)

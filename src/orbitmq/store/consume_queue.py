@@ -10,6 +10,7 @@ import struct
 
 from orbitmq.runtime import Runtime, Segment
 from orbitmq.store.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
+from orbitmq.store.errors import StoreError
 from orbitmq.store.log_files import file_name, is_file_name
 
 _ENTRY = struct.Struct(">qiq")
@@ -33,11 +34,23 @@ class ConsumeQueue:
         self.next_offset = 0
 
     def load(self) -> None:
-        """Open the files and find the first and the last entry."""
+        """Open the files and find the first and the last entry.
+
+        Raises:
+            StoreError: a file of another size.
+        """
         names = [name for name in self._files.list_dir(self.folder) if is_file_name(name)]
         for name in names:
-            number = int(name) // self.file_bytes
-            self._segments[number] = self._files.open_segment(f"{self.folder}/{name}", self.file_bytes)
+            number, rest = divmod(int(name), self.file_bytes)
+            path = f"{self.folder}/{name}"
+            size = self._files.size_bytes(path)
+            # A crash right behind the creation leaves an empty file.
+            if rest or size not in (0, self.file_bytes):
+                raise StoreError(
+                    f"{path} has {size} bytes, expected {self.file_bytes}: "
+                    "set mappedFileSizeConsumeQueue to the size the folder was written with"
+                )
+            self._segments[number] = self._files.open_segment(path, self.file_bytes)
         if not names:
             return
         first, last = min(self._segments), max(self._segments)

@@ -100,6 +100,13 @@ class Flusher:
         while self.flushed < target and self.error is None:
             await asyncio.wait({self._running or self._start()})
 
+    def flush_blocking(self) -> None:
+        """Bring all that is written to the device on the calling thread; a failure is final as ever."""
+        try:
+            _sync_all(self._segments(self.flushed, self.written))
+        except OSError as error:
+            self._fail(error)
+
     def _release(self, offset: int) -> None:
         waiting = self._waiting
         while waiting and waiting[0][0] <= offset:

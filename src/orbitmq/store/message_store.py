@@ -132,7 +132,9 @@ class MessageStore:
             self._runtime, self._files, self.queues.files_of, code_of=self._tags_code_of, check_crc=crashed
         )
         start = self._recovery_start(checkpoint, crashed)
-        outcome = self.recovered = recovery.run(start, self.queues.all_files())
+        # Who wants the consume queues to be made anew removes their folder.
+        lost = not self._runtime.files.is_dir(self.config.consume_queue_path)
+        outcome = self.recovered = recovery.run(start, self.queues.all_files(), rebuild=lost)
         # What a killed process had written may be in the kernel only; from here on it counts as flushed.
         _sync_all(self._files.between(start, outcome.end_offset))
         _sync_all(self.queues.save_all())

@@ -115,11 +115,15 @@ class Queues:
             self._by_row[row][2].write(first, self._appender.export_index(row, first, last))
             self._appender.set(row, table.Q_SAVED, last)
 
-    def save_all(self) -> list[Segment]:
-        """Save every queue; returns the files to sync. Call :meth:`saved` when they are."""
+    def write_all(self) -> None:
+        """Write every queue's entries that are only in memory to its file."""
         for row in range(len(self._by_row)):
             if self._appender.get(row, table.Q_SAVED) < self._appender.get(row, table.Q_VISIBLE):
                 self.save(row)
+
+    def save_all(self) -> list[Segment]:
+        """:meth:`write_all`; returns the files to sync. Call :meth:`saved` when they are."""
+        self.write_all()
         segments: list[Segment] = []
         for queue in self._files.values():
             segments.extend(queue.begin_sync())

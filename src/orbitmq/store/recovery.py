@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ from orbitmq.runtime import Runtime
 from orbitmq.store.config import CONSUME_QUEUE_ENTRY_BYTES
 from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.log_files import LogFiles
+
+logger = logging.getLogger(__name__)
 
 _HEAD = struct.Struct(">iiiiiqqiq")
 _TIME = struct.Struct(">q")
@@ -145,24 +148,29 @@ class Recovery:
         self._pending: dict[tuple[str, int], tuple[int, bytearray]] = {}
         self._gap = False
 
-    def run(self, start: int, queues: Iterator[ConsumeQueue]) -> Recovered:
-        """Scan from ``start``, bring queues up to the log, cut what is behind its last whole record."""
+    def run(self, start: int, queues: Iterator[ConsumeQueue], *, rebuild: bool = False) -> Recovered:
+        """Scan from ``start``, bring queues up to the log, cut what is behind its last whole record.
+
+        Args:
+            rebuild: index the whole log, whatever the queues say.
+        """
+        self._gap = rebuild
         known = list(queues)
         if self._check_crc:
             for queue in known:
                 queue.keep_below(start)
-        outcome = self._scan(start, rebuild=False)
+        end, records, last_timestamp = self._scan(start)
         rebuilt = self._gap
-        if self._gap:
+        if rebuilt:
             # Index entries older than the starting point are missing: only the whole log can tell.
-            outcome = self._scan(self._log.first, rebuild=True)
-        end, records, last_timestamp = outcome
+            records = self._rebuild(end)
         for queue in known:
             queue.truncate(queue.end_of_records_below(end))
         cut = self._cut(end) if self._check_crc else 0
         return Recovered(end, records, cut, last_timestamp, rebuilt)
 
-    def _scan(self, start: int, *, rebuild: bool) -> tuple[int, int, int]:
+    def _scan(self, start: int) -> tuple[int, int, int]:
+        """Find the end of the log; index the records on the way, up to a gap in a queue."""
         offset = start
         records = 0
         last_timestamp = 0
@@ -177,17 +185,41 @@ class Recovery:
             if isinstance(found, int):
                 offset += found
                 continue
-            self._dispatch(found, rebuild)
-            if self._gap and not rebuild:
-                self._pending.clear()
-                return offset, records, last_timestamp
+            if not self._gap:
+                self._dispatch(found, rebuild=False)
             records += 1
             last_timestamp = found.store_timestamp
             offset += found.size_bytes
+        if self._gap:
+            self._pending.clear()
         self._write_pending()
         return offset, records, last_timestamp
 
-    def _dispatch(self, record: LogRecord, rebuild: bool) -> None:
+    def _rebuild(self, end: int) -> int:
+        """Index all records below ``end``; how many. Damage in an old file cuts nothing behind it."""
+        offset = self._log.first
+        records = 0
+        while offset < end and (segment := self._log.segment(offset)) is not None:
+            file_start = self._log.start_of(offset)
+            found = read_record(
+                segment.view(), offset - file_start, offset, code_of=self._code_of, check_crc=False
+            )
+            if found is None:
+                logger.error(
+                    "%s is damaged at %d: what follows in this file is left out of the consume queues",
+                    segment.path, offset,
+                )  # fmt: skip
+                offset = file_start + self._log.file_bytes
+            elif isinstance(found, int):
+                offset += found
+            else:
+                self._dispatch(found, rebuild=True)
+                records += 1
+                offset += found.size_bytes
+        self._write_pending()
+        return records
+
+    def _dispatch(self, record: LogRecord, *, rebuild: bool) -> None:
         kind = record.sys_flag & sysflag.TRANSACTION_ROLLBACK
         if kind in (sysflag.TRANSACTION_PREPARED, sysflag.TRANSACTION_ROLLBACK):
             return
