@@ -92,6 +92,10 @@ class ReplyTimeoutError(OrbitError, TimeoutError):
         self.topic = topic
 
 
+class NotStoredSafelyError(OrbitError):
+    """A half message is stored, but may be lost with a broker; its transaction was not begun."""
+
+
 class SendErrorKind(Enum):
     """The reasons for which a send can fail, told apart."""
 

@@ -15,12 +15,19 @@ from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.producer import Producer
 from orbitmq.client.transactional import LocalTransactionState, TransactionProducer
 from orbitmq.cluster.local import LocalCluster
-from orbitmq.errors import ClientStateError, ReplyTimeoutError, SendError, ValidationError
+from orbitmq.errors import (
+    ClientStateError,
+    NotStoredSafelyError,
+    ReplyTimeoutError,
+    SendError,
+    ValidationError,
+)
 from orbitmq.message import keys
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.model import Message, ReceivedMessage
 from orbitmq.message.record import iter_records
 from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
+from orbitmq.store import PutStatus
 
 COMMIT, ROLLBACK, UNKNOWN = (
     LocalTransactionState.COMMIT,
@@ -126,6 +133,54 @@ def test_what_the_senders_work_raises_reaches_the_caller_and_the_check_decides()
                 await producer.send_in_transaction(Message("Orders", b"good"), local.execute)
             await asyncio.sleep(10)
         assert world.delivered("Orders") == [b"good"]
+
+    with_cluster(talk)
+
+
+@pytest.mark.parametrize(
+    ("ending", "delivered", "checks"),
+    [("plain", [b"good"], 0), ("roll back", [], 0), ("leave open", [b"good"], 1), ("raise", [b"good"], 1)],
+)
+def test_a_transaction_as_a_block(ending: str, delivered: list[bytes], checks: int) -> None:
+    async def talk(world: World) -> None:
+        local = Local()
+        async with TransactionProducer("pg", check=local.check, **world.options) as producer:
+            with contextlib.suppress(ZeroDivisionError):
+                async with producer.transaction(Message("Orders", b"good")) as transaction:
+                    assert transaction.message.unique_key == transaction.sent.message_id
+                    assert world.delivered("Orders") == []
+                    if ending == "roll back":
+                        transaction.roll_back()
+                    elif ending == "leave open":
+                        transaction.leave_open()
+                    elif ending == "raise":
+                        raise ZeroDivisionError
+            await asyncio.sleep(40)
+        assert world.delivered("Orders") == delivered
+        assert len(local.checked) == checks
+
+    with_cluster(talk)
+
+
+def test_nothing_is_begun_when_the_half_message_is_not_safe() -> None:
+    async def talk(world: World) -> None:
+        local = Local()
+        [broker] = world.brokers()
+
+        async def slow(_result: object) -> PutStatus:
+            return PutStatus.FLUSH_DISK_TIMEOUT
+
+        async with TransactionProducer("pg", check=local.check, **world.options) as producer:
+            await producer.send(Message("Orders", b"first"))
+            broker.services.putter.stored = slow  # type: ignore[assignment, method-assign]
+            result = await producer.send_in_transaction(Message("Orders", b"good"), local.execute)
+            assert result.state is ROLLBACK
+            with pytest.raises(NotStoredSafelyError, match="FLUSH_DISK_TIMEOUT"):
+                async with producer.transaction(Message("Orders", b"good")):
+                    local.executed.append(Message("never", b""))
+            await asyncio.sleep(40)
+        assert local.executed == local.checked == []
+        assert world.delivered("Orders") == [b"first"]
 
     with_cluster(talk)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from enum import IntEnum
 from typing import Any
 
@@ -14,7 +16,7 @@ from orbitmq.client.instance import ClientInstance
 from orbitmq.client.model import SendResult, SendStatus
 from orbitmq.client.producer import Producer
 from orbitmq.client.validation import TIMER_KEYS
-from orbitmq.errors import ValidationError
+from orbitmq.errors import NotStoredSafelyError, ValidationError
 from orbitmq.message import keys, sysflag
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.ids import parse_offset_message_id
@@ -56,6 +58,29 @@ class TransactionResult(msgspec.Struct, frozen=True):
     state: LocalTransactionState
 
 
+class Transaction:
+    """A transaction under way, inside ``async with producer.transaction(message)``.
+
+    Attributes:
+        message: a copy of the message; its ``unique_key`` is the one that ``check`` will see.
+        sent: where the half message was stored.
+        state: how the transaction will end when the block is left without an exception.
+    """
+
+    def __init__(self, message: Message, sent: SendResult) -> None:
+        self.message = message
+        self.sent = sent
+        self.state = LocalTransactionState.COMMIT
+
+    def roll_back(self) -> None:
+        """Let nobody see the message."""
+        self.state = LocalTransactionState.ROLLBACK
+
+    def leave_open(self) -> None:
+        """Let ``check`` decide later."""
+        self.state = LocalTransactionState.UNKNOWN
+
+
 class TransactionProducer(Producer):
     """A producer of transactions.
 
@@ -66,7 +91,8 @@ class TransactionProducer(Producer):
             return LocalTransactionState.COMMIT if paid else LocalTransactionState.ROLLBACK
 
         async with TransactionProducer("shop", check=check) as producer:
-            await producer.send_in_transaction(Message("orders", b"4711"), pay)
+            async with producer.transaction(Message("orders", b"4711")) as transaction:
+                await database.pay(transaction.message.unique_key)
 
     Args:
         group: the producer group. Brokers ask any member of it about open transactions.
@@ -99,29 +125,65 @@ class TransactionProducer(Producer):
                 whose ``unique_key`` is the one that ``check`` will see. A plain function runs in a thread.
             timeout_ms: for sending the half message.
 
+        Returns:
+            How it ended; after a half message that is stored but not safe (status other than SEND_OK) it is
+            rolled back and ``execute`` not called.
+
         Raises:
             ValidationError: as ``send``, or the message has a delay, which RocketMQ's clients would drop.
             SendError: the half message was not stored; ``execute`` was not called.
             Exception: what ``execute`` raised; the broker asks ``check`` how it ended.
         """
+        shown, sent = await self._begin(message, timeout_ms)
+        if sent.status is not SendStatus.SEND_OK:
+            return TransactionResult(sent, LocalTransactionState.ROLLBACK)
+        try:
+            state = await self._call(execute, shown)
+        except (Exception, asyncio.CancelledError) as error:
+            await self._leave_open(shown, sent, error)
+            raise
+        await self._end(shown.topic, sent, state)
+        return TransactionResult(sent, state)
+
+    @asynccontextmanager
+    async def transaction(
+        self, message: Message, *, timeout_ms: int | None = None
+    ) -> AsyncIterator[Transaction]:
+        """The same as a block: consumers see ``message`` when the block is left without an exception.
+
+        After an exception nothing is known for certain, so the broker asks ``check``.
+
+        Raises:
+            NotStoredSafelyError: the half message is stored, but not as safely as the broker promises; it is
+                rolled back, and the block is not entered.
+            ValidationError, SendError: as :meth:`send_in_transaction`.
+        """
+        shown, sent = await self._begin(message, timeout_ms)
+        if sent.status is not SendStatus.SEND_OK:
+            raise NotStoredSafelyError(f"the half message {sent.message_id} ended with {sent.status.name}")
+        under_way = Transaction(shown, sent)
+        try:
+            yield under_way
+        except (Exception, asyncio.CancelledError) as error:
+            await self._leave_open(shown, sent, error)
+            raise
+        await self._end(shown.topic, sent, under_way.state)
+
+    async def _begin(self, message: Message, timeout_ms: int | None) -> tuple[Message, SendResult]:
+        """Store the half message; one that is not safe is rolled back, as in RocketMQ."""
         if message.delay_level > 0 or message.properties.keys() & TIMER_KEYS:
             raise ValidationError("a transaction message cannot be delayed")
         half = _copy(message, {keys.TRANSACTION_PREPARED: "true", keys.PRODUCER_GROUP: self.group})
         # A send with a timeout of its own travels alone, never in a batch.
         sent = await self.send(half, timeout_ms=self._timeout_ms if timeout_ms is None else timeout_ms)
         if sent.status is not SendStatus.SEND_OK:
-            # As in RocketMQ: what may be lost is not begun.
             await self._end(half.topic, sent, LocalTransactionState.ROLLBACK)
-            return TransactionResult(sent, LocalTransactionState.ROLLBACK)
-        shown = _copy(half, {keys.UNIQ_KEY: sent.message_id, keys.TRANSACTION_ID: sent.transaction_id})
-        try:
-            state = await self._call(execute, shown)
-        except BaseException as error:
-            text = f"executeLocalTransactionBranch exception: {error!r}"
-            await self._end(half.topic, sent, LocalTransactionState.UNKNOWN, text)
-            raise
-        await self._end(half.topic, sent, state)
-        return TransactionResult(sent, state)
+        added = {keys.UNIQ_KEY: sent.message_id, keys.TRANSACTION_ID: sent.transaction_id}
+        return _copy(half, added), sent
+
+    async def _leave_open(self, message: Message, sent: SendResult, error: BaseException) -> None:
+        text = f"executeLocalTransactionBranch exception: {error!r}"
+        await self._end(message.topic, sent, LocalTransactionState.UNKNOWN, text)
 
     async def _call(self, function: Callable[[Any], Any], message: Message) -> LocalTransactionState:
         if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(

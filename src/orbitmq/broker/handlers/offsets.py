@@ -211,10 +211,14 @@ class OffsetHandlers(Family):
     def clone(self, _connection: ServerConnection, command: Command) -> Answer:
         """Give one group the offsets of another, in one topic or in all."""
         header = CloneGroupOffsetRequest.from_ext(command.ext)
-        offsets = self._services.offsets
+        services = self._services
+        offsets = services.offsets
         topics = [header.topic] if header.topic else sorted(offsets.topics_of(header.src_group))
+        online = services.clients.consumers(header.src_group)
         for topic in topics:
-            if topic in self._services.topics:
+            # An online group's offsets of topics that it no longer reads are left where they are.
+            left = not header.offline and online is not None and topic not in online.subscriptions
+            if topic in services.topics and not left:
                 offsets.clone(header.src_group, header.dest_group, topic)
         return command.reply()
 
