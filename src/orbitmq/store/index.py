@@ -115,13 +115,21 @@ class MessageIndex:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="store-index")
 
     async def stop(self) -> None:
-        """End the batch under way and bring the files to the device; :attr:`position` is then final."""
+        """End the batch under way and bring the files to the device; :attr:`position` is then final.
+
+        Raises:
+            OSError: the disk refused; the next start makes the newest file again.
+        """
         self._stopped.set()
         if self._task is not None:
             await self._task
             self._task = None
-        if self._files:
-            await self._runtime.threads.run(self._files[-1].segment.sync)
+        if self._builder is not None:
+            try:
+                await self._runtime.threads.run(self._files[-1].complete, self._builder)
+            except OSError:
+                self._drop_newest()
+                raise
 
     def close(self) -> None:
         for file in self._files:
@@ -167,7 +175,7 @@ class MessageIndex:
         run = self._runtime.threads.run
         status = await run(_scan_and_write, file, builder, log, self.position - base, end - base)
         if status == FULL:
-            await run(file.segment.sync)
+            await run(file.complete, builder)
             self.sealed_time = file.end_time
             self._builder = None
             self._add_file()
@@ -223,7 +231,8 @@ class MessageIndex:
         found: dict[int, None] = {}
         async with self._busy:
             for file in reversed(self._files):
-                for offset in file.find(self._slots, text, begin_ms, end_ms, limit + EXTRA_FINDS):
+                builder = self._builder if file is self._files[-1] else None
+                for offset in file.find(builder, self._slots, text, begin_ms, end_ms, limit + EXTRA_FINDS):
                     if len(found) < limit and begin_ms <= self._store_time_at(offset) <= end_ms:
                         found[offset] = None
                 if len(found) >= limit or 0 < file.begin_time < begin_ms:
@@ -242,7 +251,7 @@ class MessageIndex:
 def _scan_and_write(file: IndexFile, builder: IndexBuilder, log: memoryview, start: int, end: int) -> int:
     """One batch, in a worker thread."""
     status = builder.scan(log, start, end, file.segment.view())
-    file.write(builder)
+    file.write_entries(builder)
     return status
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from orbitmq.runtime import Segment
 from orbitmq.store.index_layout import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
-from orbitmq.store.index_scan import IndexBuilder, select
+from orbitmq.store.index_scan import IndexBuilder, key_hash, select
 
 _HEADER = struct.Struct(">qqqqii")
-_SIZE = struct.Struct(">i")
+_INT = struct.Struct(">i")
 NAME_DIGITS = 17
 
 
@@ -64,20 +64,27 @@ class IndexFile:
         builder.first_entry = self.next_entry
         return builder
 
-    def write(self, builder: IndexBuilder) -> None:
-        """Write what the builder has collected: entries, then the slots that lead there, then the header."""
+    def write_entries(self, builder: IndexBuilder) -> None:
+        """Write the entries that the builder has collected. Only the builder leads to them yet."""
         count = builder.next_entry - builder.first_entry
         if not count:
             return
         entries_at = HEADER_BYTES + builder.slot_count * SLOT_BYTES
         entries = memoryview(builder.entries)[: count * ENTRY_BYTES]
         self.segment.pwrite(entries, entries_at + builder.first_entry * ENTRY_BYTES)
-        for at, piece in builder.take_changed_slots():
-            self.segment.pwrite(piece, HEADER_BYTES + at)
         builder.first_entry = builder.next_entry
         self.begin_time, self.end_time = builder.begin_time, builder.end_time
         self.begin_offset, self.end_offset = builder.begin_offset, builder.end_offset
         self.used_slots, self.next_entry = builder.used_slots, builder.next_entry
+
+    def complete(self, builder: IndexBuilder) -> None:
+        """Write slots and header, and return when the file is on the device.
+
+        Slots are all over the file and change with every message, so they are written once. A crash before
+        that costs nothing: an unfinished file is made again anyhow.
+        """
+        for at, piece in builder.take_changed_slots():
+            self.segment.pwrite(piece, HEADER_BYTES + at)
         self.segment.pwrite(
             _HEADER.pack(
                 self.begin_time,
@@ -89,16 +96,29 @@ class IndexFile:
             ),
             0,
         )
+        self.segment.sync()
 
-    def find(self, slots: int, key: bytes, begin_ms: int, end_ms: int, limit: int) -> list[int]:
-        """Log offsets of the newest entries of ``key`` whose second lies in the range, newest first."""
+    def find(
+        self, builder: IndexBuilder | None, slots: int, key: bytes, begin_ms: int, end_ms: int, limit: int
+    ) -> list[int]:
+        """Log offsets of the newest entries of ``key`` whose second lies in the range, newest first.
+
+        Args:
+            builder: of a file that is not complete.
+        """
         if self.empty or end_ms < self.begin_time or begin_ms > self.end_time:
             return []
         first = max(0, (begin_ms - self.begin_time) // 1000)
         last = min((end_ms - self.begin_time) // 1000, 0x7FFFFFFF)
-        return select(self.segment.view(), slots, self.next_entry, key, first, last, limit)
+        view = self.segment.view()
+        h = key_hash(key)
+        if builder is not None:
+            entry = builder.newest_of(h, view)
+        else:
+            entry = _INT.unpack_from(view, HEADER_BYTES + h % slots * SLOT_BYTES)[0]
+        return select(view, slots, entry, self.next_entry, h, first, last, limit)
 
 
 def record_size(view: memoryview, at: int) -> int:
     """The size of the record that begins at ``at``."""
-    return int(_SIZE.unpack_from(view, at)[0])
+    return int(_INT.unpack_from(view, at)[0])

@@ -16,9 +16,10 @@ cdef uint32_t hash_on(uint32_t h, const uint8_t* buf, Py_ssize_t at, Py_ssize_t 
 @cython.locals(value=int64_t)
 cdef int64_t positive(uint32_t h) noexcept nogil
 
-@cython.locals(h=int64_t, entry=int64_t, at=Py_ssize_t, seconds=int64_t, entries_at=Py_ssize_t)
-cpdef list select(const uint8_t[::1] file, int64_t slot_count, int64_t next_entry, bytes key, int64_t begin, int64_t end, int limit)
-cdef list _select(const uint8_t* file, int64_t slot_count, int64_t next_entry, int64_t h, int64_t begin, int64_t end, int limit)
+cpdef int64_t key_hash(const uint8_t[::1] key)
+cpdef list select(const uint8_t[::1] file, int64_t slot_count, int64_t entry, int64_t next_entry, int64_t h, int64_t begin, int64_t end, int limit)
+@cython.locals(at=Py_ssize_t, seconds=int64_t, entries_at=Py_ssize_t)
+cdef list _select(const uint8_t* file, int64_t slot_count, int64_t entry, int64_t next_entry, int64_t h, int64_t begin, int64_t end, int limit)
 
 @cython.final
 cdef class IndexBuilder:

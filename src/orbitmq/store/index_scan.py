@@ -2,8 +2,9 @@
 """The inner loop of the message index: from records of the log to slots and entries of an index file.
 
 :class:`IndexBuilder` reads records where they lie and collects what the file gets: new entries in one
-buffer, changed slots in pages of 4 KiB. The caller writes both. It runs in a worker thread; compiled, it
-holds neither the interpreter's lock nor a Python object while it works. Nothing here does I/O.
+buffer, slots in pages of 4 KiB. The caller writes both, the slots when the file is complete. It runs in a
+worker thread; compiled, it holds neither the interpreter's lock nor a Python object while it works. Nothing
+here does I/O.
 
 Typed in ``index_scan.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
@@ -94,29 +95,34 @@ def positive(h: int) -> int:
     return 0 if value == _SIGN else value
 
 
+def key_hash(key: bytes) -> int:
+    """The hash under which ``topic#key`` is filed (IndexFile.indexKeyHashMethod)."""
+    if cython.compiled:
+        return positive(hash_on(0, cython.address(key[0]), 0, len(key)))
+    return positive(hash_on(0, key, 0, len(key)))
+
+
 def select(
-    file: Readable, slot_count: int, next_entry: int, key: bytes, begin: int, end: int, limit: int
+    file: Readable, slot_count: int, entry: int, next_entry: int, h: int, begin: int, end: int, limit: int
 ) -> list[int]:
-    """Log offsets of the newest ``limit`` entries of ``key`` (``topic#key``), newest first.
+    """Log offsets of the newest ``limit`` entries with hash ``h``, newest first.
 
     Args:
         file: the whole index file.
+        entry: number of the newest entry in the hash's slot.
         next_entry: number of the first entry that is not written.
         begin, end: bounds of the seconds since the file's first message; both inclusive.
     """
     if cython.compiled:
-        hashed = positive(hash_on(0, key, 0, len(key)))
-        return _select(cython.address(file[0]), slot_count, next_entry, hashed, begin, end, limit)
-    hashed = positive(hash_on(0, key, 0, len(key)))
-    return _select(file, slot_count, next_entry, hashed, begin, end, limit)
+        return _select(cython.address(file[0]), slot_count, entry, next_entry, h, begin, end, limit)
+    return _select(file, slot_count, entry, next_entry, h, begin, end, limit)
 
 
 def _select(
-    file: Readable, slot_count: int, next_entry: int, h: int, begin: int, end: int, limit: int
+    file: Readable, slot_count: int, entry: int, next_entry: int, h: int, begin: int, end: int, limit: int
 ) -> list[int]:
     found: list[int] = []
     entries_at = HEADER_BYTES + slot_count * SLOT_BYTES
-    entry = get_int(file, HEADER_BYTES + (h % slot_count) * SLOT_BYTES, 4)
     for _ in range(MAX_STEPS):
         if not 0 < entry < next_entry or len(found) >= limit:
             break
@@ -321,6 +327,13 @@ class IndexBuilder:
         while at < stop:
             self.slots_view[at] = file[HEADER_BYTES + at]
             at += 1
+
+    def newest_of(self, h: int, file: Readable) -> int:
+        """Number of the newest entry in the slot of hash ``h``, 0 for none."""
+        at = (h % self.slot_count) * SLOT_BYTES
+        if self.pages[at // PAGE_BYTES]:
+            return int.from_bytes(self.slots[at : at + SLOT_BYTES], "big", signed=True)
+        return int.from_bytes(file[HEADER_BYTES + at : HEADER_BYTES + at + SLOT_BYTES], "big", signed=True)
 
     def take_changed_slots(self) -> list[tuple[int, bytes]]:
         """The pages of the slot table that changed since the last call, with their place in the table."""
