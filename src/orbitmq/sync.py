@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -181,6 +182,21 @@ class TransactionProducer(Producer):
     ) -> transactional.TransactionResult:
         """Store ``message`` where no consumer sees it, do ``execute(message)``, and commit or roll back."""
         return self._running().wait(self._core.send_in_transaction(message, execute, timeout_ms=timeout_ms))
+
+    @contextmanager
+    def transaction(
+        self, message: Message, *, timeout_ms: int | None = None
+    ) -> Iterator[transactional.Transaction]:
+        """The same as a block: consumers see ``message`` when it is left without an exception."""
+        loop = self._running()
+        block = self._core.transaction(message, timeout_ms=timeout_ms)
+        under_way = loop.wait(block.__aenter__())
+        try:
+            yield under_way
+        except Exception as error:
+            loop.wait(block.__aexit__(type(error), error, error.__traceback__))
+            raise
+        loop.wait(block.__aexit__(None, None, None))
 
 
 class Consumer(_Face):
