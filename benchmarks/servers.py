@@ -22,6 +22,8 @@ from benchmarks.remoting import GET_BROKER_CLUSTER_INFO, HEART_BEAT, Client
 ROOT = Path(__file__).resolve().parent.parent
 POM = ROOT / "tests" / "interop" / "pom.xml"
 PEER_VERSION = "5.5.0"
+OLD_PEER_VERSION = "4.9.7"
+"""The newest 4.9 whose broker is published at Maven Central."""
 
 # The broker unmaps its files through internals of the JDK, which have to be opened to it.
 _JAVA_OPENINGS = (
@@ -216,6 +218,13 @@ def _write_properties(path: Path, properties: Mapping[str, str]) -> Path:
     return path
 
 
+def _write_logging(folder: Path) -> None:
+    """Log settings, without which the servers of 4.9 do not start."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for server in ("namesrv", "broker"):
+        (folder / f"logback_{server}.xml").write_text('<configuration><root level="OFF"/></configuration>\n')
+
+
 @dataclass(frozen=True)
 class Ours:
     """Starts OrbitMQ's servers through its command line."""
@@ -262,11 +271,16 @@ class Apache:
     Args:
         classpath: of its jars, see :func:`apache_classpath`.
         heap_mb: for the broker; the name server takes a quarter of it.
+        version: of the jars.
     """
 
     classpath: str
     heap_mb: int = 1024
-    title: str = f"Apache {PEER_VERSION}"
+    version: str = PEER_VERSION
+
+    @property
+    def title(self) -> str:
+        return f"Apache {self.version}"
 
     def name_server(self, folder: Path, *, cpus: set[int] | None = None) -> Server:
         port = free_ports()
@@ -295,6 +309,8 @@ class Apache:
 
     def java(self, folder: Path, heap_mb: int) -> list[str]:
         """The start of a command line for one of its programs; logs and home go into `folder`."""
+        if self.version.startswith("4."):
+            _write_logging(folder / "conf")
         return [
             "java",
             "-server",
@@ -323,6 +339,8 @@ def apache_classpath(version: str = PEER_VERSION) -> str:
     if kept.exists() and all(Path(jar).exists() for jar in kept.read_text().split(":")):
         return kept.read_text()
     command = ["mvn", "-q", "-B", "-f", str(POM), f"-Drocketmq.version={version}"]
+    if not version.startswith("4."):
+        command.append("-Pexample")
     kept.parent.mkdir(exist_ok=True)
     fresh = kept.with_suffix(".new")
     try:

@@ -47,6 +47,41 @@ JAVA_BASIC: dict[str, PlaceCell] = {
     "java transactions": java_cells.transactions,
     "java request-reply": java_cells.request_reply,
 }
+
+
+def with_old_clients(cell: PlaceCell) -> PlaceCell:
+    """The same cell with the Java clients of 4.9."""
+
+    def run(world: World, place: Place) -> None:
+        with world.old_clients():
+            cell(world, place)
+
+    return run
+
+
+JAVA_OLD: dict[str, PlaceCell] = {
+    f"java 4.9 {name}": with_old_clients(cell)
+    for name, cell in (
+        ("sync", java_cells.sync),
+        ("async", java_cells.asynchronous),
+        ("one-way", java_cells.oneway),
+        ("batch", java_cells.batch),
+        ("compressed", java_cells.compressed),
+        ("push, 2 consumers", java_cells.push),
+        ("tag filter", java_cells.tags),
+        ("lite pull", java_cells.lite),
+        ("orderly", java_cells.orderly),
+        ("broadcast", java_cells.broadcast),
+        ("delayed", java_cells.delayed),
+        ("retry", java_cells.retry),
+        ("dead letter", java_cells.dead_letter),
+        ("transactions", java_cells.transactions),
+        ("request-reply", java_cells.request_reply),
+    )
+}
+JAVA_OLD_BRIEF = {
+    name: JAVA_OLD[name] for name in ("java 4.9 sync", "java 4.9 batch", "java 4.9 push, 2 consumers")
+}
 PYTHON: dict[str, PlaceCell] = {
     "python, 2 consumers": python_cells.two_consumers,
     "python batch": python_cells.batch,
@@ -72,9 +107,11 @@ JAVA_BRIEF = {name: JAVA_BASIC[name] for name in ("java sync", "java batch", "ja
 
 PLACES: dict[str, dict[str, PlaceCell]] = {
     "apache/apache": {**ADMIN, **JAVA_BASIC, **PYTHON},
-    "ours/ours": {**ADMIN, **JAVA_BASIC, **PYTHON},
+    "ours/ours": {**ADMIN, **JAVA_BASIC, **JAVA_OLD, **PYTHON},
     "apache/ours": {**JAVA_BRIEF, **PYTHON_BRIEF},
     "ours/apache": {**JAVA_BRIEF, **PYTHON_BRIEF},
+    "apache 4.9/ours": {**JAVA_OLD_BRIEF, **PYTHON_BRIEF},
+    "ours/apache 4.9": {**JAVA_OLD_BRIEF, **PYTHON},
 }
 DISK: dict[str, FreeCell] = {
     "apache, apache, apache": disk_cells.apache_only,
@@ -118,6 +155,11 @@ class Matrix:
         if not chosen:
             return
         name_server, _, broker = kind.partition("/")
+        try:
+            self.world.maker(name_server), self.world.maker(broker)
+        except PeerUnavailableError as error:
+            self.note(Outcome(kind, "all cells", "skipped", why=str(error)))
+            return
         try:
             with self.world.place(name_server, broker) as place:
                 for name, cell in chosen.items():

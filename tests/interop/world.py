@@ -14,7 +14,17 @@ from queue import Empty, Queue
 from urllib.parse import parse_qsl
 
 from benchmarks.remoting import GET_BROKER_CLUSTER_INFO, Client
-from benchmarks.servers import ROOT, Apache, Ours, Server, ServerError, child_settings
+from benchmarks.servers import (
+    OLD_PEER_VERSION,
+    PEER_VERSION,
+    ROOT,
+    Apache,
+    Ours,
+    Server,
+    ServerError,
+    apache_classpath,
+    child_settings,
+)
 
 JAVA_SOURCES = ROOT / "tests" / "interop" / "java"
 SMALL_LOG_BYTES = 1 << 20
@@ -107,21 +117,50 @@ class World:
     """Starts servers and clients below one folder.
 
     Args:
-        classpath: of Apache RocketMQ's jars.
+        classpath: of the jars of Apache's current version; those of 4.9 are fetched when a cell needs them.
     """
 
     def __init__(self, classpath: str, folder: Path) -> None:
         self.folder = folder
-        self.apache = Apache(classpath, heap_mb=512)
         self.ours = Ours()
-        self._classes = folder / "classes"
+        self._client_version = PEER_VERSION
         self._count = 0
         self.conversations: dict[str, dict[str, str]] = {}
-        command = ["javac", "-nowarn", "-encoding", "UTF-8", "-d", str(self._classes), "-cp", classpath]
+        self._apache: dict[str, Apache] = {}
+        self._add_apache(PEER_VERSION, classpath)
+
+    def apache(self, version: str) -> Apache:
+        """Apache's programs of that version; the first call fetches them and compiles our Java clients.
+
+        Raises:
+            PeerUnavailableError: they cannot be fetched.
+            ServerError: our Java clients do not compile against them.
+        """
+        if version not in self._apache:
+            self._add_apache(version, apache_classpath(version))
+        return self._apache[version]
+
+    def _add_apache(self, version: str, classpath: str) -> None:
+        command = ["javac", "-nowarn", "-encoding", "UTF-8", "-d", str(self._classes(version))]
         sources = [str(path) for path in sorted(JAVA_SOURCES.glob("*.java"))]
-        done = subprocess.run([*command, *sources], capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            [*command, "-cp", classpath, *sources], capture_output=True, text=True, timeout=120
+        )
         if done.returncode != 0:
             raise ServerError(f"javac failed:\n{done.stderr}")
+        self._apache[version] = Apache(classpath, heap_mb=512, version=version)
+
+    def _classes(self, version: str) -> Path:
+        return self.folder / f"classes-{version}"
+
+    @contextmanager
+    def old_clients(self) -> Iterator[None]:
+        """The Java clients that start inside are those of 4.9."""
+        self._client_version = OLD_PEER_VERSION
+        try:
+            yield
+        finally:
+            self._client_version = PEER_VERSION
 
     def fresh(self, name: str) -> str:
         """A topic or group name that was not used before."""
@@ -129,12 +168,15 @@ class World:
         return f"{name}_{self._count}"
 
     def maker(self, kind: str) -> Ours | Apache:
-        return self.apache if kind == "apache" else self.ours
+        """Starts the servers of a kind: ours, apache, or apache 4.9."""
+        if kind == "ours":
+            return self.ours
+        return self.apache(OLD_PEER_VERSION if kind == "apache 4.9" else PEER_VERSION)
 
     @contextmanager
     def place(self, name_server: str, broker: str) -> Iterator[Place]:
-        """Run a name server and a broker ("ours" or "apache" each) with the broker registered."""
-        folder = self.folder / f"place-{name_server}-{broker}"
+        """Run a name server and a broker (each of a kind that `maker` knows) with the broker registered."""
+        folder = self.folder / f"place-{name_server}-{broker}".replace(" ", "-")
         with (
             self.server_stopped(self.maker(name_server).name_server(folder)) as ns,
             self.server_stopped(self.broker(broker, folder, ns.address)) as started,
@@ -209,8 +251,10 @@ class World:
         return outputs[:-1]
 
     def command(self) -> list[str]:
-        java = self.apache.java(self.folder, 128)
-        java[-1] = f"{self._classes}:{java[-1]}"
+        """The start of a command line for one of our Java programs."""
+        version = self._client_version
+        java = self.apache(version).java(self.folder, 128)
+        java[-1] = f"{self._classes(version)}:{java[-1]}"
         quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
         return [java[0], *quick, *(part for part in java[1:] if part != "-XX:+UseG1GC" and part != "-server")]
 

@@ -10,7 +10,6 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
-import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /**
  * Push consumers of one group in this process receive `count` messages.
@@ -47,7 +46,10 @@ public final class Receive {
         consumer.setNamesrvAddr(options.get("ns"));
         consumer.setInstanceName(who);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.setMessageModel(options.containsKey("broadcast") ? MessageModel.BROADCASTING : MessageModel.CLUSTERING);
+        if (options.containsKey("broadcast")) {
+            // The type has another package in 4.9 and is not named for that reason.
+            consumer.setMessageModel(Enum.valueOf(consumer.getMessageModel().getDeclaringClass(), "BROADCASTING"));
+        }
         if (options.containsKey("retries")) {
             consumer.setMaxReconsumeTimes(Integer.parseInt(options.get("retries")));
         }
