@@ -13,6 +13,7 @@ from orbitmq.message import sysflag
 from orbitmq.message.properties import encode_properties
 from orbitmq.message.record import Record, blank_record, encode_record
 from orbitmq.message.tags import java_hash
+from orbitmq.runtime.memory_files import Keep
 from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
 from orbitmq.store import MessageStore, NewMessage, StoreConfig
 from orbitmq.store import index_layout as scan
@@ -260,7 +261,7 @@ def test_a_clean_restart_goes_on_where_it_was() -> None:
     simulate(talk)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(10))
 def test_after_a_crash_what_is_missing_is_made_again(seed: int) -> None:
     async def main() -> None:
         runtime = simulated_runtime(seed)
@@ -271,7 +272,7 @@ def test_after_a_crash_what_is_missing_is_made_again(seed: int) -> None:
             await runtime.clock.sleep(runtime.random.random())
             if runtime.random.random() < 0.5:
                 offsets += await put(store, *["k"] * 5)
-            runtime.files.crash()
+            runtime.files.crash(keep=runtime.random.choice(list(Keep)))
             await store.stop()
         store = await opened(runtime)
         assert await find(store, "k", limit=1000) == offsets
@@ -304,6 +305,22 @@ def test_a_full_disk_delays_the_index_only() -> None:
         assert set(await find(store, "k")) <= set(offsets)
         await runtime.clock.sleep(11)
         assert await find(store, "k") == offsets
+        await store.stop()
+
+    simulate(talk)
+
+
+def test_damage_in_an_old_file_hides_what_is_behind_it_in_that_file_only() -> None:
+    async def talk(runtime: SimulatedRuntime) -> None:
+        store = await opened(runtime, index=False, commit_log_file_bytes=4096)
+        offsets = await put(store, *["k"] * 100)
+        await store.stop()
+        log = runtime.files.open_segment(f"/s/commitlog/{0:020d}", 4096)
+        log.pwrite(b"\xff" * 8, offsets[3])
+        log.sync()
+        store = await opened(runtime, commit_log_file_bytes=4096)
+        found = await find(store, "k", limit=1000)
+        assert found == offsets[:3] + [offset for offset in offsets if offset >= 4096]
         await store.stop()
 
     simulate(talk)

@@ -181,11 +181,20 @@ class MessageIndex:
             self._add_file()
         elif status == BROKEN:
             logger.error(
-                "no record begins at %d of the log: it is not indexed further", base + builder.position
+                "no record begins at %d of the log: its file is not indexed", base + builder.position
             )
-            self._retry_at = math.inf
+            return self._skip_damage(base)
         self.position = base + builder.position
-        return status != BROKEN
+        return True
+
+    def _skip_damage(self, base: int) -> bool:
+        """Go on with the file behind the damaged one; in the newest file there is nothing to go on with."""
+        following = base + self._log.file_bytes
+        if self._log.segment(following) is None:
+            self._retry_at = math.inf
+            return False
+        self.position = following
+        return True
 
     def _open_newest(self) -> IndexBuilder:
         if not self._files or self._files[-1].next_entry >= self._entries:
@@ -208,7 +217,10 @@ class MessageIndex:
 
     def _remove(self, file: IndexFile) -> None:
         file.segment.close()
-        self._runtime.files.remove(file.segment.path)
+        try:
+            self._runtime.files.remove(file.segment.path)
+        except OSError as error:
+            logger.error("cannot remove %s: %s", file.segment.path, error)
 
     def drop_below(self, physical_offset: int) -> None:
         """The log begins at ``physical_offset`` now: remove files that only name older records."""
