@@ -328,6 +328,66 @@ def test_a_producer_that_is_slow_ends_its_transaction_after_a_check_with_the_fir
     with_broker(talk)
 
 
+def test_messages_with_the_same_unique_key_are_told_apart() -> None:
+    async def talk(broker: Broker, peer: TransactionPeer) -> None:
+        halves = [await peer.prepare(b"%d" % n, UNIQ_KEY="same") for n in range(3)]
+        await asyncio.sleep(10)
+        assert len(peer.checks) == 3
+        await peer.end(halves[0], COMMIT)
+        await peer.end(halves[1], ROLLBACK)
+        await asyncio.sleep(30)
+        assert [message.body for _, _, message in peer.checks[3:]] == [b"2"]
+        assert [record.body for record in stored(broker, "Orders", 2)] == [b"0"]
+
+    with_broker(talk)
+
+
+def test_a_late_answer_to_the_check_before_the_last_counts() -> None:
+    async def talk(broker: Broker, peer: TransactionPeer) -> None:
+        await peer.prepare()
+        await asyncio.sleep(80)
+        assert len(peer.checks) == 3
+        _, header, _ = peer.checks[1]
+        late = end_request(header.tran_state_table_offset, header.commit_log_offset, COMMIT, check=True)
+        assert (await peer.ask(late.command())).code == ResponseCode.SUCCESS
+        await asyncio.sleep(100)
+        assert len(peer.checks) == 3
+        assert len(stored(broker, "Orders", 2)) == 1
+
+    with_broker(talk)
+
+
+def test_the_properties_of_a_half_message_leave_room_for_those_of_its_copies() -> None:
+    async def talk(broker: Broker, peer: TransactionPeer) -> None:
+        answer = await peer.ask(prepared(broker, "pg", 4, {"k": "v" * 32_500}).command(b"x"))
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert "limit 32667 bytes" in (answer.remark or "")
+        await peer.prepare(k="v" * 32_400)
+        for _ in range(6):
+            await asyncio.sleep(90)
+            await peer.beat()
+        assert len(peer.checks) == 15
+        assert len(stored(broker, GIVEN_UP)) == 1
+
+    with_broker(talk)
+
+
+def test_many_that_nobody_can_be_asked_about_are_one_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def talk(broker: Broker, peer: TransactionPeer) -> None:
+        lonely = TransactionPeer(broker, "lonely")
+        for _ in range(50):
+            await lonely.prepare()
+        await asyncio.sleep(10)
+        await lonely.client.close()
+
+    with_broker(talk)
+    lines = [r.getMessage() for r in caplog.records if "no producer of group lonely" in r.getMessage()]
+    assert 1 <= len(lines) <= 2
+    assert "and 49 more" in lines[0] or len(lines) == 2
+
+
 def test_only_one_producer_of_the_group_is_asked() -> None:
     async def talk(broker: Broker, peer: TransactionPeer) -> None:
         other = TransactionPeer(broker)

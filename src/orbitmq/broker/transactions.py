@@ -59,6 +59,22 @@ class Parts:
     save_topics: Callable[[], Awaitable[None]]
 
 
+class _Summary:
+    """Log lines about transactions: one for all that the same happened to in a tick."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, tuple[int, str]] = {}
+
+    def warn(self, text: str, unique_id: str) -> None:
+        self._counts[text] = (self._counts.get(text, (0, ""))[0] + 1, unique_id)
+
+    def flush(self) -> None:
+        for text, (count, unique_id) in self._counts.items():
+            more = f" and {count - 1} more" if count > 1 else ""
+            log.warning("transaction %s%s: %s", unique_id, more, text)
+        self._counts.clear()
+
+
 class Transactions:
     """The transactions of one broker. :meth:`load` once the store has started, then :meth:`tick` for ever."""
 
@@ -71,6 +87,7 @@ class Transactions:
         self._marking = False
         self._turn = 0
         self._settling: tuple[int, int, int] | None = None
+        self._tell = _Summary()
 
     # -- starting ----------------------------------------------------------------------------------------
 
@@ -145,13 +162,14 @@ class Transactions:
         record = self._half_record(request)
         properties = decode_properties(record.properties)
         self._check_end(request, record, properties)
-        offset = self._table.current(record.queue_offset, properties.get(keys.UNIQ_KEY, ""))
+        origin = messages.origin(record.queue_offset, properties)
+        offset = self._table.current(record.queue_offset, origin)
         if offset is None:
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR,
                 f"the transaction of half message {record.queue_offset} ({request.msg_id}) has ended already",
             )
-        # Marks first scheduled, then the message: both are in the same turn, the message in front.
+        # Marks are scheduled first: as a rule they get into the message's turn, behind it.
         self._schedule_marks()
         result = None
         if state == sysflag.TRANSACTION_COMMIT:
@@ -236,7 +254,10 @@ class Transactions:
         if self._unmarked:
             self._write_marks()
         await self._read_new()
-        await self._ask_due()
+        try:
+            await self._ask_due()
+        finally:
+            self._tell.flush()
         self._note_progress()
 
     def flush(self) -> None:
@@ -265,9 +286,9 @@ class Transactions:
             Half(
                 offset,
                 record.physical_offset,
+                messages.origin(offset, properties),
                 properties.get(keys.UNIQ_KEY, ""),
                 self._due_ms(record, properties, checks),
-                is_copy=checks > 0 or keys.TRANSACTION_PREPARED_QUEUE_OFFSET in properties,
             )
         )
 
@@ -292,9 +313,13 @@ class Transactions:
                 try:
                     await self._look_at(half, now)
                 except (RemotingError, OSError) as error:
+                    if isinstance(error, RemotingError) and error.code == ResponseCode.MESSAGE_ILLEGAL:
+                        self._tell.warn(f"it cannot be checked: {error}", half.unique_id)
+                        self._table.postpone(half, now + self._parts.config.transaction_check_interval_ms)
+                        continue
                     log.warning("checking transactions waits: %s", error)
                     for late in due[at:]:
-                        self._table.postpone(late)
+                        self._table.postpone(late, late.due_ms)
                     return
             await asyncio.sleep(0)
 
@@ -303,7 +328,7 @@ class Transactions:
             return
         stored = self._store.record_at(half.physical_offset)
         if stored is None:
-            log.warning("half message %d (%s) is no longer stored", half.offset, half.unique_id)
+            self._tell.warn("the half message is no longer stored", half.unique_id)
             self._finish(half.offset)
             return
         record = decode_record(stored)
@@ -316,13 +341,11 @@ class Transactions:
         elif (
             not checks and messages.has_immunity(properties) and self._immune_until(record, properties) > now
         ):
-            properties.setdefault(keys.TRANSACTION_PREPARED_QUEUE_OFFSET, str(record.queue_offset))
-            self._renew(
-                half, record, properties, now, min(self._immune_until(record, properties), now + HOLD_MS)
-            )
+            until = min(self._immune_until(record, properties), now + HOLD_MS)
+            self._renew(half, record, properties, until)
         else:
             properties[keys.TRANSACTION_CHECK_TIMES] = str(checks + 1)
-            copy = self._renew(half, record, properties, now, now + config.transaction_check_interval_ms)
+            copy = self._renew(half, record, properties, now + config.transaction_check_interval_ms)
             self._ask(copy, record, properties)
 
     async def _discard(self, half: Half, record: Record, properties: Mapping[str, str], checks: int) -> None:
@@ -332,24 +355,20 @@ class Transactions:
             await self._parts.save_topics()
             if half not in self._table:
                 return
-        log.error(
-            "transaction %s of group %s, topic %s: not ended after %d checks, moved to %s",
+        group, real_topic = properties.get(keys.PRODUCER_GROUP), properties.get(keys.REAL_TOPIC)
+        self._tell.warn(
+            f"group {group}, topic {real_topic}: not ended after {checks} checks, moved to {topic}",
             half.unique_id,
-            properties.get(keys.PRODUCER_GROUP),
-            properties.get(keys.REAL_TOPIC),
-            checks,
-            topic,
         )
         self._parts.putter.put_many([messages.discarded(record, properties)])
         self._finish(half.offset)
 
-    def _renew(
-        self, half: Half, record: Record, properties: Mapping[str, str], now: int, due_ms: int
-    ) -> Half:
+    def _renew(self, half: Half, record: Record, properties: dict[str, str], due_ms: int) -> Half:
         """Put a half message once more at the end of its queue, where the progress does not wait for it."""
+        properties[keys.TRANSACTION_PREPARED_QUEUE_OFFSET] = str(half.origin)
         self._schedule_marks()
         result = self._parts.putter.put_many([messages.renewed(record, properties)])
-        copy = Half(result.queue_offset, result.commit_log_offset, half.unique_id, due_ms, is_copy=True)
+        copy = Half(result.queue_offset, result.commit_log_offset, half.origin, half.unique_id, due_ms)
         self._table.replace(half, copy)
         self._unmarked.append(half.offset)
         return copy
@@ -358,7 +377,7 @@ class Transactions:
         group = properties.get(keys.PRODUCER_GROUP, "")
         producers = self._parts.clients.producers(group)
         if not producers:
-            log.warning("transaction %s: no producer of group %s is there to ask", half.unique_id, group)
+            self._tell.warn(f"no producer of group {group} is there to be asked", half.unique_id)
             return
         self._turn += 1
         header = CheckTransactionStateRequest(

@@ -17,6 +17,8 @@ from orbitmq.wire.errors import RemotingError
 
 REMOVE_TAG = "d"
 OFFSET_SEPARATOR = ","
+# Left free in the properties of a half message, for what its copies get.
+ROOM_BYTES = 100
 
 
 def is_prepared(message: NewMessage, properties: Mapping[str, str]) -> bool:
@@ -45,7 +47,7 @@ def half_message(message: NewMessage, properties: Mapping[str, str]) -> NewMessa
         message,
         topic=names.TRANS_HALF_TOPIC,
         queue_id=0,
-        properties=_encoded(marked),
+        properties=_encoded(marked, room_bytes=ROOM_BYTES),
         sys_flag=sysflag.with_transaction(message.sys_flag, sysflag.TRANSACTION_NOT),
     )
 
@@ -141,6 +143,12 @@ def checks_so_far(properties: Mapping[str, str]) -> int:
     return max(0, _whole(properties.get(keys.TRANSACTION_CHECK_TIMES)) or 0)
 
 
+def origin(offset: int, properties: Mapping[str, str]) -> int:
+    """The offset of the half message for which the one at ``offset`` stands, in the half queue."""
+    known = _whole(properties.get(keys.TRANSACTION_PREPARED_QUEUE_OFFSET))
+    return offset if known is None or not 0 <= known < offset else known
+
+
 def _whole(text: str | None) -> int | None:
     try:
         return None if text is None else int(text)
@@ -197,11 +205,12 @@ def marked_offsets(body: bytes) -> list[int]:
     return [int(part) for part in body.split(OFFSET_SEPARATOR.encode()) if part.isdigit()]
 
 
-def _encoded(properties: Mapping[str, str]) -> bytes:
+def _encoded(properties: Mapping[str, str], room_bytes: int = 0) -> bytes:
     encoded = encode_properties(properties)
-    if len(encoded) > MAX_PROPERTIES_BYTES:
+    limit = MAX_PROPERTIES_BYTES - room_bytes
+    if len(encoded) > limit:
         raise RemotingError(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"the message is illegal: properties of {len(encoded)} bytes, limit {MAX_PROPERTIES_BYTES} bytes",
+            f"the message is illegal: properties of {len(encoded)} bytes, limit {limit} bytes",
         )
     return encoded

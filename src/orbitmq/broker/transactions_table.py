@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MAX_REMEMBERED = 100_000
 MAX_MARKS = 10_000
@@ -23,16 +23,16 @@ class Half:
     Attributes:
         offset: in the half queue.
         physical_offset: in the commit log.
-        unique_id: its UNIQ_KEY; a copy has the original's.
+        origin: its own offset, or that of the half message for which this copy stands.
+        unique_id: its UNIQ_KEY; only for people, since users may give it twice.
         due_ms: when to ask its producer, or to ask again.
-        is_copy: it stands for an earlier message of the half queue.
     """
 
     offset: int
     physical_offset: int
+    origin: int
     unique_id: str
     due_ms: int
-    is_copy: bool = False
 
 
 class HalfTable:
@@ -46,7 +46,8 @@ class HalfTable:
         self.next_offset = first
         self._pending: dict[int, Half] = {}
         self._ahead: set[int] = set()
-        self._copies: dict[str, int] = {}
+        # By origin: where the copy of a message lies that is still pending.
+        self._copies: dict[int, int] = {}
         self._due: list[tuple[int, int]] = []
         self._order: list[int] = []
         # The latest finished ones: who ends a transaction twice must not get two messages.
@@ -85,13 +86,16 @@ class HalfTable:
         self._pending[half.offset] = half
         heapq.heappush(self._order, half.offset)
         heapq.heappush(self._due, (half.due_ms, half.offset))
-        if half.is_copy and half.unique_id:
-            self._copies[half.unique_id] = half.offset
+        if half.origin != half.offset:
+            self._copies[half.origin] = half.offset
 
     # -- ending ------------------------------------------------------------------------------------------
 
-    def current(self, offset: int, unique_id: str) -> int | None:
+    def current(self, offset: int, origin: int) -> int | None:
         """Under which offset the transaction of the half message at ``offset`` is unfinished.
+
+        Args:
+            origin: as in :class:`Half`.
 
         Returns:
             Its own offset, that of its latest copy, or None when it is known to be finished. An old one of
@@ -99,13 +103,13 @@ class HalfTable:
         """
         if offset in self._pending:
             return offset
+        copy = self._copies.get(origin)
+        if copy is not None:
+            return copy
         if offset in self._ahead:
             return None
         if offset >= self.next_offset:
             return offset
-        copy = self._copies.get(unique_id)
-        if copy is not None:
-            return copy
         return None if offset in self._finished else offset
 
     def finish(self, offset: int) -> None:
@@ -114,8 +118,8 @@ class HalfTable:
             self._ahead.add(offset)
         half = self._pending.pop(offset, None)
         if half is not None:
-            if half.is_copy and self._copies.get(half.unique_id) == offset:
-                del self._copies[half.unique_id]
+            if self._copies.get(half.origin) == offset:
+                del self._copies[half.origin]
             self._trim()
         if len(self._finished) >= MAX_REMEMBERED:
             del self._finished[next(iter(self._finished))]
@@ -149,9 +153,11 @@ class HalfTable:
                 found.append(half)
         return found
 
-    def postpone(self, half: Half) -> None:
-        """Come back to a half message with the next :meth:`due`."""
-        heapq.heappush(self._due, (half.due_ms, half.offset))
+    def postpone(self, half: Half, due_ms: int) -> None:
+        """Come back later to a half message that :meth:`due` gave, unless it is finished."""
+        if half in self:
+            self._pending[half.offset] = replace(half, due_ms=due_ms)
+            heapq.heappush(self._due, (due_ms, half.offset))
 
 
 class MarkProgress:
