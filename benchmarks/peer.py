@@ -2,6 +2,7 @@
 
 Both run in one session on the same machine, in turn for every load, each with all processors; the other one
 is stopped (SIGSTOP) while one is measured. Apache's broker comes from Maven Central, with a heap of 1 GiB.
+Then Apache's own benchmark programs do the same.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks import example_programs
+from benchmarks.example_programs import Programs, Speed
 from benchmarks.measure import Bench, Case, Effort, Figure, Generator, keep, machine, microseconds, table
-from benchmarks.servers import Apache, Ours, PeerUnavailableError, apache_classpath
+from benchmarks.servers import Apache, Ours, PeerUnavailableError, Server, apache_classpath
 
 LOADS = [
     Case(connections=1, window=1),
@@ -58,6 +61,13 @@ class Side:
         self._broker.resume()
         self.figures.append(self.bench.measure(self._broker, case))
         self._broker.pause()
+
+    def run_example(self, program: Callable[[Server, Server], Speed]) -> Speed:
+        """One of Apache's benchmark programs, while the other side stands still."""
+        self._broker.resume()
+        speed = program(self._name_server, self._broker)
+        self._broker.pause()
+        return speed
 
     def close(self) -> None:
         """Note memory and threads, stop both servers, remove their data."""
@@ -123,19 +133,50 @@ def processes(ours: dict[str, float], theirs: dict[str, float]) -> str:
     return table(["process", "ours", "Apache", "ratio"], rows)
 
 
-def run(folder: Path, classpath: str, *, short: bool) -> tuple[str, dict[str, Any]]:
-    """Measure both in turn; returns the page and what is kept as JSON."""
+def compare_examples(sides: list[Side], programs: Programs) -> tuple[str, dict[str, Any]]:
+    """Apache's own Producer and Consumer against both, in turn."""
+    speeds: list[dict[str, Speed]] = [{}, {}]
+    for title, program in (
+        ("Producer -w 64 -s 128", programs.producer),
+        ("Consumer", programs.consumer),
+    ):
+        print(f"running Apache's example {title}", flush=True)
+        for side, found in zip(sides, speeds, strict=True):
+            found[title] = side.run_example(program)
+    return example_programs.compared(*speeds), {"ours": speeds[0], "apache": speeds[1]}
+
+
+def compare_loads(sides: list[Side], cases: list[Case]) -> str:
+    """The project's own loads against both, in turn."""
+    for case in cases:
+        print(f"measuring {case.title}", flush=True)
+        for side in sides:
+            side.measure(case)
+    return compare(cases, sides[0].figures, sides[1].figures)
+
+
+def run(folder: Path, classpath: str, *, short: bool, loads: bool = True) -> tuple[str, dict[str, Any]]:
+    """Measure both in turn; returns the page and what is kept as JSON.
+
+    Args:
+        loads: whether to run the project's own loads beside Apache's example programs.
+    """
     generator = Generator()
     effort = Effort(0.5, 1.5, 1) if short else Effort(2.0, 4.0, 3)
     # A JVM needs some seconds of load before its compiler is done; ours gets the same.
     effort = replace(effort, first_warmup_s=5.0 if short else 12.0)
+    example_effort = example_programs.SHORT if short else example_programs.Effort()
+    programs = Programs(Apache(classpath), generator, folder, example_effort)
     about = machine()
     parts = [f"# OrbitMQ and Apache RocketMQ on {about['cpu']}, {about['cpus']} CPUs, {about['taken']}\n"]
     parts.append(f"Generator and broker share all CPUs; {effort.repeats} x {effort.duration_s:g} s, medians.")
     content: dict[str, Any] = {"machine": about}
     for durable, cases in ((False, LOADS), (True, DURABLE_LOADS)):
+        if durable and not loads:
+            continue
         mode = "SYNC_FLUSH" if durable else "ASYNC_FLUSH"
         makers: tuple[Maker, ...] = (Ours(), Apache(classpath))
+        parts.append(f"\n## {mode}\n")
         with ExitStack() as running:
             sides = []
             for maker in makers:
@@ -143,12 +184,12 @@ def run(folder: Path, classpath: str, *, short: bool) -> tuple[str, dict[str, An
                 print(f"starting {maker.title}, {mode}", flush=True)
                 sides.append(Side(maker, Bench(generator, effort), data, durable=durable))
                 running.callback(sides[-1].close)
-            for case in cases:
-                print(f"measuring {case.title}", flush=True)
-                for side in sides:
-                    side.measure(case)
+            if loads:
+                parts += [compare_loads(sides, cases), ""]
+            if not durable:
+                text, content["examples"] = compare_examples(sides, programs)
+                parts += [text, ""]
         ours, theirs = sides
-        parts += [f"\n## {mode}\n", compare(cases, ours.figures, theirs.figures), ""]
         parts.append(processes(ours.process, theirs.process))
         content[mode] = {
             "ours": ours.figures,
@@ -161,6 +202,7 @@ def run(folder: Path, classpath: str, *, short: bool) -> tuple[str, dict[str, An
 def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.peer", description=__doc__)
     parser.add_argument("--short", action="store_true", help="one short run per load")
+    parser.add_argument("--examples", action="store_true", help="Apache's example programs only")
     parser.add_argument("--name", default="peer", help="name of the files in benchmarks/results/")
     parser.add_argument(
         "--folder", type=Path, default=None, help="where brokers keep their data (default: /tmp)"
@@ -172,7 +214,7 @@ def main() -> int:
         print(f"skipped: {error}")
         return 0
     with tempfile.TemporaryDirectory(prefix="orbitmq-peer-", dir=options.folder) as folder:
-        text, content = run(Path(folder), classpath, short=options.short)
+        text, content = run(Path(folder), classpath, short=options.short, loads=not options.examples)
     print(text)
     print(f"\nkept in {keep(options.name, text, content)}")
     return 0

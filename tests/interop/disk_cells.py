@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import struct
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.remoting import PULL_MESSAGE, Client
 from benchmarks.servers import Server, free_ports
-from tests.interop.java_cells import QUERY_CONSUMER_OFFSET
+from tests.interop.java_cells import QUERY_CONSUMER_OFFSET, expected, same_messages
 from tests.interop.world import CellError, World, check, equal, wait_registered
 
-LARGE, BATCHED, GROUP, QUEUES = "disk_large", "disk_batched", "disk_group", 4
+from orbitmq.message.record import decode_record
+
+LARGE, BATCHED, DELAYED, GROUP, QUEUES = "disk_large", "disk_batched", "disk_delayed", "disk_group", 4
+DELAY_LEVEL, DELAY_S, DELAYED_COUNT = 4, 30, 5
+"""Long enough that the messages are due after the folder has changed hands."""
 QUERY_NOT_FOUND = 22
 COMMITS_KEPT_S = 7
 """Both brokers write committed offsets every 5 s; a crash may lose those of the last interval."""
@@ -93,6 +98,7 @@ def write(world: World, ns: str, broker: Server) -> None:
     with Client(broker.port) as client:
         client.create_topic(LARGE, QUEUES)
         client.create_topic(BATCHED, QUEUES)
+        client.create_topic(DELAYED, QUEUES)
     options = {"ns": ns, "compress": 1 << 24}
     world.facts("Send", topic=LARGE, how="sync", count=700, padding=3000, **options)
     world.facts("Send", topic=BATCHED, how="batch", count=40, **options)
@@ -100,9 +106,33 @@ def write(world: World, ns: str, broker: Server) -> None:
 
 
 def add(world: World, ns: str) -> None:
-    """More of both, after the folder changed hands."""
+    """More of both, after the folder changed hands; the group goes on where it stood."""
     for topic, how in ((LARGE, "async"), (BATCHED, "batch")):
         world.facts("Send", ns=ns, topic=topic, how=how, count=25)
+    same_messages(world.facts("Receive", ns=ns, topic=BATCHED, group=GROUP, count=25), expected("batch", 25))
+
+
+def delay(world: World, ns: str) -> None:
+    """Messages for the broker that has the folder next."""
+    world.facts("Send", ns=ns, topic=DELAYED, how="sync", count=DELAYED_COUNT, delay=DELAY_LEVEL)
+
+
+def delayed_arrived(broker: Server, turn: int, *, crash: bool) -> None:
+    """What earlier turns delayed is delivered, no sooner than it is due; once, unless there were crashes."""
+    deadline = time.monotonic() + DELAY_S + 60
+    bodies: Counter[bytes] = Counter()
+    with Client(broker.port, timeout_s=30) as client:
+        while bodies.total() < turn * DELAYED_COUNT:
+            check(time.monotonic() < deadline, f"delayed messages of {turn} turns: {bodies}")
+            time.sleep(0.5)
+            records = [r for queue in range(QUEUES) for r in read_queue(client, DELAYED, queue)]
+            bodies = Counter(decode_record(record).body for record in records)
+    for record in map(decode_record, records):
+        waited_ms = record.store_timestamp - record.born_timestamp
+        check(waited_ms >= DELAY_S * 1000, f"{record.body!r} was delivered after {waited_ms} ms")
+    equal(len(bodies), DELAYED_COUNT, "different delayed messages")
+    times = set(bodies.values())
+    check(times == {turn} or (crash and min(times) >= turn), f"deliveries of delayed messages: {bodies}")
 
 
 def hand_over(world: World, order: tuple[str, str, str], *, crash: bool) -> None:
@@ -122,8 +152,10 @@ def hand_over(world: World, order: tuple[str, str, str], *, crash: bool) -> None
                     same(snapshot(broker), wanted, who)
                     try:
                         add(world, name_server.address)
+                        delayed_arrived(broker, turn, crash=crash)
                     except CellError as error:
                         raise CellError(f"{who}: {error}") from error
+                delay(world, name_server.address)
                 wanted = snapshot(broker)
                 if crash and turn < len(order) - 1:
                     time.sleep(COMMITS_KEPT_S)

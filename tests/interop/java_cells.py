@@ -67,7 +67,9 @@ def send_cell(world: World, place: Place, how: str, *, padding: int = 0) -> None
             equal(fact["min"], "0", "min offset")
             equal(fact["max"], str(len(offsets[fact["queue"]])), "max offset")
             equal(fact["by_time_0"], "0", "offset at time 0")
-            equal(fact["by_time_now"], fact["max"], "offset at a time to come")
+            # 4.9 answers with the last message, not with the place behind it.
+            later = int(fact["max"]) - (place.kind.endswith("4.9") and fact["max"] != "0")
+            equal(fact["by_time_now"], str(later), "offset at a time to come")
         elif fact["fact"] == "committed":
             equal(fact["offset"], fact["max"], "committed offset")
         elif fact["fact"] == "beyond":
