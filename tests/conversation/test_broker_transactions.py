@@ -231,6 +231,42 @@ def test_an_end_that_does_not_fit_is_refused(change: dict[str, Any], remark: str
     with_broker(talk)
 
 
+@pytest.mark.behaviour("TX-01")
+def test_a_slave_ends_no_transaction() -> None:
+    async def talk(broker: Broker, peer: TransactionPeer) -> None:
+        answer = await peer.ask(end_request(0, 0, COMMIT).command())
+        assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+        await asyncio.sleep(10)
+        assert broker.services.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) is None
+
+    with_broker(talk, broker_role="SLAVE", broker_id=1)
+
+
+def test_an_undecided_producer_changes_nothing() -> None:
+    async def talk(broker: Broker, peer: TransactionPeer) -> None:
+        half = await peer.prepare()
+        await peer.end(half, UNKNOWN)
+        await asyncio.sleep(10)
+        assert len(peer.checks) == 1
+        assert marks(broker) == [0]  # of the message that its copy replaced
+        assert stored(broker, "Orders", 2) == []
+
+    with_broker(talk)
+
+
+def test_a_topic_deleted_meanwhile_leaves_the_transaction_open() -> None:
+    async def talk(broker: Broker, peer: TransactionPeer) -> None:
+        half = await peer.prepare()
+        broker.services.topics.delete("Orders")
+        answer = await peer.end(half, COMMIT)
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+        broker.services.topics.create_if_absent("Orders", 4)
+        assert (await peer.end(half, COMMIT)).code == ResponseCode.SUCCESS
+        assert len(stored(broker, "Orders", 2)) == 1
+
+    with_broker(talk)
+
+
 def test_ending_twice_stores_one_message() -> None:
     async def talk(broker: Broker, peer: TransactionPeer) -> None:
         half = await peer.prepare()

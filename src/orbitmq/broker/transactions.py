@@ -38,6 +38,7 @@ MAX_UNFINISHED = 500_000
 HOLD_MS = 600_000
 _HOUR_MS = 3_600_000
 _SLICE = 2000
+_ASK_SLICE = 200
 
 _HALF = names.TRANS_HALF_TOPIC
 _OP = names.TRANS_OP_TOPIC
@@ -308,7 +309,7 @@ class Transactions:
 
     async def _ask_due(self) -> None:
         now = self._parts.clock.now_ms()
-        while due := self._table.due(now, _SLICE):
+        while due := self._table.due(now, _ASK_SLICE):
             for at, half in enumerate(due):
                 try:
                     await self._look_at(half, now)
