@@ -6,6 +6,7 @@ import os
 from datetime import datetime
 
 from orbitmq.broker import names
+from orbitmq.broker.journal import TOPICS
 from orbitmq.broker.lane import layout
 from orbitmq.broker.lane.lane import Lane
 from orbitmq.broker.services import Services
@@ -51,7 +52,8 @@ class FastPath:
         self._topics_stale = True
         self._pulls_stale = True
         self._new_month_ms = 0
-        self._sends = not config.is_slave and config.writable
+        services.on_settings.append(self._topic_changed)
+        services.persistence.on_saved.append(self._table_saved)
         services.topics.on_change.append(lambda _topic, _config: self._topic_changed())
         services.groups.on_change.append(lambda _group, _config: self._forget_pulls())
         services.clients.on_change.append(lambda group, _state: self._forget_group(group))
@@ -63,6 +65,10 @@ class FastPath:
     def _topic_changed(self) -> None:
         self._topics_stale = True
         self._forget_pulls()
+
+    def _table_saved(self, table: str) -> None:
+        if table == TOPICS:
+            self._topics_stale = True
 
     def _forget_pulls(self) -> None:
         self._pulls.clear()
@@ -104,8 +110,13 @@ class FastPath:
     def _set_topics(self) -> None:
         plain: list[tuple[bytes, int, int, list[int]]] = []
         self._topic_numbers = {}
-        for config in self._services.topics:
+        services = self._services
+        sends = not services.config.is_slave and services.config.writable
+        for config in services.topics:
             topic = config.topic_name
+            # A message must not outlive its topic's config in a crash: until that is on disk, handlers wait.
+            if not services.persistence.saved(TOPICS, topic):
+                continue
             known = self._store.queues.topics.get(topic)
             if known is None or config.topic_filter_type is TopicFilterType.MULTI_TAG:
                 continue
@@ -114,7 +125,7 @@ class FastPath:
                 or topic.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX))
                 or config.attributes
             )
-            writable = config.write_queue_nums if sendable and self._sends else 0
+            writable = config.write_queue_nums if sendable and sends else 0
             self._topic_numbers[topic] = len(plain)
             plain.append((known.name, config.read_queue_nums, writable, known.rows))
         self._lane.set_topics(*layout.topic_table(plain))

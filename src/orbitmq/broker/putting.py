@@ -51,6 +51,17 @@ class Putter:
         """Whether the sender's answer waits for the device."""
         return self._sync_flush and wait_stored
 
+    def write(self) -> None:
+        """Hand what was put to the operating system, so that it outlives this process at least.
+
+        Raises:
+            RemotingError: SERVICE_NOT_AVAILABLE, the disk refused; it is tried again in the background.
+        """
+        try:
+            self._store.write()
+        except StoreClosedError as error:
+            raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)) from error
+
     async def stored(self, result: PutResult) -> PutStatus:
         """Return when the message is as safe as the broker promises."""
         return await self._store.stored(result.end_offset)

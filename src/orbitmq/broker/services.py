@@ -117,7 +117,7 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     persistence = Persistence(runtime, f"{config.store_path_root_dir}/config", journal)
     groups = SubscriptionGroups(runtime.clock, config, journal)
     offsets = ConsumerOffsets(runtime.clock, journal, version_step=config.offset_version_step)
-    persistence.register(TOPICS, topics.snapshot)
+    persistence.register(TOPICS, topics.snapshot, note_keys=True)
     persistence.register(GROUPS, groups.snapshot)
     persistence.register(OFFSETS, offsets.snapshot)
     putter = Putter(store, sync_flush=config.flush_disk_type == "SYNC_FLUSH")

@@ -56,6 +56,8 @@ class _Table:
     path: str
     snapshot: Callable[[], dict[str, Any]]
     dirty: bool = False
+    changed: set[str] | None = None
+    being_saved: frozenset[str] = frozenset()
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -71,14 +73,27 @@ class Persistence:
         self._threads = runtime.threads
         self._folder = folder
         self._tables: dict[str, _Table] = {}
+        self.on_saved: list[Callable[[str], None]] = []
         journal.subscribe(self._on_change)
 
-    def register(self, table: str, snapshot: Callable[[], dict[str, Any]]) -> None:
+    def register(
+        self, table: str, snapshot: Callable[[], dict[str, Any]], *, note_keys: bool = False
+    ) -> None:
         """Keep ``table`` on disk; ``snapshot()`` gives its content when it has to be written.
 
         A worker thread reads the content: it must not change any more.
+
+        Args:
+            note_keys: let :meth:`saved` tell about single keys of this table.
         """
-        self._tables[table] = _Table(f"{self._folder}/{table}.json", snapshot)
+        self._tables[table] = _Table(
+            f"{self._folder}/{table}.json", snapshot, changed=set() if note_keys else None
+        )
+
+    def saved(self, table: str, key: str) -> bool:
+        """Whether the last change of ``key`` is on disk; of a table whose keys are noted."""
+        entry = self._tables[table]
+        return key not in (entry.changed or ()) and key not in entry.being_saved
 
     def load(self, table: str) -> dict[str, Any] | None:
         """The content on disk, the backup's when the file is missing or damaged, ``None`` on a first start.
@@ -115,11 +130,20 @@ class Persistence:
             if not entry.dirty:
                 return
             entry.dirty = False
+            if entry.changed is not None:
+                entry.being_saved = frozenset(entry.changed)
+                entry.changed.clear()
             try:
                 await self._threads.run(self._save, entry.path, entry.snapshot())
-            except OSError:
+            except BaseException:
                 entry.dirty = True
+                if entry.changed is not None:
+                    entry.changed |= entry.being_saved
                 raise
+            finally:
+                entry.being_saved = frozenset()
+        for listener in self.on_saved:
+            listener(table)
 
     async def flush_all(self) -> None:
         """Write every table that changed; one that the disk refuses is logged and tried again later."""
@@ -137,7 +161,9 @@ class Persistence:
             files.write_atomic(path + ".bak", files.read_bytes(path), sync=False)
         files.write_atomic(path, data)
 
-    def _on_change(self, table: str, _key: str, _value: object) -> None:
+    def _on_change(self, table: str, key: str, _value: object) -> None:
         entry = self._tables.get(table)
         if entry is not None:
             entry.dirty = True
+            if entry.changed is not None:
+                entry.changed.add(key)

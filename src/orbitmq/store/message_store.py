@@ -558,6 +558,14 @@ class MessageStore:
             packed = self._born_cache[host] = pack_host(host)
         return packed
 
+    def write(self) -> None:
+        """Write what was put in this turn, without waiting for the device.
+
+        Raises:
+            StoreClosedError: the disk refused.
+        """
+        self.log.end_turn()
+
     async def stored(self, end_offset: int) -> PutStatus:
         """Wait until the log is safe up to ``end_offset`` by the rules of the flush mode.
 

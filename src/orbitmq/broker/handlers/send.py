@@ -57,7 +57,7 @@ class SendHandlers(Family):
         ):
             return self._send_dead_letter(connection, command, header)
         config = self._services.topics.get(header.topic)
-        if config is None:
+        if config is None or not self._services.persistence.saved(TOPICS, header.topic):
             return self._send_to_new_topic(connection, command, header)
         return self._store(connection, command, header, config)
 
@@ -149,6 +149,7 @@ class SendHandlers(Family):
         wait_stored = properties.get(keys.WAIT, "true").lower() == "true"
         if self._services.putter.must_wait(wait_stored):
             return self._answer_when_stored(command, response, result)
+        self._services.putter.write()
         return self._answer(command, response, result.status)
 
     async def _answer_when_stored(

@@ -53,6 +53,8 @@ class TransactionHandlers(Family):
     async def _answer_when_stored(self, command: Command, result: PutResult) -> Command:
         if self._services.putter.must_wait(True):
             await self._services.putter.stored(result)
+        else:
+            self._services.putter.write()
         return command.reply()
 
     def resume(self, _connection: ServerConnection, command: Command) -> Answer:
