@@ -23,7 +23,7 @@ cdef int64_t get_i64(const uint8_t* buf, Py_ssize_t pos) noexcept nogil
 @cython.locals(seen=uint8_t, i=Py_ssize_t)
 cdef bint is_ascii(const uint8_t* buf, Py_ssize_t pos, Py_ssize_t length) noexcept nogil
 @cython.locals(seen=uint8_t, i=Py_ssize_t)
-cdef bint has_control(const uint8_t* buf, Py_ssize_t pos, Py_ssize_t length) noexcept nogil
+cdef int text_kind(const uint8_t* buf, Py_ssize_t pos, Py_ssize_t length) noexcept nogil
 @cython.locals(end=Py_ssize_t, c=int, low=int, high=int, more=int, i=Py_ssize_t)
 cdef bint is_utf8(const uint8_t* buf, Py_ssize_t pos, Py_ssize_t length) noexcept nogil
 cpdef bint is_utf8_bytes(bytes data)

@@ -152,14 +152,16 @@ def is_ascii(buf: Readable, pos: int, length: int) -> bool:
     return seen < 0x80
 
 
-def has_control(buf: Readable, pos: int, length: int) -> bool:
-    """Whether one of the bytes is below U+0020."""
+def text_kind(buf: Readable, pos: int, length: int) -> int:
+    """What kind of text the bytes are: 1 when one is below U+0020, plus 128 when one is not ASCII."""
     if not cython.compiled:
-        return length > 0 and min(buf[pos : pos + length]) < 0x20
+        part = bytes(buf[pos : pos + length])
+        return (0 if part.isascii() else 0x80) | (1 if part and min(part) < 0x20 else 0)
     seen = 0
     for i in range(pos, pos + length):
-        seen |= buf[i] < 0x20
-    return seen != 0
+        # Without a branch, so that the compiler takes many bytes at a time.
+        seen |= (buf[i] & 0x80) | (buf[i] < 0x20)
+    return seen
 
 
 def is_utf8(buf: Readable, pos: int, length: int) -> bool:

@@ -2,7 +2,7 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
-from orbitmq.message.octets cimport get_i16, get_i32, has_control, is_ascii, is_utf8
+from orbitmq.message.octets cimport get_i16, get_i32, is_ascii, is_utf8, text_kind
 
 cdef int MAX_FIELDS
 cdef int SCAN_OK
@@ -41,7 +41,7 @@ cdef class HeaderScan:
     @cython.locals(n=int, h=uint32_t, plain=bint, key_length=Py_ssize_t, value_length=Py_ssize_t, ext_length=Py_ssize_t, i=Py_ssize_t)
     cdef int _scan_binary(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end) noexcept nogil
 
-    @cython.locals(h=uint32_t, c=uint8_t, start=Py_ssize_t)
+    @cython.locals(h=uint32_t, c=uint8_t, start=Py_ssize_t, kind=int)
     cdef int _scan_json(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end) noexcept nogil
 
     @cython.locals(value=int64_t, pos=Py_ssize_t, first=Py_ssize_t, digit=int)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from orbitmq.runtime.buffers import Readable, Writable
 
 if not cython.compiled:
-    from orbitmq.message.octets import get_i16, get_i32, has_control, is_ascii, is_utf8
+    from orbitmq.message.octets import get_i16, get_i32, is_ascii, is_utf8, text_kind
 
 MAX_FIELDS = 40
 
@@ -147,9 +147,8 @@ class HeaderScan:
     def _scan_json(self, buf: Readable, pos: int, end: int) -> int:
         if end - pos < 2 or buf[pos] != 0x7B or buf[end - 1] != 0x7D:
             return SCAN_UNUSUAL
-        if has_control(buf, pos, end - pos):
-            return SCAN_UNUSUAL
-        if not is_ascii(buf, pos, end - pos) and not is_utf8(buf, pos, end - pos):
+        kind = text_kind(buf, pos, end - pos)
+        if kind & 1 or (kind and not is_utf8(buf, pos, end - pos)):
             return SCAN_UNUSUAL
         pos += 1
         end -= 1

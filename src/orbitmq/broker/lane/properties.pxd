@@ -9,7 +9,7 @@ from orbitmq.wire.scan cimport unescape
 ctypedef const uint8_t* bytes_in
 ctypedef uint8_t* bytes_out
 
-cdef int64_t LOW_32, SIGN_32, NAME_TAGS, NAME_UNIQUE_KEY, NAME_WAIT
+cdef int64_t RESERVED_BITS, LOW_32, SIGN_32, NAME_TAGS, NAME_UNIQUE_KEY, NAME_WAIT
 cdef int MAX_PROPERTIES, MAX_UNIQUE_KEY, PREFIX_BYTES, ID_BYTES
 cdef int64_t[::1] RESERVED_NAMES
 

@@ -34,6 +34,10 @@ NAME_UNIQUE_KEY = field_name("UNIQ_KEY")
 NAME_WAIT = field_name("WAIT")
 # A message with one of these properties takes the ordinary way.
 RESERVED_NAMES = array("q", sorted(field_name(name) for name in layout.RESERVED_PROPERTIES))
+# Most other names are known by one bit not to be among them.
+RESERVED_BITS = 0
+for _name in RESERVED_NAMES:
+    RESERVED_BITS |= 1 << (_name % 62)
 
 
 class Properties:
@@ -144,7 +148,7 @@ class Properties:
                 and data[start + 3] | 0x20 == 0x65
             )
             return name_length == 4
-        return find_sorted(RESERVED_NAMES, 1, h) < 0
+        return (RESERVED_BITS >> (h % 62)) & 1 == 0 or find_sorted(RESERVED_NAMES, 1, h) < 0
 
     def _hash_tags(self, data: Readable, at: int, end: int) -> bool:
         """Java's hash of an ASCII tag; False for any other."""

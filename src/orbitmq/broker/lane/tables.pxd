@@ -16,10 +16,12 @@ cdef class FieldTable:
     cdef int64_t[::1] table
     cdef const uint8_t[::1] names
     cdef int may_escape
-    cdef int64_t[::1] found
+    cdef int64_t[::1] found, letters
 
-    @cython.locals(names=bytes_in, i=int, row=Py_ssize_t, slot=int64_t)
+    @cython.locals(names=bytes_in, i=int, slot=int64_t)
     cdef bint fill(self, const uint8_t* buf, HeaderScan scan) noexcept nogil
+    @cython.locals(row=Py_ssize_t)
+    cdef int64_t _slot(self, const uint8_t* buf, const uint8_t* names, int64_t number, Py_ssize_t start, Py_ssize_t length) noexcept nogil
 
 @cython.final
 cdef class NameTable:

@@ -50,6 +50,10 @@ class FieldTable:
         for number, slot, text, name in rows:
             table.extend((number, slot, text.index(b"\0%b\0" % name), len(name)))
         self.table = table
+        self.letters = array("q", [-1] * 256)
+        for name, slot in slots.items():
+            if len(name) == 1:
+                self.letters[ord(name)] = slot
         self.names = names
         self.may_escape = may_escape
         self.found = found
@@ -66,18 +70,24 @@ class FieldTable:
         for i in range(MAX_SLOTS):
             self.found[i] = -1
         for i in range(scan.count):
-            row = find_sorted(self.table, FIELD_WIDTH, scan.names[i]) * FIELD_WIDTH
-            if (
-                row < 0
-                or scan.name_lengths[i] != self.table[row + 3]
-                or not same(buf, scan.name_starts[i], names, self.table[row + 2], self.table[row + 3])
-            ):
-                return False
-            slot = self.table[row + 1]
-            if scan.escaped[i] and slot != self.may_escape:
+            if scan.name_lengths[i] == 1:
+                slot = self.letters[buf[scan.name_starts[i]]]
+            else:
+                slot = self._slot(buf, names, scan.names[i], scan.name_starts[i], scan.name_lengths[i])
+            if slot < 0 or (scan.escaped[i] and slot != self.may_escape):
                 return False
             self.found[slot] = i
         return True
+
+    def _slot(self, buf: Readable, names: Readable, number: int, start: int, length: int) -> int:
+        row = find_sorted(self.table, FIELD_WIDTH, number) * FIELD_WIDTH
+        if (
+            row < 0
+            or length != self.table[row + 3]
+            or not same(buf, start, names, self.table[row + 2], length)
+        ):
+            return -1
+        return self.table[row + 1]
 
 
 class NameTable:
