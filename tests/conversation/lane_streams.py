@@ -190,11 +190,13 @@ class Frames:
         return frames
 
     def any(self) -> bytes:
-        kind = self.random.random()
-        if kind < 0.6:
-            return self.send(self.random.choice(TOPICS))
-        if kind < 0.7:
-            return self.batch(self.random.choice(TOPICS))
+        return self.any_pull() if self.random.random() < 0.3 else self.any_send()
+
+    def any_send(self) -> bytes:
+        topic = self.random.choice(TOPICS)
+        return self.send(topic) if self.random.random() < 0.85 else self.batch(topic)
+
+    def any_pull(self) -> bytes:
         return self.pull(self.random.choice(TOPICS), self.random.choice(["cg", "cg", "free", "none"]))
 
     def properties(self) -> str:
@@ -332,10 +334,22 @@ def cut(stream: bytes, draw: random.Random, largest: int = 4000) -> list[bytes]:
 
 
 def stream(seed: int, count: int) -> tuple[list[bytes], list[bytes]]:
-    """Chunks that warm a broker up, and chunks of ``count`` frames of all kinds."""
+    """Chunks that warm a broker up, and chunks of ``count`` frames of all kinds.
+
+    Sends and pulls never share a chunk: how much of its own chunk a pull sees is up to the store.
+    """
     frames = Frames(seed)
     first = frames.warm_up()
-    return first, cut(b"".join(frames.any() for _ in range(count)), frames.random)
+    chunks: list[bytes] = []
+    alike: list[bytes] = []
+    pulling = False
+    for _ in range(count):
+        pulls = frames.random.random() < 0.3
+        if pulls != pulling:
+            chunks += cut(b"".join(alike), frames.random)
+            alike, pulling = [], pulls
+        alike.append(frames.any_pull() if pulls else frames.any_send())
+    return first, chunks + cut(b"".join(alike), frames.random)
 
 
 def digest(seed: int) -> str:
