@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import time
 
 from tests.interop.world import Place, World, check, equal
 
@@ -15,6 +16,9 @@ _MASKS = (
     (re.compile(r"\b\d+\.\d+(?=[(,\s)]|$)"), "N.NN"),
     (re.compile(r" OK, \d+$", re.MULTILINE), " OK, TOPICS"),
     (re.compile(r"CommitLog Offset: \d+"), "CommitLog Offset"),
+    (re.compile(r"commitLogOffset=\d+"), "commitLogOffset"),
+    (re.compile(r"@\d+#\d+"), "@PROCESS"),
+    (re.compile(r"(true|false) +\d+$", re.MULTILINE), r"\1 MS"),
     (re.compile(r"V\d_\d_\d(_SNAPSHOT)?"), "VERSION"),
     (re.compile(r"[ \t]+"), " "),
 )
@@ -135,4 +139,48 @@ def by_key(world: World, place: Place) -> None:
     talk.run(f"updateTopic -c DefaultCluster -t {topic} -r 4 -w 4")
     sent = world.facts("Send", ns=place.ns, topic=topic, how="orderly", count=6)
     talk.run(f"queryMsgByKey -t {topic} -k key-3", f"queryMsgByUniqueKey -t {topic} -i {sent[0]['id']}")
+    talk.compare()
+
+
+def clients(world: World, place: Place) -> None:
+    """Who is connected: producers and consumers with their subscriptions; what the statistics say."""
+    topic, group = "admin_clients", "admin_clients_group"
+    talk = Conversation(world, place, "clients")
+    talk.run(f"updateTopic -c DefaultCluster -t {topic} -r 4 -w 4")
+    options = {"ns": place.ns, "topic": topic}
+    with (
+        world.java("Send", how="sync", count=6, hold=300, **options) as sender,
+        world.java("Receive", group=group, tags="even || odd", count=7, seconds=300, **options) as receiver,
+    ):
+        sender.wait_for("held")
+        receiver.wait_for("received")
+        time.sleep(2)  # the first heartbeat of a producer goes to brokers that it knows by then
+        producers, consumers, _ = talk.run(
+            f"producerConnection -g interop_producer -t {topic}",
+            f"consumerConnection -g {group}",
+            f"statsAll -t {topic}",
+        )
+    check("JAVA" in producers, f"producerConnection: {producers[:300]}")
+    check("even || odd" in consumers, f"consumerConnection: {consumers[:300]}")
+    talk.compare()
+
+
+def messages(world: World, place: Place) -> None:
+    """Messages sent, timed, read and printed by mqadmin; a setting of the broker changed."""
+    topic = "admin_messages"
+    address = place.broker.address
+    talk = Conversation(world, place, "messages")
+    talk.run(f"updateTopic -c DefaultCluster -t {topic} -r 4 -w 4")
+    sent = world.facts("Send", ns=place.ns, topic=topic, how="orderly", count=6)
+    queue = sent[0]["queue"]
+    talk.run(
+        f"checkMsgSendRT -t {topic} -a 4 -s 64",
+        f"consumeMessage -t {topic} -b broker-a -i {queue} -o 0",
+        f"printMsg -t {topic}",
+        f"printMsgByQueue -t {topic} -a broker-a -i {queue} -p true -d true -f true",
+        f"updateBrokerConfig -b {address} -k autoCreateTopicEnable -v true",
+    )
+    config = talk.run(f"getBrokerConfig -b {address}")[0]
+    check(re.search(r"autoCreateTopicEnable\s*=\s*true", config), f"getBrokerConfig: {config[:300]}")
+    del talk.outputs[masked(f"getBrokerConfig -b {address}")[0]]
     talk.compare()

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from tests.interop.world import Place, World, equal
+from benchmarks.remoting import Client
+from benchmarks.servers import free_ports
+from tests.interop.disk_cells import read_queue
+from tests.interop.world import Place, World, equal, wait_registered
 
 from orbitmq.client import Consumer, LocalTransactionState, Producer, TransactionProducer
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.message import keys
 from orbitmq.message.model import Message, ReceivedMessage
+from orbitmq.message.record import decode_record
 
 RECEIVE_TIMEOUT_S = 60
 # The brokers of the matrix ask after 2 s and every 3 s; Apache's writes its marks every 3 s.
@@ -99,3 +103,79 @@ async def _requests(place: Place, topic: str, group: str) -> list[tuple[str, str
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     return [(reply.body.decode(), reply.properties[keys.MSG_TYPE]) for reply in replies]
+
+
+def handed_over(world: World, first: str, second: str) -> None:
+    """Transactions that one broker leaves open are ended with the other, on the same folder."""
+    folder, topic = world.folder / world.fresh("open"), "OpenTransactions"
+    with world.server_stopped(world.ours.name_server(folder / "ns")) as name_server:
+        port = free_ports(5) + 2
+        for kind in (first, second):
+            broker = world.broker(kind, folder, name_server.address, port=port)
+            with world.server_stopped(broker):
+                wait_registered(name_server.port)
+                if kind == first:
+                    with Client(broker.port) as client:
+                        client.create_topic(topic, 1)
+                    asyncio.run(_leave_open(name_server.address, topic))
+                    continue
+                asked = asyncio.run(_end_all(name_server.address, topic))
+                equal(asked, {f"open {outcome} {i}" for outcome in OUTCOMES for i in range(3)}, "asked about")
+                with Client(broker.port) as client:
+                    bodies = sorted(decode_record(r).body.decode() for r in read_queue(client, topic, 0))
+                wanted = [f"{how} commit {i}" for how in ("ended", "open") for i in range(3)]
+                equal(bodies, wanted, "messages delivered")
+
+
+OUTCOMES = {"commit": LocalTransactionState.COMMIT, "rollback": LocalTransactionState.ROLLBACK}
+
+
+async def _leave_open(ns: str, topic: str) -> None:
+    """End some, and let the others be asked about once, in vain."""
+    asked: set[str] = set()
+
+    async def execute(message: Message) -> LocalTransactionState:
+        how, outcome, _ = message.body.decode().split()
+        return OUTCOMES[outcome] if how == "ended" else LocalTransactionState.UNKNOWN
+
+    async def check(message: ReceivedMessage) -> LocalTransactionState:
+        how, outcome, _ = message.body.decode().split()
+        if how == "ended":
+            # Apache's broker asks about ended ones too; a second commit would be a second message.
+            return LocalTransactionState.ROLLBACK
+        asked.add(message.body.decode())
+        return LocalTransactionState.UNKNOWN
+
+    async with TransactionProducer("interop_open", check=check, name_servers=ns) as producer:
+        for how in ("ended", "open"):
+            for outcome in OUTCOMES:
+                for i in range(3):
+                    await producer.send_in_transaction(Message(topic, f"{how} {outcome} {i}"), execute)
+        async with asyncio.timeout(RECEIVE_TIMEOUT_S):
+            while len(asked) < 6:
+                await asyncio.sleep(0.2)
+        await asyncio.sleep(SUPERFLUOUS_CHECK_S)
+
+
+async def _end_all(ns: str, topic: str) -> set[str]:
+    asked: set[str] = set()
+
+    async def check(message: ReceivedMessage) -> LocalTransactionState:
+        asked.add(message.body.decode())
+        return OUTCOMES[message.body.decode().split()[1]]
+
+    async with TransactionProducer("interop_open", check=check, name_servers=ns) as producer:
+        await producer.queues(topic)
+        async with asyncio.timeout(RECEIVE_TIMEOUT_S):
+            while len(asked) < 6:
+                await asyncio.sleep(0.2)
+        await asyncio.sleep(SUPERFLUOUS_CHECK_S)
+    return asked
+
+
+def apache_to_ours(world: World) -> None:
+    handed_over(world, "apache", "ours")
+
+
+def ours_to_apache(world: World) -> None:
+    handed_over(world, "ours", "apache")

@@ -102,6 +102,8 @@ ADMIN: dict[str, PlaceCell] = {
     "mqadmin basics": admin_cells.basics,
     "mqadmin more": admin_cells.more,
     "mqadmin by key": admin_cells.by_key,
+    "mqadmin clients": admin_cells.clients,
+    "mqadmin messages": admin_cells.messages,
 }
 JAVA_BRIEF = {name: JAVA_BASIC[name] for name in ("java sync", "java batch", "java push, 2 consumers")}
 
@@ -117,6 +119,8 @@ DISK: dict[str, FreeCell] = {
     "apache, apache, apache": disk_cells.apache_only,
     "apache, ours, apache": disk_cells.apache_first,
     "ours, apache, ours": disk_cells.ours_first,
+    "open transactions, apache to ours": python_transaction_cells.apache_to_ours,
+    "open transactions, ours to apache": python_transaction_cells.ours_to_apache,
     "apache, ours, apache with kill -9": disk_cells.apache_first_killed,
     "ours, apache, ours with kill -9": disk_cells.ours_first_killed,
 }

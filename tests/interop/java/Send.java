@@ -9,7 +9,10 @@ import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
 
-/** Sends `count` messages to a topic: how = sync | async | oneway | batch | orderly. */
+/**
+ * Sends `count` messages to a topic: how = sync | async | oneway | batch | orderly.
+ * With hold = seconds, it stays connected for so long after it has said "held".
+ */
 public final class Send {
     private Send() {
     }
@@ -23,6 +26,10 @@ public final class Send {
         producer.start();
         try {
             send(producer, options);
+            if (options.containsKey("hold")) {
+                Facts.say("held");
+                Thread.sleep(1000L * Integer.parseInt(options.get("hold")));
+            }
         } finally {
             producer.shutdown();
         }
