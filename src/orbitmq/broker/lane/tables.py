@@ -51,9 +51,9 @@ class FieldTable:
             table.extend((number, slot, text.index(b"\0%b\0" % name), len(name)))
         self.table = table
         self.letters = array("q", [-1] * 256)
-        for name, slot in slots.items():
-            if len(name) == 1:
-                self.letters[ord(name)] = slot
+        for letter, place in slots.items():
+            if len(letter) == 1:
+                self.letters[ord(letter)] = place
         self.names = names
         self.may_escape = may_escape
         self.found = found
