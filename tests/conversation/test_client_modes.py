@@ -332,6 +332,71 @@ def test_ordered_work_on_a_real_broker_survives_failures(seed: int) -> None:
     run(main(), seed=seed, limit_s=600)
 
 
+@pytest.mark.behaviour("CR-18")
+@pytest.mark.behaviour("SB-16")
+def test_what_an_ordered_group_gives_up_is_a_dead_letter_at_once_on_a_real_broker() -> None:
+    async def main() -> None:
+        runtime = simulated_runtime()
+        async with LocalCluster(runtime, brokers=1, root="/data") as cluster:
+            options: dict[str, Any] = {
+                "name_servers": cluster.name_server,
+                "runtime": runtime,
+                "consume_from": ConsumeFrom.FIRST,
+            }
+            async with Producer("p", name_servers=cluster.name_server, runtime=runtime) as producer:
+                for body in (b"bad", b"good"):
+                    await producer.send(Message("t", body), ordering_key="one queue")
+            seen: list[bytes] = []
+
+            async def listener(message: ReceivedMessage) -> None:
+                seen.append(message.body)
+                if message.body == b"bad":
+                    raise RuntimeError("never")
+
+            consumer = Consumer("cg", ordered=True, max_reconsume_times=2, suspend_ms=100, **options)
+            async with running(consumer, listener):
+                while b"good" not in seen:
+                    await runtime.clock.sleep(0.05)
+                await runtime.clock.sleep(1)
+            assert seen == [b"bad"] * 3 + [b"good"]
+            async with AssignedConsumer("audit", **options) as audit:
+                audit.assign(await audit.queues("%DLQ%cg"))
+                (dead,) = await audit.poll()
+            assert dead.body == b"bad"
+
+    run(main(), limit_s=600)
+
+
+@pytest.mark.behaviour("CR-05")
+def test_broadcast_on_a_real_broker() -> None:
+    async def main() -> None:
+        runtime = simulated_runtime()
+        async with LocalCluster(runtime, brokers=2, root="/data") as cluster:
+            async with Producer("p", name_servers=cluster.name_server, runtime=runtime) as producer:
+                for number in range(40):
+                    await producer.send(Message("t", b"%d" % number))
+            seen: list[bytes] = []
+
+            async def listener(message: ReceivedMessage) -> None:
+                seen.append(message.body)
+                raise RuntimeError("it does not come again")
+
+            for name in ("one", "two", "one"):
+                consumer = Consumer(
+                    "cg",
+                    name_servers=cluster.name_server,
+                    runtime=runtime,
+                    broadcast=True,
+                    offsets_folder=f"/home/{name}",
+                    consume_from=ConsumeFrom.FIRST,
+                )
+                async with running(consumer, listener):
+                    await runtime.clock.sleep(15)
+            assert sorted(seen) == sorted([b"%d" % number for number in range(40)] * 2)
+
+    run(main(), limit_s=600)
+
+
 @pytest.mark.behaviour("CR-01")
 @pytest.mark.behaviour("CR-03")
 def test_each_message_is_handed_over_and_settled_alone(client_world: Any) -> None:
