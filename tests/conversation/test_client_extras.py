@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orbitmq import ConsumeFrom, Consumer, Message, Producer, ReceivedMessage, SendResult
+from orbitmq import AssignedConsumer, ConsumeFrom, Consumer, Message, Producer, ReceivedMessage, SendResult
 from orbitmq.client.namespaces import Namespace
 from orbitmq.errors import ValidationError
 from orbitmq.message.properties import decode_properties, encode_properties, parse_properties
@@ -100,6 +100,13 @@ def test_producer_and_consumer_meet_in_a_namespace(client_world: Any) -> None:
             (back,) = broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
             assert (back.ext["group"], back.ext["originTopic"]) == ("space%cg", "space%t")
             assert broker.offsets["space%cg", "space%t", 0] == 5
+            async with AssignedConsumer(
+                "reader", namespace="space", consume_from=ConsumeFrom.FIRST, **client_options(world)
+            ) as reader:
+                reader.assign(await reader.queues("t"))
+                assert {message.topic for message in await reader.poll()} == {"t"}
+                await reader.commit()
+            assert broker.offsets["space%reader", "space%t", 0] == 5
 
     run(main())
 

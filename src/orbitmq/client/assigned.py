@@ -11,6 +11,7 @@ from typing import Self
 from orbitmq.client.broker_calls import BrokerCalls, Filter, PullOptions
 from orbitmq.client.instance import ClientInstance
 from orbitmq.client.model import ConsumeFrom
+from orbitmq.client.namespaces import Namespace
 from orbitmq.client.start_offset import start_offset
 from orbitmq.client.subscriptions import sql_filter, subscription_data, tag_filter
 from orbitmq.client.validation import check_group, check_topic
@@ -66,6 +67,8 @@ class AssignedConsumer:
         consume_from: where to begin on a queue without a committed offset, when :meth:`seek` is not used.
         consume_timestamp_ms: for :attr:`ConsumeFrom.TIMESTAMP`.
         pull_batch_size: messages per pull.
+        namespace: topics and the group are meant inside this namespace; queues name topics in full.
+        namespace_v2: sent along with every request, for servers that tell tenants apart by it.
         client: share the connections of another client instance.
         runtime: the machine; the real one by default.
     """
@@ -78,12 +81,17 @@ class AssignedConsumer:
         consume_from: ConsumeFrom = ConsumeFrom.LAST,
         consume_timestamp_ms: int | None = None,
         pull_batch_size: int = 32,
+        namespace: str = "",
+        namespace_v2: str = "",
         client: ClientInstance | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         check_group(group)
-        self.group = group
-        self._client = client or ClientInstance(runtime or system_runtime(), name_servers)
+        self._namespace = Namespace(namespace)
+        self.group = group = self._namespace.full(group)
+        self._client = client or ClientInstance(
+            runtime or system_runtime(), name_servers, namespace_v2=namespace_v2
+        )
         self._calls = BrokerCalls(self._client)
         self._options = PullOptions(group, pull_batch_size)
         self._consume_from = consume_from
@@ -127,6 +135,7 @@ class AssignedConsumer:
         Raises:
             TopicNotFoundError, NameServerError: the route is not to be had.
         """
+        topic = self._namespace.full(topic)
         check_topic(topic)
         self._check_running()
         return list((await self._client.find_route(topic, for_send=False)).subscribe)
@@ -196,6 +205,7 @@ class AssignedConsumer:
             while state.buffer and len(found) < max_messages:
                 message = state.buffer.popleft()
                 state.position = message.queue_offset + 1
+                message.topic = self._namespace.short(message.topic)
                 found.append(message)
             if not state.buffer and state.position is not None:
                 state.position = max(state.position, state.fetch_offset)
