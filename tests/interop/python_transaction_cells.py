@@ -139,7 +139,7 @@ async def _leave_open(ns: str, topic: str) -> None:
         return OUTCOMES[outcome] if how == "ended" else LocalTransactionState.UNKNOWN
 
     async def check(message: ReceivedMessage) -> LocalTransactionState:
-        how, outcome, _ = message.body.decode().split()
+        how, _outcome, _ = message.body.decode().split()
         if how == "ended":
             # Apache's broker asks about ended ones too; a second commit would be a second message.
             return LocalTransactionState.ROLLBACK
