@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 from tests.interop.java_cells import expected, same_messages
 from tests.interop.world import Place, World, check, equal
@@ -58,14 +59,28 @@ async def send(place: Place, batch: list[Message], how: str) -> None:
 
 
 async def receive(
-    place: Place, topic: str, group: str, count: int, *, members: int, tags: str = "*", wait: asyncio.Event
+    place: Place,
+    topic: str,
+    group: str,
+    count: int,
+    *,
+    members: int,
+    tags: str = "*",
+    wait: asyncio.Event,
+    broadcast_folder: Path | None = None,
 ) -> list[tuple[int, ReceivedMessage]]:
     """Receive `count` messages with that many members of a group; sets `wait` when all have joined."""
     received: list[tuple[int, ReceivedMessage]] = []
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
         running = []
         for number in range(members):
-            consumer = Consumer(group, name_servers=place.ns, consume_from=ConsumeFrom.FIRST)
+            consumer = Consumer(
+                group,
+                name_servers=place.ns,
+                consume_from=ConsumeFrom.FIRST,
+                broadcast=broadcast_folder is not None,
+                offsets_folder=str(broadcast_folder / str(number)) if broadcast_folder else None,
+            )
             consumer.subscribe(topic, tags)
             await stack.enter_async_context(consumer)
 
@@ -103,6 +118,69 @@ def two_consumers(world: World, place: Place) -> None:
         Counter(as_content(message) for _, message in received), Counter(expected("sync", count)), "messages"
     )
     equal({number for number, _ in received}, {0, 1}, "members that received something")
+
+
+def orderly(world: World, place: Place) -> None:
+    """Messages of one key come in order at two members; one that fails holds up its queue."""
+    topic, group, count = world.fresh("python_orderly"), world.fresh("python_group"), 30
+    with place.client() as client:
+        client.create_topic(topic, 4)
+    deliveries: list[tuple[int, int]] = []
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+            running = []
+            for _ in range(2):
+                consumer = Consumer(
+                    group, name_servers=place.ns, consume_from=ConsumeFrom.FIRST, ordered=True, suspend_ms=200
+                )
+                consumer.subscribe(topic)
+                await stack.enter_async_context(consumer)
+
+                async def fail_first(message: ReceivedMessage) -> None:
+                    known = (message.flag, 0) in deliveries
+                    deliveries.append((message.flag, int(known)))
+                    if message.flag < 3 and not known:
+                        raise ValueError("not yet")
+
+                running.append(tasks.create_task(consumer.run(fail_first)))
+            async with Producer("interop_python", name_servers=place.ns, timeout_ms=10_000) as producer:
+                for message in messages(topic, "sync", count):
+                    await producer.send(message, ordering_key=message.flag % 3)
+            async with asyncio.timeout(RECEIVE_TIMEOUT_S):
+                while len(deliveries) < count + 3:
+                    await asyncio.sleep(0.05)
+            await asyncio.sleep(0.5)
+            for task in running:
+                task.cancel()
+
+    asyncio.run(main())
+    for key in range(3):
+        numbers = [flag for flag, _ in deliveries if flag % 3 == key]
+        equal(numbers, [key, *range(key, count, 3)], f"deliveries of the messages with key {key}")
+
+
+def broadcast(world: World, place: Place) -> None:
+    """Both members of a broadcasting group get everything."""
+    topic, group, count = world.fresh("python_broadcast"), world.fresh("python_group"), 20
+    folder = world.folder / world.fresh("broadcast")
+    with place.client() as client:
+        client.create_topic(topic, 4)
+
+    async def main() -> list[tuple[int, ReceivedMessage]]:
+        joined = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            receiving = tasks.create_task(
+                receive(place, topic, group, 2 * count, members=2, wait=joined, broadcast_folder=folder)
+            )
+            await joined.wait()
+            await send(place, messages(topic, "sync", count), "sync")
+        return receiving.result()
+
+    received = asyncio.run(main())
+    for member in (0, 1):
+        contents = Counter(as_content(message) for number, message in received if number == member)
+        equal(contents, Counter(expected("sync", count)), f"messages of member {member}")
 
 
 def round_trip(world: World, place: Place, how: str, *, padding: int = 0) -> None:

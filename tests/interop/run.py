@@ -90,6 +90,8 @@ PYTHON: dict[str, PlaceCell] = {
     "python tag filter": python_cells.tags,
     "python retry": python_cells.retry,
     "python delayed": python_cells.delayed,
+    "python orderly": python_cells.orderly,
+    "python broadcast": python_cells.broadcast,
     "python transactions": python_transaction_cells.transactions,
     "python request-reply": python_transaction_cells.request_reply,
     "python to java": python_cells.to_java,

@@ -196,6 +196,9 @@ class World:
             mappedFileSizeCommitLog=str(SMALL_LOG_BYTES),
             transactionTimeOut="2000",
             transactionCheckInterval="3000",
+            # Apache's broker turns away what has waited for 0.2 s, which is nothing on a busy machine.
+            waitTimeMillsInSendQueue="20000",
+            osPageCacheBusyTimeOutMills="20000",
         )
 
     @contextmanager
