@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from orbitmq.message.model import Message as Message
     from orbitmq.message.model import MessageQueue as MessageQueue
     from orbitmq.message.model import ReceivedMessage as ReceivedMessage
+    from orbitmq.message.model import UnreadableMessage as UnreadableMessage
 
 _HOMES = {
     "AutoBatch": "orbitmq.client.accumulator",
@@ -42,6 +43,7 @@ _HOMES = {
     "SendResult": "orbitmq.client.model",
     "SendStatus": "orbitmq.client.model",
     "TransactionProducer": "orbitmq.client.transactional",
+    "UnreadableMessage": "orbitmq.message.model",
     "ValidationError": "orbitmq.errors",
 }
 
@@ -61,6 +63,7 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "TransactionProducer",
+    "UnreadableMessage",
     "ValidationError",
 ]
 

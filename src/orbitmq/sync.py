@@ -156,6 +156,10 @@ class Producer(_Face):
         """Answer a request."""
         return self._running().wait(self._core.reply(request, body, timeout_ms=timeout_ms))
 
+    def recall(self, topic: str, handle: str, *, timeout_ms: int | None = None) -> str:
+        """Take back a message that waits for its time; its unique id."""
+        return self._running().wait(self._core.recall(topic, handle, timeout_ms=timeout_ms))
+
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of ``topic`` that can be written to now."""
         return self._running().wait(self._core.queues(topic))
