@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import pytest
 
@@ -13,10 +17,13 @@ from orbitmq.broker.journal import Journal
 from orbitmq.broker.offsets import ConsumerOffsets
 from orbitmq.broker.tables import Persistence, TableError, pretty
 from orbitmq.broker.topics import TopicConfigs
-from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
+from orbitmq.runtime.memory_files import Keep
+from orbitmq.runtime.simulated import SimulatedRuntime, SimulatedThreads, run, simulated_runtime
 from orbitmq.wire import fastjson
 from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
 from orbitmq.wire.errors import RemotingError
+
+T = TypeVar("T")
 
 # consumerOffset.json as RocketMQ's ConfigManager.persist writes it.
 OFFSETS_FILE = b"""{
@@ -109,6 +116,23 @@ def test_a_group_table_is_read_and_written() -> None:
     assert again.version == groups.version
 
 
+class HeldThreads(SimulatedThreads):
+    """Ends every call only when ``go`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__(random.Random(0))
+        self.begun = 0
+        self.go = asyncio.Event()
+
+    def run(self, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        async def work() -> T:
+            await self.go.wait()
+            return function(*args)
+
+        self.begun += 1
+        return asyncio.ensure_future(work())
+
+
 class Disk:
     """A persistence of one table on a memory disk."""
 
@@ -160,6 +184,50 @@ def test_nothing_is_written_without_a_change_and_flushes_that_come_together_are_
         disk.changes.changed("t", "n", 0)
         await asyncio.gather(*(disk.persistence.flush("t") for _ in range(5)))
         assert renders == 1
+
+    run(main())
+
+
+def test_a_save_that_is_cancelled_is_on_disk_before_the_next_one() -> None:
+    async def main() -> None:
+        threads = HeldThreads()
+        disk = Disk(replace(simulated_runtime(), threads=threads))
+        first = asyncio.create_task(disk.save(1))
+        await asyncio.sleep(1)
+        first.cancel()
+        second = asyncio.create_task(disk.save(2))
+        await asyncio.sleep(1)
+        assert threads.begun == 1
+        threads.go.set()
+        await asyncio.gather(first, second, return_exceptions=True)
+        assert first.cancelled()
+        assert (disk.read("t.json"), disk.read("t.json.bak")) == ({"n": 2}, {"n": 1})
+
+    run(main())
+
+
+@pytest.mark.parametrize("keep", list(Keep))
+@pytest.mark.parametrize("broken_write", range(4))
+def test_committed_offsets_survive_a_crash_at_any_write(broken_write: int, keep: Keep) -> None:
+    async def main() -> None:
+        runtime = simulated_runtime()
+        changes = Journal()
+        table = ConsumerOffsets(runtime.clock, changes)
+        persistence = Persistence(runtime, "/store/config", changes)
+        persistence.register(journal.OFFSETS, table.snapshot)
+        table.commit("cg", "T", 0, 1)
+        await persistence.flush_all()
+        runtime.files.fail("write_atomic", "consumerOffset", skip=broken_write, times=100)
+        for offset in (2, 3):
+            table.commit("cg", "T", 0, offset)
+            await persistence.flush_all()
+        runtime.files.crash(keep=keep)
+        runtime.files.heal()
+        content = persistence.load(journal.OFFSETS)
+        assert content is not None
+        again = ConsumerOffsets(runtime.clock, Journal())
+        again.restore(content)
+        assert again.query("cg", "T", 0) == 1 + broken_write // 2
 
     run(main())
 

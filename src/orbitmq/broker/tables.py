@@ -130,20 +130,17 @@ class Persistence:
             if not entry.dirty:
                 return
             entry.dirty = False
-            if entry.changed is not None:
-                entry.being_saved = frozenset(entry.changed)
-                entry.changed.clear()
+            saving = self._threads.run(self._save, entry.path, entry.snapshot())
             try:
-                await self._threads.run(self._save, entry.path, entry.snapshot())
-            except BaseException:
-                entry.dirty = True
-                if entry.changed is not None:
-                    entry.changed |= entry.being_saved
+                await asyncio.wait({saving})
+            except asyncio.CancelledError:
+                # A save is neither dropped nor overtaken by the next one: both write the same files.
+                await asyncio.wait({saving})
                 raise
             finally:
-                entry.being_saved = frozenset()
-        for listener in self.on_saved:
-            listener(table)
+                if not saving.done() or saving.exception() is not None:
+                    entry.dirty = True
+            saving.result()
 
     async def flush_all(self) -> None:
         """Write every table that changed; one that the disk refuses is logged and tried again later."""
