@@ -342,6 +342,9 @@ class MessageStore:
         times: list[int] = []
         following: int | None = None
         for start in reversed(self._files.starts()[1:]):
+            if start >= self.flusher.written:
+                # Nothing is there yet; to look would need a page, which a full disk in memory does not have.
+                continue
             stored = self._first_record_time(start)
             if stored is not None and stored > 0:
                 following = stored
