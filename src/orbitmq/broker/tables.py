@@ -130,6 +130,9 @@ class Persistence:
             if not entry.dirty:
                 return
             entry.dirty = False
+            if entry.changed is not None:
+                entry.being_saved = frozenset(entry.changed)
+                entry.changed.clear()
             saving = self._threads.run(self._save, entry.path, entry.snapshot())
             try:
                 await asyncio.wait({saving})
@@ -140,7 +143,12 @@ class Persistence:
             finally:
                 if not saving.done() or saving.exception() is not None:
                     entry.dirty = True
+                    if entry.changed is not None:
+                        entry.changed |= entry.being_saved
+                entry.being_saved = frozenset()
             saving.result()
+        for listener in self.on_saved:
+            listener(table)
 
     async def flush_all(self) -> None:
         """Write every table that changed; one that the disk refuses is logged and tried again later."""
