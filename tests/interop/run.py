@@ -22,7 +22,14 @@ from pathlib import Path
 
 from benchmarks.measure import table
 from benchmarks.servers import PeerUnavailableError, ServerError, apache_classpath
-from tests.interop import admin_cells, disk_cells, java_cells, python_cells, python_transaction_cells
+from tests.interop import (
+    admin_cells,
+    disk_cells,
+    java_cells,
+    python_cells,
+    python_trace_cells,
+    python_transaction_cells,
+)
 from tests.interop.world import CellError, Place, World
 
 PlaceCell = Callable[[World, Place], None]
@@ -92,14 +99,13 @@ PYTHON: dict[str, PlaceCell] = {
     "python delayed": python_cells.delayed,
     "python orderly": python_cells.orderly,
     "python broadcast": python_cells.broadcast,
+    "python trace": python_trace_cells.trace,
     "python transactions": python_transaction_cells.transactions,
     "python request-reply": python_transaction_cells.request_reply,
     "python to java": python_cells.to_java,
     "java to python": python_cells.from_java,
 }
 PYTHON_BRIEF = {name: PYTHON[name] for name in ("python, 2 consumers", "python to java", "java to python")}
-# Cells for what our broker does not do yet: run when they are asked for by name.
-LATER = {"mqadmin by key": "the message index is not built"}
 ADMIN: dict[str, PlaceCell] = {
     "mqadmin basics": admin_cells.basics,
     "mqadmin more": admin_cells.more,
@@ -152,12 +158,7 @@ class Matrix:
         return not self.wanted or any(word in f"{place} {cell}" for word in self.wanted)
 
     def run_place(self, kind: str, cells: dict[str, PlaceCell]) -> None:
-        chosen = {}
-        for name, cell in cells.items():
-            if not self.wanted and name in LATER and kind.endswith("ours"):
-                self.note(Outcome(kind, name, "skipped", why=LATER[name]))
-            elif self.chosen(kind, name):
-                chosen[name] = cell
+        chosen = {name: cell for name, cell in cells.items() if self.chosen(kind, name)}
         if not chosen:
             return
         name_server, _, broker = kind.partition("/")
