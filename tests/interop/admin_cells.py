@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import time
 
 from tests.interop.world import Place, World, check, equal
 
+VIEW_BROKER_STATS_DATA = 315
 _MASKS = (
     (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
     (re.compile(r"\b([0-9A-F]{32}|[0-9A-F]{56})\b"), "ID"),
@@ -142,6 +144,19 @@ def by_key(world: World, place: Place) -> None:
     talk.compare()
 
 
+def wait_for_statistics(place: Place, name: str, key: str, total: int) -> None:
+    """Wait until a number of the broker's has been sampled, which happens every 10 s."""
+    deadline = time.monotonic() + 60
+    fields = {"statsName": name, "statsKey": key}
+    with place.client() as client:
+        while True:
+            answer = client.ask(VIEW_BROKER_STATS_DATA, fields)
+            if answer.code == 0 and json.loads(answer.body)["statsMinute"]["sum"] == total:
+                return
+            check(time.monotonic() < deadline, f"{name} of {key} is not {total} after 60 s: {answer}")
+            time.sleep(0.5)
+
+
 def clients(world: World, place: Place) -> None:
     """Who is connected: producers and consumers with their subscriptions; what the statistics say."""
     topic, group = "admin_clients", "admin_clients_group"
@@ -155,6 +170,8 @@ def clients(world: World, place: Place) -> None:
         sender.wait_for("held")
         receiver.wait_for("received")
         time.sleep(2)  # the first heartbeat of a producer goes to brokers that it knows by then
+        for name, key in (("TOPIC_PUT_NUMS", topic), ("GROUP_GET_NUMS", f"{topic}@{group}")):
+            wait_for_statistics(place, name, key, 6)
         producers, consumers, _ = talk.run(
             f"producerConnection -g interop_producer -t {topic}",
             f"consumerConnection -g {group}",
