@@ -126,9 +126,8 @@ async def _ask(dispatcher: Dispatcher, command: Command) -> None:
     refusal = None
     answer: Any = None
     try:
-        answer = dispatcher.handle(connection, command)
-        if answer is not None and not isinstance(answer, Command):
-            answer = await answer
+        given = dispatcher.handle(connection, command)
+        answer = given if given is None or isinstance(given, Command) else await given
     except RemotingError as error:
         refusal = error
     assert refusal is None or (refusal.code != ResponseCode.SUCCESS and refusal.remark)

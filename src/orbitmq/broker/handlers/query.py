@@ -23,9 +23,11 @@ class QueryHandlers(Family):
             RequestCode.VIEW_MESSAGE_BY_ID: self.by_id,
         }
 
-    async def by_key(self, _connection: ServerConnection, command: Command) -> Command:
+    def by_key(self, _connection: ServerConnection, command: Command) -> Answer:
         """The newest messages of a topic with a key, or with a unique id, stored in a range of time."""
-        header = QueryMessageRequest.from_ext(command.ext)
+        return self._by_key(command, QueryMessageRequest.from_ext(command.ext))
+
+    async def _by_key(self, command: Command, header: QueryMessageRequest) -> Command:
         services = self._services
         count = header.max_num
         if command.ext.get(UNIQUE_KEY_QUERY) == "true":
