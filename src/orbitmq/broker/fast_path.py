@@ -9,6 +9,7 @@ from orbitmq.broker import names
 from orbitmq.broker.journal import TOPICS
 from orbitmq.broker.lane import layout
 from orbitmq.broker.lane.lane import Lane
+from orbitmq.broker.lane_waiting import WaitingPull
 from orbitmq.broker.services import Services
 from orbitmq.message.ids import pack_ip
 from orbitmq.store import StoreClosedError
@@ -129,6 +130,7 @@ class FastPath:
             self._topic_numbers[topic] = len(plain)
             plain.append((known.name, config.read_queue_nums, writable, known.rows))
         self._lane.set_topics(*layout.topic_table(plain))
+        self._lane.parks = services.config.long_polling_enable
 
     def _set_pulls(self) -> None:
         rows: list[layout.PermittedPull] = []
@@ -196,11 +198,46 @@ class FastPath:
                 elif reason == layout.NEED_INDEX:
                     if not store.queues.map_index(lane.need_row, store.lookup.need):
                         return start
+                elif reason == layout.PARK:
+                    if not self._park(connection, bytes(buffer[start : lane.frame_end])):
+                        return start
+                    start = lane.frame_end
                 elif reason != layout.DRAIN:
                     return start
         except StoreClosedError:
             # The ordinary handler meets the same wall and tells the client.
             return start
+
+    def _park(self, connection: ServerConnection, frame: bytes) -> bool:
+        """Let a pull wait; ``False`` when too many wait already: the ordinary handler says so."""
+        lane = self._lane
+        group_topic = self._pull_keys[lane.events_array[0]]
+        waiter = WaitingPull(connection, frame, lane.park_offset, self._wake)
+        queue_id = lane.events_array[1]
+        return self._services.long_polling.park(group_topic[1], queue_id, waiter, lane.park_ms)
+
+    def _wake(self, waiter: WaitingPull) -> bool | None:
+        """Try to answer a waiting pull; ``None`` when that is for the ordinary handler."""
+        if self._topics_stale or self._pulls_stale:
+            self._refresh()
+        lane = self._lane
+        connection = waiter.connection
+        born = connection.attributes[BORN]
+        while True:
+            lane.feed(waiter.frame, 0, len(waiter.frame), born)
+            reason = lane.reason
+            if reason == layout.NEED_INDEX and self._store.queues.map_index(
+                lane.need_row, self._store.lookup.need
+            ):
+                continue
+            if reason == layout.PARK:
+                lane.event_count = 0
+                return False
+            if reason != layout.DONE:
+                return None
+            lane.events_array[2] = -1  # its offset was committed when it came
+            self._take(connection)
+            return True
 
     def _take(self, connection: ServerConnection) -> None:
         """Hand over what the lane has written: responses that may go now, and those that wait for the log."""

@@ -14,7 +14,7 @@ ctypedef const uint8_t* bytes_in
 ctypedef uint8_t* bytes_out
 ctypedef const int64_t* integers_in
 
-cdef int DONE, ORDINARY, NEED_ROOM, DRAIN, NEED_INDEX, HANDLED, SCAN_OK
+cdef int DONE, ORDINARY, NEED_ROOM, DRAIN, NEED_INDEX, PARK, HANDLED, SCAN_OK
 cdef int64_t INT_BAD, MAX_32
 cdef int Q_NEXT, Q_MIN, Q_VISIBLE, READ_FOUND, READ_NEED_INDEX
 cdef int SEND_MESSAGE, PULL_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, LITE_PULL_MESSAGE
@@ -25,7 +25,7 @@ cdef int P_EXPRESSION_TYPE, P_MAX_BYTES, P_SUSPEND, P_SUB_VERSION, P_SOURCE
 cdef int T_READ_QUEUES, T_WRITE_QUEUES, T_ROWS_AT, G_TOPIC, G_CODES_AT, G_CODES_COUNT, G_VERSION, G_TOPIC_FLAG, G_GROUP_FLAG
 cdef int NO_SUBSCRIPTION, ROW_AT, ROW_LENGTH, EVENT_WIDTH
 cdef int ONE_WAY, MAX_EVENTS, MAX_FRAME, MAX_BATCH_ITEMS, MIN_ITEM_BYTES, MAX_ASKED_BYTES, ID_CHARS
-cdef int LATER_BYTES, NOW_BYTES, SYS_ORDINARY, PULL_COMMITS, PULL_HAS_SUBSCRIPTION, PULL_CLASS_FILTER
+cdef int LATER_BYTES, NOW_BYTES, SYS_ORDINARY, PULL_COMMITS, PULL_SUSPENDS, PULL_HAS_SUBSCRIPTION, PULL_CLASS_FILTER
 
 @cython.final
 cdef class Lane:
@@ -34,6 +34,8 @@ cdef class Lane:
     cdef HeaderScan scan
     cdef int64_t max_body_bytes, max_pull_count, max_pull_bytes
     cdef bint sync_flush
+    cdef public bint parks
+    cdef public int64_t park_offset, park_ms
     cdef public bint lite_pull
     cdef FieldTable v1_fields, v2_fields, pull_fields
     cdef int64_t[::1] slots
@@ -89,5 +91,6 @@ cdef class Lane:
     cdef bint _takes_all(self, const uint8_t* buf) noexcept nogil
     @cython.locals(offset=int64_t, max_count=int64_t, max_bytes=int64_t, lowest=int64_t, highest=int64_t, out=bytes_out, codes=integers_in, body=Py_ssize_t, status=int)
     cdef int _read(self, const uint8_t* buf, int64_t pull, int64_t queue_id, int64_t sys_flag, Py_ssize_t row, int64_t codes_count) noexcept nogil
+    cdef int _park(self, const uint8_t* buf, int64_t pull, int64_t queue_id, int64_t sys_flag, int64_t offset, int64_t codes_count) noexcept nogil
     @cython.locals(event=Py_ssize_t)
     cdef void _note_event(self, int64_t pull, int64_t queue_id, int64_t commit_offset, int64_t sys_flag) noexcept nogil

@@ -41,6 +41,7 @@ ORDINARY = layout.ORDINARY
 NEED_ROOM = layout.NEED_ROOM
 DRAIN = layout.DRAIN
 NEED_INDEX = layout.NEED_INDEX
+PARK = layout.PARK
 HANDLED = -1
 SCAN_OK = 0
 INT_BAD = -(1 << 62)
@@ -113,6 +114,7 @@ LATER_BYTES = 1 << 18
 NOW_BYTES = 1 << 20
 SYS_ORDINARY = 0xC | 0x40 | 0x80  # transaction bits, need-unwrap, inner batch
 PULL_COMMITS = 1
+PULL_SUSPENDS = 2
 PULL_HAS_SUBSCRIPTION = 4
 PULL_CLASS_FILTER = 8
 
@@ -147,6 +149,9 @@ class Lane:
         self.max_pull_bytes = max_pull_bytes
         self.sync_flush = sync_flush
         self.lite_pull = False
+        self.parks = False
+        self.park_offset = 0
+        self.park_ms = 0
         slots = array("q", bytes(8 * layout.MAX_SLOTS))
         self.slots = slots
         self.v1_fields = FieldTable(layout.SEND_FIELDS, S_PROPERTIES, slots)
@@ -194,7 +199,8 @@ class Lane:
 
         :attr:`reason` says why it stopped: DONE (only an unfinished frame is left), ORDINARY (the frame up to
         :attr:`frame_end` is for the ordinary handlers), NEED_ROOM (``store.make_room(need_code, need_row)``),
-        DRAIN (take the outputs), NEED_INDEX (map the index of ``need_row``).
+        DRAIN (take the outputs), NEED_INDEX (map the index of ``need_row``), PARK (the frame is a pull that
+        waits up to ``park_ms`` for messages from ``park_offset`` on; its event names the queue).
 
         Raises:
             ValueError: positions outside of ``buffer``, or ``born`` is no address of a record.
@@ -557,8 +563,10 @@ class Lane:
         max_bytes = self._number_32(buf, P_MAX_BYTES, 0)
         lowest = self.a.get(row, Q_MIN)
         highest = self.a.get(row, Q_VISIBLE)
-        if offset < lowest or offset >= highest or max_count <= 0 or max_bytes < 0:
+        if offset < lowest or offset > highest or max_count <= 0 or max_bytes < 0:
             return ORDINARY
+        if offset == highest:
+            return self._park(buf, pull, queue_id, sys_flag, offset, codes_count)
         if max_count > self.max_pull_count:
             max_count = self.max_pull_count
         if max_bytes == 0:
@@ -589,6 +597,21 @@ class Lane:
             self.pulls.get(pull, G_TOPIC_FLAG), self.pulls.get(pull, G_GROUP_FLAG), self.lookup.read_bytes,
         )  # fmt: skip
         return HANDLED
+
+    def _park(
+        self, buf: Readable, pull: int, queue_id: int, sys_flag: int, offset: int, codes_count: int
+    ) -> int:
+        """Leave a pull at the end of its queue to the caller, when it may wait and takes all messages."""
+        if not self.parks or not sys_flag & PULL_SUSPENDS or codes_count >= 0:
+            return ORDINARY
+        if self.event_count >= MAX_EVENTS:
+            return DRAIN
+        self.lookup.read_next = offset
+        self.lookup.read_count = 0
+        self._note_event(pull, queue_id, self._number(buf, P_COMMIT_OFFSET, -1), sys_flag)
+        self.park_offset = offset
+        self.park_ms = self._number(buf, P_SUSPEND, 0)
+        return PARK
 
     def _note_event(self, pull: int, queue_id: int, commit_offset: int, sys_flag: int) -> None:
         event = self.event_count * EVENT_WIDTH

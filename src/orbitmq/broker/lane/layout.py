@@ -14,6 +14,7 @@ ORDINARY = 1
 NEED_ROOM = 2
 DRAIN = 3
 NEED_INDEX = 4
+PARK = 5
 
 # Where a row's name is, in every table.
 ROW_AT = 0

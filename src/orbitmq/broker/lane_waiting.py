@@ -1,0 +1,53 @@
+"""Pulls that wait for messages without having left the fast lane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from orbitmq.message.sysflag import PullFlag
+from orbitmq.transport.server import ServerConnection
+from orbitmq.wire.frame import decode_frame
+
+
+class WaitingPull:
+    """A parked pull request, kept as the frame that it came in (see ``long_polling.Waiter``).
+
+    When messages come the frame goes through the lane again, which then finds them. Everything else (its time
+    is over, its topic is gone, the lane does not take it any more) is left to the ordinary handler.
+    """
+
+    __slots__ = ("_answer", "connection", "frame", "offset")
+
+    def __init__(
+        self,
+        connection: ServerConnection,
+        frame: bytes,
+        offset: int,
+        answer: Callable[[WaitingPull], bool | None],
+    ) -> None:
+        self.connection = connection
+        self.frame = frame
+        self.offset = offset
+        self._answer = answer
+
+    @property
+    def gone(self) -> bool:
+        return self.connection.closed
+
+    def wake(self) -> bool:
+        """Answer from the lane; ``False`` when there is still nothing to read."""
+        answered = self._answer(self)
+        if answered is None:
+            self._ordinary(~PullFlag.COMMIT_OFFSET)
+            return True
+        return answered
+
+    def expire(self) -> None:
+        """Answer that nothing came."""
+        self._ordinary(~(PullFlag.COMMIT_OFFSET | PullFlag.SUSPEND))
+
+    def _ordinary(self, kept_flags: int) -> None:
+        # Its offset was committed when it came; a later commit must not be undone.
+        command = decode_frame(self.frame)
+        command.ext["sysFlag"] = str(int(command.ext["sysFlag"]) & kept_flags)
+        self.connection.dispatch(command)
