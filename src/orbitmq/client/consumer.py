@@ -151,9 +151,7 @@ class Consumer:
         self.started_ms = 0
         self._state = "new"
         way = Way(ordered, broadcast, max_reconsume_times, suspend_ms, offsets_folder)
-        parts = assemble(
-            way, self._client, self._calls, group, self._namespace, self._background, self._lock_lost
-        )
+        parts = assemble(way, self._client, self._calls, group, self._namespace, self._lock_lost)
         self._offsets, self._returns = parts.offsets, parts.returns
         self._dispatch, self._locks = parts.dispatch, parts.locks
         self._queues = OwnedQueues(

@@ -19,7 +19,6 @@ from orbitmq.client.redelivery import (
     Redelivery,
 )
 from orbitmq.message.model import MessageQueue
-from orbitmq.runtime.tasks import Background
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,6 @@ def assemble(
     calls: BrokerCalls,
     group: str,
     namespace: Namespace,
-    background: Background,
     lock_lost: Callable[[MessageQueue], Awaitable[None]],
 ) -> Parts:
     """The parts for this way of consuming (CR-05, CR-14, CR-18, LK-03)."""
@@ -63,15 +61,12 @@ def assemble(
         returns = Discard()
     else:
         offsets, returns = OffsetStore(calls, group), Redelivery(client, calls, group, most, namespace)
-    clock = client.runtime.clock
     if not way.ordered:
-        return Parts(offsets, returns, Dispatch(group, namespace, clock, background, offsets, returns), None)
+        return Parts(offsets, returns, Dispatch(group, namespace, offsets, returns), None)
     locks = None if way.broadcast else QueueLocks(client, calls, group, lock_lost)
     dispatch = OrderedDispatch(
         group,
         namespace,
-        clock,
-        background,
         offsets,
         returns,
         max_reconsume_times=most,

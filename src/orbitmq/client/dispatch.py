@@ -10,8 +10,6 @@ from orbitmq.client.process_queue import ProcessQueue
 from orbitmq.client.queue_locks import QueueLocks
 from orbitmq.client.redelivery import Returns, restore_topic
 from orbitmq.message.model import ReceivedMessage, UnreadableMessage
-from orbitmq.runtime.seam import Clock
-from orbitmq.runtime.tasks import Background
 
 Delivery = tuple[ProcessQueue, ReceivedMessage]
 
@@ -33,15 +31,11 @@ class Dispatch:
         self,
         group: str,
         namespace: Namespace,
-        clock: Clock,
-        background: Background,
         offsets: Offsets,
         returns: Returns,
     ) -> None:
         self._namespace = namespace
         self._group = group
-        self._clock = clock
-        self._background = background
         self._offsets = offsets
         self._returns = returns
         self.ready: asyncio.Queue[Delivery | None] = asyncio.Queue()
@@ -85,12 +79,8 @@ class Dispatch:
         self.ready.put_nowait((held, message))
 
     def _again_after(self, held: ProcessQueue, message: ReceivedMessage, seconds: float) -> None:
-        async def later() -> None:
-            await self._clock.sleep(seconds)
-            self._put(held, message)
-
         if not self.closed:
-            self._background.spawn(later(), "local retry")
+            asyncio.get_running_loop().call_later(seconds, self._put, held, message)
 
 
 class OrderedDispatch(Dispatch):
@@ -106,8 +96,6 @@ class OrderedDispatch(Dispatch):
         self,
         group: str,
         namespace: Namespace,
-        clock: Clock,
-        background: Background,
         offsets: Offsets,
         returns: Returns,
         *,
@@ -115,7 +103,7 @@ class OrderedDispatch(Dispatch):
         suspend_ms: int = SUSPEND_MS,
         locks: QueueLocks | None = None,
     ) -> None:
-        super().__init__(group, namespace, clock, background, offsets, returns)
+        super().__init__(group, namespace, offsets, returns)
         self._max = max_reconsume_times
         self._suspend_s = min(max(suspend_ms, LEAST_SUSPEND_MS), LONGEST_SUSPEND_MS) / 1000
         self._locks = locks
