@@ -94,6 +94,7 @@ class Stats:
         self._still: dict[tuple[str, str], tuple[float, int]] = {}
         self._pulls: dict[str, dict[int, int]] = {}
         self._pulled: dict[str, int] = {}
+        self._sampled_at: float | None = None
         self._day: date | None = None
         # (in, out) at the beginning of the day, and of the day before.
         self.this_morning = (0, 0)
@@ -143,11 +144,14 @@ class Stats:
         for key, pulls in self._offsets.pulls().items():
             note(GROUP_GET_NUMS, key, self._covered(key, pulls))
         self._forget(seen)
+        self._sampled_at = now
 
     def _note(self, which: tuple[str, str], now: float, total: int) -> None:
         series = self._series.get(which)
         if series is None:
-            since, before = self._still.setdefault(which, (now, total))
+            # What the first sample finds was there before; what is new later began with nothing.
+            first = (now, total) if self._sampled_at is None else (self._sampled_at, 0)
+            since, before = self._still.setdefault(which, first)
             if total == before:
                 return
             series = self._series[which] = Series(since, before)
@@ -158,6 +162,7 @@ class Stats:
         series.note(now, total)
         if series.silent:
             del self._series[which]
+            self._still[which] = (now, total)
 
     def _covered(self, key: str, pulls: dict[int, int]) -> int:
         """The distance that a group's pulls have covered in a topic since it was first seen."""
