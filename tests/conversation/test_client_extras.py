@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from orbitmq import AssignedConsumer, ConsumeFrom, Consumer, Message, Producer, ReceivedMessage, SendResult
+from orbitmq.client.hooks import EndTransactionContext, SendHook
 from orbitmq.client.namespaces import Namespace
+from orbitmq.client.transactional import LocalTransactionState, TransactionProducer
+from orbitmq.cluster.local import LocalCluster
 from orbitmq.errors import ValidationError
 from orbitmq.message.properties import decode_properties, encode_properties, parse_properties
 from orbitmq.message.record import decode_record
-from orbitmq.runtime.simulated import run
+from orbitmq.runtime.simulated import run, simulated_runtime
 from orbitmq.wire.codes import RequestCode
 
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -229,6 +232,50 @@ def test_trace_never_holds_up_messages(client_world: Any, caplog: Any) -> None:
     run(main())
     assert "52 trace records were dropped" in caplog.text
     assert "are lost" in caplog.text
+
+
+def test_the_end_of_a_transaction_is_shown_to_hooks_and_traced() -> None:
+    async def main() -> None:
+        seen: list[EndTransactionContext] = []
+
+        class Remember(SendHook):
+            def end_transaction(self, context: EndTransactionContext) -> None:
+                seen.append(context)
+                raise RuntimeError("a hook may fail")
+
+        async def check(message: ReceivedMessage) -> LocalTransactionState:
+            return LocalTransactionState.COMMIT
+
+        async def work(message: Message) -> LocalTransactionState:
+            decided = {b"good": LocalTransactionState.COMMIT, b"bad": LocalTransactionState.ROLLBACK}
+            return decided[message.body]
+
+        runtime = simulated_runtime()
+        async with LocalCluster(runtime, brokers=1, root="/c") as cluster:
+            options: dict[str, Any] = {"name_servers": cluster.name_server, "runtime": runtime}
+            async with TransactionProducer("pg", check=check, hooks=[Remember()], trace=True, **options) as p:
+                ids = [
+                    (await p.send_in_transaction(Message("t", body), work)).sent.message_id
+                    for body in (b"good", b"bad")
+                ]
+            assert [(c.message_id, c.topic, c.state, c.from_check) for c in seen] == [
+                (ids[0], "t", "COMMIT_MESSAGE", False),
+                (ids[1], "t", "ROLLBACK_MESSAGE", False),
+            ]
+            async with AssignedConsumer("audit", consume_from=ConsumeFrom.FIRST, **options) as audit:
+                audit.assign(await audit.queues(TRACE))
+                text = "".join([message.body.decode() for message in await audit.poll()])
+            found = [record.split("\x01") for record in text.split("\x02") if record]
+            assert [record[11] for record in found if record[0] == "Pub"] == ["1", "1"]
+            ends = [record for record in found if record[0] == "EndTransaction"]
+            assert [record[3:6] for record in ends] == [["pg", "t", ids[0]], ["pg", "t", ids[1]]]
+            assert [record[9] for record in ends] == ["2", "2"]
+            assert [record[11:] for record in ends] == [
+                ["COMMIT_MESSAGE", "false"],
+                ["ROLLBACK_MESSAGE", "false"],
+            ]
+
+    run(main())
 
 
 # -- middleware ------------------------------------------------------------------------------------------

@@ -50,6 +50,31 @@ class SendContext:
     error: Exception | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class EndTransactionContext:
+    """The end of a transaction, as hooks see it.
+
+    Attributes:
+        group: the producer group.
+        topic: where the message goes when it is committed.
+        message_id: its unique id.
+        transaction_id: the broker's.
+        state: ``COMMIT_MESSAGE``, ``ROLLBACK_MESSAGE`` or ``UNKNOW``, RocketMQ's names.
+        address: ``host:port`` of the broker that is told.
+        from_check: the broker had asked.
+        at_ms: milliseconds since the epoch.
+    """
+
+    group: str
+    topic: str
+    message_id: str
+    transaction_id: str
+    state: str
+    address: str
+    from_check: bool
+    at_ms: int
+
+
 class SendHook:
     """Subclass and override what is needed. Called for every try, in the order given to the producer."""
 
@@ -61,6 +86,9 @@ class SendHook:
 
     def after(self, context: SendContext) -> None:
         """After the answer or the failure. An exception is logged and changes nothing."""
+
+    def end_transaction(self, context: EndTransactionContext) -> None:
+        """Before a broker is told how a transaction ended. An exception is logged and changes nothing."""
 
 
 class Hooks:
@@ -90,6 +118,14 @@ class Hooks:
                 hook.after(context)
             except Exception:
                 log.exception("send hook %r failed after a send", hook)
+
+    def end_transaction(self, context: EndTransactionContext) -> None:
+        """All ``end_transaction`` calls."""
+        for hook in self._hooks:
+            try:
+                hook.end_transaction(context)
+            except Exception:
+                log.exception("send hook %r failed at the end of a transaction", hook)
 
 
 @dataclass(slots=True)

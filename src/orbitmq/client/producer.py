@@ -131,6 +131,7 @@ class Producer:
         self._tracer = Tracer(client, *([trace] if isinstance(trace, str) else [])) if trace else None
         if self._tracer is not None:
             hooks = (*hooks, SendTrace(self._tracer, self._namespace))
+        self._hooks = Hooks(hooks) if hooks else None
         options = SendOptions(
             timeout_ms, attempt_timeout_ms, retries, frozenset(retry_codes), retry_not_stored_ok
         )
@@ -139,7 +140,7 @@ class Producer:
             options,
             self._active_faults,
             restores_reachable=self._detector is not None,
-            hooks=Hooks(hooks) if hooks else None,
+            hooks=self._hooks,
             group=group,
         )
         self._pressure = (

@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from orbitmq.client.hooks import ConsumeContext, ConsumeHook, SendContext, SendHook
+from orbitmq.client.hooks import ConsumeContext, ConsumeHook, EndTransactionContext, SendContext, SendHook
 from orbitmq.client.model import SendStatus
 from orbitmq.client.namespaces import Namespace
 from orbitmq.client.validation import TIMER_KEYS
@@ -38,7 +38,7 @@ FLUSH_EVERY_S = 1.0
 MAX_WAITING = 2048
 MAX_BODY_CHARS = 100_000
 _DELAYED = TIMER_KEYS | {keys.DELAY}
-_NORMAL, _HALF, _DELAY = 0, 1, 3
+_NORMAL, _HALF, _COMMIT, _DELAY = range(4)
 _SUCCESS, _EXCEPTION = 0, 2  # ConsumeReturnType
 # What Java's client writes for a field without a value. Its reader needs the last field not to be empty.
 _NONE = "null"
@@ -134,6 +134,24 @@ class SendTrace(SendHook):
             _java(result.status is SendStatus.SEND_OK),
         )
         self._tracer.append(_record(fields), f"{result.message_id.replace(',', ' ')} {found_keys}")
+
+    def end_transaction(self, context: EndTransactionContext) -> None:
+        fields = (
+            "EndTransaction",
+            context.at_ms,
+            DEFAULT_REGION,
+            self._namespace.short(context.group),
+            self._namespace.short(context.topic),
+            context.message_id,
+            _NONE,
+            _NONE,
+            context.address,
+            _COMMIT,
+            context.transaction_id or _NONE,
+            context.state,
+            _java(context.from_check),
+        )
+        self._tracer.append(_record(fields), context.message_id)
 
 
 class ConsumeTrace(ConsumeHook):

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from orbitmq.client.hooks import EndTransactionContext
 from orbitmq.client.instance import ClientInstance
 from orbitmq.client.model import SendResult, SendStatus
 from orbitmq.client.producer import Producer
@@ -41,6 +42,13 @@ class LocalTransactionState(IntEnum):
     COMMIT = sysflag.TRANSACTION_COMMIT
     ROLLBACK = sysflag.TRANSACTION_ROLLBACK
 
+
+# The names that hooks and trace records give them.
+_JAVA_STATES = {
+    LocalTransactionState.UNKNOWN: "UNKNOW",
+    LocalTransactionState.COMMIT: "COMMIT_MESSAGE",
+    LocalTransactionState.ROLLBACK: "ROLLBACK_MESSAGE",
+}
 
 Execute = Callable[[Message], LocalTransactionState | Awaitable[LocalTransactionState]]
 Check = Callable[[ReceivedMessage], LocalTransactionState | Awaitable[LocalTransactionState]]
@@ -220,6 +228,19 @@ class TransactionProducer(Producer):
         """One-way, as RocketMQ's clients do: when it is lost, the broker asks."""
         command = request.command()
         command.remark = remark
+        if self._hooks is not None:
+            self._hooks.end_transaction(
+                EndTransactionContext(
+                    self.group,
+                    request.topic or "",
+                    request.msg_id or "",
+                    request.transaction_id or "",
+                    _JAVA_STATES[LocalTransactionState(request.commit_or_rollback)],
+                    address,
+                    bool(request.from_transaction_check),
+                    self._client.runtime.clock.now_ms(),
+                )
+            )
         try:
             await self._client.remoting.oneway(address, command, END_TIMEOUT_MS)
         except TransportError as error:
