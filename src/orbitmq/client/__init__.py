@@ -1,8 +1,8 @@
 """The clients: producer, consumer, assigned-queue consumer, and their state machines without I/O.
 
 ``routing``, ``chooser``, ``faults``, ``budget``, ``validation``, ``allocation``, ``process_queue``,
-``namespaces`` and ``route_cache`` decide; ``instance``, ``producer``, ``consumer`` and ``assigned`` move bytes
-and timers. ``consuming`` puts a consumer together from ``dispatch`` (which message when), ``owned_queues``,
+``namespaces`` and ``route_cache`` decide; ``instance``, ``producer``, ``consumer`` and ``assigned`` move
+bytes and timers. ``consuming`` puts a consumer together from ``dispatch`` (which message when), ``owned_queues``,
 ``queue_locks`` and where progress is kept (``offset_store``, ``local_offsets``).
 """
 
