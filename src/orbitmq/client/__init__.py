@@ -2,8 +2,8 @@
 
 ``routing``, ``chooser``, ``faults``, ``budget``, ``validation``, ``allocation``, ``process_queue``,
 ``namespaces`` and ``route_cache`` decide; ``instance``, ``producer``, ``consumer`` and ``assigned`` move
-bytes and timers. ``consuming`` puts a consumer together from ``dispatch`` (which message when), ``owned_queues``,
-``queue_locks`` and where progress is kept (``offset_store``, ``local_offsets``).
+bytes and timers. ``consuming`` puts a consumer together from ``dispatch`` (which message when),
+``owned_queues``, ``queue_locks`` and where progress is kept (``offset_store``, ``local_offsets``).
 """
 
 from __future__ import annotations
