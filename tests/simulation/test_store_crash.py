@@ -28,6 +28,8 @@ def config(**changes: object) -> StoreConfig:
         "consume_queue_file_bytes": 20 * 20,
         "turn_bytes": 8 * 1024,
         "tail_entries": 8,
+        "index_slots": 50,
+        "index_entries": 200,
         "checkpoint_interval_ms": 700,
     }
     values.update(changes)

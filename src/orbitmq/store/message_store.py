@@ -326,6 +326,8 @@ class MessageStore:
         plan = decide(self.config, now, hour, used, finished)
         if plan.delete:
             self._delete_files(plan.delete)
+            used = self._runtime.files.disk_used_ratio(self.config.root)
+            plan = decide(self.config, now, hour, used, [])
         if plan.refuse_writes:
             self.refuse(
                 f"the disk of {self.config.root} is {used:.0%} full, "
