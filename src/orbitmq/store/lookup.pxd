@@ -13,6 +13,10 @@ ctypedef const uint8_t** bytes_pp
 cdef int Q_NEXT, Q_TAIL, Q_TAIL_FIRST, Q_MAP_FIRST, Q_MAP_COUNT, Q_WIDTH
 cdef int READ_FOUND, READ_NO_MATCH, READ_NEED_INDEX, READ_NEED_LOG, READ_NO_SPACE, READ_BROKEN
 cdef int RECORD_FIXED_BYTES, CQ_ENTRY_BYTES, SCAN_LIMIT
+cdef int WARM_LIMIT, WARM_BYTES, CACHE_LINE_BYTES
+
+cdef extern from *:
+    void prefetch "__builtin_prefetch"(const void*) noexcept nogil
 
 @cython.final
 cdef class Lookup:
@@ -46,6 +50,8 @@ cdef class Lookup:
     cdef bint _matches(self, const int64_t* codes, Py_ssize_t codes_at, Py_ssize_t codes_count) noexcept nogil
     @cython.locals(looked=int, status=int, size=int64_t)
     cdef int read(self, Py_ssize_t row, int64_t offset, int64_t last, int64_t max_count, int64_t max_bytes, const int64_t* codes, Py_ssize_t codes_at, Py_ssize_t codes_count, uint8_t* out, Py_ssize_t out_at, Py_ssize_t out_room) noexcept nogil
+    @cython.locals(slot=int64_t, within=int64_t, end=int64_t, log=bytes_in)
+    cdef void _warm(self, Py_ssize_t row, int64_t offset, int64_t last, int64_t max_count) noexcept nogil
     @cython.locals(slot=int64_t, within=int64_t, log=bytes_in)
     cdef int _copy_record(self, uint8_t* out, Py_ssize_t at, int64_t physical, int64_t size) noexcept nogil
     cdef int _read_view(self, Py_ssize_t row, int64_t offset, int64_t last, int64_t max_count, int64_t max_bytes, Py_ssize_t codes_count, uint8_t[::1] out)

@@ -38,6 +38,9 @@ READ_BROKEN = layout.READ_BROKEN
 RECORD_FIXED_BYTES = layout.RECORD_FIXED_BYTES
 CQ_ENTRY_BYTES = layout.CQ_ENTRY_BYTES
 SCAN_LIMIT = layout.SCAN_LIMIT
+WARM_LIMIT = 32  # records asked for ahead of a read, and how much of each
+WARM_BYTES = 512
+CACHE_LINE_BYTES = 64
 
 
 class Lookup:
@@ -194,6 +197,8 @@ class Lookup:
         self.read_bytes = 0
         self.read_next = offset
         looked = 0
+        if cython.compiled:
+            self._warm(row, offset, last, max_count)
         while offset < last and looked < SCAN_LIMIT:
             status = self.find_entry(row, offset)
             if status != READ_FOUND:
@@ -217,6 +222,28 @@ class Lookup:
             if self.read_count >= max_count:
                 break
         return READ_FOUND if self.read_count > 0 else READ_NO_MATCH
+
+    def _warm(self, row: int, offset: int, last: int, max_count: int) -> None:
+        """Ask the memory for the records to come: they lie apart, and each would be waited for in turn."""
+        if max_count > WARM_LIMIT:
+            max_count = WARM_LIMIT
+        if last > offset + max_count:
+            last = offset + max_count
+        while offset < last and self.find_entry(row, offset) == READ_FOUND:
+            slot = self.entry_physical // self.segment_bytes - self.log_first
+            within = self.entry_physical % self.segment_bytes
+            end = within + self.entry_size
+            if slot < 0 or slot >= self.log_slots or within < 0 or end > self.segment_bytes:
+                return
+            log = self.log_maps[slot]
+            if not log:
+                return
+            if end > within + WARM_BYTES:
+                end = within + WARM_BYTES
+            while within < end:
+                prefetch(cython.address(log[within]))
+                within += CACHE_LINE_BYTES
+            offset += 1
 
     def _copy_record(self, out: Writable, at: int, physical: int, size: int) -> int:
         slot = physical // self.segment_bytes - self.log_first
