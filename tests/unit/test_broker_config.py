@@ -114,3 +114,10 @@ def test_what_the_store_gets() -> None:
     assert store.consume_queue_file_bytes == 6020
     assert store.store_host == ("10.0.0.1", 10911)
     assert store.turn_bytes > 8_000_000 + 65_536
+
+
+@pytest.mark.parametrize("role", ["SLAVE", "SYNC_MASTER"])
+def test_a_role_that_promises_copies_is_warned_of(role: str) -> None:
+    _, warnings = BrokerConfig.load(f"brokerRole={role}\n")
+    assert warnings == [f"brokerRole={role}: this broker does not copy messages to or from another yet"]
+    assert BrokerConfig.load("brokerRole=ASYNC_MASTER\n")[1] == []

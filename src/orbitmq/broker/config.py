@@ -169,6 +169,10 @@ class BrokerConfig(Settings):
         """
         config, warnings = cls().updated_by_text(conf)
         config, more = config.updated(overrides or {})
+        if config.broker_role != "ASYNC_MASTER":
+            more.append(
+                f"brokerRole={config.broker_role}: this broker does not copy messages to or from another yet"
+            )
         return config, warnings + more
 
     def without_effect(self, key: str, value: str) -> str:
