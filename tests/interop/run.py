@@ -116,10 +116,10 @@ ADMIN: dict[str, PlaceCell] = {
 JAVA_BRIEF = {name: JAVA_BASIC[name] for name in ("java sync", "java batch", "java push, 2 consumers")}
 
 PLACES: dict[str, dict[str, PlaceCell]] = {
-    "apache/apache": {**ADMIN, **JAVA_BASIC, **PYTHON},
+    "apache/apache": {**ADMIN, **JAVA_BASIC, **PYTHON_BRIEF},
     "ours/ours": {**ADMIN, **JAVA_BASIC, **JAVA_OLD, **PYTHON},
     "apache/ours": {**JAVA_BRIEF, **PYTHON_BRIEF},
-    "ours/apache": {**JAVA_BRIEF, **PYTHON_BRIEF},
+    "ours/apache": {**JAVA_BRIEF, **PYTHON},
     "apache 4.9/ours": {**JAVA_OLD_BRIEF, **PYTHON_BRIEF},
     "ours/apache 4.9": {**JAVA_OLD_BRIEF, **PYTHON},
 }
