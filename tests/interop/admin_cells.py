@@ -165,7 +165,6 @@ def clients(world: World, place: Place) -> None:
     options = {"ns": place.ns, "topic": topic}
     with world.java("Receive", group=group, tags="even || odd", count=7, seconds=300, **options) as receiver:
         receiver.wait_for("ready")
-        time.sleep(12)  # our broker counts for a group from where a sample found it first
         with world.java("Send", how="sync", count=6, hold=300, **options) as sender:
             sender.wait_for("held")
             receiver.wait_for("received")

@@ -27,6 +27,7 @@ from tests.interop import (
     disk_cells,
     java_cells,
     python_cells,
+    python_recall_cells,
     python_trace_cells,
     python_transaction_cells,
 )
@@ -119,7 +120,7 @@ PLACES: dict[str, dict[str, PlaceCell]] = {
     "apache/apache": {**ADMIN, **JAVA_BASIC, **PYTHON_BRIEF},
     "ours/ours": {**ADMIN, **JAVA_BASIC, **JAVA_OLD, **PYTHON},
     "apache/ours": {**JAVA_BRIEF, **PYTHON_BRIEF},
-    "ours/apache": {**JAVA_BRIEF, **PYTHON},
+    "ours/apache": {**JAVA_BRIEF, **PYTHON, "python recall": python_recall_cells.recall},
     "apache 4.9/ours": {**JAVA_OLD_BRIEF, **PYTHON_BRIEF},
     "ours/apache 4.9": {**JAVA_OLD_BRIEF, **PYTHON},
 }

@@ -46,7 +46,9 @@ def test_a_new_topic_counts_from_nothing_and_a_silent_one_from_where_it_stood() 
     topics = [SimpleNamespace(topic_name="old", read_queue_nums=1, write_queue_nums=1)]
     store = SimpleNamespace(max_offset=lambda topic, _queue: ends[topic])
     make = cast(Any, Stats)
-    stats: Stats = make(clock, store, topics, SimpleNamespace(pulls=dict), "c", lambda: 0, lambda: 0)
+    stats: Stats = make(
+        clock, store, topics, SimpleNamespace(pulls=dict, pull_starts=dict), "c", lambda: 0, lambda: 0
+    )
 
     def day(topic: str) -> int | None:
         seen = stats.view(TOPIC_PUT_NUMS, topic)

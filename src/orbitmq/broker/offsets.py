@@ -30,6 +30,7 @@ class ConsumerOffsets:
         self._commits = 0
         self._table: dict[str, dict[int, int]] = {}
         self._pulled: dict[str, dict[int, int]] = {}
+        self._pull_starts: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
         self.on_reset: list[Callable[[str, str], None]] = []
         self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
@@ -55,6 +56,10 @@ class ConsumerOffsets:
     def pulls(self) -> Mapping[str, dict[int, int]]:
         """Where the pulls since the start ended, by ``topic@group`` and queue id; not a copy."""
         return self._pulled
+
+    def pull_starts(self) -> Mapping[str, dict[int, int]]:
+        """Where the first pulls since the start began, as :meth:`pulls`; not all are known."""
+        return self._pull_starts
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether a reset waits for the group's next pull of this queue."""
@@ -82,6 +87,10 @@ class ConsumerOffsets:
         if queues.get(queue_id) != offset:
             queues[queue_id] = offset
             self._changed(key, queue_id, offset)
+
+    def note_pull_start(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Remember where a group's first pull of a queue began; statistics only, not kept on disk."""
+        self._pull_starts.setdefault(_key(topic, group), {}).setdefault(queue_id, offset)
 
     def note_pull(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
         """Remember where a pull ended; statistics only, not kept on disk."""
@@ -123,11 +132,12 @@ class ConsumerOffsets:
         self._drop([key for key in self._keys() if _split(key)[0] == topic])
 
     def _keys(self) -> set[str]:
-        return {*self._table, *self._pulled, *self._resets}
+        return {*self._table, *self._pulled, *self._pull_starts, *self._resets}
 
     def _drop(self, keys: list[str]) -> None:
         for key in keys:
             self._pulled.pop(key, None)
+            self._pull_starts.pop(key, None)
             self._resets.pop(key, None)
             for queue_id in self._table.pop(key, {}):
                 self._changed(key, queue_id, None)

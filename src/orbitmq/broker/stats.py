@@ -167,9 +167,11 @@ class Stats:
     def _covered(self, key: str, pulls: dict[int, int]) -> int:
         """The distance that a group's pulls have covered in a topic since it was first seen."""
         known = self._pulls.setdefault(key, {})
+        starts = self._offsets.pull_starts().get(key, {})
         covered = self._pulled.get(key, 0)
         for queue_id, offset in pulls.items():
-            covered += max(0, offset - known.get(queue_id, offset))
+            before = known.get(queue_id, starts.get(queue_id, offset))
+            covered += max(0, offset - before)
             known[queue_id] = offset
         self._pulled[key] = covered
         return covered

@@ -156,6 +156,9 @@ class PullHandlers(Family):
         moved = pull.moved()
         if moved is not None:
             return moved
+        self._services.offsets.note_pull_start(
+            header.consumer_group, header.topic, header.queue_id, header.queue_offset
+        )
         code, result = pull.look()
         if code == ResponseCode.PULL_NOT_FOUND and header.sys_flag & PullFlag.SUSPEND:
             self._park(pull)
