@@ -7,7 +7,7 @@ import sys
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from orbitmq.cli.failures import EXIT_OK, EXIT_USAGE, report
 
@@ -39,6 +39,25 @@ class Common:
     @property
     def addresses(self) -> str:
         return self.name_servers or os.environ.get("NAMESRV_ADDR") or "127.0.0.1:9876"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Faults:
+    """Options of the commands that send about slow and failed brokers.
+
+    Parameters
+    ----------
+    fault_tolerance
+        Send around slow and failed brokers by the rules of RocketMQ 4.x, which avoids them for long, or 5.x,
+        which avoids them briefly and probes them.
+    watch
+        Show while it sends, and once more at the end, the producer's fault table: which brokers are avoided
+        and for how long, their latencies, and how the last messages were shared out.
+    """
+
+    fault_tolerance: Literal["off", "4.x", "5.x"] = "off"
+    watch: Annotated[bool, Parameter(negative=())] = False
 
 
 def run(name: str, module: str, arguments: Sequence[str]) -> int:

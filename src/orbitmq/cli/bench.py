@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from orbitmq.cli.app import Common, make_app, run_async
-from orbitmq.cli.failures import EXIT_OK, UsageError
+from orbitmq.cli.app import Common, Faults, make_app, run_async
+from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
 from orbitmq.cli.output import print_json, print_table
+from orbitmq.errors import SendError
 from orbitmq.message.model import Message
 
 if TYPE_CHECKING:
+    from orbitmq.cli.broker_watch import BrokerWatch
     from orbitmq.cli.peek import Peek, Span
     from orbitmq.client.producer import Producer
     from orbitmq.message.model import MessageQueue
@@ -30,6 +34,7 @@ app = make_app(
 orbitmq bench
 orbitmq bench --messages 1000000 --size 1024 --in-flight 512
 orbitmq bench --batch 32 --json
+orbitmq bench --seconds 60 --no-receive --fault-tolerance 4.x --watch      which brokers are avoided
 """,
 )
 
@@ -44,10 +49,49 @@ class Result:
     p50_ms: float | None = None
     p99_ms: float | None = None
     p999_ms: float | None = None
+    failed: int = 0
+    last_failure: str = ""
 
     @property
     def rate(self) -> int:
         return round(self.messages / self.seconds) if self.seconds else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is to be sent, and how; see :func:`bench`."""
+
+    topic: str
+    messages: int | None
+    seconds: float | None
+    size: int
+    in_flight: int
+    batch: int
+    timeout_ms: int
+    receive: bool
+
+    @property
+    def count(self) -> float:
+        """Messages to send at most."""
+        if self.messages is None:
+            return 100_000 if self.seconds is None else math.inf
+        return self.messages
+
+    def check(self) -> None:
+        numbers = {
+            "messages": self.messages,
+            "size": self.size,
+            "in-flight": self.in_flight,
+            "batch": self.batch,
+            "timeout-ms": self.timeout_ms,
+        }
+        for name, value in numbers.items():
+            if value is not None and value < 1:
+                raise UsageError(f"--{name} {value}: expected 1 or more")
+        if self.seconds is not None and self.seconds <= 0:
+            raise UsageError(f"--seconds {self.seconds}: expected more than 0")
+        if self.seconds is not None and self.messages is not None:
+            raise UsageError("expected --messages or --seconds, not both")
 
 
 @app.default
@@ -55,11 +99,14 @@ def bench(
     topic: str = "orbitmq-bench",
     /,
     *,
-    messages: Annotated[int, Parameter(name=["--messages", "-m"])] = 100_000,
+    messages: Annotated[int | None, Parameter(name=["--messages", "-m"])] = None,
+    seconds: float | None = None,
     size: Annotated[int, Parameter(name=["--size", "-s"])] = 128,
     in_flight: Annotated[int, Parameter(name=["--in-flight", "-i"])] = 256,
     batch: Annotated[int, Parameter(name=["--batch", "-b"])] = 1,
+    timeout_ms: int = 10_000,
     receive: bool = True,
+    faults: Faults = Faults(),  # noqa: B008 - immutable
     common: Common = Common(),  # noqa: B008 - immutable
 ) -> int:
     """Send messages, then read the same ones back without a consumer group.
@@ -69,29 +116,51 @@ def bench(
     topic
         Where to; it is made when it is not there. The messages stay.
     messages
-        How many.
+        How many. Default: 100000.
+    seconds
+        Send for so long, instead of a number of messages.
     size
         Bytes of each body.
     in_flight
         Sends that wait for their answer at a time.
     batch
         Messages in one send.
+    timeout_ms
+        For each send, all tries together.
     receive
         Read them back.
     """
-    for name, value in (("messages", messages), ("size", size), ("in-flight", in_flight), ("batch", batch)):
-        if value < 1:
-            raise UsageError(f"--{name} {value}: expected 1 or more")
-    results = run_async(_bench(topic, messages, size, in_flight, batch, receive, common))
+    load = Load(topic, messages, seconds, size, in_flight, batch, timeout_ms, receive)
+    load.check()
+    watch = None
+    if faults.watch:
+        from orbitmq.cli.broker_watch import BrokerWatch
+
+        watch = BrokerWatch(faults.fault_tolerance)
+    try:
+        results = run_async(_bench(load, faults, watch, common))
+    finally:
+        if watch is not None and watch.rows and not common.json:
+            watch.print(as_json=False)
+    _print(results, watch, common)
+    return EXIT_FAILED if any(result.failed for result in results) else EXIT_OK
+
+
+def _print(results: list[Result], watch: BrokerWatch | None, common: Common) -> None:
     if common.json:
-        print_json([_as_json(result) for result in results])
+        shown = [_as_json(result) for result in results]
+        if watch is not None:
+            shown[0]["brokers"] = watch.as_json()
+        print_json(shown)
     else:
         rows = [
             [r.phase, r.messages, f"{r.seconds:.2f}", r.rate, _ms(r.p50_ms), _ms(r.p99_ms), _ms(r.p999_ms)]
             for r in results
         ]
         print_table(["", "messages", "seconds", "per second", "p50 ms", "p99 ms", "p99.9 ms"], rows)
-    return EXIT_OK
+        for result in results:
+            if result.failed:
+                print(f"{result.failed} sends failed; the last one: {result.last_failure}")
 
 
 def _ms(value: float | None) -> str:
@@ -107,28 +176,28 @@ def _as_json(result: Result) -> dict[str, object]:
         "p50Ms": result.p50_ms,
         "p99Ms": result.p99_ms,
         "p999Ms": result.p999_ms,
+        "failed": result.failed,
     }
 
 
-async def _bench(
-    topic: str, messages: int, size: int, in_flight: int, batch: int, receive: bool, common: Common
-) -> list[Result]:
+async def _bench(load: Load, faults: Faults, watch: BrokerWatch | None, common: Common) -> list[Result]:
     from orbitmq.admin import Admin
+    from orbitmq.cli.broker_watch import producer_for, watched
     from orbitmq.cli.peek import Peek, Span
-    from orbitmq.client.producer import Producer
 
+    topic = load.topic
     async with Admin(common.addresses) as admin:
         if topic not in await admin.topic_list():
             await admin.create_topic(topic)
     async with Peek(common.addresses) as peek:
         clock = peek.runtime.clock
-        producer = Producer(GROUP, name_servers=common.addresses, timeout_ms=10_000, runtime=peek.runtime)
-        async with producer:
+        async with producer_for(faults, watch, GROUP, common, load.timeout_ms, peek.runtime) as producer:
             await producer.send(Message(topic, b"warm-up"))
             ends = await peek.spans(topic, "last", follow=True)
-            sender = _Sender(producer, clock, Message(topic, b"x" * size), batch)
-            results = [await sender.run(messages, in_flight)]
-        if receive:
+            sender = _Sender(producer, clock, load, goes_on=watch is not None)
+            async with watched(watch, producer, topic, peek.runtime):
+                results = [await sender.run()]
+        if load.receive:
             spans = await peek.spans(topic, "first", follow=False)
             read = {queue: Span(ends[queue].begin, span.end) for queue, span in spans.items()}
             results.append(await _receive(peek, read, clock))
@@ -146,42 +215,62 @@ async def _receive(peek: Peek, spans: Mapping[MessageQueue, Span], clock: Clock)
 
 
 class _Sender:
-    """Sends the same message from many tasks and notes how long each call took."""
+    """Sends the same message from many tasks and notes how long each call took.
 
-    def __init__(self, producer: Producer, clock: Clock, message: Message, batch: int) -> None:
+    Args:
+        goes_on: after a failed send; otherwise the first one ends the measurement.
+    """
+
+    def __init__(self, producer: Producer, clock: Clock, load: Load, *, goes_on: bool) -> None:
         self._producer = producer
         self._clock = clock
-        self._message = message
-        self._batch = batch
-        self._left = 0
-        self._times: list[float] = []
+        self._load = load
+        self._goes_on = goes_on
+        self._body = b"x" * load.size
+        self._left = load.count
+        self._until = math.inf
+        self._times = array("d")
+        self._sent = 0
+        self._failed = 0
+        self._last_failure = ""
 
-    async def run(self, messages: int, in_flight: int) -> Result:
+    async def run(self) -> Result:
         import asyncio
 
-        self._left = messages
         begin = self._clock.monotonic()
+        self._until = begin + (self._load.seconds or math.inf)
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(in_flight):
+            for _ in range(self._load.in_flight):
                 tasks.create_task(self._work())
         seconds = self._clock.monotonic() - begin
         times = sorted(self._times)
 
-        def quantile(share: float) -> float:
-            return times[min(len(times) - 1, int(len(times) * share))] * 1000
+        def quantile(share: float) -> float | None:
+            return times[min(len(times) - 1, int(len(times) * share))] * 1000 if times else None
 
-        return Result("send", messages, seconds, quantile(0.5), quantile(0.99), quantile(0.999))
+        latencies = (quantile(0.5), quantile(0.99), quantile(0.999))
+        return Result("send", self._sent, seconds, *latencies, self._failed, self._last_failure)
 
     async def _work(self) -> None:
-        original = self._message
-        while self._left > 0:
-            count = min(self._batch, self._left)
+        while self._left > 0 and self._clock.monotonic() < self._until:
+            count = int(min(self._load.batch, self._left))
             self._left -= count
-            # Each message gets an id of its own, so each is an object of its own.
-            made = [Message(original.topic, original.body) for _ in range(count)]
             begin = self._clock.monotonic()
-            if self._batch > 1:
-                await self._producer.send_batch(made)
-            else:
-                await self._producer.send(made[0])
+            try:
+                await self._send(count)
+            except SendError as error:
+                if not self._goes_on:
+                    raise
+                self._failed += 1
+                self._last_failure = str(error)
+                continue
+            self._sent += count
             self._times.append(self._clock.monotonic() - begin)
+
+    async def _send(self, count: int) -> None:
+        # Each message gets an id of its own, so each is an object of its own.
+        made = [Message(self._load.topic, self._body) for _ in range(count)]
+        if self._load.batch > 1:
+            await self._producer.send_batch(made)
+        else:
+            await self._producer.send(made[0])

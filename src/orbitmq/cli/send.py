@@ -5,23 +5,26 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from orbitmq.cli.app import Common, make_app, run_async
+from orbitmq.cli.app import Common, Faults, make_app, run_async
 from orbitmq.cli.failures import EXIT_OK, UsageError
 from orbitmq.cli.output import print_json
 from orbitmq.message.model import Message
 
 if TYPE_CHECKING:
+    from orbitmq.cli.broker_watch import BrokerWatch
     from orbitmq.client.model import SendResult
 
 GROUP = "orbitmq-cli"
 # Sends in flight while lines are read; what is read and not yet answered is bounded by it.
 IN_FLIGHT = 256
+READ_BYTES = 65536
 
 app = make_app(
     "send",
@@ -31,6 +34,7 @@ orbitmq send orders '{"id": 17}' --tag new --key 17
 orbitmq send orders --file invoice.pdf --property type=invoice
 seq 1000 | orbitmq send numbers -          one message for each line
 orbitmq send reminders 'in ten seconds' --delay-level 3
+tail -f app.log | orbitmq send log - --fault-tolerance 5.x --watch
 """,
 )
 
@@ -50,9 +54,10 @@ def send(
     ordering_key: str | None = None,
     timeout_ms: int = 3000,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
+    faults: Faults = Faults(),  # noqa: B008 - immutable
     common: Common = Common(),  # noqa: B008 - immutable
 ) -> int:
-    """Send messages and print where each was stored.
+    """Send messages and print where each was stored; with --watch, print the brokers instead.
 
     Parameters
     ----------
@@ -90,8 +95,17 @@ def send(
             topic, content, tags=tag, keys=key or (), delay_level=delay_level, properties=properties
         )
 
-    bodies = _bodies(body, file, count)
-    return run_async(_send_all(map(make, bodies), ordering_key, timeout_ms, common, quiet=quiet))
+    watch = None
+    if faults.watch:
+        from orbitmq.cli.broker_watch import BrokerWatch
+
+        watch = BrokerWatch(faults.fault_tolerance)
+    work = _Sending(topic, ordering_key, timeout_ms, common, faults, quiet, watch)
+    try:
+        return run_async(work.run(_bodies(body, file, count), make))
+    finally:
+        if watch is not None and watch.rows:
+            watch.print(as_json=common.json)
 
 
 def _properties(words: Sequence[str]) -> dict[str, str]:
@@ -102,50 +116,92 @@ def _properties(words: Sequence[str]) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _bodies(body: str | None, file: Path | None, count: int) -> Iterator[bytes]:
+def _bodies(body: str | None, file: Path | None, count: int) -> AsyncIterator[bytes]:
     if body == "-":
-        yield from _lines(sys.stdin.buffer)
-        return
+        return _lines(sys.stdin.fileno())
     # What the terminal gave that is not UTF-8 goes out as it came in.
-    content = file.read_bytes() if file is not None else os.fsencode(body or "")
+    return _repeated(file.read_bytes() if file is not None else os.fsencode(body or ""), count)
+
+
+async def _repeated(content: bytes, count: int) -> AsyncIterator[bytes]:
     for _ in range(count):
         yield content
 
 
-def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    """The lines that hold anything: RocketMQ has no empty messages."""
-    return (line for line in (raw.rstrip(b"\r\n") for raw in stream) if line)
+async def _lines(fd: int) -> AsyncIterator[bytes]:
+    """The lines that hold anything, as they come: RocketMQ has no empty messages."""
+    begun = b""
+    while chunk := await _read(fd):
+        *lines, begun = (begun + chunk).split(b"\n")
+        for line in lines:
+            if content := line.rstrip(b"\r"):
+                yield content
+    if content := begun.rstrip(b"\r"):
+        yield content
 
 
-async def _send_all(
-    messages: Iterator[Message], ordering_key: str | None, timeout_ms: int, common: Common, *, quiet: bool
-) -> int:
+async def _read(fd: int) -> bytes:
+    """What there is to read, as soon as there is something; sends under way go on meanwhile."""
     import asyncio
 
-    from orbitmq.client.producer import Producer
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    try:
+        loop.add_reader(fd, ready.set)
+    except PermissionError:
+        return os.read(fd, READ_BYTES)  # a file: always ready, and nothing that can be waited for
+    try:
+        await ready.wait()
+        return os.read(fd, READ_BYTES)
+    finally:
+        loop.remove_reader(fd)
 
-    waiting: deque[asyncio.Task[SendResult]] = deque()
 
-    async def drain(limit: int) -> None:
-        while len(waiting) > limit:
-            result = await waiting[0]
-            waiting.popleft()
-            if not quiet:
-                _tell(result, as_json=common.json)
+@dataclass(frozen=True)
+class _Sending:
+    topic: str
+    ordering_key: str | None
+    timeout_ms: int
+    common: Common
+    faults: Faults
+    quiet: bool
+    watch: BrokerWatch | None
 
-    # What shares an ordering key is sent one at a time.
-    most = 0 if ordering_key is not None else IN_FLIGHT - 1
-    async with Producer(GROUP, name_servers=common.addresses, timeout_ms=timeout_ms) as producer:
-        try:
-            for message in messages:
-                waiting.append(asyncio.create_task(producer.send(message, ordering_key=ordering_key)))
-                await drain(most)
-            await drain(0)
-        finally:
-            for task in waiting:
-                task.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
-    return EXIT_OK
+    async def run(self, bodies: AsyncIterator[bytes], make: Callable[[bytes], Message]) -> int:
+        import asyncio
+
+        from orbitmq.cli.broker_watch import producer_for, watched
+        from orbitmq.runtime.system import system_runtime
+
+        waiting: deque[asyncio.Task[SendResult]] = deque()
+        tells = not self.quiet and self.watch is None
+
+        async def drain(limit: int) -> None:
+            while len(waiting) > limit:
+                result = await waiting[0]
+                waiting.popleft()
+                if tells:
+                    _tell(result, as_json=self.common.json)
+
+        # What shares an ordering key is sent one at a time.
+        most = 0 if self.ordering_key is not None else IN_FLIGHT - 1
+        runtime = system_runtime()
+        async with (
+            producer_for(self.faults, self.watch, GROUP, self.common, self.timeout_ms, runtime) as producer,
+            watched(self.watch, producer, self.topic, runtime),
+        ):
+            try:
+                async for body in bodies:
+                    waiting.append(
+                        asyncio.create_task(producer.send(make(body), ordering_key=self.ordering_key))
+                    )
+                    await drain(most)
+                await drain(0)
+            finally:
+                for task in waiting:
+                    task.cancel()
+                await asyncio.gather(*waiting, return_exceptions=True)
+        return EXIT_OK
 
 
 def _tell(result: SendResult, *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ briefly, never shortens, and keeps a reachable flag that a detector may restore.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class FaultItem:
         start_ms: when it counts as available again, on the clock given to :class:`FaultTable`.
         reachable: the last attempt or probe reached it.
         check_ms: when the detector may probe it next.
+        available_in_ms: in a snapshot: for how long it is still avoided, 0 when it is available.
     """
 
     broker_name: str
@@ -78,6 +79,7 @@ class FaultItem:
     start_ms: float
     reachable: bool = True
     check_ms: float = 0.0
+    available_in_ms: float = 0.0
 
 
 class FaultTable:
@@ -163,9 +165,9 @@ class FaultTable:
         if item is not None:
             item.reachable = reachable
 
-    def snapshot(self) -> list[FaultItem]:
+    def snapshot(self, now_ms: float) -> list[FaultItem]:
         """Copies of all items, by name."""
         return [
-            FaultItem(item.broker_name, item.latency_ms, item.start_ms, item.reachable, item.check_ms)
+            replace(item, available_in_ms=max(0.0, item.start_ms - now_ms))
             for _, item in sorted(self._items.items())
         ]

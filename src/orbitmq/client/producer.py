@@ -447,7 +447,7 @@ class Producer:
 
     def fault_table(self) -> list[FaultItem]:
         """What is held against which broker now; empty while latency fault tolerance is off."""
-        return self._faults.snapshot()
+        return self._faults.snapshot(self._client.now_ms())
 
     # -- before the kernel -----------------------------------------------------------------------------
 

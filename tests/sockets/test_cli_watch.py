@@ -1,0 +1,116 @@
+"""``--watch``: the fault table of a producer on the terminal, with one of two brokers frozen meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from orbitmq.cluster.processes import ProcessCluster
+
+SOURCE = str(Path(__file__).resolve().parents[2] / "src")
+LIMIT_S = 60.0
+
+
+class Command:
+    """An ``orbitmq`` command whose standard error is a terminal."""
+
+    def __init__(self, name_server: str, *arguments: str) -> None:
+        self._arguments = arguments
+        path = os.pathsep.join(filter(None, (SOURCE, os.environ.get("PYTHONPATH"))))
+        plain = {"TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
+        self._env = {**os.environ, "PYTHONPATH": path, "NAMESRV_ADDR": name_server, **plain}
+        self.seen = ""
+
+    async def start(self) -> None:
+        self._terminal, slave = pty.openpty()
+        pipe = asyncio.subprocess.PIPE
+        command = [sys.executable, "-m", "orbitmq", *self._arguments]
+        self.process = await asyncio.create_subprocess_exec(
+            *command, stdin=pipe, stdout=pipe, stderr=slave, env=self._env
+        )
+        os.close(slave)
+        asyncio.get_running_loop().add_reader(self._terminal, self._read)
+
+    def _read(self) -> None:
+        try:
+            self.seen += os.read(self._terminal, 65536).decode(errors="replace")
+        except OSError:  # how a terminal ends
+            asyncio.get_running_loop().remove_reader(self._terminal)
+
+    async def shows(self, pattern: str) -> None:
+        async with asyncio.timeout(20):
+            while not re.search(pattern, self.seen):
+                await asyncio.sleep(0.05)
+
+    async def end(self) -> tuple[int, str]:
+        out, _ = await self.process.communicate(b"")
+        asyncio.get_running_loop().remove_reader(self._terminal)
+        os.close(self._terminal)
+        assert self.process.returncode is not None
+        return self.process.returncode, out.decode()
+
+
+@pytest.mark.parametrize("profile", ["4.x", "5.x"])
+def test_the_table_shows_live_who_is_avoided(tmp_path: Path, profile: str) -> None:
+    async def main() -> None:
+        async with ProcessCluster(brokers=2, root=str(tmp_path)) as cluster:
+            bench = Command(
+                cluster.name_server,
+                *("bench", "watched", "--seconds", "4", "--in-flight", "8", "--timeout-ms", "1500"),
+                *("--no-receive", "--fault-tolerance", profile, "--watch", "--json"),
+            )
+            await bench.start()
+            await bench.shows(r"broker-b[ │]+[1-9]\d\.\d%")
+            frozen = cluster.processes["broker-b"].pid
+            os.kill(frozen, signal.SIGSTOP)
+            try:
+                await bench.shows(r"broker-b[^\n]*in \d+\.\d s")
+                code, out = await bench.end()
+            finally:
+                os.kill(frozen, signal.SIGCONT)
+        assert code == 0, bench.seen
+        (sent,) = json.loads(out)
+        assert (sent["phase"], sent["failed"]) == ("send", 0)
+        alive, avoided = sent["brokers"]
+        assert (alive["broker"], avoided["broker"]) == ("broker-a", "broker-b")
+        assert (alive["availableInMs"], alive["reachable"], alive["failedTries"]) == (0, True, 0)
+        assert alive["share"] > 0.9
+        assert avoided["failedTries"] >= 1
+        assert avoided["latencyMs"] > 300
+        if profile == "4.x":
+            assert avoided["availableInMs"] > 10_000
+        else:
+            assert not avoided["reachable"]
+
+    asyncio.run(asyncio.wait_for(main(), LIMIT_S))
+
+
+def test_lines_are_sent_as_they_come_and_shared_out(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ProcessCluster(brokers=2, root=str(tmp_path)) as cluster:
+            sending = Command(cluster.name_server, "send", "lines", "-", "--watch")
+            await sending.start()
+            stdin = sending.process.stdin
+            assert stdin is not None
+            stdin.write(b"first\n\nsec")
+            await sending.shows(r"100\.0%")
+            stdin.write(b"ond\nthird\r\nlast")
+            code, out = await sending.end()
+        assert code == 0, sending.seen
+        rows = [line.split() for line in out.splitlines()]
+        assert [row[0] for row in rows] == ["broker", "broker-a", "broker-b"]
+        # Four lines, the empty one is none.
+        assert {row[1] for row in rows[1:]} <= {"0.0%", "25.0%", "50.0%", "75.0%", "100.0%"}
+        assert sum(float(row[1].rstrip("%")) for row in rows[1:]) == 100
+        # Without fault tolerance nothing is held against anybody.
+        assert {(row[3], row[4], row[5]) for row in rows[1:]} == {("-", "-", "0")}
+
+    asyncio.run(asyncio.wait_for(main(), LIMIT_S))
