@@ -114,3 +114,21 @@ def test_lines_are_sent_as_they_come_and_shared_out(tmp_path: Path) -> None:
         assert {(row[3], row[4], row[5]) for row in rows[1:]} == {("-", "-", "0")}
 
     asyncio.run(asyncio.wait_for(main(), LIMIT_S))
+
+
+def test_watching_goes_on_when_sends_fail_and_says_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ProcessCluster(brokers=1, root=str(tmp_path)) as cluster:
+            bench = Command(
+                cluster.name_server,
+                *("bench", "watched", "--seconds", "2", "--in-flight", "2", "--timeout-ms", "300"),
+                *("--no-receive", "--watch"),
+            )
+            await bench.start()
+            await bench.shows(r"broker-a[ │]+100\.0%")
+            await cluster.stop_broker("broker-a", kill=True)
+            code, out = await bench.end()
+        assert code == 1, bench.seen
+        assert re.search(r"[1-9]\d* sends failed; the last one: sending to topic 'watched' failed", out)
+
+    asyncio.run(asyncio.wait_for(main(), LIMIT_S))

@@ -34,7 +34,7 @@ app = make_app(
 orbitmq bench
 orbitmq bench --messages 1000000 --size 1024 --in-flight 512
 orbitmq bench --batch 32 --json
-orbitmq bench --seconds 60 --no-receive --fault-tolerance 4.x --watch      which brokers are avoided
+orbitmq bench --seconds 60 --no-receive --fault-tolerance 4.x --watch
 """,
 )
 

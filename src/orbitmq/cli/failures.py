@@ -21,6 +21,9 @@ class UsageError(Exception):
 
 def explain(error: BaseException) -> tuple[str, int]:
     """One line that says what happened and, where there is one, the way out; and the exit code."""
+    while isinstance(error, BaseExceptionGroup):
+        # Tasks side by side failed, as a rule all of them of the same.
+        error = error.exceptions[0]
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", EXIT_INTERRUPTED
     if isinstance(error, UsageError):

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from orbitmq.client.accumulator import AutoBatch as AutoBatch
     from orbitmq.client.assigned import AssignedConsumer as AssignedConsumer
+    from orbitmq.client.chooser import by_hash as by_hash
+    from orbitmq.client.chooser import by_random as by_random
     from orbitmq.client.consumer import Consumer as Consumer
+    from orbitmq.client.faults import FaultItem as FaultItem
+    from orbitmq.client.hooks import SendContext as SendContext
+    from orbitmq.client.hooks import SendHook as SendHook
     from orbitmq.client.model import ConsumeFrom as ConsumeFrom
     from orbitmq.client.model import SendResult as SendResult
     from orbitmq.client.model import SendStatus as SendStatus
@@ -27,22 +32,32 @@ _HOMES = {
     "AssignedConsumer": "assigned",
     "ConsumeFrom": "model",
     "Consumer": "consumer",
+    "FaultItem": "faults",
     "LocalTransactionState": "transactional",
     "Producer": "producer",
+    "SendContext": "hooks",
+    "SendHook": "hooks",
     "SendResult": "model",
     "SendStatus": "model",
     "TransactionProducer": "transactional",
+    "by_hash": "chooser",
+    "by_random": "chooser",
 }
 __all__ = [
     "AssignedConsumer",
     "AutoBatch",
     "ConsumeFrom",
     "Consumer",
+    "FaultItem",
     "LocalTransactionState",
     "Producer",
+    "SendContext",
+    "SendHook",
     "SendResult",
     "SendStatus",
     "TransactionProducer",
+    "by_hash",
+    "by_random",
 ]
 
 
