@@ -72,8 +72,11 @@ class Programs:
             wait_for_route(name_server, SEND_TOPIC)
             with self._run("Producer", name_server, "-w", "64", "-s", "128", "-t", SEND_TOPIC) as process:
                 first = sent(client)
+                deadline = time.monotonic() + STALLED_S
                 while sent(client) == first:
                     alive(process)
+                    if time.monotonic() > deadline:
+                        raise ServerError(f"{broker.name}: the example Producer does not begin")
                     time.sleep(SAMPLE_S)
                 time.sleep(self.effort.warmup_s)
                 begin = sample(broker, sent(client))

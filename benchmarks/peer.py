@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
+import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -208,6 +210,7 @@ def main() -> int:
         "--folder", type=Path, default=None, help="where brokers keep their data (default: /tmp)"
     )
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers and folders are tidied up then
     try:
         classpath = apache_classpath()
     except PeerUnavailableError as error:
