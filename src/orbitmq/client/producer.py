@@ -326,6 +326,9 @@ class Producer:
     async def recall(self, topic: str, handle: str, *, timeout_ms: int | None = None) -> str:
         """Take back a message that was sent for a later time, before it is delivered.
 
+        Such messages have the property ``TIMER_DELAY_MS``, ``TIMER_DELAY_SEC`` or ``TIMER_DELIVER_MS``; the
+        broker must know them and allow it (Apache's from 5.4 on, with ``recallMessageEnable=true``).
+
         Args:
             handle: ``SendResult.recall_handle``.
 
