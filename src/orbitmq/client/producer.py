@@ -327,7 +327,7 @@ class Producer:
         """Take back a message that was sent for a later time, before it is delivered.
 
         Such messages have the property ``TIMER_DELAY_MS``, ``TIMER_DELAY_SEC`` or ``TIMER_DELIVER_MS``; the
-        broker must have them and allow it, as Apache's 5.5 with ``recallMessageEnable=true``; OrbitMQ's has none.
+        broker must have them and allow it: Apache's 5.5 with ``recallMessageEnable=true``, not yet OrbitMQ's.
 
         Args:
             handle: ``SendResult.recall_handle``.
