@@ -9,6 +9,7 @@ from orbitmq.broker import names
 from orbitmq.broker.journal import TOPICS
 from orbitmq.broker.lane import layout
 from orbitmq.broker.lane.lane import Lane
+from orbitmq.broker.lane.pulls import Pulls
 from orbitmq.broker.lane_waiting import WaitingPull
 from orbitmq.broker.services import Services
 from orbitmq.message.ids import pack_ip
@@ -130,7 +131,7 @@ class FastPath:
             self._topic_numbers[topic] = len(plain)
             plain.append((known.name, config.read_queue_nums, writable, known.rows))
         self._lane.set_topics(*layout.topic_table(plain))
-        self._lane.parks = services.config.long_polling_enable
+        self._lane.pulls.parks = services.config.long_polling_enable
 
     def _set_pulls(self) -> None:
         rows: list[layout.PermittedPull] = []
@@ -185,18 +186,19 @@ class FastPath:
         if born is None:
             born = connection.attributes[BORN] = pack_host(connection.remote)
         lane = self._lane
+        pulls = lane.pulls
         appender = store.appender
         try:
             while True:
                 start = lane.feed(buffer, start, end, born)
                 # One-way sends leave no answer behind, only records to write.
-                if lane.later.used or lane.now.used or lane.event_count or appender.turn_used:
+                if lane.later.used or lane.now.used or pulls.event_count or appender.turn_used:
                     self._take(connection)
                 reason = lane.reason
                 if reason == layout.NEED_ROOM:
-                    store.make_room(lane.need_code, lane.need_row)
+                    store.make_room(lane.sends.need_code, lane.sends.need_row)
                 elif reason == layout.NEED_INDEX:
-                    if not store.queues.map_index(lane.need_row, store.lookup.need):
+                    if not store.queues.map_index(pulls.need_row, store.lookup.need):
                         return start
                 elif reason == layout.PARK:
                     if not self._park(connection, bytes(buffer[start : lane.frame_end])):
@@ -210,11 +212,11 @@ class FastPath:
 
     def _park(self, connection: ServerConnection, frame: bytes) -> bool:
         """Let a pull wait; ``False`` when too many wait already: the ordinary handler says so."""
-        lane = self._lane
-        group_topic = self._pull_keys[lane.events_array[0]]
-        waiter = WaitingPull(connection, frame, lane.park_offset, self._wake)
-        queue_id = lane.events_array[1]
-        return self._services.long_polling.park(group_topic[1], queue_id, waiter, lane.park_ms)
+        pulls = self._lane.pulls
+        group_topic = self._pull_keys[pulls.events_array[0]]
+        waiter = WaitingPull(connection, frame, pulls.park_offset, self._wake)
+        queue_id = pulls.events_array[1]
+        return self._services.long_polling.park(group_topic[1], queue_id, waiter, pulls.park_ms)
 
     def _wake(self, waiter: WaitingPull) -> bool | None:
         """Try to answer a waiting pull; ``None`` when that is for the ordinary handler."""
@@ -227,15 +229,15 @@ class FastPath:
             lane.feed(waiter.frame, 0, len(waiter.frame), born)
             reason = lane.reason
             if reason == layout.NEED_INDEX and self._store.queues.map_index(
-                lane.need_row, self._store.lookup.need
+                lane.pulls.need_row, self._store.lookup.need
             ):
                 continue
             if reason == layout.PARK:
-                lane.event_count = 0
+                lane.pulls.event_count = 0
                 return False
             if reason != layout.DONE:
                 return None
-            lane.events_array[2] = -1  # its offset was committed when it came
+            lane.pulls.events_array[2] = -1  # its offset was committed when it came
             self._take(connection)
             return True
 
@@ -250,13 +252,13 @@ class FastPath:
             store.log.schedule()
         elif self._store.appender.turn_used:
             self._store.log.schedule()
-        if lane.event_count:
-            self._commit(lane.event_count)
+        if lane.pulls.event_count:
+            self._commit(lane.pulls)
 
-    def _commit(self, count: int) -> None:
-        lane = self._lane
-        lane.event_count = 0
-        events = lane.events_array
+    def _commit(self, pulls: Pulls) -> None:
+        count = pulls.event_count
+        pulls.event_count = 0
+        events = pulls.events_array
         offsets = self._services.offsets
         for at in range(0, count * layout.EVENT_WIDTH, layout.EVENT_WIDTH):
             group, topic = self._pull_keys[events[at]]
@@ -270,9 +272,9 @@ class FastPath:
     @property
     def messages_in(self) -> int:
         """Messages that took the lane into the store."""
-        return int(self._lane.sends)
+        return int(self._lane.sends.messages)
 
     @property
     def messages_out(self) -> int:
         """Messages that took the lane to consumers."""
-        return int(self._lane.pulled)
+        return int(self._lane.pulls.messages)

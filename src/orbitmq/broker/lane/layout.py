@@ -15,6 +15,9 @@ NEED_ROOM = 2
 DRAIN = 3
 NEED_INDEX = 4
 PARK = 5
+HANDLED = -1  # inside of the lane: go on with the next frame
+
+INT_BAD = -(1 << 62)  # what ``wire.scan`` gives for text that is no number
 
 # Where a row's name is, in every table.
 ROW_AT = 0

@@ -27,7 +27,7 @@ cdef class FieldTable:
 cdef class NameTable:
     cdef int64_t width
     cdef const uint8_t[::1] names
-    cdef int64_t[::1] rows, hashed
+    cdef int64_t[::1] rows, numbers, hashed
 
     @cython.locals(names=bytes_in, mask=Py_ssize_t, slot=Py_ssize_t, row=int64_t, base=int64_t)
     cdef int64_t find(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t length) noexcept nogil

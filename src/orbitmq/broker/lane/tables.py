@@ -99,10 +99,12 @@ class NameTable:
 
     def __init__(self, width: int) -> None:
         self.width = width
-        self.set(b"\0", array("q", bytes(8 * width)), 0)
+        self.set(b"\0", array("q", bytes(8 * width)), array("q", bytes(8)), 0)
 
-    def set(self, names: bytes, rows: Integers, count: int) -> None:
-        """Take other rows: see ``layout.topic_table`` and ``layout.pull_table``.
+    def set(self, names: bytes, rows: Integers, numbers: Integers, count: int) -> None:
+        """Take other rows, and the numbers that they point into.
+
+        See ``layout.topic_table`` and ``layout.pull_table``.
 
         Raises:
             ValueError: the rows do not fit the names.
@@ -124,6 +126,7 @@ class NameTable:
             slots[slot] = i + 1
         self.names = names
         self.rows = rows
+        self.numbers = numbers
         self.hashed = slots
 
     def find(self, buf: Readable, pos: int, length: int) -> int:
