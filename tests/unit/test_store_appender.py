@@ -15,7 +15,7 @@ from orbitmq.message.record import Record, encode_record
 from orbitmq.store import layout
 from orbitmq.store.appender import Appender
 from orbitmq.store.lookup import Lookup
-from orbitmq.store.message_store import pack_host
+from orbitmq.store.writing import pack_host
 
 STORE_HOST = ("10.1.2.3", 10911)
 SEGMENT = 1 << 16

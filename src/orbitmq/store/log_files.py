@@ -122,3 +122,9 @@ class LogFiles:
             segment.close()
         self._segments.clear()
         self.count = 0
+
+
+def sync_all(segments: list[Segment]) -> None:
+    """Bring the files to the device, one after the other."""
+    for segment in segments:
+        segment.sync()

@@ -283,3 +283,12 @@ class Recovery:
         if cut:
             segment.sync()
         return cut
+
+
+def first_record_time(files: LogFiles, start: int, code_of: TagsCodeOf) -> int | None:
+    """When the record that begins a log file was stored, ms; ``None`` when none is there."""
+    segment = files.segment(start)
+    if segment is None:
+        return None
+    found = read_record(segment.view(), 0, start, code_of=code_of, check_crc=False)
+    return None if found is None or isinstance(found, int) else found.store_timestamp

@@ -1,0 +1,59 @@
+"""Whether a store takes messages, and why not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+
+class Acceptance:
+    """Taking messages or refusing them, with the reason as a clause: "the disk of /x is 91% full".
+
+    Attributes:
+        refusal: why no message is taken; ``None``: they are.
+        on_change: told each time this is decided, with whether messages are taken.
+    """
+
+    def __init__(self) -> None:
+        self.refusal: str | None = "it is not started"
+        self.on_change: Callable[[bool], None] | None = None
+
+    def begin(self) -> None:
+        """The store has started."""
+        self.refusal = None
+        self._tell()
+
+    def end(self) -> None:
+        """The store stops."""
+        self.refusal = "it is stopped"
+        self._tell()
+
+    def refuse(self, reason: str) -> None:
+        """Take no more messages until :meth:`accept`."""
+        if self.refusal is None:
+            logger.warning("the store takes no messages: %s", reason)
+        self.refusal = reason
+        self._tell()
+
+    def accept(self) -> None:
+        """Take messages again."""
+        logger.info("the store takes messages again")
+        self.refusal = None
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.on_change is not None:
+            self.on_change(self.refusal is None)
+
+    def write_failed(self, error: OSError) -> None:
+        self.refuse(f"the commit log could not be written ({error}); it is tried again")
+
+    def flush_failed(self, error: BaseException) -> None:
+        self.refuse(
+            f"a flush of the commit log failed ({error}); restart the broker after repairing the disk"
+        )
+
+    def queues_failed(self, error: OSError) -> None:
+        self.refuse(f"the consume queues could not be written ({error}); it is tried again")
