@@ -14,7 +14,7 @@ from orbitmq.broker.lane_waiting import WaitingPull
 from orbitmq.broker.services import Services
 from orbitmq.message.ids import pack_ip
 from orbitmq.store import StoreClosedError
-from orbitmq.store.message_store import pack_host
+from orbitmq.store.writing import pack_host
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies import TopicFilterType
 
