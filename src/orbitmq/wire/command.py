@@ -8,7 +8,7 @@ from enum import IntEnum
 FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2
 
-# The version we present: V5_3_3, the newest released layout our bodies follow (wire.md 2.3).
+# The version we present: V5_3_3, the newest released layout our bodies follow (MQVersion).
 PROTOCOL_VERSION = 479
 
 
