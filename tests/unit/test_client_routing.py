@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.client.route_cache import EAGER_INTERVAL_MS, REFRESH_MS, WATCH_INTERVAL_MS, RouteCache
+from orbitmq.client.route_cache import (
+    EAGER_INTERVAL_MS,
+    REFRESH_MS,
+    WATCH_INTERVAL_MS,
+    YOUNG_FOR_MS,
+    RouteCache,
+)
 from orbitmq.client.routing import TopicRoute, topic_route
 from orbitmq.message.model import MessageQueue
 from orbitmq.wire.bodies import BrokerData, QueueData, TopicRouteData
@@ -125,11 +131,22 @@ def _cached(data: TopicRouteData, now_ms: float = 0) -> RouteCache:
 @pytest.mark.behaviour("RT-05")
 def test_a_route_is_asked_for_every_30_seconds() -> None:
     cache = _cached(route_of("a"))
-    assert cache.due(REFRESH_MS - 1) == []
-    assert cache.next_due_ms(0) == REFRESH_MS
-    assert cache.due(REFRESH_MS) == ["t"]
-    cache.asked("t", REFRESH_MS)
-    assert cache.due(REFRESH_MS) == []
+    settled = 20_000
+    cache.asked("t", settled)
+    assert cache.due(settled + REFRESH_MS - 1) == []
+    assert cache.next_due_ms(settled) == settled + REFRESH_MS
+    assert cache.due(settled + REFRESH_MS) == ["t"]
+    cache.asked("t", settled + REFRESH_MS)
+    assert cache.due(settled + REFRESH_MS) == []
+
+
+def test_a_route_that_just_changed_is_asked_for_each_second() -> None:
+    cache = _cached(route_of("a"))
+    assert cache.due(WATCH_INTERVAL_MS) == ["t"]
+    cache.put("t", topic_route("t", route_of("a", "b")), 9000)
+    assert cache.due(9000 + WATCH_INTERVAL_MS) == ["t"]
+    cache.asked("t", 9000 + YOUNG_FOR_MS)
+    assert cache.due(9000 + YOUNG_FOR_MS + WATCH_INTERVAL_MS) == []
 
 
 @pytest.mark.behaviour("RT-05")
@@ -160,8 +177,9 @@ def test_a_missing_broker_is_looked_for_until_it_is_back() -> None:
     cache.put("t", topic_route("t", route_of("a")), 50_000)
     assert cache.due(50_000 + WATCH_INTERVAL_MS) == ["t"]
     cache.put("t", topic_route("t", route_of("a", "b")), 52_000)
-    assert cache.due(53_000) == []
-    assert cache.due(52_000 + REFRESH_MS) == ["t"]
+    cache.asked("t", 70_000)
+    assert cache.due(75_000) == []
+    assert cache.due(70_000 + REFRESH_MS) == ["t"]
 
 
 def test_a_broker_that_stays_away_is_given_up_after_a_while() -> None:

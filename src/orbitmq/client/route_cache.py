@@ -15,6 +15,8 @@ WATCH_INTERVAL_MS = 1000
 WATCH_FOR_MS = 600_000
 # After a dead address or a stale answer the route is asked for each WATCH_INTERVAL_MS for this long.
 SUSPECT_FOR_MS = 30_000
+# So is a route that just changed: a new topic comes up broker by broker, and consumers want all of it.
+YOUNG_FOR_MS = 10_000
 
 # Answers that say that the route is out of date: SERVICE_NOT_AVAILABLE, NO_PERMISSION, TOPIC_NOT_EXIST.
 STALE_CODES = frozenset({14, 16, 17})
@@ -26,6 +28,7 @@ class _Entry:
     asked_ms: float = float("-inf")
     missing: dict[str, float] = field(default_factory=dict)
     suspected_ms: float = float("-inf")
+    changed_ms: float = float("-inf")
     stale: bool = False
 
 
@@ -67,6 +70,9 @@ class RouteCache:
         if route.same_as(before):
             return False
         entry.route = route
+        # A producer keeps the default route of a new topic for its time: that spreads the topic (RT-10).
+        if not route.from_default:
+            entry.changed_ms = now_ms
         return True
 
     def asked(self, topic: str, now_ms: float) -> None:
@@ -103,5 +109,10 @@ class RouteCache:
         }
         if entry.stale:
             return entry.asked_ms + EAGER_INTERVAL_MS
-        watched = entry.missing or now_ms < entry.suspected_ms + SUSPECT_FOR_MS or entry.route is None
+        watched = (
+            entry.missing
+            or entry.route is None
+            or now_ms < entry.suspected_ms + SUSPECT_FOR_MS
+            or now_ms < entry.changed_ms + YOUNG_FOR_MS
+        )
         return entry.asked_ms + (WATCH_INTERVAL_MS if watched else self._refresh_ms)
