@@ -265,7 +265,7 @@ class FastPath:
             queue_id = events[at + 1]
             if events[at + 2] >= 0:
                 offsets.commit(group, topic, queue_id, events[at + 2])
-            offsets.note_pull(group, topic, queue_id, events[at + 3])
+            offsets.note_pull(group, topic, queue_id, events[at + 4], started=events[at + 3])
 
     # -- statistics ------------------------------------------------------------------------------------
 

@@ -92,9 +92,14 @@ class ConsumerOffsets:
         """Remember where a group's first pull of a queue began; statistics only, not kept on disk."""
         self._pull_starts.setdefault(_key(topic, group), {}).setdefault(queue_id, offset)
 
-    def note_pull(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
-        """Remember where a pull ended; statistics only, not kept on disk."""
-        self._pulled.setdefault(_key(topic, group), {})[queue_id] = next_offset
+    def note_pull(
+        self, group: str, topic: str, queue_id: int, next_offset: int, *, started: int | None = None
+    ) -> None:
+        """Remember where a pull ended, and where the first one ``started``; statistics only, not on disk."""
+        queues = self._pulled.setdefault(_key(topic, group), {})
+        if started is not None and queue_id not in queues:
+            self.note_pull_start(group, topic, queue_id, started)
+        queues[queue_id] = next_offset
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Move a group; its next pull of the queue is told, and commits before that have no effect."""

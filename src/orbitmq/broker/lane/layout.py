@@ -40,7 +40,7 @@ G_WIDTH = 8
 NO_SUBSCRIPTION = -2  # the group has registered none: the request must bring its own
 ALL_TAGS = -1
 
-EVENT_WIDTH = 4  # pull row, queue id, offset to commit or -1, offset after the pull
+EVENT_WIDTH = 5  # pull row, queue id, offset to commit or -1, offsets before and after the pull
 MAX_UNIQUE_KEY = 128
 MAX_SLOTS = 16  # slots of header fields
 

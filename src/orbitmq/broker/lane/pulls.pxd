@@ -47,4 +47,4 @@ cdef class Pulls:
     cdef int _read(self, const uint8_t* buf, int64_t pull, int64_t queue_id, int64_t sys_flag, Py_ssize_t row, int64_t codes_count) noexcept nogil
     cdef int _park(self, const uint8_t* buf, int64_t pull, int64_t queue_id, int64_t sys_flag, int64_t offset, int64_t codes_count) noexcept nogil
     @cython.locals(event=Py_ssize_t)
-    cdef void _note_event(self, int64_t pull, int64_t queue_id, int64_t commit_offset, int64_t sys_flag) noexcept nogil
+    cdef void _note_event(self, int64_t pull, int64_t queue_id, int64_t commit_offset, int64_t sys_flag, int64_t offset) noexcept nogil

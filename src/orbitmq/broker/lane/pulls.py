@@ -203,7 +203,7 @@ class Pulls:
             return NEED_INDEX
         if status != READ_FOUND:
             return ORDINARY
-        self._note_event(pull, queue_id, self.fields.number(buf, P_COMMIT_OFFSET, -1), sys_flag)
+        self._note_event(pull, queue_id, self.fields.number(buf, P_COMMIT_OFFSET, -1), sys_flag, offset)
         self.answers.answer_pull(
             self.scan, lowest, highest, self.lookup.read_next,
             self.permitted.get(pull, G_TOPIC_FLAG), self.permitted.get(pull, G_GROUP_FLAG),
@@ -221,16 +221,17 @@ class Pulls:
             return DRAIN
         self.lookup.read_next = offset
         self.lookup.read_count = 0
-        self._note_event(pull, queue_id, self.fields.number(buf, P_COMMIT_OFFSET, -1), sys_flag)
+        self._note_event(pull, queue_id, self.fields.number(buf, P_COMMIT_OFFSET, -1), sys_flag, offset)
         self.park_offset = offset
         self.park_ms = self.fields.number(buf, P_SUSPEND, 0)
         return PARK
 
-    def _note_event(self, pull: int, queue_id: int, commit_offset: int, sys_flag: int) -> None:
+    def _note_event(self, pull: int, queue_id: int, commit_offset: int, sys_flag: int, offset: int) -> None:
         event = self.event_count * EVENT_WIDTH
         self.events[event] = pull
         self.events[event + 1] = queue_id
         self.events[event + 2] = commit_offset if sys_flag & PULL_COMMITS else -1
-        self.events[event + 3] = self.lookup.read_next
+        self.events[event + 3] = offset
+        self.events[event + 4] = self.lookup.read_next
         self.event_count += 1
         self.messages += self.lookup.read_count
