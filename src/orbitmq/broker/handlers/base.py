@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
@@ -17,15 +18,15 @@ Answer: TypeAlias = Command | Awaitable[Command | None] | None
 Handler: TypeAlias = Callable[[ServerConnection, Command], Answer]
 
 
-class Family:
+class Family(ABC):
     """Handlers of related request codes."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
 
+    @abstractmethod
     def routes(self) -> dict[int, Handler]:
         """Which method answers which request code."""
-        raise NotImplementedError
 
     async def save(self, table: str) -> None:
         """Return when the table's changes are on disk.
