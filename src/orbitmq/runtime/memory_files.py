@@ -164,6 +164,11 @@ class MemorySegment:
             raise
         file.sync()
 
+    @property
+    def descriptor(self) -> int:
+        self._open()
+        return -1
+
     def close(self) -> None:
         self._file = None
         self._view = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -53,6 +53,15 @@ class Segment(Protocol):
 
     def sync(self) -> None:
         """Return when everything written is on the device (fdatasync). May be called from another thread."""
+        ...
+
+    @property
+    def descriptor(self) -> int:
+        """The open file for the system's calls, -1 for a file in memory.
+
+        Raises:
+            OSError: the segment is closed.
+        """
         ...
 
     def close(self) -> None:
@@ -116,6 +125,17 @@ class Threads(Protocol):
 
     def run(self, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         """Run ``function(*args)`` off the event loop; the future has its result or its error."""
+        ...
+
+    def sync(self, segments: Sequence[Segment], done: Callable[[BaseException | None], object]) -> None:
+        """Bring files to the device off the event loop (``Segment.sync``), then call ``done(error)`` on it.
+
+        The way of every durable message: fewer hand-overs than :meth:`run`. The segments must stay open until
+        then.
+
+        Raises:
+            OSError: a segment is closed; ``done`` is not called.
+        """
         ...
 
     def close(self) -> None: ...

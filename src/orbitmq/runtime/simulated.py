@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from orbitmq.runtime.memory_files import MemoryFiles
 from orbitmq.runtime.memory_network import LOOPBACK, MemoryNetwork
-from orbitmq.runtime.seam import Clock, Runtime
+from orbitmq.runtime.seam import Clock, Runtime, Segment
 from orbitmq.runtime.virtual_loop import SimulationStuckError, VirtualClock, VirtualLoop
 
 T = TypeVar("T")
@@ -39,6 +39,18 @@ class SimulatedThreads:
         else:
             loop.call_later(delay, _give, future, result)
         return future
+
+    def sync(self, segments: Sequence[Segment], done: Callable[[BaseException | None], object]) -> None:
+        for segment in segments:
+            _ = segment.descriptor
+        outcome: OSError | None = None
+        try:
+            for segment in segments:
+                segment.sync()
+        except OSError as error:
+            outcome = error
+        delay = self._random.uniform(0, self.max_delay_s)
+        asyncio.get_running_loop().call_later(delay, done, outcome)
 
     def close(self) -> None:
         """Nothing to release."""

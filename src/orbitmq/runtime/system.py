@@ -93,9 +93,13 @@ class SystemSegment:
             self._allocated += step
 
     def sync(self) -> None:
+        os.fdatasync(self.descriptor)
+
+    @property
+    def descriptor(self) -> int:
         if self._fd < 0:
             raise OSError(errno.EBADF, "the segment is closed", self._path)
-        os.fdatasync(self._fd)
+        return self._fd
 
     def close(self) -> None:
         if self._fd >= 0:

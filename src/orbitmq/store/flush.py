@@ -45,7 +45,9 @@ class Flusher:
         self._segments = segments
         self._failed = failed
         self._waiting: deque[tuple[int, Release, Any, GiveUp]] = deque()
-        self._running: asyncio.Future[None] | None = None
+        self._running = False
+        # Of those who wait for the end of the run under way.
+        self._passes: list[asyncio.Future[None]] = []
         self.error: BaseException | None = None
         self.written = 0
         self.flushed = 0
@@ -61,7 +63,7 @@ class Flusher:
         """
         self._waiting.append((offset, release, argument, give_up))
         # Who comes after the end of its turn finds no flush under way.
-        if self._sync and offset <= self.written and self._running is None and self.error is None:
+        if self._sync and offset <= self.written and not self._running and self.error is None:
             self._start()
 
     def advance(self, written: int) -> None:
@@ -69,36 +71,47 @@ class Flusher:
         self.written = written
         if not self._sync:
             self._release(written)
-        elif self._waiting and self._running is None and self.error is None:
+        elif self._waiting and not self._running and self.error is None:
             self._start()
 
-    def _start(self) -> asyncio.Future[None]:
-        """Bring what is written now to the device, in a thread; one such run at a time."""
+    def _start(self) -> None:
+        """Bring what is written now to the device, off the loop; one such run at a time."""
         target = self.written
-        running = self._runtime.threads.run(_sync_all, self._segments(self.flushed, target))
-        self._running = running
-        running.add_done_callback(partial(self._ended, target))
-        return running
+        try:
+            self._runtime.threads.sync(self._segments(self.flushed, target), partial(self._ended, target))
+        except OSError as error:
+            self._fail(error)
+        else:
+            self._running = True
 
-    def _ended(self, target: int, running: asyncio.Future[None]) -> None:
-        self._running = None
-        if running.cancelled():
-            return
-        error = running.exception()
+    def _ended(self, target: int, error: BaseException | None) -> None:
+        self._running = False
         if error is not None:
             self._fail(error)
         elif self.error is None:
             self.flushed = max(self.flushed, target)
             if self._sync:
                 self._release(self.flushed)
-                if self._waiting and self.flushed < self.written and self._running is None:
+                if self._waiting and self.flushed < self.written and not self._running:
                     self._start()
+        self._wake()
+
+    def _wake(self) -> None:
+        passes, self._passes = self._passes, []
+        for ended in passes:
+            if not ended.done():
+                ended.set_result(None)
 
     async def flush(self) -> None:
         """Return when all that is written by now is on the device, or a flush failed (:attr:`error`)."""
         target = self.written
         while self.flushed < target and self.error is None:
-            await asyncio.wait({self._running or self._start()})
+            if not self._running:
+                self._start()
+            if self._running:
+                ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._passes.append(ended)
+                await ended
 
     def flush_blocking(self) -> None:
         """Bring all that is written to the device on the calling thread; a failure is final as ever."""
