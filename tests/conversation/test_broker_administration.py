@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -609,6 +610,10 @@ def test_settings_that_may_change_and_those_that_may_not() -> None:
         info = await peer.ok(RequestCode.GET_BROKER_RUNTIME_INFO)
         state = KVTable.decode(info.body).table
         assert (state["brokerActive"], state["putTps"]) == ("true", "0.0 0.0 0.0")
+        assert re.fullmatch(r"\[ 0 days, 0 hours, 0 minutes, \d+ seconds \]", state["runtime"])
+        assert re.fullmatch(
+            r"Total : [\d.]+ [KMGT]iB, Free : [\d.]+ [KMGT]iB\.", state["commitLogDirCapacity"]
+        )
 
     with_broker(talk)
 

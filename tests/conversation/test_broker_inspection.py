@@ -171,6 +171,9 @@ def test_runtime_information_knows_the_morning_and_the_oldest_message() -> None:
         assert table["msgPutTotalTodayMorning"] == "3"
         assert table["msgPutTotalTodayNow"] == "5"
         assert table["msgPutTotalYesterdayMorning"] == "0"
+        assert table["putMessageTimesTotal"] == "5"
+        assert table["putMessageSizeTotal"] == table["commitLogMaxOffset"]
+        assert float(table["putMessageAverageSize"]) == int(table["commitLogMaxOffset"]) / 5
         assert before <= int(table["earliestMessageTimeStamp"]) < before + 5000
 
     with_broker(talk)

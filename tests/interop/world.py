@@ -126,6 +126,7 @@ class World:
         self._client_version = PEER_VERSION
         self._count = 0
         self.conversations: dict[str, dict[str, str]] = {}
+        self.tables: dict[str, dict[str, str]] = {}
         self._apache: dict[str, Apache] = {}
         self._add_apache(PEER_VERSION, classpath)
 

@@ -163,3 +163,5 @@ def test_the_lock_is_exclusive(files: Files, root: str) -> None:
 
 def test_the_used_share_of_the_disk(files: Files, root: str) -> None:
     assert 0.0 <= files.disk_used_ratio(f"{root}/not/there/yet") <= 1.0
+    size, free = files.disk_bytes(f"{root}/not/there/yet")
+    assert 0 <= free <= size

@@ -103,6 +103,7 @@ class Broker:
         self.port = await self._listen(self._server)
         services = build(self.runtime, self.config, self.port)
         services.counters.started_ms = self.runtime.clock.now_ms()
+        services.counters.started_offset = services.store.max_commit_log_offset
         self._services = services
         await services.store.start()
         load_tables(services)

@@ -38,9 +38,15 @@ def _none() -> int:
 
 @dataclass(slots=True)
 class Counters:
-    """What a broker has done since its start: the handlers count here, the fast path itself."""
+    """What a broker has done since its start: the handlers count here, the fast path itself.
+
+    Attributes:
+        started_ms: when it began to serve, milliseconds since the epoch.
+        started_offset: where the commit log ended then.
+    """
 
     started_ms: int = 0
+    started_offset: int = 0
     handled_in: int = 0
     handled_out: int = 0
     fast_in: Callable[[], int] = _none

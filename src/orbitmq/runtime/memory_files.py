@@ -391,6 +391,9 @@ class MemoryFiles:
     def disk_used_ratio(self, path: str) -> float:
         return min(1.0, self.used_bytes() / self.capacity_bytes)
 
+    def disk_bytes(self, path: str) -> tuple[int, int]:
+        return self.capacity_bytes, max(0, self.capacity_bytes - self.used_bytes())
+
     def _file(self, path: str) -> _File:
         path = _clean(path)
         if path in self._folders:

@@ -119,6 +119,10 @@ class Files(Protocol):
         """Used share, 0.0 to 1.0, of the file system that holds ``path``."""
         ...
 
+    def disk_bytes(self, path: str) -> tuple[int, int]:
+        """Size of the file system that holds ``path`` and what is free of it, both in bytes."""
+        ...
+
 
 class Threads(Protocol):
     """Hand-off of blocking work."""

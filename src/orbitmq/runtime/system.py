@@ -204,14 +204,15 @@ class SystemFiles:
         return _Release(fd)
 
     def disk_used_ratio(self, path: str) -> float:
-        folder = os.path.abspath(path)
-        while not os.path.exists(folder):
-            folder = os.path.dirname(folder)
-        stat = os.statvfs(folder)
+        stat = _file_system(path)
         used = stat.f_blocks - stat.f_bfree
         # As `df`: blocks reserved for root count neither as used nor as free.
         whole = used + stat.f_bavail
         return used / whole if whole else 1.0
+
+    def disk_bytes(self, path: str) -> tuple[int, int]:
+        stat = _file_system(path)
+        return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
 
 
 class _Release:
@@ -224,6 +225,13 @@ class _Release:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _file_system(path: str) -> os.statvfs_result:
+    folder = os.path.abspath(path)
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    return os.statvfs(folder)
 
 
 def _sync_folder(path: str) -> None:

@@ -77,13 +77,16 @@ class OperationHandlers(Family):
         services = self._services
         store, counters = services.store, services.counters
         now = services.runtime.clock.now_ms()
-        used = services.runtime.files.disk_used_ratio(services.config.store_path_root_dir)
+        folder = store.config.commit_log_path
+        ratio = round(services.runtime.files.disk_used_ratio(folder), 4)
+        total, free = services.runtime.files.disk_bytes(folder)
+        taken = store.max_commit_log_offset - counters.started_offset
         state: dict[str, int | float | str] = {
             "brokerVersionDesc": VERSION_TEXT,
             "brokerVersion": PROTOCOL_VERSION,
             "brokerActive": "true",
             "bootTimestamp": counters.started_ms,
-            "runtime": f"[ {(now - counters.started_ms) // 1000} seconds ]",
+            "runtime": _span((now - counters.started_ms) // 1000),
             "putTps": services.rates.text(Rates.PUT),
             "getTransferredTps": services.rates.text(Rates.GET),
             "msgPutTotalYesterdayMorning": services.stats.yesterday_morning[0],
@@ -95,8 +98,16 @@ class OperationHandlers(Family):
             "earliestMessageTimeStamp": store.earliest_store_time,
             "commitLogMinOffset": store.min_commit_log_offset,
             "commitLogMaxOffset": store.max_commit_log_offset,
-            "commitLogDiskRatio": round(used, 4),
-            "remainHowManyDataToFlush": f"{store.max_commit_log_offset - store.flushed_offset} B",
+            "commitLogDiskRatio": ratio,
+            f"commitLogDiskRatio_{folder}": ratio,
+            "consumeQueueDiskRatio": ratio,
+            "commitLogDirCapacity": f"Total : {_size(total)}, Free : {_size(free)}.",
+            "putMessageTimesTotal": counters.messages_in,
+            "putMessageSizeTotal": taken,
+            "putMessageAverageSize": taken / max(1, counters.messages_in),
+            "remainHowManyDataToFlush": _size(store.max_commit_log_offset - store.flushed_offset),
+            "remainTransientStoreBufferNumbs": 0,
+            "dispatchMaxBuffer": 0,
             "dispatchBehindBytes": 0,
             "pageCacheLockTimeMills": 0,
             "startAcceptSendRequestTimeStamp": 0,
@@ -111,3 +122,21 @@ class OperationHandlers(Family):
         state |= {"timerReadBehind": 0, "timerOffsetBehind": 0, "timerCongestNum": 0}
         state |= {"timerEnqueueTps": 0.0, "timerDequeueTps": 0.0}
         return {key: str(value) for key, value in state.items()}
+
+
+def _span(seconds: int) -> str:
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def _size(size_bytes: int) -> str:
+    """As Apache's tools show sizes: 512 B, 1.9 KiB, 252.0 GiB."""
+    size, units = float(size_bytes), iter(("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))
+    if size < 1024:
+        return f"{size_bytes} B"
+    unit = ""
+    while size >= 1024:
+        size, unit = size / 1024, next(units)
+    return f"{size:.1f} {unit}"
