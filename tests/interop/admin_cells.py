@@ -13,6 +13,7 @@ VIEW_BROKER_STATS_DATA = 315
 GET_CONSUME_STATS = 208
 _MASKS = (
     (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
+    (re.compile(r"@\d+#\d+"), "@PROCESS"),
     (re.compile(r"\b([0-9A-F]{32}|[0-9A-F]{56})\b"), "ID"),
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d([,.]\d+)?"), "TIME"),
     (re.compile(r"\b1[78]\d{11}\b"), "MILLIS"),
@@ -20,7 +21,6 @@ _MASKS = (
     (re.compile(r" OK, \d+$", re.MULTILINE), " OK, TOPICS"),
     (re.compile(r"CommitLog Offset: \d+"), "CommitLog Offset"),
     (re.compile(r"commitLogOffset=\d+"), "commitLogOffset"),
-    (re.compile(r"@\d+#\d+"), "@PROCESS"),
     (re.compile(r"(true|false) +\d+$", re.MULTILINE), r"\1 MS"),
     (re.compile(r"V\d_\d_\d(_SNAPSHOT)?"), "VERSION"),
     (re.compile(r"[ \t]+"), " "),
@@ -36,10 +36,33 @@ def masked(text: str) -> list[str]:
 
 # What brokerStatus shows of Apache's store and is not measured here: times of single calls, counts of calls.
 NOT_MEASURED = frozenset(
-    ["getFoundTps", "getMissTps", "getTotalTps", "getMessageEntireTimeMax", "putMessageEntireTimeMax", "putMessageFailedTimes", "putMessageDistributeTime", "putLatency99", "putLatency999"]
+    {
+        "getFoundTps",
+        "getMissTps",
+        "getTotalTps",
+        "getMessageEntireTimeMax",
+        "putMessageEntireTimeMax",
+        "putMessageFailedTimes",
+        "putMessageDistributeTime",
+        "putLatency99",
+        "putLatency999",
+    }
 )
 STATE_VALUES = frozenset(
-    ["brokerActive", "commitLogMinOffset", "commitLogMaxOffset", "dispatchBehindBytes", "msgPutTotalTodayNow", "msgGetTotalTodayMorning", "msgPutTotalTodayMorning", "putMessageTimesTotal", "putMessageSizeTotal", "timerCongestNum", "timerReadBehind", "timerOffsetBehind"]
+    {
+        "brokerActive",
+        "commitLogMinOffset",
+        "commitLogMaxOffset",
+        "dispatchBehindBytes",
+        "msgGetTotalTodayMorning",
+        "msgPutTotalTodayMorning",
+        "msgPutTotalTodayNow",
+        "putMessageSizeTotal",
+        "putMessageTimesTotal",
+        "timerCongestNum",
+        "timerOffsetBehind",
+        "timerReadBehind",
+    }
 )
 # Apache finds the second address out by itself; a pull here may bring more messages at once.
 OTHER_SETTINGS = frozenset({"brokerIP2", "maxTransferCountOnMessageInMemory"})
