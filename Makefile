@@ -16,7 +16,7 @@ SHORT_FLAG := $(if $(SHORT),--short)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build java demo test check format bench bench-peer interop chaos behaviours clean
+.PHONY: help setup build java demo test check format bench bench-peer bench-client interop chaos behaviours clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -73,6 +73,9 @@ bench: $(BUILT)  ## speed and memory on this machine (SHORT=1: two minutes)
 
 bench-peer: $(BUILT)  ## the same loads against Apache RocketMQ, when Maven Central is reachable
 	@$(PY) -m benchmarks.peer $(SHORT_FLAG) $(if $(SHORT),--name peer-short)
+
+bench-client: $(BUILT)  ## the Python client beside Apache's Java client, when Maven Central is reachable
+	@$(PY) -m benchmarks.client_speed $(SHORT_FLAG) $(if $(SHORT),--name client-short)
 
 interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, when Maven Central is reachable
 	@$(PY) -m tests.interop.run $(SHORT_FLAG)

@@ -1,102 +1,202 @@
-"""How fast the Python clients are, in messages per second and CPU of this process per message.
+"""`make bench-client`: the Python client and Apache's Java client on the same broker, in one run.
 
-    python benchmarks/client_speed.py [messages]
-
-Starts a broker process of its own with ASYNC_FLUSH; 128-byte bodies; uvloop when it is installed.
+Both do the same loads in turn, each as a process of its own with a warm-up of its own, with bodies of 128
+bytes, against OrbitMQ's broker with ASYNC_FLUSH. What counts is the CPU of the client per message: one core
+divided by it is the rate "per core". Without Maven Central the Python client is measured alone.
 """
 
 from __future__ import annotations
 
-import asyncio
-import resource
+import argparse
+import json
+import statistics
+import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
-from orbitmq import AutoBatch, ConsumeFrom, Consumer, Message, Producer, ReceivedMessage
-from orbitmq.cluster.processes import ProcessCluster
+from benchmarks.example_programs import wait_for_route
+from benchmarks.measure import QUEUES, keep, machine, table
+from benchmarks.remoting import Client
+from benchmarks.servers import ROOT, Ours, PeerUnavailableError, ServerError, apache_classpath, child_settings
 
 TOPIC = "client_speed"
-BODY = b"x" * 128
+TIMEOUT_S = 300
 
 
-def _cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+@dataclass(frozen=True)
+class Way:
+    """One way of using a client.
+
+    Attributes:
+        peer: what the Java client does instead, "" for nothing.
+        share: of the run's messages.
+        per_core: messages per second and core that are the aim, 0 for none.
+    """
+
+    name: str
+    title: str
+    peer: str = ""
+    share: float = 1.0
+    per_core: int = 0
 
 
-@asynccontextmanager
-async def measured(name: str, messages: int) -> AsyncIterator[None]:
-    """Print the rate and the CPU of what runs inside."""
-    cpu, begin = _cpu_seconds(), time.perf_counter()
-    yield
-    seconds, cpu = time.perf_counter() - begin, _cpu_seconds() - cpu
-    print(f"{name:38} {messages / seconds:10,.0f}/s {cpu / messages * 1e6:8.1f} us")
+WAYS = (
+    Way("single", "send awaited, 1 in flight", "single", 0.1),
+    Way("many", "send awaited, 256 in flight", "many", 1.0, 60_000),
+    Way("batch", "auto-batch, awaited, 4096 in flight", "batch", 4.0, 300_000),
+    Way("submit", "auto-batch, submit, 4096 in flight", "batch", 4.0, 300_000),
+    Way("consume", "consume a backlog", "consume", 2.0),
+)
 
 
-async def send(producer: Producer, messages: int, in_flight: int) -> None:
-    """Send ``messages``, so many awaited at a time."""
+@dataclass
+class Speed:
+    """Messages per second, and the client's CPU microseconds per message."""
 
-    async def work() -> None:
-        for _ in range(messages // in_flight):
-            await producer.send(Message(TOPIC, BODY))
+    rate: float
+    cpu_us: float
 
-    await asyncio.gather(*(work() for _ in range(in_flight)))
-
-
-async def submit(producer: Producer, messages: int, in_flight: int) -> None:
-    """Send ``messages`` without a task for each; so many are waited for together."""
-    for _ in range(messages // in_flight):
-        for result in [producer.submit(Message(TOPIC, BODY)) for _ in range(in_flight)]:
-            await result
+    @property
+    def per_core(self) -> float:
+        return 1e6 / self.cpu_us
 
 
-async def consume(name_server: str, messages: int) -> None:
-    """Read what the producers sent, with an async listener."""
-    enough = asyncio.Event()
-    count = 0
-
-    async def listener(message: ReceivedMessage) -> None:
-        nonlocal count
-        count += 1
-        if count == messages:
-            enough.set()
-
-    consumer = Consumer("client_speed", name_servers=name_server, consume_from=ConsumeFrom.FIRST)
-    consumer.subscribe(TOPIC)
-    async with consumer, measured("consume, async listener", messages):
-        work = asyncio.create_task(consumer.run(listener))
-        await enough.wait()
-    await work
+Runner = Callable[[str, int, int], Speed]
 
 
-async def main(messages: int) -> None:
-    """Measure one way of sending after the other."""
-    with tempfile.TemporaryDirectory() as folder:
-        settings = {"flushDiskType": "ASYNC_FLUSH"}
-        async with ProcessCluster(brokers=1, root=folder, settings=settings) as cluster:
-            async with Producer("single", name_servers=cluster.name_server) as producer:
-                await send(producer, 100, 1)
-                async with measured("await send, 1 in flight", messages // 20):
-                    await send(producer, messages // 20, 1)
-                async with measured("await send, 256 in flight", messages):
-                    await send(producer, messages, 256)
-            auto = Producer("auto", name_servers=cluster.name_server, auto_batch=AutoBatch())
-            async with auto, measured("auto-batch, 4096 in flight", messages):
-                await send(auto, messages, 4096)
-            auto = Producer("auto", name_servers=cluster.name_server, auto_batch=AutoBatch())
-            async with auto, measured("auto-batch, submit, 4096 in flight", messages):
-                await submit(auto, messages, 4096)
-            await consume(cluster.name_server, messages)
+def runner(command: list[str], name_server: str, folder: Path) -> Runner:
+    """Runs a client program for one way."""
+
+    def run(way: str, warmup: int, messages: int) -> Speed:
+        arguments = [name_server, TOPIC, way, str(warmup), str(messages)]
+        done = subprocess.run(
+            [*command, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            cwd=folder,
+            preexec_fn=child_settings,
+        )
+        lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+        if done.returncode != 0 or not lines:
+            raise ServerError(f"{' '.join(arguments)} failed: {done.stderr[-1000:] or done.stdout[-1000:]}")
+        found = json.loads(lines[-1])
+        if found["failed"]:
+            raise ServerError(f"{way}: {found['failed']} of {messages} sends failed")
+        return Speed(messages / found["seconds"], found["cpu_seconds"] / messages * 1e6)
+
+    return run
+
+
+def java_command(folder: Path) -> list[str]:
+    """The Java client's program, compiled.
+
+    Raises:
+        PeerUnavailableError: there is no Java or no Maven Central.
+    """
+    classpath = apache_classpath()
+    classes = folder / "classes"
+    source = ROOT / "benchmarks" / "java" / "ClientSpeed.java"
+    command = ["javac", "-nowarn", "-encoding", "UTF-8", "-cp", classpath, "-d", str(classes), str(source)]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    return ["java", "-Xms512m", "-Xmx512m", "-cp", f"{classes}:{classpath}", "ClientSpeed"]
+
+
+def medians(speeds: list[Speed]) -> Speed:
+    return Speed(statistics.median(s.rate for s in speeds), statistics.median(s.cpu_us for s in speeds))
+
+
+def measure(ours: Runner, theirs: Runner | None, messages: int, rounds: int) -> dict[str, list[Speed | None]]:
+    """For each way the medians of both clients, theirs None when it was not measured."""
+    found: dict[str, list[Speed | None]] = {}
+    for way in WAYS:
+        count = max(4096, int(messages * way.share) // 4096 * 4096)
+        warmup = count // 4 // 4096 * 4096 or 4096
+        mine: list[Speed] = []
+        peers: list[Speed] = []
+        for _ in range(rounds):
+            mine.append(ours(way.name, warmup, count))
+            if theirs is not None and way.peer:
+                peers.append(theirs(way.peer, warmup, count))
+        found[way.name] = [medians(mine), medians(peers) if peers else None]
+        print(f"  {way.title}: {found[way.name][0]}", file=sys.stderr)
+    return found
+
+
+def report(found: dict[str, list[Speed | None]], rounds: int) -> str:
+    headings = [
+        "load",
+        "msg/s ours",
+        "Java",
+        "CPU us/msg ours",
+        "Java",
+        "ratio",
+        "ours per core",
+        "aim",
+        "met",
+    ]
+    rows = []
+    for way in WAYS:
+        mine, peer = found[way.name]
+        assert mine is not None
+        rows.append(
+            [
+                way.title,
+                f"{mine.rate:,.0f}",
+                f"{peer.rate:,.0f}" if peer else "",
+                f"{mine.cpu_us:.2f}",
+                f"{peer.cpu_us:.2f}" if peer else "",
+                f"{mine.cpu_us / peer.cpu_us:.2f}" if peer else "",
+                f"{mine.per_core:,.0f}/s",
+                f"{way.per_core:,}/s" if way.per_core else "",
+                ("yes" if mine.per_core >= way.per_core else "NO") if way.per_core else "",
+            ]
+        )
+    place = machine()
+    return "\n".join(
+        [
+            f"# The Python client on {place['cpu']}, {place['cpus']} CPUs, {place['taken']}",
+            "",
+            f"OrbitMQ's broker, 128 byte bodies; medians of {rounds} runs each. Java: Apache's client.",
+            "",
+            table(headings, rows),
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.client_speed", description=__doc__)
+    parser.add_argument("--short", action="store_true", help="one short run of each")
+    parser.add_argument("--name", default="client", help="of the files in benchmarks/results")
+    options = parser.parse_args()
+    messages, rounds = (32_768, 1) if options.short else (131_072, 5)
+    with tempfile.TemporaryDirectory(prefix="orbitmq-client-") as made:
+        folder = Path(made)
+        maker = Ours()
+        name_server = maker.name_server(folder)
+        broker = maker.broker(folder, name_server.address, flushDiskType="ASYNC_FLUSH")
+        try:
+            with Client(broker.port) as client:
+                client.create_topic(TOPIC, QUEUES)
+            wait_for_route(name_server, TOPIC)
+            python = [sys.executable, str(ROOT / "benchmarks" / "client_loads.py")]
+            ours = runner(python, name_server.address, folder)
+            try:
+                theirs = runner(java_command(folder), name_server.address, folder)
+            except PeerUnavailableError as error:
+                print(f"without Apache's client: {error}")
+                theirs = None
+            found = measure(ours, theirs, messages, rounds)
+        finally:
+            broker.stop()
+            name_server.stop()
+    text = report(found, rounds)
+    print(text)
+    print(f"\nkept in {keep(options.name, text, {'machine': machine(), 'speeds': found})}")
 
 
 if __name__ == "__main__":
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 102_400
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(main(count))
-    else:
-        uvloop.run(main(count))
+    main()

@@ -164,7 +164,7 @@ def test_suspicion_asks_at_once_but_once_for_all_who_notice() -> None:
     assert cache.suspect("t", 1000 + EAGER_INTERVAL_MS)
 
 
-def test_after_a_suspicion_the_switch_is_looked_for_each_second() -> None:
+def test_after_a_suspicion_the_switch_is_looked_for_often() -> None:
     cache = _cached(route_of("a"))
     cache.suspect("t", 1000)
     cache.asked("t", 1000)
@@ -180,6 +180,20 @@ def test_a_missing_broker_is_looked_for_until_it_is_back() -> None:
     cache.asked("t", 70_000)
     assert cache.due(75_000) == []
     assert cache.due(70_000 + REFRESH_MS) == ["t"]
+
+
+def test_a_broker_that_fails_while_a_new_topic_has_the_default_route_is_looked_for_too() -> None:
+    cache = RouteCache()
+    cache.put("t", topic_route("t", route_of("a", "b"), default_queues=4), 0)
+    cache.put("t", topic_route("t", route_of("a")), 1000)
+    cache.asked("t", 60_000)
+    assert cache.due(61_000) == [], "b may never have had the topic"
+    cache = RouteCache()
+    cache.put("t", topic_route("t", route_of("a", "b"), default_queues=4), 0)
+    cache.suspect("t", 900)
+    cache.put("t", topic_route("t", route_of("a")), 1000)
+    cache.asked("t", 60_000)
+    assert cache.due(60_000 + WATCH_INTERVAL_MS) == ["t"]
 
 
 def test_a_broker_that_stays_away_is_given_up_after_a_while() -> None:

@@ -95,7 +95,7 @@ class Rebalancer:
             await self._client.heartbeat(only_new=True)
             members = await self._members(route) if self._allocate is not None else []
         except TopicNotFoundError:
-            # Looked for each second by the shared core, which tells when it appears.
+            # Looked for twice a second by the shared core, which tells when it appears.
             return True
         except (NameServerError, OrbitError, TransportError, WireError) as error:
             log.info("group %s cannot share the queues of %s now: %s", self._group, topic, error)

@@ -10,7 +10,7 @@ REFRESH_MS = 30_000
 # A dead address or a stale answer asks at once, but all senders together at most this often per topic.
 EAGER_INTERVAL_MS = 200
 # While a broker that was in the route is missing from it, its return is looked for at this pace...
-WATCH_INTERVAL_MS = 1000
+WATCH_INTERVAL_MS = 500
 # ...for this long after it went; then the usual refresh finds it.
 WATCH_FOR_MS = 600_000
 # After a dead address or a stale answer the route is asked for each WATCH_INTERVAL_MS for this long.
@@ -61,7 +61,11 @@ class RouteCache:
         entry.asked_ms = now_ms
         before = entry.route
         usable = {broker.broker_name for broker in route.brokers if route.master(broker.broker_name)}
-        if before is not None and not before.from_default and not route.from_default:
+        # A default route names brokers that may never have the topic: they count only when one just failed.
+        known = before is not None and (
+            not before.from_default or now_ms < entry.suspected_ms + SUSPECT_FOR_MS
+        )
+        if before is not None and known and not route.from_default:
             for broker in before.brokers:
                 if before.master(broker.broker_name) and broker.broker_name not in usable:
                     entry.missing[broker.broker_name] = now_ms
@@ -87,7 +91,7 @@ class RouteCache:
     def suspect(self, topic: str, now_ms: float) -> bool:
         """A dead address or a stale answer: True when the caller shall ask now, else someone just did.
 
-        The topic is then also asked for each second for a while, so that a switch which the name server
+        The topic is then also asked for twice a second for a while, so that a switch which the name server
         sees a moment later is found.
         """
         entry = self._entries.setdefault(topic, _Entry())

@@ -1,0 +1,105 @@
+"""One load of the Python client, as a process of its own: what `benchmarks.client_speed` measures.
+
+    python -m benchmarks.client_loads NAME_SERVER TOPIC WAY WARMUP MESSAGES
+
+Prints seconds and this process's CPU seconds of the messages after the warm-up, as JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import sys
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+
+from orbitmq import AutoBatch, ConsumeFrom, Consumer, Message, Producer, ReceivedMessage
+
+BODY = b"x" * 128
+MANY, VERY_MANY = 256, 4096
+
+Load = Callable[[int], Awaitable[None]]
+
+
+def cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+class Meter:
+    """Time and CPU of this process from :meth:`begin` to :meth:`report`."""
+
+    def begin(self) -> None:
+        self._cpu, self._begin = cpu_seconds(), time.perf_counter()
+
+    def report(self) -> None:
+        seconds, cpu = time.perf_counter() - self._begin, cpu_seconds() - self._cpu
+        print(json.dumps({"seconds": seconds, "cpu_seconds": cpu, "failed": 0}))
+
+
+async def send(producer: Producer, topic: str, messages: int, in_flight: int) -> None:
+    """Send ``messages``, so many awaited at a time."""
+
+    async def work() -> None:
+        for _ in range(messages // in_flight):
+            await producer.send(Message(topic, BODY))
+
+    await asyncio.gather(*(work() for _ in range(in_flight)))
+
+
+async def submit(producer: Producer, topic: str, messages: int, in_flight: int) -> None:
+    """Send ``messages`` without a task for each; so many are waited for together."""
+    for _ in range(messages // in_flight):
+        for result in [producer.submit(Message(topic, BODY)) for _ in range(in_flight)]:
+            await result
+
+
+async def produce(names: str, topic: str, way: str, warmup: int, messages: int) -> None:
+    auto = AutoBatch() if way in ("batch", "submit") else None
+    in_flight = {"single": 1, "many": MANY}.get(way, VERY_MANY)
+    load = submit if way == "submit" else send
+    meter = Meter()
+    async with Producer("client_speed", name_servers=names, auto_batch=auto) as producer:
+        await load(producer, topic, warmup, in_flight)
+        meter.begin()
+        await load(producer, topic, messages, in_flight)
+        meter.report()
+
+
+async def consume(names: str, topic: str, warmup: int, messages: int) -> None:
+    """Read a backlog with an async listener."""
+    enough = asyncio.Event()
+    meter = Meter()
+    count = 0
+
+    async def listener(_message: ReceivedMessage) -> None:
+        nonlocal count
+        count += 1
+        if count == warmup:
+            meter.begin()
+        elif count == warmup + messages:
+            meter.report()
+            enough.set()
+
+    group = f"client_speed_{uuid.uuid4().hex}"
+    consumer = Consumer(group, name_servers=names, consume_from=ConsumeFrom.FIRST)
+    consumer.subscribe(topic)
+    async with consumer:
+        work = asyncio.create_task(consumer.run(listener))
+        await enough.wait()
+    await work
+
+
+async def main(names: str, topic: str, way: str, warmup: int, messages: int) -> None:
+    if way == "consume":
+        await consume(names, topic, warmup, messages)
+    else:
+        await produce(names, topic, way, warmup, messages)
+
+
+if __name__ == "__main__":
+    import uvloop
+
+    uvloop.run(main(*sys.argv[1:4], *map(int, sys.argv[4:6])))
