@@ -102,4 +102,5 @@ async def main(names: str, topic: str, way: str, warmup: int, messages: int) -> 
 if __name__ == "__main__":
     import uvloop
 
-    uvloop.run(main(*sys.argv[1:4], *map(int, sys.argv[4:6])))
+    names, topic, way, warmup, messages = sys.argv[1:6]
+    uvloop.run(main(names, topic, way, int(warmup), int(messages)))
