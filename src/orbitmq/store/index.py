@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 # One batch: so much of the log, so many entries.
 BATCH_BYTES = 4 << 20
 BATCH_ENTRIES = 32_768
+# Between two batches: a batch for each message would cost more than taking the message.
+PAUSE_SECONDS = 0.005
 IDLE_SECONDS = 0.2
 RETRY_SECONDS = 10.0
 # A search first takes up what was stored meanwhile, but not more than this.
@@ -139,10 +141,11 @@ class MessageIndex:
 
     async def _run(self) -> None:
         while not self._stopped.is_set():
-            if await self._batch():
+            worked = await self._batch()
+            if worked and self._written() - self.position >= BATCH_BYTES:
                 continue
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(IDLE_SECONDS):
+                async with asyncio.timeout(PAUSE_SECONDS if worked else IDLE_SECONDS):
                     await self._stopped.wait()
 
     # -- building --------------------------------------------------------------------------------------
