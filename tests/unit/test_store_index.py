@@ -15,7 +15,7 @@ from orbitmq.message.record import Record, blank_record, encode_record
 from orbitmq.message.tags import java_hash
 from orbitmq.runtime.memory_files import Keep
 from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
-from orbitmq.store import MessageStore, NewMessage, StoreConfig
+from orbitmq.store import MessageStore, NewMessage, StoreConfig, index
 from orbitmq.store import index_layout as scan
 from orbitmq.store.index_scan import IndexBuilder, key_hash, select
 
@@ -224,6 +224,29 @@ def test_a_message_is_found_at_once_and_in_many_files() -> None:
         header = HEADER.unpack(runtime.files.read_bytes(f"/s/index/{names(runtime)[0]}")[:40])
         assert header[2:4] == (offsets[0], offsets[18])
         assert header[5] == 39
+        await store.stop()
+
+    simulate(talk)
+
+
+def test_messages_are_taken_up_in_batches_not_one_by_one() -> None:
+    async def talk(runtime: SimulatedRuntime) -> None:
+        store = await opened(runtime, index_entries=1000)
+        batches = 0
+        run_one = runtime.threads.run
+
+        def counted(function: Any, *args: Any) -> Any:
+            nonlocal batches
+            batches += function is index._scan_and_write
+            return run_one(function, *args)
+
+        runtime.threads.run = counted  # type: ignore[method-assign]
+        begin = runtime.clock.monotonic()
+        for number in range(500):
+            await put(store, f"key-{number}")
+            await runtime.clock.sleep(0.001)
+        assert 20 < batches <= (runtime.clock.monotonic() - begin) / index.PAUSE_SECONDS < 500
+        assert len(await find(store, "key-499")) == 1
         await store.stop()
 
     simulate(talk)
