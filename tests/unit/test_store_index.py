@@ -231,7 +231,7 @@ def test_a_message_is_found_at_once_and_in_many_files() -> None:
 
 def test_messages_are_taken_up_in_batches_not_one_by_one() -> None:
     async def talk(runtime: SimulatedRuntime) -> None:
-        store = await opened(runtime, index_entries=1000)
+        store = await opened(runtime, index_entries=4000, sync_flush=False)
         batches = 0
         run_one = runtime.threads.run
 
@@ -242,11 +242,11 @@ def test_messages_are_taken_up_in_batches_not_one_by_one() -> None:
 
         runtime.threads.run = counted  # type: ignore[method-assign]
         begin = runtime.clock.monotonic()
-        for number in range(500):
+        for number in range(2000):
             await put(store, f"key-{number}")
-            await runtime.clock.sleep(0.001)
-        assert 20 < batches <= (runtime.clock.monotonic() - begin) / index.PAUSE_SECONDS < 500
-        assert len(await find(store, "key-499")) == 1
+            await runtime.clock.sleep(0.0002)
+        assert 20 < batches <= (runtime.clock.monotonic() - begin) / index.PAUSE_SECONDS
+        assert len(await find(store, "key-1999")) == 1
         await store.stop()
 
     simulate(talk)
