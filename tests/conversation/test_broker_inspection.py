@@ -179,6 +179,23 @@ def test_runtime_information_knows_the_morning_and_the_oldest_message() -> None:
     with_broker(talk)
 
 
+def test_totals_of_messages_begin_with_the_broker_not_with_its_log() -> None:
+    async def main() -> None:
+        runtime = simulated_runtime()
+        for sent in (3, 2):
+            async with Broker(runtime, settings()) as broker:
+                operator = Operator(broker)
+                before = broker.services.store.max_commit_log_offset
+                await operator.send(sent)
+                body = (await operator.ok(RequestCode.GET_BROKER_RUNTIME_INFO)).body
+                table = KVTable.decode(body).table
+                assert table["putMessageTimesTotal"] == str(sent)
+                assert int(table["putMessageSizeTotal"]) == int(table["commitLogMaxOffset"]) - before
+                await operator.client.close()
+
+    run(main())
+
+
 def test_the_time_span_of_a_group() -> None:
     async def talk(broker: Broker, operator: Operator) -> None:
         begin = broker.runtime.clock.now_ms()

@@ -103,9 +103,9 @@ class Broker:
         self.port = await self._listen(self._server)
         services = build(self.runtime, self.config, self.port)
         services.counters.started_ms = self.runtime.clock.now_ms()
-        services.counters.started_offset = services.store.max_commit_log_offset
         self._services = services
         await services.store.start()
+        services.counters.started_offset = services.store.max_commit_log_offset
         load_tables(services)
         for topic in services.topics:
             services.follow_topic(topic.topic_name, topic)
