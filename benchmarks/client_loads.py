@@ -13,14 +13,11 @@ import resource
 import sys
 import time
 import uuid
-from collections.abc import Awaitable, Callable
 
 from orbitmq import AutoBatch, ConsumeFrom, Consumer, Message, Producer, ReceivedMessage
 
 BODY = b"x" * 128
 MANY, VERY_MANY = 256, 4096
-
-Load = Callable[[int], Awaitable[None]]
 
 
 def cpu_seconds() -> float:
@@ -36,7 +33,7 @@ class Meter:
 
     def report(self) -> None:
         seconds, cpu = time.perf_counter() - self._begin, cpu_seconds() - self._cpu
-        print(json.dumps({"seconds": seconds, "cpu_seconds": cpu, "failed": 0}))
+        print(json.dumps({"seconds": seconds, "cpu_seconds": cpu}))
 
 
 async def send(producer: Producer, topic: str, messages: int, in_flight: int) -> None:

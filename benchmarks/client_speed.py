@@ -31,14 +31,14 @@ class Way:
     """One way of using a client.
 
     Attributes:
-        peer: what the Java client does instead, "" for nothing.
+        peer: what the Java client does for it.
         share: of the run's messages.
         per_core: messages per second and core that are the aim, 0 for none.
     """
 
     name: str
     title: str
-    peer: str = ""
+    peer: str
     share: float = 1.0
     per_core: int = 0
 
@@ -84,8 +84,6 @@ def runner(command: list[str], name_server: str, folder: Path) -> Runner:
         if done.returncode != 0 or not lines:
             raise ServerError(f"{' '.join(arguments)} failed: {done.stderr[-1000:] or done.stdout[-1000:]}")
         found = json.loads(lines[-1])
-        if found["failed"]:
-            raise ServerError(f"{way}: {found['failed']} of {messages} sends failed")
         return Speed(messages / found["seconds"], found["cpu_seconds"] / messages * 1e6)
 
     return run
@@ -95,13 +93,19 @@ def java_command(folder: Path) -> list[str]:
     """The Java client's program, compiled.
 
     Raises:
-        PeerUnavailableError: there is no Java or no Maven Central.
+        PeerUnavailableError: there is no Java, no compiler for it or no Maven Central.
+        ServerError: it does not compile.
     """
     classpath = apache_classpath()
     classes = folder / "classes"
     source = ROOT / "benchmarks" / "java" / "ClientSpeed.java"
     command = ["javac", "-nowarn", "-encoding", "UTF-8", "-cp", classpath, "-d", str(classes), str(source)]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    except FileNotFoundError:
+        raise PeerUnavailableError("no javac on this machine") from None
+    if done.returncode != 0:
+        raise ServerError(f"javac failed:\n{done.stderr}")
     return ["java", "-Xms512m", "-Xmx512m", "-cp", f"{classes}:{classpath}", "ClientSpeed"]
 
 
@@ -119,7 +123,7 @@ def measure(ours: Runner, theirs: Runner | None, messages: int, rounds: int) -> 
         peers: list[Speed] = []
         for _ in range(rounds):
             mine.append(ours(way.name, warmup, count))
-            if theirs is not None and way.peer:
+            if theirs is not None:
                 peers.append(theirs(way.peer, warmup, count))
         found[way.name] = [medians(mine), medians(peers) if peers else None]
         print(f"  {way.title}: {found[way.name][0]}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -233,20 +234,23 @@ def test_messages_are_taken_up_in_batches_not_one_by_one() -> None:
     async def talk(runtime: SimulatedRuntime) -> None:
         store = await opened(runtime, index_entries=4000, sync_flush=False)
         batches = 0
-        run_one = runtime.threads.run
 
-        def counted(function: Any, *args: Any) -> Any:
+        def slow(function: Any, *args: Any) -> Any:
+            # Messages come all the time while a batch is at work: there is always something for the next one.
             nonlocal batches
             batches += function is index._scan_and_write
-            return run_one(function, *args)
+            loop = asyncio.get_running_loop()
+            done: asyncio.Future[Any] = loop.create_future()
+            loop.call_later(0.001, done.set_result, function(*args))
+            return done
 
-        runtime.threads.run = counted  # type: ignore[method-assign]
+        runtime.threads.run = slow  # type: ignore[method-assign]
         begin = runtime.clock.monotonic()
-        for number in range(2000):
+        for number in range(2500):
             await put(store, f"key-{number}")
             await runtime.clock.sleep(0.0002)
         assert 20 < batches <= (runtime.clock.monotonic() - begin) / index.PAUSE_SECONDS
-        assert len(await find(store, "key-1999")) == 1
+        assert len(await find(store, "key-2499")) == 1
         await store.stop()
 
     simulate(talk)

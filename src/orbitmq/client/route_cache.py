@@ -62,10 +62,8 @@ class RouteCache:
         before = entry.route
         usable = {broker.broker_name for broker in route.brokers if route.master(broker.broker_name)}
         # A default route names brokers that may never have the topic: they count only when one just failed.
-        known = before is not None and (
-            not before.from_default or now_ms < entry.suspected_ms + SUSPECT_FOR_MS
-        )
-        if before is not None and known and not route.from_default:
+        failing = now_ms < entry.suspected_ms + SUSPECT_FOR_MS
+        if before is not None and not route.from_default and (failing or not before.from_default):
             for broker in before.brokers:
                 if before.master(broker.broker_name) and broker.broker_name not in usable:
                     entry.missing[broker.broker_name] = now_ms

@@ -11,6 +11,7 @@ from typing import Any
 
 from orbitmq.runtime import Runtime, Segment
 from orbitmq.store.errors import StoreClosedError
+from orbitmq.store.log_files import sync_all
 from orbitmq.store.model import PutStatus
 
 logger = logging.getLogger(__name__)
@@ -116,7 +117,7 @@ class Flusher:
     def flush_blocking(self) -> None:
         """Bring all that is written to the device on the calling thread; a failure is final as ever."""
         try:
-            _sync_all(self._segments(self.flushed, self.written))
+            sync_all(self._segments(self.flushed, self.written))
         except OSError as error:
             self._fail(error)
 
@@ -166,11 +167,6 @@ class Flusher:
     async def stop(self) -> None:
         """Flush the rest and let what waits go."""
         await self.flush()
-
-
-def _sync_all(segments: list[Segment]) -> None:
-    for segment in segments:
-        segment.sync()
 
 
 def _set_ok(done: asyncio.Future[PutStatus]) -> None:
