@@ -41,7 +41,7 @@ class Flusher:
         failed: Callable[[BaseException], None],
     ) -> None:
         self._runtime = runtime
-        self._sync = sync
+        self.sync = sync
         self._timeout_s = timeout_ms / 1000
         self._segments = segments
         self._failed = failed
@@ -64,13 +64,13 @@ class Flusher:
         """
         self._waiting.append((offset, release, argument, give_up))
         # Who comes after the end of its turn finds no flush under way.
-        if self._sync and offset <= self.written and not self._running and self.error is None:
+        if self.sync and offset <= self.written and not self._running and self.error is None:
             self._start()
 
     def advance(self, written: int) -> None:
         """The log is written up to ``written``."""
         self.written = written
-        if not self._sync:
+        if not self.sync:
             self._release(written)
         elif self._waiting and not self._running and self.error is None:
             self._start()
@@ -91,7 +91,7 @@ class Flusher:
             self._fail(error)
         elif self.error is None:
             self.flushed = max(self.flushed, target)
-            if self._sync:
+            if self.sync:
                 self._release(self.flushed)
                 if self._waiting and self.flushed < self.written and not self._running:
                     self._start()
@@ -149,7 +149,7 @@ class Flusher:
         """
         if self.error is not None:
             raise StoreClosedError(f"the commit log could not be flushed: {self.error}")
-        if offset <= (self.flushed if self._sync else self.written):
+        if offset <= (self.flushed if self.sync else self.written):
             return PutStatus.OK
         loop = asyncio.get_running_loop()
         done: asyncio.Future[PutStatus] = loop.create_future()
