@@ -10,7 +10,9 @@
  *   loadgen deliver ... --rate R         sends to a fresh topic and long-polls every queue of it; latency is
  *                                        from the instant a send was due to its record in a pull response
  *   loadgen echo  --port P ...           the frames of `send`, against `loadgen serve --port P`
- *   loadgen sync  --file F --body B      pwrite + fdatasync of a preallocated file: the device alone
+ *   loadgen sync  --file F --body B      pwrite + fdatasync of a preallocated file: the device alone. Its blocks
+ *                                        were written before; with --ahead N they are new, and a write that
+ *                                        reaches new ones is followed by N bytes of zeros
  *
  * With --rate R the operations are due at fixed instants and latency counts from that instant, not from
  * the moment when the generator got round to it (no coordinated omission). --pid N adds the CPU time that
@@ -45,7 +47,7 @@ enum { READ_BYTES = 1 << 20, MAX_FRAME_BYTES = 16 << 20, MAX_CODES = 4096 };
 struct options {
     const char *mode, *host, *topic, *group, *broker_name, *file;
     int port, header, connections, window, body, queues, count, pid;
-    long max_offset, ops;
+    long max_offset, ops, ahead;
     double rate, warmup, duration;
 };
 
@@ -715,29 +717,42 @@ static _Noreturn void serve_echo(void) {
     }
 }
 
+static void put(int fd, const char *bytes, size_t length, off_t at) {
+    if (pwrite(fd, bytes, length, at) != (ssize_t)length) die("pwrite: %s", strerror(errno));
+}
+
 static int measure_sync(void) {
     if (opt.file == NULL) die("sync needs --file");
-    const off_t size = 64 << 20;
+    static char zeros[1 << 20];
+    const off_t size = opt.ahead < 0 ? 64 << 20 : 1L << 30;
+    if (opt.ahead > (long)sizeof zeros) die("--ahead: at most %zu", sizeof zeros);
     char *block = malloc((size_t)opt.body);
     memset(block, 'x', (size_t)opt.body);
     int fd = open(opt.file, O_RDWR | O_CREAT | O_TRUNC, 0600);
     if (fd < 0 || posix_fallocate(fd, 0, size) != 0) die("cannot make %s: %s", opt.file, strerror(errno));
-    static char zeros[1 << 20];
-    for (off_t at = 0; at < size; at += (off_t)sizeof zeros)
-        if (pwrite(fd, zeros, sizeof zeros, at) < 0) die("write: %s", strerror(errno));
+    for (off_t at = 0; opt.ahead < 0 && at < size; at += (off_t)sizeof zeros) put(fd, zeros, sizeof zeros, at);
     fsync(fd);
-    uint64_t begin = now_ns(), end = begin + (uint64_t)(opt.duration * 1e9), now = begin;
-    off_t at = 0;
-    while (now < end) {
+    struct window_marks marks = {.begin_ns = now_ns(), .own_cpu = own_cpu_seconds()};
+    uint64_t now = marks.begin_ns, end = now + (uint64_t)(opt.duration * 1e9);
+    const off_t last = size - opt.body - (off_t)sizeof zeros;
+    off_t at = 0, old = opt.ahead < 0 ? size : 0;
+    while (now < end && at <= last) {
         uint64_t from = now;
-        if (pwrite(fd, block, (size_t)opt.body, at) < 0 || fdatasync(fd) < 0) die("fdatasync: %s", strerror(errno));
-        at = (at + opt.body) % (size - opt.body);
+        put(fd, block, (size_t)opt.body, at);
+        at += opt.body;
+        if (at > old) {
+            put(fd, zeros, (size_t)opt.ahead, at);
+            old = at + opt.ahead;
+        }
+        if (fdatasync(fd) < 0) die("fdatasync: %s", strerror(errno));
+        if (opt.ahead < 0 && at > last) at = 0;
         now = now_ns();
         record(now - from);
         completed++;
     }
+    marks.end_ns = now;
+    marks.own_cpu = own_cpu_seconds() - marks.own_cpu;
     unlink(opt.file);
-    struct window_marks marks = {.begin_ns = begin, .end_ns = now};
     report(&marks);
     return 0;
 }
@@ -747,7 +762,8 @@ static int measure_sync(void) {
 static void usage(void) {
     die("send|batch|pull|deliver|echo|serve|sync [--host A] --port P --topic T [--header json|rocketmq] [--connections N]\n"
         "  [--window N] [--body BYTES] [--queues 1-10] [--count N] [--max-offset N] [--ops N] [--rate OPS_PER_SECOND]\n"
-        "  [--warmup S] [--duration S] [--group G] [--broker-name B] [--pid SERVER_PID] [--file PATH]");
+        "  [--warmup S] [--duration S] [--group G] [--broker-name B] [--pid SERVER_PID] [--file PATH]\n"
+        "  [--ahead BYTES]");
 }
 
 static void parse_options(int argc, char **argv) {
@@ -755,11 +771,12 @@ static void parse_options(int argc, char **argv) {
         {"host", 1, 0, 'h'},     {"port", 1, 0, 'p'},   {"topic", 1, 0, 't'},  {"header", 1, 0, 'H'},      {"connections", 1, 0, 'c'},
         {"window", 1, 0, 'w'},   {"body", 1, 0, 'b'},   {"queues", 1, 0, 'q'}, {"count", 1, 0, 'n'},       {"max-offset", 1, 0, 'm'},
         {"ops", 1, 0, 'o'},      {"rate", 1, 0, 'r'},   {"warmup", 1, 0, 'W'}, {"duration", 1, 0, 'd'},    {"group", 1, 0, 'g'},
-        {"pid", 1, 0, 'P'},      {"file", 1, 0, 'f'},   {"broker-name", 1, 0, 'B'}, {0, 0, 0, 0},
+        {"pid", 1, 0, 'P'},      {"file", 1, 0, 'f'},   {"broker-name", 1, 0, 'B'}, {"ahead", 1, 0, 'a'},
+        {0, 0, 0, 0},
     };
     if (argc < 2) usage();
     opt = (struct options){.mode = argv[1], .host = "127.0.0.1", .topic = "bench", .group = "bench", .broker_name = "broker-a",
-                           .connections = 1, .window = 1, .body = 128, .queues = 8, .count = 32, .duration = 5, .warmup = 1};
+                           .connections = 1, .window = 1, .body = 128, .queues = 8, .count = 32, .ahead = -1, .duration = 5, .warmup = 1};
     optind = 2;
     for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
         switch (c) {
@@ -780,6 +797,7 @@ static void parse_options(int argc, char **argv) {
         case 'g': opt.group = optarg; break;
         case 'P': opt.pid = atoi(optarg); break;
         case 'f': opt.file = optarg; break;
+        case 'a': opt.ahead = atol(optarg); break;
         case 'B': opt.broker_name = optarg; break;
         default: usage();
         }

@@ -103,3 +103,13 @@ def test_it_counts_and_times_what_an_echo_sends_back(generator: str) -> None:
     assert 20 <= found["ops"] <= 400
     latency = found["latency_us"]
     assert 0 < latency["p50"] <= latency["p99"] <= latency["p999"] * 1.01
+
+
+@pytest.mark.parametrize("ahead", ["-1", "0", "65536"])
+def test_the_device_alone(generator: str, ahead: str, tmp_path: Path) -> None:
+    file = tmp_path / "blocks"
+    command = [generator, "sync", "--file", str(file), "--body", "4096", "--ahead", ahead, "--duration", "0.2"]
+    outcome = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    assert outcome["ops"] > 0
+    assert outcome["latency_us"]["p50"] > 0
+    assert not file.exists()

@@ -18,8 +18,9 @@ from orbitmq.store.lookup import Lookup
 logger = logging.getLogger(__name__)
 
 PAGE_BYTES = 4096
-BLANK_BYTES = 256 * 1024
-BLANK = memoryview(bytes(BLANK_BYTES))
+# A flush of blocks that were never written must also write the file's extents: measured, half of its time.
+ZEROS_BYTES = 256 * 1024
+ZEROS = memoryview(bytes(ZEROS_BYTES))
 
 
 class CommitLog:
@@ -50,7 +51,7 @@ class CommitLog:
         self._segment: Segment | None = None
         self._segment_start = 0
         self._allocated = 0
-        self._blank_to = 0
+        self._zeros_to = 0
         self._allocating: asyncio.Task[None] | None = None
         self._scheduled = False
         self.write_error: OSError | None = None
@@ -72,7 +73,7 @@ class CommitLog:
         self._segment_start = self.files.start_of(offset)
         self._appender.start_turn(offset, self._segment_start + self.files.file_bytes)
         self._lookup.set_log_maps(self.files.first // self.files.file_bytes, self.files.views())
-        self._allocated = self._blank_to = offset - self._segment_start
+        self._allocated = self._zeros_to = offset - self._segment_start
         self._allocate(segment, self._allocated + self._ahead())
 
     def _ahead(self) -> int:
@@ -113,7 +114,7 @@ class CommitLog:
             base = appender.turn_base
             self._write(memoryview(appender.turn)[:used], base - self._segment_start)
             if self._flusher.sync:
-                self._blank_ahead(base + used - self._segment_start, used)
+                self._write_zeros(base + used - self._segment_start, used)
             appender.start_turn(base + used, appender.file_end)
             arrived = appender.publish()
             if arrived:
@@ -136,18 +137,18 @@ class CommitLog:
             self._fail(error)
             raise StoreClosedError(f"the commit log could not be written: {error}") from error
 
-    def _blank_ahead(self, end: int, used: int) -> None:
-        """Write zeros behind a small turn, so that the flushes of the next ones need not change the file's extents."""
+    def _write_zeros(self, end: int, used: int) -> None:
+        """Write zeros behind a small turn, so that the next ones go into blocks that were written before."""
         segment = self._segment
-        if segment is None or end <= self._blank_to:
+        if segment is None or end <= self._zeros_to:
             return
-        self._blank_to = end
-        up_to = min((end + BLANK_BYTES) & -PAGE_BYTES, self._allocated)
-        if used <= BLANK_BYTES // 4 and up_to > end:
+        self._zeros_to = end
+        up_to = min((end + ZEROS_BYTES) & -PAGE_BYTES, self._allocated)
+        if used <= ZEROS_BYTES // 4 and up_to > end:
             # Who is refused here is refused again when it matters: by the records themselves.
             with contextlib.suppress(OSError):
-                segment.pwrite(BLANK[: up_to - end], end)
-                self._blank_to = up_to
+                segment.pwrite(ZEROS[: up_to - end], end)
+                self._zeros_to = up_to
 
     def try_again(self) -> None:
         """Repeat what the disk refused, when it has room for what comes next too.

@@ -154,8 +154,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _received(self, buffer: memoryview, end: int) -> None:
         self._corked = True
+        hook = self._on_chunk
         try:
-            position = self._consume(buffer, end)
+            position = hook(self, buffer, 0, end) if hook is not None else 0
+            if position < end:
+                position = self._consume(buffer, position, end)
         except FrameError as error:
             self._refuse(f"unreadable frame: {error}")
             return
@@ -167,17 +170,19 @@ class Connection(asyncio.BufferedProtocol):
             self._corked = False
             if self._out:
                 self._flush()
-        self._framed = self._framed or position > 0
-        if position < end and not self.closed:
-            self._keep(buffer, position, end)
-        else:
+        if position == end:
+            self._framed = True
             self._tail = b""
+        elif self.closed:
+            self._tail = b""
+        else:
+            self._framed = self._framed or position > 0
+            self._keep(buffer, position, end)
 
-    def _consume(self, buffer: memoryview, end: int) -> int:
-        """Hand over the whole frames of a chunk; the position of the first byte not used."""
+    def _consume(self, buffer: memoryview, position: int, end: int) -> int:
+        """Hand over the whole frames that the hook left; the position of the first byte not used."""
         hook = self._on_chunk
         maximum = self._limits.max_frame_bytes
-        position = hook(self, buffer, 0, end) if hook is not None else 0
         while end - position >= 4 and not self.closed:
             (content,) = _LENGTH.unpack_from(buffer, position)
             stop = position + 4 + content

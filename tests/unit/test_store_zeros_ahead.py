@@ -1,0 +1,104 @@
+"""Zeros behind a durable turn: where they stand, when there are none, and that nothing depends on them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+import pytest
+
+from orbitmq.runtime.memory_files import MemorySegment
+from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
+from orbitmq.store import GetStatus, MessageStore, NewMessage, PutStatus, StoreConfig
+from orbitmq.store.commit_log import ZEROS_BYTES
+
+Writes = list[tuple[int, int, bool]]
+
+
+@pytest.fixture
+def writes(monkeypatch: pytest.MonkeyPatch) -> Writes:
+    """Every write to the log: first byte, byte behind the last, whether it is all zeros."""
+    seen: Writes = []
+    pwrite = MemorySegment.pwrite
+
+    def spy(self: MemorySegment, data: memoryview, offset: int) -> None:
+        if "/commitlog/" in self.path:
+            seen.append((offset, offset + len(data), not any(data)))
+        pwrite(self, data, offset)
+
+    monkeypatch.setattr(MemorySegment, "pwrite", spy)
+    return seen
+
+
+async def opened(runtime: SimulatedRuntime, *, sync_flush: bool = True, file_mib: int = 4) -> MessageStore:
+    settings = StoreConfig(root="/store", sync_flush=sync_flush, commit_log_file_bytes=file_mib << 20)
+    store = MessageStore(runtime, settings)
+    await store.start()
+    store.set_topic("orders", read_queues=1, write_queues=1, perm=6)
+    return store
+
+
+async def send(store: MessageStore, body_bytes: int = 100) -> PutStatus:
+    result = store.put(NewMessage("orders", 0, b"x" * body_bytes, b""))
+    return await store.stored(result.end_offset)
+
+
+def test_small_durable_turns_are_written_into_blocks_that_were_written_before(writes: Writes) -> None:
+    async def scenario() -> None:
+        store = await opened(simulated_runtime())
+        for _ in range(1000):
+            assert await send(store, 1000) is PutStatus.OK
+        await store.stop()
+
+    run(scenario())
+    zeros = [(start, end) for start, end, empty in writes if empty]
+    turns = [(start, end) for start, end, empty in writes if not empty]
+    fresh = [turn for turn in turns if not any(start <= turn[0] and turn[1] <= end for start, end in zeros)]
+    assert len(turns) == 1000
+    # Only the turn that reaches the end of the zeros meets new blocks, and more zeros follow it at once.
+    assert [end for _, end in fresh] == [start for start, _ in zeros]
+    assert len(fresh) <= turns[-1][1] // (ZEROS_BYTES - 4096) + 1
+    assert all(end % 4096 == 0 and end - start <= ZEROS_BYTES for start, end in zeros)
+
+
+@pytest.mark.parametrize(("sync_flush", "body_bytes"), [(False, 100), (True, ZEROS_BYTES // 4)])
+def test_turns_that_do_not_wait_and_large_turns_have_no_zeros_behind_them(
+    sync_flush: bool, body_bytes: int, writes: Writes
+) -> None:
+    async def scenario() -> None:
+        store = await opened(simulated_runtime(), sync_flush=sync_flush)
+        for _ in range(3):
+            await send(store, body_bytes)
+        await store.stop()
+
+    run(scenario())
+    assert writes
+    assert not any(empty for _, _, empty in writes)
+
+
+def test_zeros_end_with_their_file(writes: Writes) -> None:
+    async def scenario() -> None:
+        store = await opened(simulated_runtime(), file_mib=1)
+        while store.max_commit_log_offset < 3 << 20:
+            assert await send(store, 3000) is PutStatus.OK
+        await store.stop()
+
+    run(scenario())
+    assert sum(end == 1 << 20 and empty for _, end, empty in writes) >= 2
+    assert all(end <= 1 << 20 for _, end, _ in writes)
+
+
+def test_a_disk_that_refuses_the_zeros_takes_the_message_all_the_same() -> None:
+    async def scenario() -> None:
+        runtime = simulated_runtime()
+        store = await opened(runtime)
+        runtime.files.fail("pwrite", "/commitlog/", error=errno.EIO, skip=1)
+        assert await send(store) is PutStatus.OK
+        assert await send(store) is PutStatus.OK
+        assert store.accepting
+        found = store.get("orders", 0, 0, 32)
+        assert (found.status, found.next_offset) == (GetStatus.FOUND, 2)
+        await store.stop()
+        await asyncio.sleep(0)
+
+    run(scenario())
