@@ -23,10 +23,10 @@ KINDS = {"new": 0, "256 KiB of zeros ahead": 256 * 1024, "old": -1}
 
 def rows_of(turn: int, runs: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
     def median(kind: str, pick: str) -> float:
-        return statistics.median(run["latency_us"][pick] for run in runs[kind])
+        return float(statistics.median(run["latency_us"][pick] for run in runs[kind]))
 
     def cpu(kind: str) -> float:
-        return statistics.median(run["generator_cpu_us"] for run in runs[kind])
+        return float(statistics.median(run["generator_cpu_us"] for run in runs[kind]))
 
     return [
         [

@@ -130,7 +130,7 @@ class Session:
         self.short = short
         self.folder = folder
         self.generator = Generator(self.generator_cpus)
-        effort = Effort(0.3, 1.0, 1) if short else Effort(1.0, 4.0, 3)
+        effort = Effort(0.3, 1.0, 1) if short else Effort(0.5, 1.0, 5)
         self.bench = Bench(self.generator, effort)
         self.report = Report()
 
