@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import fcntl
 import shutil
 import sys
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from examples.flights.audit import Audit, audit
 from examples.flights.children import Child, ChildError
@@ -191,20 +192,28 @@ async def demo(out: Path) -> bool:
     return result.is_good
 
 
-def prepare(out: Path) -> None:
-    """Empty the folder of an earlier run, or make it.
+def prepare(out: Path) -> IO[str]:
+    """Empty the folder of an earlier run, or make it. It is ours while the file that is returned is open.
 
     Raises:
-        DemoError: it is there and holds something else.
+        DemoError: it holds something else, or another demo uses it.
     """
-    if out.exists():
-        if not (out / MARKER).exists() and any(out.iterdir()):
-            raise DemoError(
-                f"{out} is not empty and not from an earlier demo; choose another folder with --out"
-            )
-        shutil.rmtree(out)
-    out.mkdir(parents=True)
-    (out / MARKER).touch()
+    out.mkdir(parents=True, exist_ok=True)
+    marker = out / MARKER
+    if not marker.exists() and any(out.iterdir()):
+        raise DemoError(f"{out} is not empty and not from an earlier demo; choose another folder with --out")
+    claim = marker.open("w")
+    try:
+        fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        claim.close()
+        raise DemoError(f"another demo uses {out}; choose another folder with --out") from None
+    for path in out.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path != marker:
+            path.unlink()
+    return claim
 
 
 def _failed(error: BaseException) -> int:
@@ -220,8 +229,8 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     try:
-        prepare(arguments.out)
-        good = asyncio.run(demo(arguments.out))
+        with prepare(arguments.out):
+            good = asyncio.run(demo(arguments.out))
     except (DemoError, ChildError, ClusterError, OrbitError, DataError, OSError) as error:
         return _failed(error)
     except KeyboardInterrupt:
