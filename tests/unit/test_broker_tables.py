@@ -298,6 +298,22 @@ def test_every_change_of_a_topic_is_told_once_and_gives_a_new_version() -> None:
     assert topics.version.counter == 3
 
 
+def test_a_listener_that_fails_does_not_keep_a_change_from_the_others() -> None:
+    _, topics, _ = parts()
+    topics.create_if_absent("orders", 4)
+    heard: list[tuple[str, bool]] = []
+
+    def disk_refuses(_topic: str, _config: TopicConfig | None) -> None:
+        raise OSError("no space left")
+
+    topics.on_change.append(disk_refuses)
+    topics.on_change.append(lambda topic, config: heard.append((topic, config is None)))
+    with pytest.raises(OSError, match="no space left"):
+        topics.delete("orders")
+    assert heard == [("orders", True)]
+    assert topics.get("orders") is None
+
+
 def test_attributes_change_by_their_signs() -> None:
     _, topics, _ = parts()
     topics.update(TopicConfig("T", attributes={"+queue.type": "SimpleCQ", "+message.type": "FIFO"}))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from orbitmq.broker import journal, names
 from orbitmq.broker.attributes import TOPIC_ATTRIBUTES, altered
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.config_table import ConfigTable
 from orbitmq.broker.journal import Journal
 from orbitmq.broker.plain import from_plain, to_plain
 from orbitmq.runtime.seam import Clock
@@ -16,29 +17,17 @@ from orbitmq.wire.bodies import DataVersion, TopicConfig
 
 log = logging.getLogger(__name__)
 
-OnChange = Callable[[str, TopicConfig | None], None]
-
 _READ_WRITE = names.PERM_READ | names.PERM_WRITE
 MAX_QUEUES = 65_536
 
 
-class TopicConfigs:
-    """All topics of this broker.
-
-    Every change passes the journal and then ``on_change(topic, config)``; ``config`` is ``None`` for a
-    deleted topic. Configs handed out are the live ones: read them, change them only through this class.
-    """
+class TopicConfigs(ConfigTable[TopicConfig]):
+    """All topics of this broker."""
 
     def __init__(self, clock: Clock, config: BrokerConfig, changes: Journal) -> None:
-        self._clock = clock
+        super().__init__(clock, changes, journal.TOPICS)
         self._config = config
-        self._journal = changes
-        self._table: dict[str, TopicConfig] = {}
-        # Configs as plain values, kept until they change: a table of many topics is written often.
-        self._plain: dict[str, dict[str, Any]] = {}
         self._own_system_topics: set[str] = set()
-        self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
-        self.on_change: list[OnChange] = []
         for topic in self._system_topics():
             self._table[topic.topic_name] = topic
             self._own_system_topics.add(topic.topic_name)
@@ -68,18 +57,6 @@ class TopicConfigs:
 
     # -- reading ---------------------------------------------------------------------------------------
 
-    def get(self, topic: str) -> TopicConfig | None:
-        return self._table.get(topic)
-
-    def __contains__(self, topic: str) -> bool:
-        return topic in self._table
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def __iter__(self) -> Iterator[TopicConfig]:
-        return iter(list(self._table.values()))
-
     def is_order(self, topic: str) -> bool:
         """Whether the topic promises global order (``order`` of its config)."""
         config = self._table.get(topic)
@@ -92,12 +69,6 @@ class TopicConfigs:
     def system_topics(self) -> list[str]:
         """All reserved names, sorted."""
         return sorted(self._own_system_topics | names.SYSTEM_TOPICS)
-
-    def page(self, version: DataVersion | None, first: int, count: int) -> dict[str, TopicConfig]:
-        """``count`` topics by name from number ``first``; from the start when ``version`` is an old one."""
-        if version != self.version:
-            first = 0
-        return {name: self._table[name] for name in sorted(self._table)[first : first + count]}
 
     # -- changing --------------------------------------------------------------------------------------
 
@@ -123,7 +94,7 @@ class TopicConfigs:
         created = _topic(topic, queues, perm & ~names.PERM_INHERIT)
         created.topic_sys_flag = sys_flag
         created.topic_filter_type = template.topic_filter_type
-        self._put(created)
+        self._put(created.topic_name, created)
         return created
 
     def create_if_absent(
@@ -135,10 +106,10 @@ class TopicConfigs:
             known = _topic(topic, queues, perm)
             known.order = order
             known.topic_sys_flag = sys_flag
-            self._put(known)
+            self._put(known.topic_name, known)
         elif known.order != order:
             known.order = order
-            self._put(known)
+            self._put(known.topic_name, known)
         return known
 
     def update(self, config: TopicConfig) -> None:
@@ -151,7 +122,7 @@ class TopicConfigs:
         current = known.attributes if known is not None else {}
         config.attributes = altered(TOPIC_ATTRIBUTES, current, config.attributes or {}, create=known is None)
         if known is None or to_plain(known) != to_plain(config):
-            self._put(config)
+            self._put(config.topic_name, config)
 
     def mark_order_topics(self, topics: Iterable[str]) -> None:
         """Set ``order`` on the topics that the name server lists as ordered."""
@@ -159,29 +130,7 @@ class TopicConfigs:
             config = self._table.get(topic)
             if config is not None and not config.order:
                 config.order = True
-                self._put(config)
-
-    def delete(self, topic: str) -> bool:
-        """Forget a topic; ``False`` when there was none."""
-        if self._table.pop(topic, None) is None:
-            return False
-        self._changed(topic, None)
-        return True
-
-    def touch(self) -> None:
-        """Give the table a new version without a change of a topic, as a changed broker permission does."""
-        self.version = self.version.next(self._clock.now_ms())
-
-    def _put(self, config: TopicConfig) -> None:
-        self._table[config.topic_name] = config
-        self._changed(config.topic_name, config)
-
-    def _changed(self, topic: str, config: TopicConfig | None) -> None:
-        self._plain.pop(topic, None)
-        self.version = self.version.next(self._clock.now_ms())
-        self._journal.changed(journal.TOPICS, topic, config)
-        for listener in self.on_change:
-            listener(topic, config)
+                self._put(config.topic_name, config)
 
     # -- on disk ---------------------------------------------------------------------------------------
 
@@ -189,20 +138,13 @@ class TopicConfigs:
         """The content of ``topics.json``."""
         return {
             "dataVersion": to_plain(self.version),
-            "topicConfigTable": {name: self._plain_of(name) for name in self._table},
+            "topicConfigTable": self._plain_table(),
         }
-
-    def _plain_of(self, name: str) -> dict[str, Any]:
-        plain = self._plain.get(name)
-        if plain is None:
-            plain = self._plain[name] = to_plain(self._table[name])
-        return plain
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``topics.json``; system topics it does not name stay as they are."""
         for name, plain in content.get("topicConfigTable", {}).items():
-            self._plain.pop(name, None)
-            self._table[name] = from_plain(TopicConfig, plain)
+            self._restore(name, from_plain(TopicConfig, plain))
         if content.get("dataVersion"):
             self.version = from_plain(DataVersion, content["dataVersion"])
 
