@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -616,6 +617,45 @@ def test_settings_that_may_change_and_those_that_may_not() -> None:
         )
 
     with_broker(talk)
+
+
+def test_changed_settings_are_saved_where_the_settings_came_from() -> None:
+    text = "# ours\nbrokerName=broker-a\nfileReservedTime = 48\n"
+
+    async def main() -> None:
+        runtime = simulated_runtime()
+        runtime.files.write_atomic("/etc/broker.conf", text.encode())
+        async with Broker(runtime, settings(broker_config_path="/etc/broker.conf")) as broker:
+            peer = Peer(broker)
+            changes = b"fileReservedTime=5\nautoCreateTopicEnable=false"
+            await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, changes)
+            saved = runtime.files.read_bytes("/etc/broker.conf").decode()
+            assert saved == ("# ours\nbrokerName=broker-a\nfileReservedTime=5\nautoCreateTopicEnable=false\n")
+            refused = await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, b"fileReservedTime=x")
+            assert refused.code == ResponseCode.NO_PERMISSION
+            assert runtime.files.read_bytes("/etc/broker.conf").decode() == saved
+            await peer.client.close()
+        config, _ = BrokerConfig.load(saved, path="/etc/broker.conf")
+        assert (config.file_reserved_time_hours, config.auto_create_topic_enable) == (5, False)
+        assert config.broker_config_path == "/etc/broker.conf"
+
+    run(main())
+
+
+def test_settings_of_a_file_that_cannot_be_written_change_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        runtime = simulated_runtime()
+        runtime.files.fail("write_atomic", "/etc/broker.conf", error=errno.EROFS)
+        async with Broker(runtime, settings(broker_config_path="/etc/broker.conf")) as broker:
+            peer = Peer(broker)
+            await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, b"fileReservedTime=5")
+            assert broker.config.file_reserved_time_hours == 5
+            await peer.client.close()
+
+    run(main())
+    assert "changed settings are lost with the next start, /etc/broker.conf" in caplog.text
 
 
 async def route(peer: RemotingClient, topic: str) -> TopicRouteData | None:

@@ -64,8 +64,9 @@ STATE_VALUES = frozenset(
         "timerReadBehind",
     }
 )
-# Apache finds the second address out by itself; a pull here may bring more messages at once.
-OTHER_SETTINGS = frozenset({"brokerIP2", "maxTransferCountOnMessageInMemory"})
+# Apache finds the second address out by itself and does not tell the file of its settings; a pull here may
+# bring more messages at once.
+OTHER_SETTINGS = frozenset({"brokerIP2", "brokerConfigPath", "maxTransferCountOnMessageInMemory"})
 _FOLDER = re.compile(r"/\S*/place-[\w-]+")
 _TABLE_ROW = re.compile(r"^(\S+?) *(?:=  ?|: )(.*)$", re.MULTILINE)
 

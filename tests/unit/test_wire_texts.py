@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from orbitmq.wire import pop_info, versions
 from orbitmq.wire.errors import BodyError, HeaderError, RemotingError
 from orbitmq.wire.pop_info import ExtraInfo
-from orbitmq.wire.properties_text import parse, render
+from orbitmq.wire.properties_text import amended, parse, render
 from orbitmq.wire.recall_handle import RecallHandle
 from orbitmq.wire.versions import VERSION_NAMES, version_name
 
@@ -51,6 +51,22 @@ smile=\\uD83D\\uDE00\\t\\q
     }
     assert parse("a=1\r\nb=2\ra=3\\") == {"a": "3", "b": "2"}
     assert render({"a b": " c\n"}) == "a\\ b=\\ c\\n\n"
+
+
+LINES = st.text(st.sampled_from("ab=: \\\n\r#!"), max_size=30)
+
+
+@given(LINES, st.dictionaries(st.sampled_from(["a", "b", "c"]), TEXT, max_size=3))
+def test_amending_changes_what_it_is_asked_to(text: str, changes: dict[str, str]) -> None:
+    assert parse(amended(text, changes)) == {**parse(text), **changes}
+
+
+def test_amending_keeps_comments_and_order() -> None:
+    text = "# ours\nname = a\n\nlong = one \\\n  two\nname=b\n! end"
+    assert amended(text, {"name": "c"}) == "# ours\nname=c\n\nlong = one \\\n  two\n! end"
+    assert amended(text, {"new": "1"}) == text + "\nnew=1\n"
+    assert amended("long=one\\", {"new": "1"}) == "long=one\\\n\nnew=1\n"
+    assert amended("", {"new": "1"}) == "new=1\n"
 
 
 def test_a_bad_escape_is_refused() -> None:

@@ -69,6 +69,7 @@ class BrokerConfig(Settings):
     namesrv_addr: str = setting("", "namesrvAddr", addresses)
     store_path_root_dir: str = setting(os.path.join("~", "store"), "storePathRootDir", path)
     store_path_commit_log: str = setting("", "storePathCommitLog", path)
+    broker_config_path: str = setting("", "brokerConfigPath", path)
     mapped_file_size_commit_log: int = setting(
         1024 * _MIB, "mappedFileSizeCommitLog", number(128 * 1024, 2**31 - 1)
     )
@@ -158,8 +159,14 @@ class BrokerConfig(Settings):
         return self.broker_permission & names.PERM_READ != 0
 
     @classmethod
-    def load(cls, conf: str, overrides: Mapping[str, str] | None = None) -> tuple[BrokerConfig, list[str]]:
-        """Read the text of a ``broker.conf``; ``overrides`` (RocketMQ keys) win, as from a command line.
+    def load(
+        cls, conf: str, overrides: Mapping[str, str] | None = None, *, path: str = ""
+    ) -> tuple[BrokerConfig, list[str]]:
+        """Read the text of a ``broker.conf``.
+
+        Args:
+            overrides: settings by RocketMQ's keys that win over the text, as from a command line.
+            path: where the text comes from; settings changed at run time are saved there.
 
         Returns:
             The settings, and one sentence for each key that has no effect.
@@ -167,7 +174,7 @@ class BrokerConfig(Settings):
         Raises:
             ConfigError: a value of the wrong kind; it names the line of the text.
         """
-        config, warnings = cls().updated_by_text(conf)
+        config, warnings = cls(broker_config_path=path).updated_by_text(conf)
         config, more = config.updated(overrides or {})
         if config.broker_role != "ASYNC_MASTER":
             more.append(

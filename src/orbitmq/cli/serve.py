@@ -158,7 +158,7 @@ def _broker(options: argparse.Namespace) -> int:
     if "brokerIP1" not in given and "brokerIP1" not in overrides:
         overrides["brokerIP1"] = own_address(overrides.get("namesrvAddr") or given.get("namesrvAddr", ""))
     try:
-        config, warnings = BrokerConfig.load(text, overrides)
+        config, warnings = BrokerConfig.load(text, overrides, path=path)
     except ValueError as error:
         raise UsageError(f"{path or 'settings'}: {error}") from error
     if options.print_config is True:

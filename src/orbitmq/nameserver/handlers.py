@@ -316,12 +316,12 @@ class Handlers:
 
     def _merge_file(self, path: str, settings: dict[str, str]) -> None:
         files = self._runtime.files
-        kept: dict[str, str] = {}
+        text = ""
         if files.exists(path):
-            kept = properties_text.parse(files.read_bytes(path).decode())
+            text = files.read_bytes(path).decode()
         elif folder := path.rpartition("/")[0]:
             files.make_dirs(folder)
-        files.write_atomic(path, properties_text.render({**kept, **settings}).encode())
+        files.write_atomic(path, properties_text.amended(text, settings).encode())
 
 
 async def _saved(command: Command, change: Awaitable[None]) -> Command:

@@ -13,6 +13,7 @@ _WRITTEN: Final = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.|$)", re.DOTALL)
 # The key ends at the first separator that is not escaped: spaces, then at most one '=' or ':', then spaces.
 _ENTRY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|[\r\n])|[^\r\n]+")
 
 
 def parse(text: str) -> dict[str, str]:
@@ -23,12 +24,7 @@ def parse(text: str) -> dict[str, str]:
     Raises:
         BodyError: a ``\\u`` escape without four hexadecimal digits.
     """
-    found: dict[str, str] = {}
-    for line in _logical_lines(text):
-        entry = _ENTRY.fullmatch(line)
-        if entry is not None:
-            found[_unescape(entry[1])] = _unescape(entry[2])
-    return found
+    return dict(entry for _, entry in _entries(text) if entry is not None)
 
 
 def render(entries: Mapping[str, str]) -> str:
@@ -36,20 +32,51 @@ def render(entries: Mapping[str, str]) -> str:
     return "".join(f"{_escape(key, is_key=True)}={_escape(value)}\n" for key, value in entries.items())
 
 
-def _logical_lines(text: str) -> Iterator[str]:
-    pending = ""
-    for line in re.split(r"\r\n|[\r\n]", text):
-        stripped = line.lstrip(" \t\f")
+def amended(text: str, changes: Mapping[str, str]) -> str:
+    """``text`` with ``changes`` in place of its own entries or, if it has none, at its end.
+
+    Comments, order and all other entries stay as they are.
+
+    Raises:
+        BodyError: as :func:`parse`.
+    """
+    left = dict(changes)
+    written = []
+    for lines, entry in _entries(text):
+        if entry is None or entry[0] not in changes:
+            written.append(lines)
+        elif entry[0] in left:
+            # A later entry of the same name would win, so that only one stays.
+            written.append(render({entry[0]: left.pop(entry[0])}))
+    if left and written and not written[-1].endswith(("\n", "\r")):
+        written.append("\n")
+    return "".join(written) + render(left)
+
+
+def _entries(text: str) -> Iterator[tuple[str, tuple[str, str] | None]]:
+    """Each entry with the lines that it stands on; ``None`` for lines that say nothing."""
+    lines, pending = "", ""
+    for line in _LINE.findall(text):
+        stripped = line.rstrip("\r\n").lstrip(" \t\f")
         if not pending and (not stripped or stripped[0] in "#!"):
+            yield lines + line, None
+            lines = ""
             continue
+        lines += line
         slashes = len(stripped) - len(stripped.rstrip("\\"))
         if slashes % 2:
             pending += stripped[:-1]
             continue
-        yield pending + stripped
-        pending = ""
-    if pending:
-        yield pending
+        yield lines, _entry(pending + stripped)
+        lines, pending = "", ""
+    if lines:
+        # It asks for another line: an empty one ends it, whatever is written behind it.
+        yield lines.rstrip("\r\n") + "\n\n", _entry(pending) if pending else None
+
+
+def _entry(line: str) -> tuple[str, str] | None:
+    found = _ENTRY.fullmatch(line)
+    return (_unescape(found[1]), _unescape(found[2])) if found is not None else None
 
 
 def _unescape(text: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from orbitmq.broker.config import ConfigError
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.rates import Rates
+from orbitmq.broker.services import Services
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import properties_text
 from orbitmq.wire.bodies import KVTable
@@ -23,6 +25,10 @@ VERSION_TEXT = "V5_3_3"
 class OperationHandlers(Family):
     """Settings and state."""
 
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        self._saving = asyncio.Lock()
+
     def routes(self) -> dict[int, Handler]:
         return {
             RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
@@ -33,22 +39,39 @@ class OperationHandlers(Family):
             RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused_topics,
         }
 
-    def update_config(self, connection: ServerConnection, command: Command) -> Answer:
+    async def update_config(self, connection: ServerConnection, command: Command) -> Command:
         """Change settings that may change while the broker runs; all of the request or none."""
+        services = self._services
         try:
             changes = properties_text.parse(command.body.decode())
-            self._services.config.apply_live(changes)
+            services.config.apply_live(changes)
         except ConfigError as error:
             raise RemotingError(ResponseCode.NO_PERMISSION, f"Can not update config: {error}") from error
         except UnicodeDecodeError as error:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"the settings are not UTF-8: {error}") from error
         log.info("settings changed by %s: %s", connection.remote_address, ", ".join(sorted(changes)))
-        for listener in self._services.on_settings:
+        for listener in services.on_settings:
             listener()
         if "brokerPermission" in changes:
-            self._services.topics.touch()
-            self._services.registration.soon()
+            services.topics.touch()
+            services.registration.soon()
+        if services.config.broker_config_path:
+            await self._save(services.config.broker_config_path, changes)
         return command.reply()
+
+    async def _save(self, path: str, changes: dict[str, str]) -> None:
+        """Write the changes into the file that the settings came from."""
+        async with self._saving:
+            try:
+                await self._services.runtime.threads.run(self._amend, path, changes)
+            except (OSError, ValueError) as error:
+                # As RocketMQ: they are in force, and a file that is read-only here may be on purpose.
+                log.warning("changed settings are lost with the next start, %s: %s", path, error)
+
+    def _amend(self, path: str, changes: dict[str, str]) -> None:
+        files = self._services.runtime.files
+        text = files.read_bytes(path).decode() if files.exists(path) else ""
+        files.write_atomic(path, properties_text.amended(text, changes).encode())
 
     def get_config(self, _connection: ServerConnection, command: Command) -> Answer:
         """All settings as Java properties."""
