@@ -8,19 +8,15 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
-from orbitmq.client.broker_calls import BrokerCalls, Filter, PullOptions
+from orbitmq.client.broker_calls import Filter, PullOptions
 from orbitmq.client.instance import ClientInstance
+from orbitmq.client.membership import Membership
 from orbitmq.client.model import ConsumeFrom
-from orbitmq.client.namespaces import Namespace
-from orbitmq.client.start_offset import start_offset
-from orbitmq.client.subscriptions import sql_filter, subscription_data, tag_filter
-from orbitmq.client.validation import check_group, check_topic
 from orbitmq.errors import ClientStateError, OrbitError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.runtime.seam import Runtime
-from orbitmq.runtime.system import system_runtime
 from orbitmq.transport.errors import TransportError
-from orbitmq.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
+from orbitmq.wire.bodies import ConsumerData, ConsumeType, MessageModel
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 
@@ -86,16 +82,19 @@ class AssignedConsumer:
         client: ClientInstance | None = None,
         runtime: Runtime | None = None,
     ) -> None:
-        check_group(group)
-        self._namespace = Namespace(namespace)
-        self.group = group = self._namespace.full(group)
-        self._client = client or ClientInstance(
-            runtime or system_runtime(), name_servers, namespace_v2=namespace_v2
+        self._member = member = Membership(
+            group,
+            name_servers=name_servers,
+            consume_from=consume_from,
+            consume_timestamp_ms=consume_timestamp_ms,
+            namespace=namespace,
+            namespace_v2=namespace_v2,
+            client=client,
+            runtime=runtime,
         )
-        self._calls = BrokerCalls(self._client)
+        self.group = group = member.group
+        self._namespace, self._client, self._calls = member.namespace, member.client, member.calls
         self._options = PullOptions(group, pull_batch_size)
-        self._consume_from = consume_from
-        self._consume_timestamp_ms = consume_timestamp_ms
         self._assigned: dict[MessageQueue, _Assigned] = {}
         self._turn = 0
         self._running = False
@@ -135,8 +134,7 @@ class AssignedConsumer:
         Raises:
             TopicNotFoundError, NameServerError: the route is not to be had.
         """
-        topic = self._namespace.full(topic)
-        check_topic(topic)
+        topic = self._member.full_topic(topic)
         self._check_running()
         return list((await self._client.find_route(topic, for_send=False)).subscribe)
 
@@ -146,8 +144,7 @@ class AssignedConsumer:
         Args:
             tags: ``*`` for all messages, else ``a || b``; ``sql`` instead: an SQL92 expression.
         """
-        now = self._client.runtime.clock.now_ms()
-        wanted = tag_filter(tags, now) if sql is None else sql_filter(sql, now)
+        wanted = self._member.wanted(tags, sql)
         before, self._assigned = self._assigned, {}
         for queue in queues:
             kept = before.pop(queue, None)
@@ -280,9 +277,7 @@ class AssignedConsumer:
     async def _find_start(self, queue: MessageQueue, state: _Assigned) -> None:
         await self._client.find_route(queue.topic, for_send=False)
         await self._client.heartbeat(only_new=True)
-        offset = await start_offset(
-            self._calls, self.group, queue, self._consume_from, self._consume_timestamp_ms
-        )
+        offset = await self._member.start_offset(queue)
         if state.position is None:
             state.position = state.fetch_offset = offset
 
@@ -301,13 +296,7 @@ class AssignedConsumer:
     def consumer_data(self) -> ConsumerData:
         """What heartbeats say about this consumer."""
         wanted = {queue.topic: state.wanted for queue, state in self._assigned.items()}
-        return ConsumerData(
-            group_name=self.group,
-            consume_type=ConsumeType.CONSUME_ACTIVELY,
-            message_model=MessageModel.CLUSTERING,
-            consume_from_where=ConsumeFromWhere(self._consume_from.value),
-            subscription_data_set=[subscription_data(topic, f) for topic, f in sorted(wanted.items())],
-        )
+        return self._member.consumer_data(ConsumeType.CONSUME_ACTIVELY, MessageModel.CLUSTERING, wanted)
 
     def handle_request(self, command: Command) -> Command | None:
         """The user assigns; who else is in the group makes no difference, and nothing else is answered."""

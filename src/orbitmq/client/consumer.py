@@ -12,30 +12,27 @@ from typing import Any, Self
 
 from orbitmq.client import operator_requests
 from orbitmq.client.allocation import Allocation, average
-from orbitmq.client.broker_calls import BrokerCalls, Filter, PullOptions
+from orbitmq.client.broker_calls import Filter, PullOptions
 from orbitmq.client.consuming import Way, assemble
 from orbitmq.client.dispatch import SUSPEND_MS, Delivery, OrderedDispatch
 from orbitmq.client.hooks import ConsumeHook, ConsumeHooks, ConsumeMiddleware, around_listener
 from orbitmq.client.instance import ClientInstance
 from orbitmq.client.local_offsets import LocalOffsets
+from orbitmq.client.membership import Membership
 from orbitmq.client.model import ConsumeFrom
-from orbitmq.client.namespaces import Namespace
 from orbitmq.client.owned_queues import OwnedQueues
 from orbitmq.client.process_queue import ProcessQueue
 from orbitmq.client.queue_locks import FIRST_RENEWAL_S, RENEW_EVERY_S
 from orbitmq.client.queue_reader import FlowLimits
 from orbitmq.client.rebalance import Rebalancer
 from orbitmq.client.redelivery import restore_topic, retry_topic
-from orbitmq.client.start_offset import first_offset, start_offset
-from orbitmq.client.subscriptions import sql_filter, subscription_data, tag_filter
+from orbitmq.client.subscriptions import tag_filter
 from orbitmq.client.trace import ConsumeTrace, Tracer
-from orbitmq.client.validation import check_group, check_topic
 from orbitmq.errors import ClientStateError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.runtime.seam import Runtime
-from orbitmq.runtime.system import system_runtime
 from orbitmq.runtime.tasks import Background, every
-from orbitmq.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
+from orbitmq.wire.bodies import ConsumerData, ConsumeType, MessageModel
 from orbitmq.wire.command import Command
 
 log = logging.getLogger("orbitmq.client")
@@ -123,16 +120,19 @@ class Consumer:
         client: ClientInstance | None = None,
         runtime: Runtime | None = None,
     ) -> None:
-        check_group(group)
-        self._namespace = Namespace(namespace)
-        self.group = group = self._namespace.full(group)
-        self._client = client or ClientInstance(
-            runtime or system_runtime(), name_servers, namespace_v2=namespace_v2
+        self._member = member = Membership(
+            group,
+            name_servers=name_servers,
+            consume_from=consume_from,
+            consume_timestamp_ms=consume_timestamp_ms,
+            namespace=namespace,
+            namespace_v2=namespace_v2,
+            client=client,
+            runtime=runtime,
         )
-        self._calls = BrokerCalls(self._client)
+        self.group = group = member.group
+        self._namespace, self._client, self._calls = member.namespace, member.client, member.calls
         self._broadcast = broadcast
-        self._consume_from = consume_from
-        self._consume_timestamp_ms = consume_timestamp_ms
         self._concurrency = concurrency
         self._consume_timeout_s = consume_timeout_s
         self._close_timeout_s = close_timeout_s
@@ -172,13 +172,11 @@ class Consumer:
 
     async def _start_offset(self, queue: MessageQueue) -> int:
         if not self._broadcast:
-            return await start_offset(
-                self._calls, self.group, queue, self._consume_from, self._consume_timestamp_ms
-            )
+            return await self._member.start_offset(queue)
         known = self._offsets.get(queue)
         if known >= 0:
             return known
-        return await first_offset(self._calls, queue, self._consume_from, self._consume_timestamp_ms)
+        return await self._member.first_offset(queue)
 
     async def _lock_lost(self, queue: MessageQueue) -> None:
         await self._queues.drop(queue)
@@ -257,10 +255,8 @@ class Consumer:
         Raises:
             ValidationError: the topic or the expression cannot be right.
         """
-        topic = self._namespace.full(topic)
-        check_topic(topic)
-        now = self._now_ms()
-        self._filters[topic] = tag_filter(tags, now) if sql is None else sql_filter(sql, now)
+        topic = self._member.full_topic(topic)
+        self._filters[topic] = self._member.wanted(tags, sql)
         self._client.watch(topic)
         self._subscriptions_changed()
 
@@ -424,15 +420,8 @@ class Consumer:
 
     def consumer_data(self) -> ConsumerData:
         """What heartbeats say about this consumer."""
-        return ConsumerData(
-            group_name=self.group,
-            consume_type=ConsumeType.CONSUME_PASSIVELY,
-            message_model=MessageModel.BROADCASTING if self._broadcast else MessageModel.CLUSTERING,
-            consume_from_where=ConsumeFromWhere(self._consume_from.value),
-            subscription_data_set=[
-                subscription_data(t, wanted) for t, wanted in sorted(self._filters.items())
-            ],
-        )
+        model = MessageModel.BROADCASTING if self._broadcast else MessageModel.CLUSTERING
+        return self._member.consumer_data(ConsumeType.CONSUME_PASSIVELY, model, self._filters)
 
     def handle_request(self, command: Command) -> Command | Awaitable[Command | None] | None:
         """What a broker asks or tells."""
