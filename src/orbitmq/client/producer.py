@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Self
 
 from orbitmq.client.accumulator import Accumulator, AutoBatch
-from orbitmq.client.back_pressure import BackPressure
 from orbitmq.client.broker_calls import BrokerCalls
 from orbitmq.client.chooser import QueueChooser, Selector, by_hash
 from orbitmq.client.detector import DETECT_EVERY_S, Detector
@@ -19,6 +18,7 @@ from orbitmq.client.instance import DEFAULT_TOPIC_QUEUES, ClientInstance
 from orbitmq.client.model import SendResult
 from orbitmq.client.namespaces import Namespace
 from orbitmq.client.outgoing import Compression, Outgoing, OutgoingFactory
+from orbitmq.client.paced import PacedKernel
 from orbitmq.client.request_reply import Replies
 from orbitmq.client.send_kernel import SendKernel, SendOptions
 from orbitmq.client.submitted import MAX_SUBMITTED, Done, Submitted, tell
@@ -143,10 +143,10 @@ class Producer:
             hooks=self._hooks,
             group=group,
         )
-        self._pressure = (
-            BackPressure(max(max_in_flight, 10), max(max_in_flight_bytes, 1024 * 1024))
+        self._paced = (
+            PacedKernel(self._kernel, client, timeout_ms, max_in_flight, max_in_flight_bytes)
             if max_in_flight is not None
-            else None
+            else self._kernel
         )
         self._outgoing = OutgoingFactory(
             group,
@@ -283,9 +283,7 @@ class Producer:
         out = self._outgoing.small(message, ordering_key) or await self._outgoing.large(message, ordering_key)
         if queue is not None or ordering_key is not None or selector is not None:
             queue = await self._chosen_queue(message, queue, ordering_key, selector)
-        if self._pressure is None:
-            return await self._kernel.send(chooser, out, queue, timeout_ms)
-        return await self._send_in_turn(self._pressure, chooser, out, queue, timeout_ms)
+        return await self._paced.send(chooser, out, queue, timeout_ms)
 
     def submit(
         self,
@@ -360,9 +358,7 @@ class Producer:
         check_batch(messages, self._max_message_bytes)
         chooser = self._check(messages[0])
         out = self._outgoing.batch(messages)
-        if self._pressure is None:
-            return await self._kernel.send(chooser, out, queue, timeout_ms)
-        return await self._send_in_turn(self._pressure, chooser, out, queue, timeout_ms)
+        return await self._paced.send(chooser, out, queue, timeout_ms)
 
     async def send_oneway(
         self,
@@ -467,30 +463,6 @@ class Producer:
 
     async def _send_collected(self, out: Outgoing) -> SendResult:
         return await self._kernel.send(self._choosers[out.topic], out, None, None)
-
-    async def _send_in_turn(
-        self,
-        pressure: BackPressure,
-        chooser: QueueChooser,
-        out: Outgoing,
-        queue: MessageQueue | None,
-        timeout_ms: int | None,
-    ) -> SendResult:
-        size = len(out.body)
-        if not pressure.take(size):
-            started = self._client.now_ms()
-            timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
-            try:
-                async with asyncio.timeout(timeout_ms / 1000):
-                    await pressure.enter(size)
-            except TimeoutError as error:
-                raise self._kernel.too_much_under_way(out.topic, started) from error
-            # Waiting for the turn is part of the time of the send (AS-08).
-            timeout_ms = self._left_ms(started, timeout_ms)
-        try:
-            return await self._kernel.send(chooser, out, queue, timeout_ms)
-        finally:
-            pressure.leave(size)
 
     async def _chosen_queue(
         self, message: Message, queue: MessageQueue | None, key: object | None, selector: Selector | None
