@@ -6,8 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.conversation.scripted import never, producer_of
 
-from orbitmq import Message, Producer, SendError, SendResult
+from orbitmq import Message, SendError, SendResult
 from orbitmq.client import producer as producer_module
 from orbitmq.client import submitted
 from orbitmq.client.accumulator import AutoBatch
@@ -23,10 +24,6 @@ from orbitmq.wire.errors import RemotingError
 from orbitmq.wire.recall_handle import RecallHandle
 
 SEND = RequestCode.SEND_MESSAGE_V2
-
-
-def producer_of(world: Any, group: str = "pg", **options: Any) -> Producer:
-    return Producer(group, name_servers=world.name_servers, runtime=world.runtime, **options)
 
 
 class Heard:
@@ -50,13 +47,8 @@ def refusing(code: int) -> Any:
     return script
 
 
-async def silent(command: Command) -> Command | None:
-    await asyncio.Event().wait()
-    return None
-
-
 def frozen(command: Command) -> Any:
-    return silent(command) if command.code == SEND else "default"
+    return never(command) if command.code == SEND else "default"
 
 
 @pytest.mark.behaviour("AS-07")

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.conversation.scripted import consumer_of, start, until
 
 from orbitmq import ConsumeFrom, Consumer, Message, MessageQueue, Producer, ReceivedMessage
 from orbitmq.client.broker_calls import BrokerCalls
@@ -17,21 +18,6 @@ from orbitmq.message.properties import encode_properties, parse_properties
 from orbitmq.runtime.simulated import run
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
-
-
-def consumer_of(world: Any, group: str = "cg", **options: Any) -> Consumer:
-    options.setdefault("consume_from", ConsumeFrom.FIRST)
-    return Consumer(group, name_servers=world.name_servers, runtime=world.runtime, **options)
-
-
-async def until(world: Any, condition: Any, seconds: float = 5.0) -> float:
-    """Wait for a condition in virtual time; how long it took."""
-    begun = world.runtime.clock.monotonic()
-    while not condition():
-        passed = world.runtime.clock.monotonic() - begun
-        assert passed < seconds, "the condition did not come true"
-        await world.runtime.clock.sleep(0.01)
-    return float(world.runtime.clock.monotonic() - begun)
 
 
 class Collector:
@@ -49,10 +35,6 @@ class Collector:
     @property
     def bodies(self) -> list[bytes]:
         return [message.body for message in self.got]
-
-
-def start(consumer: Consumer, listener: Any) -> asyncio.Task[None]:
-    return asyncio.get_running_loop().create_task(consumer.run(listener))
 
 
 def test_the_first_message_comes_at_once_and_the_offset_is_committed_at_close(client_world: Any) -> None:

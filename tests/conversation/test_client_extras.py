@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from typing import Any
 
 import pytest
+from tests.conversation.scripted import running, until
 
 from orbitmq import AssignedConsumer, ConsumeFrom, Consumer, Message, Producer, ReceivedMessage, SendResult
 from orbitmq.client.hooks import EndTransactionContext, SendHook
@@ -25,23 +24,6 @@ TRACE = "RMQ_SYS_TRACE_TOPIC"
 
 def client_options(world: Any) -> dict[str, Any]:
     return {"name_servers": world.name_servers, "runtime": world.runtime}
-
-
-async def until(world: Any, condition: Any, seconds: float = 5.0) -> None:
-    for _ in range(int(seconds * 100)):
-        if condition():
-            return
-        await world.runtime.clock.sleep(0.01)
-    raise AssertionError("the condition did not come true")
-
-
-@contextlib.asynccontextmanager
-async def running(consumer: Consumer, listener: Any, topic: str = "t") -> Any:
-    consumer.subscribe(topic)
-    async with consumer:
-        task = asyncio.get_running_loop().create_task(consumer.run(listener))
-        yield consumer
-    await task
 
 
 # -- namespaces ------------------------------------------------------------------------------------------

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.conversation.scripted import consumer_of, running, until
 
 from orbitmq import ConsumeFrom, Consumer, Message, MessageQueue, Producer, ReceivedMessage
 from orbitmq.client.assigned import AssignedConsumer
@@ -21,30 +21,6 @@ from orbitmq.wire.bodies import LockBatchRequestBody
 from orbitmq.wire.codes import RequestCode
 
 QUEUE = MessageQueue("t", "a", 0)
-
-
-def consumer_of(world: Any, group: str = "cg", **options: Any) -> Consumer:
-    options.setdefault("consume_from", ConsumeFrom.FIRST)
-    return Consumer(group, name_servers=world.name_servers, runtime=world.runtime, **options)
-
-
-async def until(world: Any, condition: Any, seconds: float = 5.0) -> float:
-    """Wait for a condition in virtual time; how long it took."""
-    begun = world.runtime.clock.monotonic()
-    while not condition():
-        passed = world.runtime.clock.monotonic() - begun
-        assert passed < seconds, "the condition did not come true"
-        await world.runtime.clock.sleep(0.01)
-    return float(world.runtime.clock.monotonic() - begun)
-
-
-@contextlib.asynccontextmanager
-async def running(consumer: Consumer, listener: Any, topic: str = "t") -> Any:
-    consumer.subscribe(topic)
-    async with consumer:
-        task = asyncio.get_running_loop().create_task(consumer.run(listener))
-        yield consumer
-    await task
 
 
 def locks_of(broker: Any) -> list[LockBatchRequestBody]:

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from tests.conversation.scripted import never, producer_of
 
 from orbitmq import Message, MessageQueue, Producer, SendError, SendResult, SendStatus, ValidationError
 from orbitmq.client.accumulator import AutoBatch
@@ -23,15 +24,6 @@ from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import FLAG_ONEWAY, Command
 
 SEND = RequestCode.SEND_MESSAGE_V2
-
-
-def producer_of(world: Any, group: str = "pg", **options: Any) -> Producer:
-    return Producer(group, name_servers=world.name_servers, runtime=world.runtime, **options)
-
-
-async def never(command: Command) -> Command | None:
-    await asyncio.Event().wait()
-    return None
 
 
 @pytest.mark.behaviour("SK-14")

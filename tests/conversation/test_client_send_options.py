@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
+from tests.conversation.scripted import never, producer_of
 
-from orbitmq import Message, Producer, SendError
+from orbitmq import Message, SendError
 from orbitmq.errors import SendErrorKind
 from orbitmq.message.compression import decompress
 from orbitmq.message.sysflag import CompressionType
 from orbitmq.runtime.simulated import run
 from orbitmq.wire.codes import RequestCode
-from orbitmq.wire.command import Command
 
 SEND = RequestCode.SEND_MESSAGE_V2
-
-
-def producer_of(world: Any, **options: Any) -> Producer:
-    return Producer("pg", name_servers=world.name_servers, runtime=world.runtime, **options)
-
-
-async def never(command: Command) -> Command | None:
-    await asyncio.Event().wait()
-    return None
 
 
 @pytest.mark.behaviour("SK-02")
