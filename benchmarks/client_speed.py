@@ -17,10 +17,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.example_programs import wait_for_route
 from benchmarks.measure import QUEUES, keep, machine, table
 from benchmarks.remoting import Client
-from benchmarks.servers import ROOT, Ours, PeerUnavailableError, ServerError, apache_classpath, child_settings
+from benchmarks.servers import (
+    ROOT,
+    Ours,
+    PeerUnavailableError,
+    ServerError,
+    apache_classpath,
+    child_settings,
+    wait_for_route,
+)
 
 TOPIC = "client_speed"
 TIMEOUT_S = 300

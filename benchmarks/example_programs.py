@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.measure import QUEUES, Generator, table
-from benchmarks.remoting import GET_BROKER_RUNTIME_INFO, Client, RequestError
-from benchmarks.servers import Apache, Server, ServerError, child_settings
+from benchmarks.remoting import GET_BROKER_RUNTIME_INFO, Client
+from benchmarks.servers import Apache, Server, ServerError, child_settings, wait_for_route
 
-GET_ROUTE = 105
 CREATE_GROUP = 200
 COMMIT_OFFSET = 15
 PACKAGE = "org.apache.rocketmq.example.benchmark"
@@ -177,20 +176,6 @@ def sent(client: Client) -> int:
 def delivered(client: Client) -> int:
     """How many messages the broker has handed to consumers since midnight, or since its start."""
     return int(json.loads(client.request(GET_BROKER_RUNTIME_INFO).body)["table"]["msgGetTotalTodayNow"])
-
-
-def wait_for_route(name_server: Server, topic: str, timeout_s: float = 60.0) -> None:
-    """Wait until clients find the broker: one that stood still must register first."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        try:
-            with Client(name_server.port) as client:
-                client.request(GET_ROUTE, {"topic": topic})
-        except RequestError:
-            time.sleep(SAMPLE_S)
-        else:
-            return
-    raise ServerError(f"{name_server.name} knows no route of {topic} after {timeout_s:.0f} s")
 
 
 def compared(ours: dict[str, Speed], theirs: dict[str, Speed]) -> str:

@@ -17,12 +17,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.remoting import GET_BROKER_CLUSTER_INFO, HEART_BEAT, Client
+from benchmarks.remoting import GET_BROKER_CLUSTER_INFO, GET_ROUTE, HEART_BEAT, Client, RequestError
 
 ROOT = Path(__file__).resolve().parent.parent
 POM = ROOT / "tests" / "interop" / "pom.xml"
 PEER_VERSION = "5.5.0"
 OLD_PEER_VERSION = "4.9.7"
+ROUTE_POLL_S = 0.1
 """The newest 4.9 whose broker is published at Maven Central."""
 
 # The broker unmaps its files through internals of the JDK, which have to be opened to it.
@@ -360,3 +361,17 @@ def apache_classpath(version: str = PEER_VERSION) -> str:
         raise PeerUnavailableError(f"Maven could not fetch the jars: {' '.join(last)}") from None
     fresh.rename(kept)
     return kept.read_text()
+
+
+def wait_for_route(name_server: Server, topic: str, timeout_s: float = 60.0) -> None:
+    """Wait until clients find the broker: one that stood still must register first."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        try:
+            with Client(name_server.port) as client:
+                client.request(GET_ROUTE, {"topic": topic})
+        except RequestError:
+            time.sleep(ROUTE_POLL_S)
+        else:
+            return
+    raise ServerError(f"{name_server.name} knows no route of {topic} after {timeout_s:.0f} s")
