@@ -83,8 +83,10 @@ class ScriptedBrokers:
         return header.reply_to(command, code=code, body=body)
 
 
-def read(brokers: Any, ranges: list[QueueRange], **options: Any) -> list[tuple[str, int, int]]:
-    chosen = ReadOptions(topics=("t",), batch_bytes=4000, offset_timeout_ms=100, **options)
+def read(
+    brokers: Any, ranges: list[QueueRange], *, offset_timeout_ms: int = 10_000, **options: Any
+) -> list[tuple[str, int, int]]:
+    chosen = ReadOptions(topics=("t",), batch_bytes=4000, offset_timeout_ms=offset_timeout_ms, **options)
     maker = BatchMaker(message_schema(["broker", "queue_id", "queue_offset", "body"]), chosen.tags)
     rows = []
     for batch in RangeReader(brokers, chosen).batches(ranges, maker):
@@ -141,7 +143,7 @@ def test_a_broker_that_is_away_is_asked_again() -> None:
     assert read(brokers, ranges) == expected(ranges)
     brokers.failures = [UnreachableError("cut")] * 100
     with pytest.raises(UnreachableError):
-        read(brokers, ranges)
+        read(brokers, ranges, offset_timeout_ms=100)
 
 
 def test_a_refusal_is_an_error_at_once() -> None:

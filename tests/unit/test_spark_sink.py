@@ -92,8 +92,8 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> ScriptedBrokers:
     return made
 
 
-def sender(begun: Begun = NOTHING) -> TaskSender:
-    options = WriteOptions(topic="t", batch_bytes=2100, pipeline=2, retry_timeout_ms=200)
+def sender(begun: Begun = NOTHING, *, retry_timeout_ms: int = 10_000) -> TaskSender:
+    options = WriteOptions(topic="t", batch_bytes=2100, pipeline=2, retry_timeout_ms=retry_timeout_ms)
     return TaskSender(options, TASK, lambda topic, _: begun)
 
 
@@ -122,7 +122,7 @@ def test_every_row_once_whatever_is_lost(brokers: ScriptedBrokers, failures: lis
 
 def test_a_second_attempt_sends_what_is_missing(brokers: ScriptedBrokers) -> None:
     brokers.failures = ["", "lose answer"] + ["lose request"] * 1000
-    first = sender()
+    first = sender(retry_timeout_ms=200)
     with pytest.raises(UnreachableError, match=r"messages were not taken: .*cut"):
         first.add_all(rows(95))
     assert 0 < len(brokers.bodies()) < 95
