@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.page_cache import PageCache
 from benchmarks.remoting import Client
 from benchmarks.servers import ROOT, Server, child_settings
 
@@ -157,11 +158,16 @@ class Effort:
 
 
 class Bench:
-    """Runs cases against one server process after the other."""
+    """Runs cases against one server process after the other.
 
-    def __init__(self, generator: Generator, effort: Effort) -> None:
+    Args:
+        page_cache: touched before each run that stores as much as it can.
+    """
+
+    def __init__(self, generator: Generator, effort: Effort, page_cache: PageCache | None = None) -> None:
         self.generator = generator
         self.effort = effort
+        self.page_cache = page_cache
         self._topics = 0
 
     def prepare(self, server: Server) -> None:
@@ -200,6 +206,8 @@ class Bench:
             topic = f"bench_deliver_{self._topics}"
             with Client(server.port, timeout_s=30) as client:
                 client.create_topic(topic, QUEUES)
+        if self.page_cache is not None and case.mode != "pull" and not case.rate:
+            self.page_cache.touch()
         return self._generate(server.port, server.pid, case, topic, more)
 
     def _load(self, server: Server, case: Case, *, warmup_s: float, duration_s: float) -> None:

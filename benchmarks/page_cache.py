@@ -1,0 +1,35 @@
+"""Memory for the page cache, asked for before a run and not within it.
+
+The host of a virtual machine may hand over memory when it is touched first, and take it back when it is free.
+Here that made a page cost 11 us and not 1.5 us, more than all that a broker does for a message of 1 KiB.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+TOUCH_MIB = 768
+"""More than a broker writes in a run of a second."""
+
+
+class PageCache:
+    """Touches memory by writing a file and removing it before it goes to the disk.
+
+    Attributes:
+        rates: what each writing achieved, MiB per second.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "page-cache"
+        self.rates: list[float] = []
+
+    def touch(self) -> None:
+        """Write :data:`TOUCH_MIB` and remove them."""
+        block = bytes(1 << 20)
+        begin = time.monotonic()
+        with self._file.open("wb", buffering=0) as file:
+            for _ in range(TOUCH_MIB):
+                file.write(block)
+        self.rates.append(TOUCH_MIB / (time.monotonic() - begin))
+        self._file.unlink()
