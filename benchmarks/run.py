@@ -183,10 +183,11 @@ class Session:
             cases = send_cases(durable=durable, short=self.short)
             if not durable:
                 cases += pull_cases(short=self.short)
+            # Before anything saturates it: millions of messages leave files that are still being written out.
+            self.report.section(f"{mode}, paced", self.paced(broker, durable=durable))
             alone = [self.durable_alone(broker)] if durable else []
             rows = itertools.chain(alone, self.measure(broker, cases))
             self.report.section(f"{mode}, saturated", rows)
-            self.report.section(f"{mode}, paced", self.paced(broker, durable=durable))
             self.process(mode, broker, idle)
         finally:
             broker.stop()
