@@ -9,6 +9,7 @@ kinds of blocks take turns. This is what decision 10 rests on, without a broker.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import tempfile
 from pathlib import Path
@@ -45,7 +46,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="runs of one second for each line")
     parser.add_argument("--folder", type=Path, default=None, help="where the file stands (default: /tmp)")
     options = parser.parse_args()
-    generator = Generator({0})
+    generator = Generator({min(os.sched_getaffinity(0))})
     rows: list[list[str]] = []
     with tempfile.TemporaryDirectory(prefix="orbitmq-flush-", dir=options.folder) as folder:
         for turn in TURNS:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import fcntl
 import shutil
 import sys
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from examples.flights.audit import Audit, audit
 from examples.flights.children import Child, ChildError
@@ -25,6 +24,7 @@ from rich.table import Table as Grid
 from orbitmq import OrbitError
 from orbitmq.cluster.layout import ClusterError
 from orbitmq.cluster.processes import ProcessCluster
+from orbitmq.runtime.system import SystemFiles
 
 BROKERS = 2
 CONSUMERS = 2
@@ -192,8 +192,8 @@ async def demo(out: Path) -> bool:
     return result.is_good
 
 
-def prepare(out: Path) -> IO[str]:
-    """Empty the folder of an earlier run, or make it. It is ours while the file that is returned is open.
+def prepare(out: Path) -> ExitStack:
+    """Empty the folder of an earlier run, or make it. It is ours until what is returned is closed.
 
     Raises:
         DemoError: it holds something else, or another demo uses it.
@@ -202,11 +202,10 @@ def prepare(out: Path) -> IO[str]:
     marker = out / MARKER
     if not marker.exists() and any(out.iterdir()):
         raise DemoError(f"{out} is not empty and not from an earlier demo; choose another folder with --out")
-    claim = marker.open("w")
+    claim = ExitStack()
     try:
-        fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        claim.callback(SystemFiles().lock(str(marker)))
     except BlockingIOError:
-        claim.close()
         raise DemoError(f"another demo uses {out}; choose another folder with --out") from None
     for path in out.iterdir():
         if path.is_dir():

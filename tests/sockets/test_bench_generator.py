@@ -108,18 +108,8 @@ def test_it_counts_and_times_what_an_echo_sends_back(generator: str) -> None:
 @pytest.mark.parametrize("ahead", ["-1", "0", "65536"])
 def test_the_device_alone(generator: str, ahead: str, tmp_path: Path) -> None:
     file = tmp_path / "blocks"
-    command = [
-        generator,
-        "sync",
-        "--file",
-        str(file),
-        "--body",
-        "4096",
-        "--ahead",
-        ahead,
-        "--duration",
-        "0.2",
-    ]
+    options = f"--file {file} --body 4096 --ahead {ahead} --duration 0.2"
+    command = [generator, "sync", *options.split()]
     outcome = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     assert outcome["ops"] > 0
     assert outcome["latency_us"]["p50"] > 0

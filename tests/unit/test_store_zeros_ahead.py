@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 
 import pytest
@@ -99,6 +98,5 @@ def test_a_disk_that_refuses_the_zeros_takes_the_message_all_the_same() -> None:
         found = store.get("orders", 0, 0, 32)
         assert (found.status, found.next_offset) == (GetStatus.FOUND, 2)
         await store.stop()
-        await asyncio.sleep(0)
 
     run(scenario())

@@ -32,7 +32,6 @@ class FastPath:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._store = services.store
-        self._acceptance = services.store.acceptance
         config = services.config
         self._lane = Lane(
             services.store.appender,
@@ -176,7 +175,7 @@ class FastPath:
     def on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
         """The server's chunk hook: returns the position up to which whole frames were handled."""
         store = self._store
-        if self._acceptance.refusal is not None:
+        if store.refusal is not None:
             return start
         if self._topics_stale or self._pulls_stale:
             self._refresh()
@@ -249,9 +248,7 @@ class FastPath:
             connection.write(lane.now.take())
         if lane.later.used:
             store = self._store
-            appender = store.appender
-            end = appender.turn_base + appender.turn_used
-            store.flusher.when_safe(end, connection.write, lane.later.take(), connection.abort)
+            store.flusher.when_safe(store.log.end, connection.write, lane.later.take(), connection.abort)
             store.log.schedule()
         elif self._store.appender.turn_used:
             self._store.log.schedule()

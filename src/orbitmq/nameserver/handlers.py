@@ -316,11 +316,7 @@ class Handlers:
 
     def _merge_file(self, path: str, settings: dict[str, str]) -> None:
         files = self._runtime.files
-        text = ""
-        if files.exists(path):
-            text = files.read_bytes(path).decode()
-        elif folder := path.rpartition("/")[0]:
-            files.make_dirs(folder)
+        text = files.read_bytes(path).decode() if files.exists(path) else ""
         files.write_atomic(path, properties_text.amended(text, settings).encode())
 
 

@@ -50,7 +50,7 @@ class MessageStore:
         self._runtime = runtime
         self._config = config
         self._tags_code_of = tags_code_of
-        self.acceptance = Acceptance()
+        self._acceptance = Acceptance()
         self.appender = Appender(
             config.turn_bytes, config.tail_entries, config.commit_log_file_bytes, pack_host(config.store_host)
         )
@@ -61,7 +61,7 @@ class MessageStore:
             sync=config.sync_flush,
             timeout_ms=config.sync_flush_timeout_ms,
             segments=self._files.between,
-            failed=self.acceptance.flush_failed,
+            failed=self._acceptance.flush_failed,
         )
         self.log = CommitLog(
             runtime,
@@ -70,12 +70,12 @@ class MessageStore:
             self.lookup,
             self.flusher,
             self._arrived,
-            self.acceptance.write_failed,
+            self._acceptance.write_failed,
         )
         self.queues = Queues(runtime, config, self.appender, self.lookup)
         self._reader = Reader(self.queues, self._files, self.appender, self.lookup, OUTPUT_BYTES)
         self._writer = Writer(
-            config, self.queues, self.log, self.appender, self.acceptance, self.update_clock
+            config, self.queues, self.log, self.appender, self._acceptance, self.update_clock
         )
         self._upkeep = Upkeep(
             runtime,
@@ -85,7 +85,7 @@ class MessageStore:
             self.log,
             self.queues,
             self.flusher,
-            self.acceptance,
+            self._acceptance,
             code_of=tags_code_of,
             update_clock=self.update_clock,
         )
@@ -112,7 +112,7 @@ class MessageStore:
         except BaseException:
             self._close_files()
             raise
-        self.acceptance.begin()
+        self._acceptance.begin()
         self._upkeep.start()
 
     def _recover(self) -> None:
@@ -148,7 +148,7 @@ class MessageStore:
         """Take no more messages; write, flush and close everything."""
         if self._unlock is None:
             return
-        self.acceptance.end()
+        self._acceptance.end()
         await self._upkeep.stop()
         indexed = await self._upkeep.end_index()
         await self.log.stop()
@@ -190,25 +190,25 @@ class MessageStore:
     @property
     def accepting(self) -> bool:
         """Whether messages are taken now; see :attr:`refusal`."""
-        return self.acceptance.refusal is None
+        return self._acceptance.refusal is None
 
     @property
     def refusal(self) -> str | None:
         """Why no message is taken, as a clause: "the disk of /x is 91% full, the limit is 90%"."""
-        return self.acceptance.refusal
+        return self._acceptance.refusal
 
     def refuse(self, reason: str) -> None:
         """Take no messages until cleaning finds that the disk does its work."""
-        self.acceptance.refuse(reason)
+        self._acceptance.refuse(reason)
 
     @property
     def on_accepting(self) -> Callable[[bool], None] | None:
         """Told each time it is decided whether messages are taken."""
-        return self.acceptance.on_change
+        return self._acceptance.on_change
 
     @on_accepting.setter
     def on_accepting(self, told: Callable[[bool], None] | None) -> None:
-        self.acceptance.on_change = told
+        self._acceptance.on_change = told
 
     @property
     def index(self) -> MessageIndex | None:
