@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 from orbitmq import _speed as _speed  # before any other module: how compiled modules are imported
 
 if TYPE_CHECKING:
-    from orbitmq.client.accumulator import AutoBatch as AutoBatch
-    from orbitmq.client.assigned import AssignedConsumer as AssignedConsumer
-    from orbitmq.client.consumer import Consumer as Consumer
+    from orbitmq.client.producer.batching import AutoBatch as AutoBatch
+    from orbitmq.client.consumer.assigned import AssignedConsumer as AssignedConsumer
+    from orbitmq.client.consumer.consumer import Consumer as Consumer
     from orbitmq.client.model import ConsumeFrom as ConsumeFrom
     from orbitmq.client.model import SendResult as SendResult
     from orbitmq.client.model import SendStatus as SendStatus
-    from orbitmq.client.producer import Producer as Producer
-    from orbitmq.client.transactional import LocalTransactionState as LocalTransactionState
-    from orbitmq.client.transactional import TransactionProducer as TransactionProducer
+    from orbitmq.client.producer.producer import Producer as Producer
+    from orbitmq.client.producer.transactional import LocalTransactionState as LocalTransactionState
+    from orbitmq.client.producer.transactional import TransactionProducer as TransactionProducer
     from orbitmq.errors import OrbitError as OrbitError
     from orbitmq.errors import SendError as SendError
     from orbitmq.errors import ValidationError as ValidationError
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from orbitmq.message.model import UnreadableMessage as UnreadableMessage
 
 _HOMES = {
-    "AutoBatch": "orbitmq.client.accumulator",
-    "AssignedConsumer": "orbitmq.client.assigned",
+    "AutoBatch": "orbitmq.client.producer.batching",
+    "AssignedConsumer": "orbitmq.client.consumer.assigned",
     "ConsumeFrom": "orbitmq.client.model",
-    "Consumer": "orbitmq.client.consumer",
-    "LocalTransactionState": "orbitmq.client.transactional",
+    "Consumer": "orbitmq.client.consumer.consumer",
+    "LocalTransactionState": "orbitmq.client.producer.transactional",
     "Message": "orbitmq.message.model",
     "MessageQueue": "orbitmq.message.model",
     "OrbitError": "orbitmq.errors",
-    "Producer": "orbitmq.client.producer",
+    "Producer": "orbitmq.client.producer.producer",
     "ReceivedMessage": "orbitmq.message.model",
     "SendError": "orbitmq.errors",
     "SendResult": "orbitmq.client.model",
     "SendStatus": "orbitmq.client.model",
-    "TransactionProducer": "orbitmq.client.transactional",
+    "TransactionProducer": "orbitmq.client.producer.transactional",
     "UnreadableMessage": "orbitmq.message.model",
     "ValidationError": "orbitmq.errors",
 }

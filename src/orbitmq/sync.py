@@ -20,9 +20,12 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from orbitmq.client import assigned, consumer, producer, transactional
-from orbitmq.client.chooser import Selector
-from orbitmq.client.faults import FaultItem
+from orbitmq.client.consumer import assigned
+from orbitmq.client.consumer import consumer
+from orbitmq.client.producer import producer
+from orbitmq.client.producer import transactional
+from orbitmq.client.producer.queue_choice import Selector
+from orbitmq.client.producer.faults import FaultItem
 from orbitmq.client.model import SendResult
 from orbitmq.errors import ClientStateError
 from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
@@ -79,7 +82,7 @@ class _Face:
 
 
 class Producer(_Face):
-    """Sends messages, each call waiting for its answer; see :class:`orbitmq.client.producer.Producer`.
+    """Sends messages, each call waiting for its answer; see :class:`orbitmq.client.producer.producer.Producer`.
 
     Takes the same arguments.
     """
@@ -170,7 +173,7 @@ class Producer(_Face):
 
 
 class TransactionProducer(Producer):
-    """Sends transactions; see :class:`orbitmq.client.transactional.TransactionProducer`.
+    """Sends transactions; see :class:`orbitmq.client.producer.transactional.TransactionProducer`.
 
     Takes the same arguments; ``check`` and ``execute`` run in threads of the runtime's pool.
     """
@@ -204,7 +207,7 @@ class TransactionProducer(Producer):
 
 
 class Consumer(_Face):
-    """Receives its group's share; see :class:`orbitmq.client.consumer.Consumer`.
+    """Receives its group's share; see :class:`orbitmq.client.consumer.consumer.Consumer`.
 
     Takes the same arguments. Listeners run in threads of the runtime's pool.
     """
@@ -263,7 +266,7 @@ class Consumer(_Face):
 
 
 class AssignedConsumer(_Face):
-    """Reads the queues it is told to read; see :class:`orbitmq.client.assigned.AssignedConsumer`."""
+    """Reads the queues it is told to read; see :class:`orbitmq.client.consumer.assigned.AssignedConsumer`."""
 
     def __init__(self, group: str, **options: Any) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orbitmq.broker.locks import QueueLocks
+from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.message.batch import iter_batch
 from orbitmq.message.record import Record, encode_record
 from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime

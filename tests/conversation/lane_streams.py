@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.server import Broker
+from orbitmq.broker.broker import Broker
 from orbitmq.message.record import iter_records
 from orbitmq.message.tags import java_hash
 from orbitmq.runtime.simulated import run, simulated_runtime

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.server import Broker
+from orbitmq.broker.broker import Broker
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import decode_record
 from orbitmq.nameserver.config import NameServerConfig

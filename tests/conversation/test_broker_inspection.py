@@ -8,7 +8,7 @@ from datetime import date
 from typing import Any
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.server import Broker
+from orbitmq.broker.broker import Broker
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.tags import java_hash
 from orbitmq.runtime.simulated import run, simulated_runtime

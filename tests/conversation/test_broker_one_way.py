@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.server import Broker
+from orbitmq.broker.broker import Broker
 from orbitmq.runtime.simulated import run, simulated_runtime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.headers import GetMaxOffsetRequest, GetMaxOffsetResponse, SendMessageV2Request

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.server import Broker
+from orbitmq.broker.broker import Broker
 from orbitmq.message.record import iter_records
 from orbitmq.runtime.memory_files import Keep
 from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime

@@ -9,9 +9,9 @@ import pytest
 from tests.conversation.scripted import never, producer_of
 
 from orbitmq import Message, SendError, SendResult
-from orbitmq.client import producer as producer_module
-from orbitmq.client import submitted
-from orbitmq.client.accumulator import AutoBatch
+from orbitmq.client.producer import producer as producer_module
+from orbitmq.client.producer import callbacks as submitted
+from orbitmq.client.producer.batching import AutoBatch
 from orbitmq.client.hooks import SendContext, SendHook
 from orbitmq.errors import BrokerError, SendErrorKind, TopicNotFoundError, ValidationError
 from orbitmq.message.properties import parse_properties

@@ -10,7 +10,7 @@ from tests.conversation.scripted import running, until
 from orbitmq import AssignedConsumer, ConsumeFrom, Consumer, Message, Producer, ReceivedMessage, SendResult
 from orbitmq.client.hooks import EndTransactionContext, SendHook
 from orbitmq.client.namespaces import Namespace
-from orbitmq.client.transactional import LocalTransactionState, TransactionProducer
+from orbitmq.client.producer.transactional import LocalTransactionState, TransactionProducer
 from orbitmq.cluster.local import LocalCluster
 from orbitmq.errors import ValidationError
 from orbitmq.message.properties import decode_properties, encode_properties, parse_properties

@@ -10,7 +10,7 @@ import pytest
 from tests.conversation.scripted import consumer_of, running, until
 
 from orbitmq import ConsumeFrom, Consumer, Message, MessageQueue, Producer, ReceivedMessage
-from orbitmq.client.assigned import AssignedConsumer
+from orbitmq.client.consumer.assigned import AssignedConsumer
 from orbitmq.cluster.local import LocalCluster
 from orbitmq.message.errors import CompressionError
 from orbitmq.message.model import UnreadableMessage

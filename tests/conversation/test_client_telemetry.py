@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orbitmq import ConsumeFrom, Consumer, Message, Producer, ReceivedMessage, SendError, ValidationError
-from orbitmq.client.telemetry import Telemetry
+from orbitmq.client.observe.telemetry import Telemetry
 from orbitmq.runtime.simulated import run
 from orbitmq.wire.codes import RequestCode
 

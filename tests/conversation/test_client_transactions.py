@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from orbitmq.broker.server import Broker
-from orbitmq.client.consumer import Consumer
+from orbitmq.broker.broker import Broker
+from orbitmq.client.consumer.consumer import Consumer
 from orbitmq.client.model import ConsumeFrom
-from orbitmq.client.producer import Producer
-from orbitmq.client.transactional import LocalTransactionState, TransactionProducer
+from orbitmq.client.producer.producer import Producer
+from orbitmq.client.producer.transactional import LocalTransactionState, TransactionProducer
 from orbitmq.cluster.local import LocalCluster
 from orbitmq.errors import (
     ClientStateError,

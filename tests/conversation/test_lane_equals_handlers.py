@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.conversation.lane_streams import Frames, Outcome, Wire, play, settings, stream
 
-from orbitmq.broker.server import Broker
+from orbitmq.broker.broker import Broker
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import decode_record, iter_records
 from orbitmq.message.tags import java_hash

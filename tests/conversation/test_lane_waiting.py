@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.server import Broker
+from orbitmq.broker.broker import Broker
 from orbitmq.message.record import iter_records
 from orbitmq.message.sysflag import PullFlag
 from orbitmq.runtime.simulated import run, simulated_runtime

@@ -8,7 +8,7 @@ import pytest
 
 from orbitmq import Message, Producer
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.server import Broker
+from orbitmq.broker.broker import Broker
 from orbitmq.errors import SendError
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.server import NameServer

@@ -6,7 +6,7 @@ import pytest
 
 from orbitmq.admin import Admin
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.server import Broker
+from orbitmq.broker.broker import Broker
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.server import NameServer
 from orbitmq.runtime.simulated import run, simulated_runtime

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.broker.config import BrokerConfig, ConfigError
-from orbitmq.broker.delay_levels import DEFAULT_LEVELS, DelayLevels
+from orbitmq.broker.delay.levels import DEFAULT_LEVELS, DelayLevels
 from orbitmq.message import sysflag
 from orbitmq.message.properties import decode_properties, encode_properties
 from orbitmq.message.tags import tags_code

@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
-from orbitmq.broker.stats import TOPIC_PUT_NUMS, Series, Stats
+from orbitmq.broker.statistics import TOPIC_PUT_NUMS, Series, Stats
 
 
 def test_a_series_grows_over_a_minute_an_hour_and_a_day() -> None:

@@ -12,11 +12,11 @@ import pytest
 
 from orbitmq.broker import journal
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.groups import SubscriptionGroups
+from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.journal import Journal
-from orbitmq.broker.offsets import ConsumerOffsets
-from orbitmq.broker.tables import Persistence, TableError, pretty
-from orbitmq.broker.topics import TopicConfigs
+from orbitmq.broker.metadata.offsets import ConsumerOffsets
+from orbitmq.broker.metadata.table_files import Persistence, TableError, pretty
+from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.runtime.memory_files import Keep
 from orbitmq.runtime.simulated import SimulatedRuntime, SimulatedThreads, run, simulated_runtime
 from orbitmq.wire import fastjson

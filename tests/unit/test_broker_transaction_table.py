@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.broker.transactions_messages import immunity_ms, marked_offsets, op_messages
-from orbitmq.broker.transactions_table import Half, HalfTable, MarkProgress
+from orbitmq.broker.transactions.forms import immunity_ms, marked_offsets, op_messages
+from orbitmq.broker.transactions.half_table import Half, HalfTable, MarkProgress
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["put", "read", "finish", "ask"]), st.integers(0, 30)), max_size=60

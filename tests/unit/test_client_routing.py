@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.client.route_cache import (
+from orbitmq.client.core.routes import (
     EAGER_INTERVAL_MS,
     REFRESH_MS,
     WATCH_INTERVAL_MS,
     YOUNG_FOR_MS,
     RouteCache,
 )
-from orbitmq.client.routing import TopicRoute, topic_route
+from orbitmq.client.core.routing import TopicRoute, topic_route
 from orbitmq.message.model import MessageQueue
 from orbitmq.wire.bodies import BrokerData, QueueData, TopicRouteData
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.broker.locks import LOCK_LIVES_MS, QueueLocks
-from orbitmq.client.chooser import QueueChooser
-from orbitmq.client.faults import PROFILES, FaultTable
-from orbitmq.client.process_queue import ProcessQueue
-from orbitmq.client.route_cache import EAGER_INTERVAL_MS, RouteCache
-from orbitmq.client.routing import BrokerQueues, TopicRoute
+from orbitmq.broker.clients.queue_locks import LOCK_LIVES_MS, QueueLocks
+from orbitmq.client.producer.queue_choice import QueueChooser
+from orbitmq.client.producer.faults import PROFILES, FaultTable
+from orbitmq.client.consumer.process_queue import ProcessQueue
+from orbitmq.client.core.routes import EAGER_INTERVAL_MS, RouteCache
+from orbitmq.client.core.routing import BrokerQueues, TopicRoute
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.runtime.simulated import VirtualClock
 

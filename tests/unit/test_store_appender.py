@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from orbitmq.message.octets import crc32_of
 from orbitmq.message.record import Record, encode_record
-from orbitmq.store import layout
-from orbitmq.store.appender import Appender
-from orbitmq.store.lookup import Lookup
-from orbitmq.store.writing import pack_host
+from orbitmq.store.queues import layout
+from orbitmq.store.log.appender import Appender
+from orbitmq.store.queues.lookup import Lookup
+from orbitmq.store.log.append import pack_host
 
 STORE_HOST = ("10.1.2.3", 10911)
 SEGMENT = 1 << 16

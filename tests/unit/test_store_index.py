@@ -16,9 +16,10 @@ from orbitmq.message.record import Record, blank_record, encode_record
 from orbitmq.message.tags import java_hash
 from orbitmq.runtime.memory_files import Keep
 from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
-from orbitmq.store import MessageStore, NewMessage, StoreConfig, index
-from orbitmq.store import index_layout as scan
-from orbitmq.store.index_scan import IndexBuilder, key_hash, select
+from orbitmq.store import MessageStore, NewMessage, StoreConfig
+from orbitmq.store.index import index
+from orbitmq.store.index import layout as scan
+from orbitmq.store.index.scan import IndexBuilder, key_hash, select
 
 SLOTS, ENTRIES = 10, 100
 HEADER = struct.Struct(">qqqqii")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbitmq.store import StoreConfig
-from orbitmq.store.retention import MAX_FILES_PER_PASS, Cleaning, decide
+from orbitmq.store.upkeep.retention import MAX_FILES_PER_PASS, Cleaning, decide
 
 HOUR_MS = 3_600_000
 CONFIG = StoreConfig(root="/store", file_reserved_ms=72 * HOUR_MS, delete_hour=4)

@@ -9,7 +9,7 @@ import pytest
 from orbitmq.runtime.memory_files import MemorySegment
 from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
 from orbitmq.store import GetStatus, MessageStore, NewMessage, PutStatus, StoreConfig
-from orbitmq.store.commit_log import ZEROS_BYTES
+from orbitmq.store.log.commit_log import ZEROS_BYTES
 
 Writes = list[tuple[int, int, bool]]
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from orbitmq.admin.model import BrokerInfo, QueueProgress, QueueStatus, RouteEntry
-from orbitmq.client.name_servers import parse_addresses
+from orbitmq.client.core.name_servers import parse_addresses
 from orbitmq.errors import BrokerError, NameServerError, TopicNotFoundError, ValidationError
 from orbitmq.runtime import Runtime, system_runtime
 from orbitmq.transport.client import RemotingClient

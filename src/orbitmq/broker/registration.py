@@ -8,7 +8,7 @@ import zlib
 from dataclasses import dataclass, field
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.topics import TopicConfigs
+from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import every
 from orbitmq.transport.client import RemotingClient

@@ -19,7 +19,7 @@ from orbitmq.message.model import Message
 if TYPE_CHECKING:
     from orbitmq.cli.broker_watch import BrokerWatch
     from orbitmq.cli.peek import Peek, Span
-    from orbitmq.client.producer import Producer
+    from orbitmq.client.producer.producer import Producer
     from orbitmq.message.model import MessageQueue
     from orbitmq.runtime.seam import Clock
 
@@ -205,7 +205,7 @@ async def _bench(load: Load, faults: Faults, watch: BrokerWatch | None, common: 
 
 
 async def _receive(peek: Peek, spans: Mapping[MessageQueue, Span], clock: Clock) -> Result:
-    from orbitmq.client.broker_calls import Filter
+    from orbitmq.client.core.broker_calls import Filter
 
     begin = clock.monotonic()
     count = 0

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from orbitmq.cli.app import Common, Faults
 from orbitmq.cli.output import print_json, print_table
 from orbitmq.client.hooks import SendContext, SendHook
-from orbitmq.client.producer import Producer
+from orbitmq.client.producer.producer import Producer
 from orbitmq.errors import OrbitError
 from orbitmq.runtime.tasks import Background, every
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from orbitmq.client.faults import FaultItem
+    from orbitmq.client.producer.faults import FaultItem
     from orbitmq.runtime.seam import Runtime
 
 WINDOW = 1000

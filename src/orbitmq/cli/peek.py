@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from orbitmq.client.broker_calls import BrokerCalls, Filter, PullOptions, PullStatus
-from orbitmq.client.instance import ClientInstance
+from orbitmq.client.core.broker_calls import BrokerCalls, Filter, PullOptions, PullStatus
+from orbitmq.client.core.instance import ClientInstance
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.runtime.system import system_runtime
 from orbitmq.transport.errors import TransportError

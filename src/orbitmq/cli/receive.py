@@ -123,7 +123,7 @@ async def _look(
     from contextlib import aclosing
 
     from orbitmq.cli.peek import Peek
-    from orbitmq.client.subscriptions import tag_filter
+    from orbitmq.client.consumer.subscriptions import tag_filter
 
     async with Peek(common.addresses) as peek:
         wanted = tag_filter(tags, peek.runtime.clock.now_ms())
@@ -145,7 +145,7 @@ async def _consume(
     import asyncio
     import signal
 
-    from orbitmq.client.consumer import Consumer
+    from orbitmq.client.consumer.consumer import Consumer
     from orbitmq.client.model import ConsumeFrom
 
     named = {"first": ConsumeFrom.FIRST, "last": ConsumeFrom.LAST}

@@ -171,9 +171,9 @@ def _broker(options: argparse.Namespace) -> int:
 
     def make() -> Server:
         from orbitmq import _speed
-        from orbitmq.broker.server import Broker
+        from orbitmq.broker.broker import Broker
         from orbitmq.runtime.system import system_runtime
-        from orbitmq.store import appender
+        from orbitmq.store.log import appender
 
         if not _speed.is_compiled(appender):
             _warn(["the modules on the path of every message run uncompiled, and slower"])

@@ -1,9 +1,9 @@
-"""The clients: producer, consumer, assigned-queue consumer, and their state machines without I/O.
+"""The clients: producer, consumer, assigned-queue consumer.
 
-``routing``, ``chooser``, ``faults``, ``budget``, ``validation``, ``allocation``, ``process_queue``,
-``namespaces`` and ``route_cache`` decide; ``instance``, ``producer``, ``consumer`` and ``assigned`` move
-bytes and timers. ``consuming`` puts a consumer together from ``dispatch`` (which message when),
-``owned_queues``, ``queue_locks`` and where progress is kept (``offset_store``, ``local_offsets``).
+``core`` is what they share (routes, name servers, calls to brokers), ``producer`` and ``consumer`` hold one
+idea a file, ``observe`` the hooks for traces. Deciders (``core.routing``, ``core.routes``,
+``producer.queue_choice``, ``producer.faults``, ``producer.budget``, ``consumer.allocation``,
+``consumer.process_queue``, ``validation``, ``namespaces``) do no I/O; the others move bytes and timers.
 """
 
 from __future__ import annotations
@@ -12,36 +12,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orbitmq.client.accumulator import AutoBatch as AutoBatch
-    from orbitmq.client.assigned import AssignedConsumer as AssignedConsumer
-    from orbitmq.client.chooser import by_hash as by_hash
-    from orbitmq.client.chooser import by_random as by_random
-    from orbitmq.client.consumer import Consumer as Consumer
-    from orbitmq.client.faults import FaultItem as FaultItem
+    from orbitmq.client.producer.batching import AutoBatch as AutoBatch
+    from orbitmq.client.consumer.assigned import AssignedConsumer as AssignedConsumer
+    from orbitmq.client.producer.queue_choice import by_hash as by_hash
+    from orbitmq.client.producer.queue_choice import by_random as by_random
+    from orbitmq.client.consumer.consumer import Consumer as Consumer
+    from orbitmq.client.producer.faults import FaultItem as FaultItem
     from orbitmq.client.hooks import SendContext as SendContext
     from orbitmq.client.hooks import SendHook as SendHook
     from orbitmq.client.model import ConsumeFrom as ConsumeFrom
     from orbitmq.client.model import SendResult as SendResult
     from orbitmq.client.model import SendStatus as SendStatus
-    from orbitmq.client.producer import Producer as Producer
-    from orbitmq.client.transactional import LocalTransactionState as LocalTransactionState
-    from orbitmq.client.transactional import TransactionProducer as TransactionProducer
+    from orbitmq.client.producer.producer import Producer as Producer
+    from orbitmq.client.producer.transactional import LocalTransactionState as LocalTransactionState
+    from orbitmq.client.producer.transactional import TransactionProducer as TransactionProducer
 
 _HOMES = {
-    "AutoBatch": "accumulator",
-    "AssignedConsumer": "assigned",
+    "AutoBatch": "producer.batching",
+    "AssignedConsumer": "consumer.assigned",
     "ConsumeFrom": "model",
-    "Consumer": "consumer",
-    "FaultItem": "faults",
-    "LocalTransactionState": "transactional",
-    "Producer": "producer",
+    "Consumer": "consumer.consumer",
+    "FaultItem": "producer.faults",
+    "LocalTransactionState": "producer.transactional",
+    "Producer": "producer.producer",
     "SendContext": "hooks",
     "SendHook": "hooks",
     "SendResult": "model",
     "SendStatus": "model",
-    "TransactionProducer": "transactional",
-    "by_hash": "chooser",
-    "by_random": "chooser",
+    "TransactionProducer": "producer.transactional",
+    "by_hash": "producer.queue_choice",
+    "by_random": "producer.queue_choice",
 }
 __all__ = [
     "AssignedConsumer",

@@ -2,7 +2,7 @@
 
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.errors import StoreClosedError, StoreError, StoreLockedError, UnknownQueueError
-from orbitmq.store.message_store import MessageStore
+from orbitmq.store.store import MessageStore
 from orbitmq.store.model import GetResult, GetStatus, NewMessage, PutResult, PutStatus
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from orbitmq.broker.clients import Client
+from orbitmq.broker.clients.registry import Client
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.ids import parse_offset_message_id

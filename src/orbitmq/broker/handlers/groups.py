@@ -7,8 +7,8 @@ import logging
 from orbitmq.broker import names
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.journal import GROUPS, OFFSETS
-from orbitmq.broker.offsets import SEPARATOR
-from orbitmq.broker.stats import GROUP_GET_NUMS
+from orbitmq.broker.metadata.offsets import SEPARATOR
+from orbitmq.broker.statistics import GROUP_GET_NUMS
 from orbitmq.message.model import MessageQueue
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orbitmq.broker.handlers.base import Answer, Family, Handler
-from orbitmq.broker.topics import MAX_QUEUES
+from orbitmq.broker.metadata.topics import MAX_QUEUES
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import decode_record
 from orbitmq.store import GetStatus

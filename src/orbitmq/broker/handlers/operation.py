@@ -8,7 +8,7 @@ import logging
 from orbitmq.broker.config import ConfigError
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.rates import Rates
-from orbitmq.broker.services import Services
+from orbitmq.broker.assembly import Services
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import properties_text
 from orbitmq.wire.bodies import KVTable

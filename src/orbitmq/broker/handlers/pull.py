@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from orbitmq.broker import names, subscriptions
+from orbitmq.broker import names
+from orbitmq.broker.messaging import filters as subscriptions
 from orbitmq.broker.handlers.base import Answer, Family, Handler
-from orbitmq.broker.services import Services
+from orbitmq.broker.assembly import Services
 from orbitmq.message.sysflag import PullFlag
 from orbitmq.store import GetResult, GetStatus
 from orbitmq.transport.server import ServerConnection

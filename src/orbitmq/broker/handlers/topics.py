@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 
-from orbitmq.broker import attributes, names
+from orbitmq.broker import names
+from orbitmq.broker.metadata import attributes
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.journal import OFFSETS, TOPICS
-from orbitmq.broker.stats import TOPIC_PUT_NUMS
-from orbitmq.broker.topics import MAX_QUEUES
+from orbitmq.broker.statistics import TOPIC_PUT_NUMS
+from orbitmq.broker.metadata.topics import MAX_QUEUES
 from orbitmq.message.model import MessageQueue
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies import (

@@ -1,0 +1,133 @@
+"""Delay levels: the table of delays, and how a delayed message looks on its way to the schedule topic."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from orbitmq.broker import names
+from orbitmq.message import keys
+from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
+from orbitmq.store import NewMessage
+from orbitmq.store.recovery.recovery import tags_code_of_properties
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import RemotingError
+from orbitmq.wire.settings import ConfigError
+
+DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+MAX_LEVELS = 1024
+# What a level without a delay gets (ScheduleMessageService.computeDeliverTimestamp).
+UNKNOWN_LEVEL_MS = 1000
+
+_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LEVEL = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
+_NUMBER = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+_TIMER_KEYS = (keys.TIMER_DELAY_SEC, keys.TIMER_DELAY_MS, keys.TIMER_DELIVER_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class DelayLevels:
+    """``messageDelayLevel`` read: ``delays_ms[level - 1]`` is the delay of a level (behaviour DL-01)."""
+
+    delays_ms: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> DelayLevels:
+        """Read ``1s 5s 10s``: a number and one of the units s, m, h, d for each level.
+
+        Raises:
+            ConfigError: anything else.
+        """
+        found = [_LEVEL.fullmatch(word) for word in text.split()]
+        matches = [match for match in found if match is not None]
+        if not matches or len(matches) != len(found) or len(found) > MAX_LEVELS:
+            expected = f"1 to {MAX_LEVELS} delays such as 10s 5m 2h 1d, separated by blanks"
+            raise ConfigError("messageDelayLevel", text, expected)
+        return cls(tuple(int(match[1]) * _UNIT_MS[match[2]] for match in matches))
+
+    @property
+    def highest(self) -> int:
+        """The number of the last level; the first is 1."""
+        return len(self.delays_ms)
+
+    def delay_ms(self, level: int) -> int:
+        """How long a message of this level waits."""
+        return self.delays_ms[level - 1] if 0 < level <= self.highest else UNKNOWN_LEVEL_MS
+
+    def delayed(self, message: NewMessage, properties: Mapping[str, str]) -> NewMessage:
+        """The message as it waits in the schedule topic; a message without a delay is returned as it is.
+
+        A level above the highest counts as the highest (behaviour DL-02). A level wins over timer properties,
+        which are then removed, as RocketMQ does.
+
+        Raises:
+            RemotingError: MESSAGE_ILLEGAL, the level is not a number, or a property asks for a timer.
+        """
+        if message.topic == names.TRANS_HALF_TOPIC:
+            # Its delay begins when its transaction is committed.
+            return message
+        level = level_of(properties)
+        if level <= 0:
+            _refuse_timer(properties)
+            return message
+        level = min(level, self.highest)
+        changed = {name: value for name, value in properties.items() if name not in _TIMER_KEYS}
+        changed[keys.DELAY] = str(level)
+        changed[keys.REAL_TOPIC] = message.topic
+        changed[keys.REAL_QUEUE_ID] = str(message.queue_id)
+        encoded = encode_properties(changed)
+        if len(encoded) > MAX_PROPERTIES_BYTES:
+            raise RemotingError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message is illegal: properties of {len(encoded)} bytes with the place it is delayed "
+                f"from, limit {MAX_PROPERTIES_BYTES} bytes",
+            )
+        return replace(
+            message,
+            topic=names.SCHEDULE_TOPIC,
+            queue_id=level - 1,
+            properties=encoded,
+            deliver_after_ms=self.delay_ms(level),
+        )
+
+    def tags_code_of(self, topic: str, properties: bytes, store_timestamp: int) -> int:
+        """What the consume queue holds for a stored record: its delivery time or the code of its tags.
+
+        The store asks when it rebuilds queues from the log (behaviour DL-03).
+        """
+        if topic == names.SCHEDULE_TOPIC:
+            level = _number(decode_properties(properties).get(keys.DELAY, ""))
+            if level is not None and level > 0:
+                return store_timestamp + self.delay_ms(min(level, self.highest))
+        return tags_code_of_properties(topic, properties, store_timestamp)
+
+
+def level_of(properties: Mapping[str, str]) -> int:
+    """The delay level that the properties ask for, 0 when they ask for none.
+
+    Raises:
+        RemotingError: MESSAGE_ILLEGAL, it is not a number.
+    """
+    text = properties.get(keys.DELAY)
+    if text is None:
+        return 0
+    level = _number(text)
+    if level is None:
+        raise RemotingError(
+            ResponseCode.MESSAGE_ILLEGAL, f"property DELAY={text}: expected the number of a delay level"
+        )
+    return level
+
+
+def _number(text: str) -> int | None:
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def _refuse_timer(properties: Mapping[str, str]) -> None:
+    for key in _TIMER_KEYS:
+        if key in properties:
+            raise RemotingError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"property {key}={properties[key]}: this broker has no timer messages yet",
+            )

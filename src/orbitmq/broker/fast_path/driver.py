@@ -1,0 +1,280 @@
+"""Puts the compiled lane in front of the ordinary handlers and keeps its tables true."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+
+from orbitmq.broker import names
+from orbitmq.broker.journal import TOPICS
+from orbitmq.broker.fast_path import layout
+from orbitmq.broker.fast_path.frames import Lane
+from orbitmq.broker.fast_path.pulls import Pulls
+from orbitmq.broker.fast_path.held_frame import WaitingPull
+from orbitmq.broker.assembly import Services
+from orbitmq.message.ids import pack_ip
+from orbitmq.store import StoreClosedError
+from orbitmq.store.log.append import pack_host
+from orbitmq.transport.server import ServerConnection
+from orbitmq.wire.bodies import TopicFilterType
+
+BORN = "born host"
+MAX_PULL_ROWS = 4096
+
+
+class FastPath:
+    """Feeds received chunks to the lane and does what it asks for.
+
+    A topic is in the lane's table while ordinary sends to it are plain; a (group, topic) is in it once the
+    ordinary handler has let one of its pulls pass, and until anything changes that could decide otherwise.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._store = services.store
+        config = services.config
+        self._lane = Lane(
+            services.store.appender,
+            services.store.lookup,
+            layout.texts(
+                region=config.region_id,
+                trace_on=config.trace_on,
+                cluster=config.broker_cluster_name,
+                store_host=services.store.appender.host,
+            ),
+            max_body_bytes=config.body_limit,
+            max_pull_count=config.transfer_max_count,
+            max_pull_bytes=config.transfer_max_bytes,
+            sync_flush=services.store.config.sync_flush,
+        )
+        self._lane.lite_pull = config.lite_pull_message_enable
+        self._pulls: dict[tuple[str, str], tuple[frozenset[int] | None, bool, int]] = {}
+        self._pull_keys: list[tuple[str, str]] = []
+        self._topic_numbers: dict[str, int] = {}
+        self._topics_stale = True
+        self._pulls_stale = True
+        self._new_month_ms = 0
+        services.on_settings.append(self._topic_changed)
+        services.persistence.on_saved.append(self._table_saved)
+        services.topics.on_change.append(lambda _topic, _config: self._topic_changed())
+        services.groups.on_change.append(lambda _group, _config: self._forget_pulls())
+        services.clients.on_change.append(lambda group, _state: self._forget_group(group))
+        services.offsets.on_reset.append(lambda group, _topic: self._forget_group(group))
+        services.on_pull_permitted = self.permit
+
+    # -- tables ----------------------------------------------------------------------------------------
+
+    def _topic_changed(self) -> None:
+        self._topics_stale = True
+        self._forget_pulls()
+
+    def _table_saved(self, table: str) -> None:
+        if table == TOPICS:
+            self._topics_stale = True
+
+    def _forget_pulls(self) -> None:
+        self._pulls.clear()
+        self._pulls_stale = True
+
+    def _forget_group(self, group: str) -> None:
+        for key in [key for key in self._pulls if key[0] == group]:
+            del self._pulls[key]
+        self._pulls_stale = True
+
+    def permit(
+        self, group: str, topic: str, tags: frozenset[int] | None, registered: bool, version: int
+    ) -> None:
+        """The ordinary handler let a pull of ``group`` pass.
+
+        Args:
+            registered: ``tags`` and ``version`` are those of the group's heartbeats; else the request
+                brought its own expression, and only requests for all messages may take the lane.
+        """
+        if self._services.offsets.has_any_reset(group, topic):
+            return  # the ordinary handler must still tell the group's other queues
+        known = self._pulls.get((group, topic))
+        if known is not None and (known[1] or not registered):
+            return
+        if len(self._pulls) >= MAX_PULL_ROWS:
+            self._pulls.clear()
+        self._pulls[(group, topic)] = (tags, registered, version)
+        self._pulls_stale = True
+
+    def _refresh(self) -> None:
+        if self._topics_stale:
+            self._topics_stale = False
+            self._pulls_stale = True
+            self._set_topics()
+        if self._pulls_stale:
+            self._pulls_stale = False
+            self._set_pulls()
+
+    def _set_topics(self) -> None:
+        plain: list[tuple[bytes, int, int, list[int]]] = []
+        self._topic_numbers = {}
+        services = self._services
+        sends = not services.config.is_slave and services.config.writable
+        for config in services.topics:
+            topic = config.topic_name
+            # A message must not outlive its topic's config in a crash: until that is on disk, handlers wait.
+            if not services.persistence.saved(TOPICS, topic):
+                continue
+            known = self._store.queues.topics.get(topic)
+            if known is None or config.topic_filter_type is TopicFilterType.MULTI_TAG:
+                continue
+            sendable = not (
+                topic in names.FORBIDDEN_SEND_TOPICS
+                or topic.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX))
+                or config.attributes
+            )
+            writable = config.write_queue_nums if sendable and sends else 0
+            self._topic_numbers[topic] = len(plain)
+            plain.append((known.name, config.read_queue_nums, writable, known.rows))
+        self._lane.set_topics(*layout.topic_table(plain))
+        self._lane.pulls.parks = services.config.long_polling_enable
+
+    def _set_pulls(self) -> None:
+        rows: list[layout.PermittedPull] = []
+        self._pull_keys = []
+        services = self._services
+        for (group, topic), (tags, registered, version) in self._pulls.items():
+            number = self._topic_numbers.get(topic)
+            group_config = services.groups.find(group)
+            topic_config = services.topics.get(topic)
+            if number is None or group_config is None or topic_config is None:
+                continue
+            if services.config.slave_read_enable:
+                continue
+            rows.append(
+                layout.PermittedPull(
+                    group.encode(),
+                    topic.encode(),
+                    number,
+                    tags,
+                    registered,
+                    version,
+                    topic_config.topic_sys_flag,
+                    group_config.group_sys_flag,
+                )
+            )
+            self._pull_keys.append((group, topic))
+        self._lane.set_pulls(*layout.pull_table(rows))
+
+    def _set_unique_ids(self, now_ms: int) -> None:
+        """Message ids begin with address, process and a constant, and count time from this month's start."""
+        now = datetime.fromtimestamp(now_ms / 1000)
+        start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        following = start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
+        self._new_month_ms = int(following.timestamp() * 1000)
+        address = pack_ip(self._services.config.broker_ip1)[-4:]
+        prefix = address + (os.getpid() & 0xFFFF).to_bytes(2, "big") + b"\x0f\xb1\x7a\x0e"
+        self._lane.set_unique_ids(prefix, int(start.timestamp() * 1000))
+
+    # -- the path of every chunk -----------------------------------------------------------------------
+
+    def on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
+        """The server's chunk hook: returns the position up to which whole frames were handled."""
+        store = self._store
+        if store.refusal is not None:
+            return start
+        if self._topics_stale or self._pulls_stale:
+            self._refresh()
+        now = store.update_clock()
+        if now >= self._new_month_ms:
+            self._set_unique_ids(now)
+        born = connection.attributes.get(BORN)
+        if born is None:
+            born = connection.attributes[BORN] = pack_host(connection.remote)
+        lane = self._lane
+        pulls = lane.pulls
+        appender = store.appender
+        try:
+            while True:
+                start = lane.feed(buffer, start, end, born)
+                # One-way sends leave no answer behind, only records to write.
+                if lane.later.used or lane.now.used or pulls.event_count or appender.turn_used:
+                    self._take(connection)
+                reason = lane.reason
+                if reason == layout.NEED_ROOM:
+                    store.make_room(lane.sends.need_code, lane.sends.need_row)
+                elif reason == layout.NEED_INDEX:
+                    if not store.queues.map_index(pulls.need_row, store.lookup.need):
+                        return start
+                elif reason == layout.PARK:
+                    if not self._park(connection, bytes(buffer[start : lane.frame_end])):
+                        return start
+                    start = lane.frame_end
+                elif reason != layout.DRAIN:
+                    return start
+        except StoreClosedError:
+            # The ordinary handler meets the same wall and tells the client.
+            return start
+
+    def _park(self, connection: ServerConnection, frame: bytes) -> bool:
+        """Let a pull wait; ``False`` when too many wait already: the ordinary handler says so."""
+        pulls = self._lane.pulls
+        group_topic = self._pull_keys[pulls.events_array[0]]
+        waiter = WaitingPull(connection, frame, pulls.park_offset, self._wake)
+        queue_id = pulls.events_array[1]
+        return self._services.long_polling.park(group_topic[1], queue_id, waiter, pulls.park_ms)
+
+    def _wake(self, waiter: WaitingPull) -> bool | None:
+        """Try to answer a waiting pull; ``None`` when that is for the ordinary handler."""
+        if self._topics_stale or self._pulls_stale:
+            self._refresh()
+        lane = self._lane
+        connection = waiter.connection
+        born = connection.attributes[BORN]
+        while True:
+            lane.feed(waiter.frame, 0, len(waiter.frame), born)
+            reason = lane.reason
+            if reason == layout.NEED_INDEX and self._store.queues.map_index(
+                lane.pulls.need_row, self._store.lookup.need
+            ):
+                continue
+            if reason == layout.PARK:
+                lane.pulls.event_count = 0
+                return False
+            if reason != layout.DONE:
+                return None
+            lane.pulls.events_array[2] = -1  # its offset was committed when it came
+            self._take(connection)
+            return True
+
+    def _take(self, connection: ServerConnection) -> None:
+        """Hand over what the lane has written: responses that may go now, and those that wait for the log."""
+        lane = self._lane
+        if lane.now.used:
+            connection.write(lane.now.take())
+        if lane.later.used:
+            store = self._store
+            store.flusher.when_safe(store.log.end, connection.write, lane.later.take(), connection.abort)
+            store.log.schedule()
+        elif self._store.appender.turn_used:
+            self._store.log.schedule()
+        if lane.pulls.event_count:
+            self._commit(lane.pulls)
+
+    def _commit(self, pulls: Pulls) -> None:
+        count = pulls.event_count
+        pulls.event_count = 0
+        events = pulls.events_array
+        offsets = self._services.offsets
+        for at in range(0, count * layout.EVENT_WIDTH, layout.EVENT_WIDTH):
+            group, topic = self._pull_keys[events[at]]
+            queue_id = events[at + 1]
+            if events[at + 2] >= 0:
+                offsets.commit(group, topic, queue_id, events[at + 2])
+            offsets.note_pull(group, topic, queue_id, events[at + 4], started=events[at + 3])
+
+    # -- statistics ------------------------------------------------------------------------------------
+
+    @property
+    def messages_in(self) -> int:
+        """Messages that took the lane into the store."""
+        return int(self._lane.sends.messages)
+
+    @property
+    def messages_out(self) -> int:
+        """Messages that took the lane to consumers."""
+        return int(self._lane.pulls.messages)

@@ -1,0 +1,174 @@
+# cython: annotation_typing=False
+"""The fast lane: a received chunk of many frames in, records and responses out, in one call.
+
+Plain sends (single and batch) and plain pulls that find messages are done here completely: the header is
+scanned, the record built in the store's turn buffer, the response encoded. Whatever is not plain (a delay, a
+transaction, an unknown topic, nothing to pull, anything odd in the frame) is left to the ordinary handlers,
+in order: :meth:`Lane.feed` stops at that frame and says so. The lane never decides on an error itself.
+
+Typed in ``lane.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. While it works
+it touches no Python object: topics and permitted pulls are rows of integer tables, rebuilt from outside when
+they change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import cython
+
+from orbitmq.broker.fast_path import layout
+from orbitmq.broker.fast_path.fields import Fields
+from orbitmq.broker.fast_path.pulls import Pulls
+from orbitmq.broker.fast_path.responses import Responses
+from orbitmq.broker.fast_path.sends import Sends
+from orbitmq.broker.fast_path.names import NameTable
+from orbitmq.wire.scan import HeaderScan
+
+if TYPE_CHECKING:
+    from orbitmq.broker.fast_path.layout import Texts
+    from orbitmq.runtime.buffers import Integers, Readable
+    from orbitmq.store.log.appender import Appender
+    from orbitmq.store.queues.lookup import Lookup
+
+if not cython.compiled:
+    from orbitmq.message.octets import get_i32
+
+# C integers in the compiled module, so that no Python object is touched on the path of a message.
+DONE = layout.DONE
+ORDINARY = layout.ORDINARY
+HANDLED = layout.HANDLED
+SCAN_OK = 0
+
+SEND_MESSAGE = 10
+PULL_MESSAGE = 11
+SEND_MESSAGE_V2 = 310
+SEND_BATCH_MESSAGE = 320
+LITE_PULL_MESSAGE = 361
+
+MAX_FRAME = 16 * 1024 * 1024
+NOW_BYTES = 1 << 20
+
+
+class Lane:
+    """See the module.
+
+    Args:
+        appender, lookup: the store's inner loops.
+        texts: constant parts of responses and properties.
+        max_body_bytes: larger bodies are left to the ordinary handler, which refuses them.
+        max_pull_count: most messages in one pull response; ``max_pull_bytes`` likewise.
+        sync_flush: responses wait for the device, except those to messages that say WAIT=false.
+
+    Attributes:
+        sends, pulls: the two halves, with what each of them tells its caller.
+        now, later: responses that may go out, and those that wait for the log.
+        lite_pull: whether the lite pull is answered too.
+    """
+
+    def __init__(
+        self,
+        appender: Appender,
+        lookup: Lookup,
+        texts: Texts,
+        *,
+        max_body_bytes: int,
+        max_pull_count: int,
+        max_pull_bytes: int,
+        sync_flush: bool,
+    ) -> None:
+        self.scan = HeaderScan()
+        fields = Fields(self.scan)
+        self.topics = NameTable(layout.T_WIDTH)
+        self.now = Responses(texts, NOW_BYTES)
+        self.sends = Sends(
+            appender,
+            fields,
+            self.topics,
+            texts,
+            self.now,
+            max_body_bytes=max_body_bytes,
+            sync_flush=sync_flush,
+        )
+        self.later = self.sends.later
+        self.pulls = Pulls(
+            appender,
+            lookup,
+            fields,
+            self.topics,
+            self.now,
+            max_count=max_pull_count,
+            max_bytes=max_pull_bytes,
+        )
+        self.lite_pull = False
+        self.reason = DONE
+        self.frame_end = 0
+
+    # -- tables, filled from outside -------------------------------------------------------------------
+
+    def set_topics(self, names: bytes, topics: Integers, rows: Integers, count: int) -> None:
+        """Which topics may be sent to here: see ``layout.topic_table``."""
+        self.topics.set(names, topics, rows, count)
+        # Pulls name topics by their number.
+        self.set_pulls(*layout.pull_table([]))
+
+    def set_pulls(self, names: bytes, pulls: Integers, codes: Integers, count: int) -> None:
+        """Which (group, topic) may pull here: see ``layout.pull_table``."""
+        self.pulls.permitted.set(names, pulls, codes, count)
+
+    def set_unique_ids(self, prefix: bytes, start_ms: int) -> None:
+        """See ``Properties.set_unique_ids``."""
+        self.sends.props.set_unique_ids(prefix, start_ms)
+
+    # -- the call of every chunk -----------------------------------------------------------------------
+
+    def feed(self, buffer: Readable, start: int, end: int, born: Readable) -> int:
+        """Work on whole frames from ``start``; the position behind the last one that was handled.
+
+        :attr:`reason` says why it stopped: DONE (only an unfinished frame is left), ORDINARY (the frame up to
+        :attr:`frame_end` is for the ordinary handlers), NEED_ROOM (see ``Sends.need_code``),
+        DRAIN (take the outputs), NEED_INDEX (see ``Pulls.need_row``), PARK (the frame is a pull that waits,
+        see ``Pulls.park_offset``; its event names the queue).
+
+        Raises:
+            ValueError: positions outside of ``buffer``, or ``born`` is no address of a record.
+        """
+        if start < 0 or start > end or end > len(buffer) or len(born) not in (8, 20):
+            raise ValueError(f"{start} to {end} of {len(buffer)} bytes, from an address of {len(born)} bytes")
+        if start == end:
+            self.reason = DONE
+            return start
+        if cython.compiled:
+            with cython.nogil:
+                start = self._run(cython.address(buffer[0]), start, end, cython.address(born[0]), len(born))
+            return start  # noqa: RET504  # no Python object may be made without the GIL
+        return self._run(buffer, start, end, born, len(born))
+
+    def _run(self, buf: Readable, pos: int, end: int, born: Readable, born_length: int) -> int:
+        while end - pos >= 8:
+            total = get_i32(buf, pos)
+            if total < 4 or total > MAX_FRAME:
+                # Not a frame: the ordinary decoder says what is wrong with it.
+                self.frame_end = end
+                self.reason = ORDINARY
+                return pos
+            if end - pos - 4 < total:
+                break
+            self.frame_end = pos + 4 + total
+            reason = self._frame(buf, pos + 4, self.frame_end, born, born_length)
+            if reason != HANDLED:
+                self.reason = reason
+                return pos
+            pos = self.frame_end
+        self.reason = DONE
+        return pos
+
+    def _frame(self, buf: Readable, pos: int, end: int, born: Readable, born_length: int) -> int:
+        if self.scan.scan(buf, pos, end) != SCAN_OK or self.scan.flag & 1:
+            return ORDINARY
+        code = self.scan.code
+        if code in (SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, SEND_MESSAGE):
+            return self.sends.send(buf, end, born, born_length, code)
+        if code == PULL_MESSAGE or (code == LITE_PULL_MESSAGE and self.lite_pull):
+            return self.pulls.pull(buf)
+        return ORDINARY

@@ -1,0 +1,237 @@
+# cython: annotation_typing=False
+"""Plain pulls that find messages, and those at the end of their queue that may wait there.
+
+Typed in ``pulls.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+import cython
+
+from orbitmq.broker.fast_path import layout
+from orbitmq.broker.fast_path.names import FieldTable, NameTable
+from orbitmq.store.queues import layout as store_layout
+
+if TYPE_CHECKING:
+    from orbitmq.broker.fast_path.fields import Fields
+    from orbitmq.broker.fast_path.responses import Responses
+    from orbitmq.runtime.buffers import Readable
+    from orbitmq.store.log.appender import Appender
+    from orbitmq.store.queues.lookup import Lookup
+
+# C integers in the compiled module, so that no Python object is touched on the path of a message.
+ORDINARY = layout.ORDINARY
+DRAIN = layout.DRAIN
+NEED_INDEX = layout.NEED_INDEX
+PARK = layout.PARK
+HANDLED = layout.HANDLED
+INT_BAD = layout.INT_BAD
+
+Q_MIN = store_layout.Q_MIN
+Q_VISIBLE = store_layout.Q_VISIBLE
+READ_FOUND = store_layout.READ_FOUND
+READ_NEED_INDEX = store_layout.READ_NEED_INDEX
+
+# Slots of layout.PULL_FIELDS.
+P_GROUP = 0
+P_TOPIC = 1
+P_QUEUE_ID = 2
+P_OFFSET = 3
+P_MAX_COUNT = 4
+P_SYS_FLAG = 5
+P_COMMIT_OFFSET = 6
+P_SUBSCRIPTION = 7
+P_EXPRESSION_TYPE = 8
+P_MAX_BYTES = 9
+P_SUSPEND = 10
+P_SUB_VERSION = 11
+P_SOURCE = 12
+
+T_READ_QUEUES = layout.T_READ_QUEUES
+T_ROWS_AT = layout.T_ROWS_AT
+G_TOPIC = layout.G_TOPIC
+G_CODES_AT = layout.G_CODES_AT
+G_CODES_COUNT = layout.G_CODES_COUNT
+G_VERSION = layout.G_VERSION
+G_TOPIC_FLAG = layout.G_TOPIC_FLAG
+G_GROUP_FLAG = layout.G_GROUP_FLAG
+NO_SUBSCRIPTION = layout.NO_SUBSCRIPTION
+EVENT_WIDTH = layout.EVENT_WIDTH
+
+ONE_WAY = 2
+MAX_EVENTS = 256
+MAX_ASKED_BYTES = 512 * 1024  # a pull that asks for more than this is not worth a fast lane
+PULL_COMMITS = 1
+PULL_SUSPENDS = 2
+PULL_HAS_SUBSCRIPTION = 4
+PULL_CLASS_FILTER = 8
+
+
+class Pulls:
+    """Answers pulls, as a part of the lane.
+
+    Args:
+        appender, lookup: the store's inner loops.
+        fields: of the request at work.
+        topics: which topics are known; permitted pulls name them by their row.
+        answers: takes the responses.
+        max_count: most messages in one response; ``max_bytes`` likewise.
+
+    Attributes:
+        permitted: which (group, topic) may pull.
+        parks: whether pulls may wait.
+        events_array, event_count: what each answered or waiting pull tells, ``layout.EVENT_WIDTH`` numbers.
+        park_offset, park_ms: with PARK, from where and how long the pull waits.
+        need_row: with NEED_INDEX, the queue whose index is to be mapped.
+        messages: how many were handed out.
+    """
+
+    def __init__(
+        self,
+        appender: Appender,
+        lookup: Lookup,
+        fields: Fields,
+        topics: NameTable,
+        answers: Responses,
+        *,
+        max_count: int,
+        max_bytes: int,
+    ) -> None:
+        self.a = appender
+        self.lookup = lookup
+        self.fields = fields
+        self.scan = self.fields.scan
+        self.slots = self.fields.slots
+        self.topics = topics
+        self.permitted = NameTable(layout.G_WIDTH)
+        self.names = FieldTable(layout.PULL_FIELDS, -1, self.slots)
+        self.answers = answers
+        self.max_count = max_count
+        self.max_bytes = max_bytes
+        self.events_array = array("q", bytes(8 * EVENT_WIDTH * MAX_EVENTS))
+        self.events = self.events_array
+        self.event_count = 0
+        self.parks = False
+        self.park_offset = 0
+        self.park_ms = 0
+        self.need_row = 0
+        self.messages = 0
+
+    def pull(self, buf: Readable) -> int:
+        if self.scan.flag & ONE_WAY or not self.names.fill(buf, self.scan):
+            return ORDINARY
+        if self.slots[P_GROUP] < 0 or self.slots[P_TOPIC] < 0:
+            return ORDINARY
+        pull = self.permitted.find_pair(
+            buf, self.scan.starts[self.slots[P_GROUP]], self.scan.lengths[self.slots[P_GROUP]],
+            self.scan.starts[self.slots[P_TOPIC]], self.scan.lengths[self.slots[P_TOPIC]],
+        )  # fmt: skip
+        if pull < 0:
+            return ORDINARY
+        topic = self.permitted.get(pull, G_TOPIC)
+        sys_flag = self.fields.number_32(buf, P_SYS_FLAG, INT_BAD)
+        queue_id = self.fields.number(buf, P_QUEUE_ID, INT_BAD)
+        sub_version = self.fields.number(buf, P_SUB_VERSION, INT_BAD)
+        if (
+            sys_flag < 0
+            or sys_flag & PULL_CLASS_FILTER
+            or queue_id < 0
+            or queue_id >= self.topics.get(topic, T_READ_QUEUES)
+            or sub_version == INT_BAD
+            or self.fields.number(buf, P_COMMIT_OFFSET, INT_BAD) == INT_BAD
+            or self.fields.number(buf, P_SUSPEND, INT_BAD) == INT_BAD
+            or self.fields.number_32(buf, P_SOURCE, 0) == INT_BAD
+        ):
+            return ORDINARY
+        codes_count = self.permitted.get(pull, G_CODES_COUNT)
+        if sys_flag & PULL_HAS_SUBSCRIPTION:
+            if not self._takes_all(buf):
+                return ORDINARY
+            codes_count = -1
+        elif codes_count == NO_SUBSCRIPTION or sub_version > self.permitted.get(pull, G_VERSION):
+            return ORDINARY
+        row = self.topics.numbers[self.topics.get(topic, T_ROWS_AT) + queue_id]
+        return self._read(buf, pull, queue_id, sys_flag, row, codes_count)
+
+    def _takes_all(self, buf: Readable) -> bool:
+        """Whether the request's own subscription is ``*`` by tags."""
+        i = self.slots[P_SUBSCRIPTION]
+        if i < 0 or self.scan.lengths[i] != 1 or buf[self.scan.starts[i]] != 0x2A:
+            return False
+        i = self.slots[P_EXPRESSION_TYPE]
+        if i < 0:
+            return True
+        at = self.scan.starts[i]
+        return self.scan.lengths[i] == 3 and buf[at] == 0x54 and buf[at + 1] == 0x41 and buf[at + 2] == 0x47
+
+    def _read(
+        self, buf: Readable, pull: int, queue_id: int, sys_flag: int, row: int, codes_count: int
+    ) -> int:
+        offset = self.fields.number(buf, P_OFFSET, INT_BAD)
+        max_count = self.fields.number_32(buf, P_MAX_COUNT, INT_BAD)
+        max_bytes = self.fields.number_32(buf, P_MAX_BYTES, 0)
+        lowest = self.a.get(row, Q_MIN)
+        highest = self.a.get(row, Q_VISIBLE)
+        if offset < lowest or offset > highest or max_count <= 0 or max_bytes < 0:
+            return ORDINARY
+        if offset == highest:
+            return self._park(buf, pull, queue_id, sys_flag, offset, codes_count)
+        if max_count > self.max_count:
+            max_count = self.max_count
+        if max_bytes == 0:
+            max_bytes = self.max_bytes
+        if max_bytes > MAX_ASKED_BYTES:
+            return ORDINARY
+        if self.event_count >= MAX_EVENTS or not self.answers.has_room(max_bytes):
+            return DRAIN
+        if cython.compiled:
+            out = cython.address(self.answers.view[0])
+            codes = cython.address(self.permitted.numbers[0])
+        else:
+            out = self.answers.data
+            codes = self.permitted.numbers
+        body = self.answers.body_at()
+        status = self.lookup.read(
+            row, offset, highest, max_count, max_bytes, codes, self.permitted.get(pull, G_CODES_AT),
+            codes_count, out, body, self.answers.size - body,
+        )  # fmt: skip
+        if status == READ_NEED_INDEX:
+            self.need_row = row
+            return NEED_INDEX
+        if status != READ_FOUND:
+            return ORDINARY
+        self._note_event(pull, queue_id, self.fields.number(buf, P_COMMIT_OFFSET, -1), sys_flag, offset)
+        self.answers.answer_pull(
+            self.scan, lowest, highest, self.lookup.read_next,
+            self.permitted.get(pull, G_TOPIC_FLAG), self.permitted.get(pull, G_GROUP_FLAG),
+            self.lookup.read_bytes,
+        )  # fmt: skip
+        return HANDLED
+
+    def _park(
+        self, buf: Readable, pull: int, queue_id: int, sys_flag: int, offset: int, codes_count: int
+    ) -> int:
+        """Leave a pull at the end of its queue to the caller, when it may wait and takes all messages."""
+        if not self.parks or not sys_flag & PULL_SUSPENDS or codes_count >= 0:
+            return ORDINARY
+        if self.event_count >= MAX_EVENTS:
+            return DRAIN
+        self.lookup.read_next = offset
+        self.lookup.read_count = 0
+        self._note_event(pull, queue_id, self.fields.number(buf, P_COMMIT_OFFSET, -1), sys_flag, offset)
+        self.park_offset = offset
+        self.park_ms = self.fields.number(buf, P_SUSPEND, 0)
+        return PARK
+
+    def _note_event(self, pull: int, queue_id: int, commit_offset: int, sys_flag: int, offset: int) -> None:
+        event = self.event_count * EVENT_WIDTH
+        self.events[event] = pull
+        self.events[event + 1] = queue_id
+        self.events[event + 2] = commit_offset if sys_flag & PULL_COMMITS else -1
+        self.events[event + 3] = offset
+        self.events[event + 4] = self.lookup.read_next
+        self.event_count += 1
+        self.messages += self.lookup.read_count

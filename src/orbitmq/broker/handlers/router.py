@@ -1,0 +1,79 @@
+"""From a request code to the handler that answers it."""
+
+from __future__ import annotations
+
+import logging
+
+from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.handlers.clients import ClientHandlers
+from orbitmq.broker.handlers.forward import ForwardHandlers
+from orbitmq.broker.handlers.groups import GroupHandlers
+from orbitmq.broker.handlers.inspection import InspectionHandlers
+from orbitmq.broker.handlers.offsets import OffsetHandlers
+from orbitmq.broker.handlers.operation import OperationHandlers
+from orbitmq.broker.handlers.pull import PullHandlers
+from orbitmq.broker.handlers.query import QueryHandlers
+from orbitmq.broker.handlers.reply import ReplyHandlers
+from orbitmq.broker.handlers.send import SendHandlers
+from orbitmq.broker.handlers.send_back import SendBackHandlers
+from orbitmq.broker.handlers.topics import TopicHandlers
+from orbitmq.broker.handlers.transactions import TransactionHandlers
+from orbitmq.broker.assembly import Services
+from orbitmq.transport.server import ServerConnection
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import WireError
+
+log = logging.getLogger(__name__)
+
+FAMILIES: tuple[type[Family], ...] = (
+    SendHandlers,
+    ReplyHandlers,
+    TransactionHandlers,
+    SendBackHandlers,
+    PullHandlers,
+    OffsetHandlers,
+    ClientHandlers,
+    TopicHandlers,
+    GroupHandlers,
+    QueryHandlers,
+    ForwardHandlers,
+    InspectionHandlers,
+    OperationHandlers,
+)
+
+
+class Dispatcher:
+    """Answers requests with the handlers of all families."""
+
+    def __init__(self, services: Services) -> None:
+        self._routes: dict[int, Handler] = {}
+        for family in FAMILIES:
+            self._routes.update(family(services).routes())
+
+    @property
+    def codes(self) -> frozenset[int]:
+        """The request codes that this broker knows."""
+        return frozenset(self._routes)
+
+    def handle(self, connection: ServerConnection, command: Command) -> Answer:
+        """Answer one request; a header or body that cannot be read is SYSTEM_ERROR, as in RocketMQ.
+
+        Raises:
+            RemotingError: the request is refused with this code and remark.
+        """
+        handler = self._routes.get(command.code)
+        if handler is None:
+            return command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _not_supported(command.code))
+        try:
+            return handler(connection, command)
+        except WireError as error:
+            log.info("bad request %d from %s: %s", command.code, connection.remote_address, error)
+            return command.reply(ResponseCode.SYSTEM_ERROR, str(error))
+
+
+def _not_supported(code: int) -> str:
+    """RocketMQ's remark; a code of RocketMQ that this broker does not have yet is named."""
+    if code in RequestCode.__members__.values():
+        return f" request type {code} not supported: this broker has no {RequestCode(code).name} yet"
+    return f" request type {code} not supported"

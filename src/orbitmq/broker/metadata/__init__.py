@@ -1,0 +1,1 @@
+"""Topics, subscription groups and offsets, and their files on disk."""

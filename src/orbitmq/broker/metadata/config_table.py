@@ -1,0 +1,96 @@
+"""What the tables of topics and of subscription groups share: configs by name, versions, listeners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+from orbitmq.broker.journal import Journal
+from orbitmq.broker.metadata.plain import to_plain
+from orbitmq.runtime.seam import Clock
+from orbitmq.wire.bodies import Body, DataVersion
+
+C = TypeVar("C", bound=Body)
+
+
+class ConfigTable(Generic[C]):
+    """Configs by name. Those handed out are the live ones: read them, change them only through the table.
+
+    Every change gives the table a new version, passes the journal and then ``on_change(name, config)``;
+    ``config`` is ``None`` for a deleted one.
+
+    Args:
+        table: the journal's name of this table.
+    """
+
+    def __init__(self, clock: Clock, changes: Journal, table: str) -> None:
+        self._clock = clock
+        self._journal = changes
+        self._name = table
+        self._table: dict[str, C] = {}
+        # Configs as plain values, kept until they change: a table of many is written often.
+        self._plain: dict[str, dict[str, Any]] = {}
+        self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
+        self.on_change: list[Callable[[str, C | None], None]] = []
+
+    def get(self, name: str) -> C | None:
+        """The config as it is; nothing is created."""
+        return self._table.get(name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._table
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __iter__(self) -> Iterator[C]:
+        return iter(list(self._table.values()))
+
+    def page(self, version: DataVersion | None, first: int, count: int) -> dict[str, C]:
+        """``count`` configs by name from number ``first``; from the start when ``version`` is an old one."""
+        if version != self.version:
+            first = 0
+        return {name: self._table[name] for name in sorted(self._table)[first : first + count]}
+
+    def delete(self, name: str) -> bool:
+        """Forget a config; ``False`` when there was none."""
+        if self._table.pop(name, None) is None:
+            return False
+        self._changed(name, None)
+        return True
+
+    def touch(self) -> None:
+        """Give the table a new version without a change of a config, as a changed broker permission does."""
+        self.version = self.version.next(self._clock.now_ms())
+
+    def _put(self, name: str, config: C) -> None:
+        self._table[name] = config
+        self._changed(name, config)
+
+    def _changed(self, name: str, config: C | None) -> None:
+        self._plain.pop(name, None)
+        self.touch()
+        self._journal.changed(self._name, name, config)
+        failures = []
+        for listener in self.on_change:
+            try:
+                listener(name, config)
+            except Exception as error:
+                # The others must still be told: one of them may go on serving what is gone.
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    # -- on disk ---------------------------------------------------------------------------------------
+
+    def _plain_table(self) -> dict[str, dict[str, Any]]:
+        plain = self._plain
+        for name, config in self._table.items():
+            if name not in plain:
+                plain[name] = to_plain(config)
+        return {name: plain[name] for name in self._table}
+
+    def _restore(self, name: str, config: C) -> None:
+        """Take a config over from disk: no change, so nobody is told."""
+        self._plain.pop(name, None)
+        self._table[name] = config

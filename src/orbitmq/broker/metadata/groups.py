@@ -1,0 +1,115 @@
+"""Subscription groups and what they may read (SubscriptionGroupManager)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from orbitmq.broker import journal, names
+from orbitmq.broker.metadata.attributes import GROUP_ATTRIBUTES, altered
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.metadata.config_table import ConfigTable
+from orbitmq.broker.journal import Journal
+from orbitmq.broker.metadata.plain import from_plain, to_plain
+from orbitmq.runtime.seam import Clock
+from orbitmq.wire.bodies import DataVersion, SubscriptionGroupConfig
+from orbitmq.wire.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+# Bit of a forbidden value that says "must not read" (PermName.INDEX_PERM_READ).
+FORBID_READ = names.PERM_READ
+
+
+class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
+    """All subscription groups of this broker."""
+
+    def __init__(self, clock: Clock, config: BrokerConfig, changes: Journal) -> None:
+        super().__init__(clock, changes, journal.GROUPS)
+        self._config = config
+        self._table = {name: SubscriptionGroupConfig(group_name=name) for name in names.SYSTEM_GROUPS}
+        self._forbidden: dict[str, dict[str, int]] = {}
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group's config; an unknown group with a valid name is made when the settings allow it."""
+        config = self._table.get(group)
+        if config is not None:
+            return config
+        allowed = self._config.auto_create_subscription_group or (
+            names.is_system_group(group) and self._config.enable_create_sys_group
+        )
+        if not allowed:
+            return None
+        try:
+            names.check_group(group)
+        except RemotingError as error:
+            log.warning("group is not created: %s", error)
+            return None
+        config = SubscriptionGroupConfig(group_name=group)
+        self._put(group, config)
+        return config
+
+    def forbidden(self, groups: Mapping[str, object] | None = None) -> dict[str, dict[str, int]]:
+        """What is forbidden by group and topic, of all groups or of those in ``groups``."""
+        return {
+            group: dict(topics)
+            for group, topics in self._forbidden.items()
+            if groups is None or group in groups
+        }
+
+    def may_read(self, group: str, topic: str) -> bool:
+        """Whether the group is not forbidden to read the topic."""
+        return not self._forbidden.get(group, {}).get(topic, 0) & FORBID_READ
+
+    # -- changing --------------------------------------------------------------------------------------
+
+    def update(self, config: SubscriptionGroupConfig) -> None:
+        """Create or replace a group.
+
+        Raises:
+            RemotingError: INVALID_PARAMETER, an attribute that cannot be changed this way.
+        """
+        known = self._table.get(config.group_name)
+        current = (known.attributes if known is not None else None) or {}
+        config.attributes = altered(GROUP_ATTRIBUTES, current, config.attributes or {}, create=known is None)
+        self._put(config.group_name, config)
+
+    def set_readable(self, group: str, topic: str, readable: bool) -> None:
+        """Forbid a group to read a topic, or allow it again."""
+        topics = self._forbidden.setdefault(group, {})
+        value = topics.get(topic, 0)
+        value = value & ~FORBID_READ if readable else value | FORBID_READ
+        if value:
+            topics[topic] = value
+        else:
+            topics.pop(topic, None)
+        if not topics:
+            del self._forbidden[group]
+        self._changed(group, self._table.get(group))
+
+    def delete(self, group: str) -> bool:
+        """Forget a group and what it was forbidden; ``False`` when there was none."""
+        self._forbidden.pop(group, None)
+        return super().delete(group)
+
+    # -- on disk ---------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """The content of ``subscriptionGroup.json``."""
+        return {
+            "dataVersion": to_plain(self.version),
+            "forbiddenTable": self.forbidden(),
+            "subscriptionGroupTable": self._plain_table(),
+        }
+
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Take over the content of ``subscriptionGroup.json``; system groups it does not name stay."""
+        for name, plain in content.get("subscriptionGroupTable", {}).items():
+            self._restore(name, from_plain(SubscriptionGroupConfig, plain))
+        for group, topics in (content.get("forbiddenTable") or {}).items():
+            self._forbidden[group] = {topic: int(value) for topic, value in topics.items()}
+        if content.get("dataVersion"):
+            self.version = from_plain(DataVersion, content["dataVersion"])

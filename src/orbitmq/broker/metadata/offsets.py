@@ -1,0 +1,179 @@
+"""How far each group has consumed each queue (ConsumerOffsetManager)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from orbitmq.broker import journal
+from orbitmq.broker.journal import Journal
+from orbitmq.broker.metadata.plain import from_plain, to_plain
+from orbitmq.runtime.seam import Clock
+from orbitmq.wire.bodies import DataVersion
+
+SEPARATOR = "@"
+
+
+class ConsumerOffsets:
+    """Committed offsets by group, topic and queue, with resets that clients have not seen yet.
+
+    ``on_reset(group, topic)`` is called when a group is moved.
+
+    Args:
+        version_step: the table's version goes up once in so many commits (consumerOffsetUpdateVersionStep).
+    """
+
+    def __init__(self, clock: Clock, changes: Journal, *, version_step: int = 500) -> None:
+        self._clock = clock
+        self._journal = changes
+        self._version_step = version_step
+        self._commits = 0
+        self._table: dict[str, dict[int, int]] = {}
+        self._pulled: dict[str, dict[int, int]] = {}
+        self._pull_starts: dict[str, dict[int, int]] = {}
+        self._resets: dict[str, dict[int, int]] = {}
+        self.on_reset: list[Callable[[str, str], None]] = []
+        self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    def query(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset to go on from: a pending reset, else the committed one, ``None`` when there is none."""
+        key = _key(topic, group)
+        reset = self._resets.get(key)
+        if reset is not None and queue_id in reset:
+            return reset[queue_id]
+        queues = self._table.get(key)
+        return None if queues is None else queues.get(queue_id)
+
+    def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Where the group's last pull ended, else what :meth:`query` answers."""
+        queues = self._pulled.get(_key(topic, group))
+        if queues is not None and queue_id in queues:
+            return queues[queue_id]
+        return self.query(group, topic, queue_id)
+
+    def pulls(self) -> Mapping[str, dict[int, int]]:
+        """Where the pulls since the start ended, by ``topic@group`` and queue id; not a copy."""
+        return self._pulled
+
+    def pull_starts(self) -> Mapping[str, dict[int, int]]:
+        """Where the first pulls since the start began, as :meth:`pulls`; not all are known."""
+        return self._pull_starts
+
+    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether a reset waits for the group's next pull of this queue."""
+        return queue_id in self._resets.get(_key(topic, group), {})
+
+    def topics_of(self, group: str) -> set[str]:
+        """The topics in which the group has committed offsets."""
+        return {topic for topic, owner in map(_split, self._table) if owner == group}
+
+    def groups_of(self, topic: str) -> set[str]:
+        """The groups that have committed offsets in the topic."""
+        return {group for name, group in map(_split, self._table) if name == topic}
+
+    def queues(self, group: str, topic: str) -> dict[int, int]:
+        """The committed offsets of a group in a topic by queue id."""
+        return dict(self._table.get(_key(topic, group), {}))
+
+    # -- changing --------------------------------------------------------------------------------------
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set the committed offset. It may go back: RocketMQ lets the last commit win."""
+        key = _key(topic, group)
+        queues = self._table.setdefault(key, {})
+        # Consumers commit with every pull: only what is new is worth a write.
+        if queues.get(queue_id) != offset:
+            queues[queue_id] = offset
+            self._changed(key, queue_id, offset)
+
+    def note_pull_start(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Remember where a group's first pull of a queue began; statistics only, not kept on disk."""
+        self._pull_starts.setdefault(_key(topic, group), {}).setdefault(queue_id, offset)
+
+    def note_pull(
+        self, group: str, topic: str, queue_id: int, next_offset: int, *, started: int | None = None
+    ) -> None:
+        """Remember where a pull ended, and where the first one ``started``; statistics only, not on disk."""
+        queues = self._pulled.setdefault(_key(topic, group), {})
+        if started is not None and queue_id not in queues:
+            self.note_pull_start(group, topic, queue_id, started)
+        queues[queue_id] = next_offset
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Move a group; its next pull of the queue is told, and commits before that have no effect."""
+        self._resets.setdefault(_key(topic, group), {})[queue_id] = offset
+        self.commit(group, topic, queue_id, offset)
+        for listener in self.on_reset:
+            listener(group, topic)
+
+    def has_any_reset(self, group: str, topic: str) -> bool:
+        """Whether a reset waits for one of the queues."""
+        return _key(topic, group) in self._resets
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The pending reset of a queue, which is then no longer pending."""
+        key = _key(topic, group)
+        queues = self._resets.get(key)
+        if queues is None:
+            return None
+        offset = queues.pop(queue_id, None)
+        if not queues:
+            del self._resets[key]
+        return offset
+
+    def clone(self, source: str, target: str, topic: str) -> None:
+        """Give ``target`` the offsets that ``source`` has in the topic."""
+        for queue_id, offset in self.queues(source, topic).items():
+            self.commit(target, topic, queue_id, offset)
+
+    def drop_group(self, group: str) -> None:
+        """Forget a group in all topics."""
+        self._drop([key for key in self._keys() if _split(key)[1] == group])
+
+    def drop_topic(self, topic: str) -> None:
+        """Forget a topic for all groups."""
+        self._drop([key for key in self._keys() if _split(key)[0] == topic])
+
+    def _keys(self) -> set[str]:
+        return {*self._table, *self._pulled, *self._pull_starts, *self._resets}
+
+    def _drop(self, keys: list[str]) -> None:
+        for key in keys:
+            self._pulled.pop(key, None)
+            self._pull_starts.pop(key, None)
+            self._resets.pop(key, None)
+            for queue_id in self._table.pop(key, {}):
+                self._changed(key, queue_id, None)
+
+    def _changed(self, key: str, queue_id: int, offset: int | None) -> None:
+        self._commits += 1
+        if self._commits % self._version_step == 0:
+            self.version = self.version.next(self._clock.now_ms())
+        self._journal.changed(journal.OFFSETS, f"{key}{SEPARATOR}{queue_id}", offset)
+
+    # -- on disk ---------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """The content of ``consumerOffset.json``."""
+        return {
+            "dataVersion": to_plain(self.version),
+            "offsetTable": {key: dict(queues) for key, queues in self._table.items()},
+        }
+
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Take over the content of ``consumerOffset.json``."""
+        for key, queues in (content.get("offsetTable") or {}).items():
+            self._table[key] = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
+        if content.get("dataVersion"):
+            self.version = from_plain(DataVersion, content["dataVersion"])
+
+
+def _key(topic: str, group: str) -> str:
+    return topic + SEPARATOR + group
+
+
+def _split(key: str) -> tuple[str, str]:
+    topic, _, group = key.partition(SEPARATOR)
+    return topic, group

@@ -1,0 +1,153 @@
+"""The broker's topics: system topics, automatic creation, attributes (TopicConfigManager)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from orbitmq.broker import journal, names
+from orbitmq.broker.metadata.attributes import TOPIC_ATTRIBUTES, altered
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.metadata.config_table import ConfigTable
+from orbitmq.broker.journal import Journal
+from orbitmq.broker.metadata.plain import from_plain, to_plain
+from orbitmq.runtime.seam import Clock
+from orbitmq.wire.bodies import DataVersion, TopicConfig
+
+log = logging.getLogger(__name__)
+
+_READ_WRITE = names.PERM_READ | names.PERM_WRITE
+MAX_QUEUES = 65_536
+
+
+class TopicConfigs(ConfigTable[TopicConfig]):
+    """All topics of this broker."""
+
+    def __init__(self, clock: Clock, config: BrokerConfig, changes: Journal) -> None:
+        super().__init__(clock, changes, journal.TOPICS)
+        self._config = config
+        self._own_system_topics: set[str] = set()
+        for topic in self._system_topics():
+            self._table[topic.topic_name] = topic
+            self._own_system_topics.add(topic.topic_name)
+
+    def _system_topics(self) -> Iterator[TopicConfig]:
+        config = self._config
+        inherit_only = names.PERM_INHERIT
+        yield _topic(names.SELF_TEST_TOPIC, 1)
+        if config.auto_create_topic_enable:
+            yield _topic(names.AUTO_CREATE_TOPIC, config.default_topic_queue_nums, _READ_WRITE | inherit_only)
+        yield _topic(names.BENCHMARK_TOPIC, 1024)
+        cluster_perm = inherit_only | (_READ_WRITE if config.cluster_topic_enable else 0)
+        yield _topic(config.broker_cluster_name, 16, cluster_perm)
+        broker_perm = inherit_only | (_READ_WRITE if config.broker_topic_enable else 0)
+        yield _topic(config.broker_name, 1, broker_perm)
+        yield _topic(names.OFFSET_MOVED_TOPIC, 1)
+        yield _topic(names.SCHEDULE_TOPIC, names.SCHEDULE_QUEUES)
+        if config.trace_topic_enable:
+            yield _topic(config.msg_trace_topic_name, 1)
+        yield _topic(config.broker_cluster_name + names.REPLY_TOPIC_SUFFIX, 1)
+        yield _topic(names.REVIVE_TOPIC_PREFIX + config.broker_cluster_name, config.revive_queue_num)
+        yield _topic(names.SYNC_MEMBER_TOPIC_PREFIX + config.broker_name, 1, inherit_only)
+        yield _topic(names.TRANS_HALF_TOPIC, 1)
+        yield _topic(names.TRANS_OP_TOPIC, 1)
+        if config.timer_wheel_enable:
+            yield _topic(names.TIMER_TOPIC, 1)
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    def is_order(self, topic: str) -> bool:
+        """Whether the topic promises global order (``order`` of its config)."""
+        config = self._table.get(topic)
+        return config is not None and config.order
+
+    def is_system(self, topic: str) -> bool:
+        """Whether the name is reserved, in every cluster or by this broker's names."""
+        return topic in self._own_system_topics or names.is_system_topic(topic)
+
+    def system_topics(self) -> list[str]:
+        """All reserved names, sorted."""
+        return sorted(self._own_system_topics | names.SYSTEM_TOPICS)
+
+    # -- changing --------------------------------------------------------------------------------------
+
+    def create_for_send(
+        self, topic: str, default_topic: str, client_queues: int, sys_flag: int = 0
+    ) -> TopicConfig | None:
+        """Make an unknown topic from a template topic, as a send to it does (behaviours RT-07, RT-09).
+
+        Returns:
+            The topic's config, or ``None`` when the template does not allow it.
+        """
+        known = self._table.get(topic)
+        if known is not None:
+            return known
+        template = self._table.get(default_topic)
+        perm = template.perm if template is not None else 0
+        if default_topic == names.AUTO_CREATE_TOPIC and not self._config.auto_create_topic_enable:
+            perm = _READ_WRITE
+        if template is None or not perm & names.PERM_INHERIT:
+            log.warning("topic %s is not created: template %s has permission %d", topic, default_topic, perm)
+            return None
+        queues = max(0, min(client_queues, template.write_queue_nums))
+        created = _topic(topic, queues, perm & ~names.PERM_INHERIT)
+        created.topic_sys_flag = sys_flag
+        created.topic_filter_type = template.topic_filter_type
+        self._put(created.topic_name, created)
+        return created
+
+    def create_if_absent(
+        self, topic: str, queues: int, *, perm: int = _READ_WRITE, order: bool = False, sys_flag: int = 0
+    ) -> TopicConfig:
+        """The topic as it is, made first when it is missing: retry, dead letter and other inner topics."""
+        known = self._table.get(topic)
+        if known is None:
+            known = _topic(topic, queues, perm)
+            known.order = order
+            known.topic_sys_flag = sys_flag
+            self._put(known.topic_name, known)
+        elif known.order != order:
+            known.order = order
+            self._put(known.topic_name, known)
+        return known
+
+    def update(self, config: TopicConfig) -> None:
+        """Create or replace a topic; ``config.attributes`` holds changes such as ``+message.type``.
+
+        Raises:
+            RemotingError: INVALID_PARAMETER, an attribute that cannot be changed this way.
+        """
+        known = self._table.get(config.topic_name)
+        current = known.attributes if known is not None else {}
+        config.attributes = altered(TOPIC_ATTRIBUTES, current, config.attributes or {}, create=known is None)
+        if known is None or to_plain(known) != to_plain(config):
+            self._put(config.topic_name, config)
+
+    def mark_order_topics(self, topics: Iterable[str]) -> None:
+        """Set ``order`` on the topics that the name server lists as ordered."""
+        for topic in topics:
+            config = self._table.get(topic)
+            if config is not None and not config.order:
+                config.order = True
+                self._put(config.topic_name, config)
+
+    # -- on disk ---------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """The content of ``topics.json``."""
+        return {
+            "dataVersion": to_plain(self.version),
+            "topicConfigTable": self._plain_table(),
+        }
+
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Take over the content of ``topics.json``; system topics it does not name stay as they are."""
+        for name, plain in content.get("topicConfigTable", {}).items():
+            self._restore(name, from_plain(TopicConfig, plain))
+        if content.get("dataVersion"):
+            self.version = from_plain(DataVersion, content["dataVersion"])
+
+
+def _topic(name: str, queues: int, perm: int = _READ_WRITE) -> TopicConfig:
+    return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)

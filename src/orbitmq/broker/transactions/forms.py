@@ -1,0 +1,216 @@
+"""The forms a transaction message takes: half, final, half once more, question to its producer (no I/O)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from orbitmq.broker import names
+from orbitmq.broker.delay.levels import level_of
+from orbitmq.message import keys, sysflag
+from orbitmq.message.properties import MAX_PROPERTIES_BYTES, encode_properties
+from orbitmq.message.record import Record, encode_record
+from orbitmq.message.tags import tags_code
+from orbitmq.store import NewMessage
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import RemotingError
+
+REMOVE_TAG = "d"
+OFFSET_SEPARATOR = ","
+# Left free in the properties of a half message, for what its copies get.
+ROOM_BYTES = 100
+
+
+def is_prepared(message: NewMessage, properties: Mapping[str, str]) -> bool:
+    """Whether a send is the first half of a transaction (SendMessageProcessor.sendMessage).
+
+    Clients before 4.6.1 leave the mark on messages that they send back for a retry.
+    """
+    if properties.get(keys.TRANSACTION_PREPARED, "").lower() != "true":
+        return False
+    return not (message.reconsume_times > 0 and level_of(properties) > 0)
+
+
+def half_message(message: NewMessage, properties: Mapping[str, str]) -> NewMessage:
+    """What is stored in place of a prepared message (TransactionalMessageBridge.parseHalfMessageInner).
+
+    Raises:
+        RemotingError: MESSAGE_ILLEGAL, the properties are too long with the names of topic and queue.
+    """
+    marked = dict(properties)
+    unique_id = marked.get(keys.UNIQ_KEY)
+    if unique_id:
+        marked[keys.TRANSACTION_ID] = unique_id
+    marked[keys.REAL_TOPIC] = message.topic
+    marked[keys.REAL_QUEUE_ID] = str(message.queue_id)
+    return replace(
+        message,
+        topic=names.TRANS_HALF_TOPIC,
+        queue_id=0,
+        properties=_encoded(marked, room_bytes=ROOM_BYTES),
+        sys_flag=sysflag.with_transaction(message.sys_flag, sysflag.TRANSACTION_NOT),
+    )
+
+
+def final_message(record: Record, properties: Mapping[str, str]) -> tuple[NewMessage, dict[str, str]]:
+    """The message that consumers get, and the properties by which hooks judge it.
+
+    As in RocketMQ the stored properties still name the transaction and the real topic and queue
+    (EndTransactionProcessor.endMessageTransaction).
+
+    Raises:
+        RemotingError: the half message does not say where it belongs.
+    """
+    judged = dict(properties)
+    judged.pop(keys.TRANSACTION_PREPARED, None)
+    topic = judged.pop(keys.REAL_TOPIC, "")
+    queue_id = judged.pop(keys.REAL_QUEUE_ID, "")
+    if not topic or not queue_id.isdecimal():
+        raise RemotingError(
+            ResponseCode.SYSTEM_ERROR,
+            f"half message {record.message_id} has REAL_TOPIC {topic!r} and REAL_QID {queue_id!r}",
+        )
+    message = _again(record, properties)
+    message.topic = topic
+    message.queue_id = int(queue_id)
+    message.sys_flag = sysflag.with_transaction(record.sys_flag, sysflag.TRANSACTION_COMMIT)
+    message.prepared_transaction_offset = record.physical_offset
+    return message, judged
+
+
+def renewed(record: Record, properties: Mapping[str, str]) -> NewMessage:
+    """The half message once more, at the end of its queue, with changed properties."""
+    message = _again(record, properties)
+    message.topic = names.TRANS_HALF_TOPIC
+    return message
+
+
+def discarded(record: Record, properties: Mapping[str, str]) -> NewMessage:
+    """What becomes of a half message that was asked about too often."""
+    message = _again(record, properties)
+    message.topic = names.TRANS_CHECK_MAX_TIME_TOPIC
+    return message
+
+
+def _again(record: Record, properties: Mapping[str, str]) -> NewMessage:
+    return NewMessage(
+        record.topic,
+        0,
+        record.body,
+        _encoded(properties),
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp=record.born_timestamp,
+        born_host=record.born_host,
+        reconsume_times=record.reconsume_times,
+        tags_code=tags_code(properties.get(keys.TAGS)),
+    )
+
+
+def question(record: Record, properties: Mapping[str, str], offset: int, physical_offset: int) -> bytes:
+    """The body of CHECK_TRANSACTION_STATE: the half message as its producer knows it.
+
+    Args:
+        offset: where it lies now in the half queue.
+        physical_offset: and in the commit log.
+    """
+    return encode_record(
+        replace(
+            record,
+            topic=properties.get(keys.REAL_TOPIC, ""),
+            queue_id=_whole(properties.get(keys.REAL_QUEUE_ID)) or 0,
+            queue_offset=offset,
+            physical_offset=physical_offset,
+            properties=_encoded(properties),
+        )
+    )
+
+
+def immunity_ms(properties: Mapping[str, str], default_ms: int) -> int:
+    """How long after its birth nobody is asked about a message (TransactionalMessageUtil.getImmunityTime)."""
+    text = properties.get(keys.CHECK_IMMUNITY_TIME_IN_SECONDS)
+    seconds = _whole(text)
+    return default_ms if seconds is None or seconds < 0 else seconds * 1000
+
+
+def has_immunity(properties: Mapping[str, str]) -> bool:
+    """Whether the producer chose the time of the first check itself."""
+    return bool(properties.get(keys.CHECK_IMMUNITY_TIME_IN_SECONDS))
+
+
+def checks_so_far(properties: Mapping[str, str]) -> int:
+    """How often its producer has been asked about a half message."""
+    return max(0, _whole(properties.get(keys.TRANSACTION_CHECK_TIMES)) or 0)
+
+
+def origin(offset: int, properties: Mapping[str, str]) -> int:
+    """The offset of the half message for which the one at ``offset`` stands, in the half queue."""
+    known = _whole(properties.get(keys.TRANSACTION_PREPARED_QUEUE_OFFSET))
+    return offset if known is None or not 0 <= known < offset else known
+
+
+def _whole(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
+def op_messages(
+    offsets: Iterable[int], limit_bytes: int, now_ms: int, host: tuple[str, int]
+) -> list[OpMessage]:
+    """Marks for finished half messages, as messages of the op topic.
+
+    Args:
+        offsets: of the finished messages in the half queue.
+        limit_bytes: a body that has reached this size is closed (transactionOpMsgMaxSize).
+    """
+    properties = _encoded({keys.TAGS: REMOVE_TAG, keys.WAIT: "true"})
+    code = tags_code(REMOVE_TAG)
+    made: list[OpMessage] = []
+    part: list[int] = []
+    size = 0
+
+    def close() -> None:
+        body = "".join(f"{offset}{OFFSET_SEPARATOR}" for offset in part).encode()
+        message = NewMessage(
+            names.TRANS_OP_TOPIC,
+            0,
+            body,
+            properties,
+            born_timestamp=now_ms,
+            born_host=host,
+            tags_code=code,
+        )
+        made.append((message, max(part)))
+        part.clear()
+
+    for offset in offsets:
+        part.append(offset)
+        size += len(str(offset)) + 1
+        if size >= limit_bytes:
+            close()
+            size = 0
+    if part:
+        close()
+    return made
+
+
+# A message and the highest half offset that it marks.
+OpMessage = tuple[NewMessage, int]
+
+
+def marked_offsets(body: bytes) -> list[int]:
+    """The half offsets that an op message marks; what is no number is left out."""
+    return [int(part) for part in body.split(OFFSET_SEPARATOR.encode()) if part.isdigit()]
+
+
+def _encoded(properties: Mapping[str, str], room_bytes: int = 0) -> bytes:
+    encoded = encode_properties(properties)
+    limit = MAX_PROPERTIES_BYTES - room_bytes
+    if len(encoded) > limit:
+        raise RemotingError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the message is illegal: properties of {len(encoded)} bytes, limit {limit} bytes",
+        )
+    return encoded

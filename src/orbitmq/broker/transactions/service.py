@@ -1,0 +1,423 @@
+"""Transactions: half messages, their end, and asking producers about those that nobody ends.
+
+On disk this is RocketMQ's scheme (TransactionalMessageServiceImpl): a half topic, an op topic whose messages
+mark finished half messages, and the progress of group CID_RMQ_SYS_TRANS in both. Every half message gets a
+mark in the same turn in which its transaction ends, so that no producer is asked about an ended one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from orbitmq.broker import names
+from orbitmq.broker.transactions import forms as messages
+from orbitmq.broker.clients.registry import ClientManager
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.metadata.offsets import ConsumerOffsets
+from orbitmq.broker.messaging.append import Putter
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.transactions.half_table import Half, HalfTable, MarkProgress
+from orbitmq.message import keys, sysflag
+from orbitmq.message.ids import offset_message_id
+from orbitmq.message.properties import decode_properties
+from orbitmq.message.record import Record, decode_record, iter_records
+from orbitmq.runtime.seam import Clock
+from orbitmq.store import GetStatus, MessageStore, NewMessage, PutResult
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import RemotingError
+from orbitmq.wire.headers import CheckTransactionStateRequest, EndTransactionRequest
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 1.0
+MAX_UNFINISHED = 500_000
+# A half message with a long immunity is put once more after this time, so that the progress goes on.
+HOLD_MS = 600_000
+_HOUR_MS = 3_600_000
+_SLICE = 2000
+_ASK_SLICE = 200
+
+_HALF = names.TRANS_HALF_TOPIC
+_OP = names.TRANS_OP_TOPIC
+_GROUP = names.TRANS_GROUP
+
+
+@dataclass(slots=True)
+class Parts:
+    """What transactions need of their broker. ``save_topics`` returns when the table of topics is on disk."""
+
+    clock: Clock
+    config: BrokerConfig
+    store: MessageStore
+    putter: Putter
+    topics: TopicConfigs
+    offsets: ConsumerOffsets
+    clients: ClientManager
+    host: tuple[str, int]
+    save_topics: Callable[[], Awaitable[None]]
+
+
+class _Summary:
+    """Log lines about transactions: one for all that the same happened to in a tick."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, tuple[int, str]] = {}
+
+    def warn(self, text: str, unique_id: str) -> None:
+        self._counts[text] = (self._counts.get(text, (0, ""))[0] + 1, unique_id)
+
+    def flush(self) -> None:
+        for text, (count, unique_id) in self._counts.items():
+            more = f" and {count - 1} more" if count > 1 else ""
+            log.warning("transaction %s%s: %s", unique_id, more, text)
+        self._counts.clear()
+
+
+class Transactions:
+    """The transactions of one broker. :meth:`load` once the store has started, then :meth:`tick` for ever."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._store = parts.store
+        self._table = HalfTable(0)
+        self._marks = MarkProgress(0)
+        self._unmarked: list[int] = []
+        self._marking = False
+        self._turn = 0
+        self._settling: tuple[int, int, int] | None = None
+        self._tell = _Summary()
+
+    # -- starting ----------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Take up the progress that is on disk, and the marks behind it."""
+        half = self._progress_on_disk(_HALF)
+        self._table = HalfTable(half)
+        op = self._progress_on_disk(_OP)
+        self._marks = MarkProgress(op)
+        while True:
+            found = self._store.get(_OP, 0, op, 1024, max_bytes=1 << 20)
+            if found.status is not GetStatus.FOUND:
+                return
+            for record in iter_records(found.body):
+                self._take_marks(record, half)
+            op = found.next_offset
+
+    def _progress_on_disk(self, topic: str) -> int:
+        low, high = self._store.min_offset(topic, 0), self._store.max_offset(topic, 0)
+        known = self._parts.offsets.query(_GROUP, topic, 0)
+        # A log that lost its end in a crash gives the same offsets once more.
+        return min(max(low, known if known is not None else low), high)
+
+    def _take_marks(self, record: Record, first: int) -> None:
+        offsets = messages.marked_offsets(record.body)
+        for offset in offsets:
+            if offset >= first:
+                self._table.finish(offset)
+        self._marks.note(record.queue_offset, max(offsets, default=-1))
+
+    # -- the first half ----------------------------------------------------------------------------------
+
+    def prepare(self, message: NewMessage, properties: Mapping[str, str]) -> NewMessage:
+        """Put hook: a prepared message becomes a half message.
+
+        Raises:
+            RemotingError: NO_PERMISSION with ``rejectTransactionMessage``; SYSTEM_BUSY, too many transactions
+                are unfinished.
+        """
+        if not messages.is_prepared(message, properties):
+            return message
+        config = self._parts.config
+        if config.reject_transaction_message:
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{config.broker_ip1}] sending transaction message is forbidden",
+            )
+        unfinished = self._table.unfinished(self._store.max_offset(_HALF, 0))
+        if unfinished >= MAX_UNFINISHED:
+            raise RemotingError(
+                ResponseCode.SYSTEM_BUSY,
+                f"[TRANSACTION]broker busy: {unfinished} transactions of broker {config.broker_name} are "
+                f"neither committed nor rolled back, the limit is {MAX_UNFINISHED}",
+            )
+        return messages.half_message(message, properties)
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    def end(self, request: EndTransactionRequest) -> PutResult | None:
+        """Commit or roll back.
+
+        Returns:
+            Where the final message was put, None after a roll-back or when its producer does not know yet.
+
+        Raises:
+            RemotingError: the request does not fit the half message, or the final message cannot be stored;
+                the transaction stays unfinished then.
+        """
+        state = request.commit_or_rollback
+        if state not in (sysflag.TRANSACTION_COMMIT, sysflag.TRANSACTION_ROLLBACK):
+            return None
+        record = self._half_record(request)
+        properties = decode_properties(record.properties)
+        self._check_end(request, record, properties)
+        origin = messages.origin(record.queue_offset, properties)
+        offset = self._table.current(record.queue_offset, origin)
+        if offset is None:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                f"the transaction of half message {record.queue_offset} ({request.msg_id}) has ended already",
+            )
+        # Marks are scheduled first: as a rule they get into the message's turn, behind it.
+        self._schedule_marks()
+        result = None
+        if state == sysflag.TRANSACTION_COMMIT:
+            message, judged = messages.final_message(record, properties)
+            result = self._parts.putter.put(message, judged)
+        self._finish(offset)
+        return result
+
+    def _half_record(self, request: EndTransactionRequest) -> Record:
+        stored = self._store.record_at(request.commit_log_offset)
+        record = decode_record(stored) if stored is not None else None
+        if record is None or record.topic != _HALF:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                "Find prepared transaction message failed: "
+                f"none at commitLogOffset {request.commit_log_offset}",
+            )
+        return record
+
+    def _check_end(
+        self, request: EndTransactionRequest, record: Record, properties: Mapping[str, str]
+    ) -> None:
+        """EndTransactionProcessor.checkPrepareMessage and rejectCommitOrRollback."""
+        group = properties.get(keys.PRODUCER_GROUP)
+        if group != request.producer_group:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The producer group wrong: {request.producer_group}, the message is of {group}",
+            )
+        if record.queue_offset != request.tran_state_table_offset:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The transaction state table offset wrong: {request.tran_state_table_offset}, "
+                f"the message is at {record.queue_offset}",
+            )
+        if request.from_transaction_check or not messages.has_immunity(properties):
+            return
+        limit = messages.immunity_ms(properties, self._parts.config.transaction_timeout_ms)
+        age = self._parts.clock.now_ms() - record.born_timestamp
+        if age > limit:
+            raise RemotingError(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"the transaction ends {age} ms after its message was made, its "
+                f"{keys.CHECK_IMMUNITY_TIME_IN_SECONDS} is {limit} ms: the answer to the next check decides",
+            )
+
+    def _finish(self, offset: int) -> None:
+        self._table.finish(offset)
+        self._unmarked.append(offset)
+        self._schedule_marks()
+
+    # -- marks -------------------------------------------------------------------------------------------
+
+    def _schedule_marks(self) -> None:
+        if not self._marking:
+            self._marking = True
+            asyncio.get_running_loop().call_soon(self._write_marks)
+
+    def _write_marks(self) -> None:
+        self._marking = False
+        offsets, self._unmarked = self._unmarked, []
+        if not offsets:
+            return
+        parts = self._parts
+        made = messages.op_messages(
+            offsets, parts.config.transaction_op_max_bytes, parts.clock.now_ms(), parts.host
+        )
+        for at, (message, highest) in enumerate(made):
+            try:
+                result = parts.putter.put_many([message])
+            except RemotingError as error:
+                log.warning("marks of %d ended transactions wait: %s", len(offsets), error)
+                for late, _ in made[at:]:
+                    self._unmarked += messages.marked_offsets(late.body)
+                return
+            self._marks.note(result.queue_offset, highest)
+
+    # -- checking ----------------------------------------------------------------------------------------
+
+    async def tick(self) -> None:
+        """Read what is new in the half queue, ask about what is due, note the progress."""
+        if self._unmarked:
+            self._write_marks()
+        await self._read_new()
+        try:
+            await self._ask_due()
+        finally:
+            self._tell.flush()
+        self._note_progress()
+
+    def flush(self) -> None:
+        """Write the marks that wait; called once before the store stops."""
+        self._write_marks()
+
+    async def _read_new(self) -> None:
+        steps = 0
+        while self._table.next_offset < self._store.max_offset(_HALF, 0):
+            if not self._table.skip():
+                self._read_one(self._table.next_offset)
+            self._table.next_offset += 1
+            steps += 1
+            if steps % _SLICE == 0:
+                await asyncio.sleep(0)
+
+    def _read_one(self, offset: int) -> None:
+        found = self._store.get(_HALF, 0, offset, 1)
+        if found.status is not GetStatus.FOUND:
+            # Its file is gone: who has not ended it in that time does not.
+            return
+        record = decode_record(found.body)
+        properties = decode_properties(record.properties)
+        checks = messages.checks_so_far(properties)
+        self._table.admit(
+            Half(
+                offset,
+                record.physical_offset,
+                messages.origin(offset, properties),
+                properties.get(keys.UNIQ_KEY, ""),
+                self._due_ms(record, properties, checks),
+            )
+        )
+
+    def _due_ms(self, record: Record, properties: Mapping[str, str], checks: int) -> int:
+        """When to look at a half message that has just been read."""
+        config = self._parts.config
+        if checks:
+            return record.store_timestamp + config.transaction_check_interval_ms
+        if messages.has_immunity(properties):
+            return min(self._immune_until(record, properties), record.store_timestamp + HOLD_MS)
+        return record.store_timestamp + config.transaction_timeout_ms
+
+    def _immune_until(self, record: Record, properties: Mapping[str, str]) -> int:
+        limit = messages.immunity_ms(properties, self._parts.config.transaction_timeout_ms)
+        # The clock of a producer may be ahead of ours.
+        return min(record.born_timestamp, record.store_timestamp) + limit
+
+    async def _ask_due(self) -> None:
+        now = self._parts.clock.now_ms()
+        while due := self._table.due(now, _ASK_SLICE):
+            for at, half in enumerate(due):
+                try:
+                    await self._look_at(half, now)
+                except (RemotingError, OSError) as error:
+                    if isinstance(error, RemotingError) and error.code == ResponseCode.MESSAGE_ILLEGAL:
+                        self._tell.warn(f"it cannot be checked: {error}", half.unique_id)
+                        self._table.postpone(half, now + self._parts.config.transaction_check_interval_ms)
+                        continue
+                    log.warning("checking transactions waits: %s", error)
+                    for late in due[at:]:
+                        self._table.postpone(late, late.due_ms)
+                    return
+            await asyncio.sleep(0)
+
+    async def _look_at(self, half: Half, now: int) -> None:
+        if half not in self._table:
+            return
+        stored = self._store.record_at(half.physical_offset)
+        if stored is None:
+            self._tell.warn("the half message is no longer stored", half.unique_id)
+            self._finish(half.offset)
+            return
+        record = decode_record(stored)
+        properties = decode_properties(record.properties)
+        checks = messages.checks_so_far(properties)
+        config = self._parts.config
+        too_old = now - record.born_timestamp > config.file_reserved_time_hours * _HOUR_MS
+        if checks >= config.transaction_check_max or too_old:
+            await self._discard(half, record, properties, checks)
+        elif (
+            not checks and messages.has_immunity(properties) and self._immune_until(record, properties) > now
+        ):
+            until = min(self._immune_until(record, properties), now + HOLD_MS)
+            self._renew(half, record, properties, until)
+        else:
+            properties[keys.TRANSACTION_CHECK_TIMES] = str(checks + 1)
+            copy = self._renew(half, record, properties, now + config.transaction_check_interval_ms)
+            self._ask(copy, record, properties)
+
+    async def _discard(self, half: Half, record: Record, properties: Mapping[str, str], checks: int) -> None:
+        topic = names.TRANS_CHECK_MAX_TIME_TOPIC
+        if topic not in self._parts.topics:
+            self._parts.topics.create_if_absent(topic, 1)
+            await self._parts.save_topics()
+            if half not in self._table:
+                return
+        group, real_topic = properties.get(keys.PRODUCER_GROUP), properties.get(keys.REAL_TOPIC)
+        self._tell.warn(
+            f"group {group}, topic {real_topic}: not ended after {checks} checks, moved to {topic}",
+            half.unique_id,
+        )
+        self._parts.putter.put_many([messages.discarded(record, properties)])
+        self._finish(half.offset)
+
+    def _renew(self, half: Half, record: Record, properties: dict[str, str], due_ms: int) -> Half:
+        """Put a half message once more at the end of its queue, where the progress does not wait for it."""
+        properties[keys.TRANSACTION_PREPARED_QUEUE_OFFSET] = str(half.origin)
+        self._schedule_marks()
+        result = self._parts.putter.put_many([messages.renewed(record, properties)])
+        copy = Half(result.queue_offset, result.commit_log_offset, half.origin, half.unique_id, due_ms)
+        self._table.replace(half, copy)
+        self._unmarked.append(half.offset)
+        return copy
+
+    def _ask(self, half: Half, record: Record, properties: Mapping[str, str]) -> None:
+        group = properties.get(keys.PRODUCER_GROUP, "")
+        producers = self._parts.clients.producers(group)
+        if not producers:
+            self._tell.warn(f"no producer of group {group} is there to be asked", half.unique_id)
+            return
+        self._turn += 1
+        header = CheckTransactionStateRequest(
+            topic=_HALF,
+            tran_state_table_offset=half.offset,
+            commit_log_offset=half.physical_offset,
+            msg_id=half.unique_id or None,
+            transaction_id=half.unique_id or None,
+            offset_msg_id=offset_message_id(*record.store_host, half.physical_offset),
+            bname=self._parts.config.broker_name,
+        )
+        body = messages.question(record, properties, half.offset, half.physical_offset)
+        producers[self._turn % len(producers)].peer.oneway(header.command(body))
+
+    def _note_progress(self) -> None:
+        """Commit a progress when all that it rests on is on the device."""
+        if self._settling is None and not self._unmarked:
+            half = self._table.progress
+            self._settling = (self._store.log.end, half, self._marks.progress(half))
+        if self._settling is None or self._store.flushed_offset < self._settling[0]:
+            return
+        _, half, op = self._settling
+        self._settling = None
+        self._parts.offsets.commit(_GROUP, _HALF, 0, half)
+        self._parts.offsets.commit(_GROUP, _OP, 0, op)
+
+    # -- an administrator --------------------------------------------------------------------------------
+
+    def resume(self, record: Record) -> PutResult:
+        """Begin anew with the checks of a message that was discarded (RESUME_CHECK_HALF_MESSAGE).
+
+        Raises:
+            RemotingError: the message is no half message, or the store takes none.
+        """
+        properties = decode_properties(record.properties)
+        if keys.REAL_TOPIC not in properties or keys.PRODUCER_GROUP not in properties:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                f"message {record.message_id} of topic {record.topic} is no half message",
+            )
+        properties[keys.TRANSACTION_CHECK_TIMES] = "0"
+        return self._parts.putter.put_many([messages.renewed(record, properties)])

@@ -1,0 +1,1 @@
+"""Consumers: membership, rebalance, pulling, delivery, redelivery, offsets."""

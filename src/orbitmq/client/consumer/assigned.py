@@ -1,0 +1,317 @@
+"""The assigned-queue consumer: the user names the queues and keeps, or has kept, the offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from orbitmq.client.core.broker_calls import Filter, PullOptions
+from orbitmq.client.core.instance import ClientInstance
+from orbitmq.client.consumer.membership import Membership
+from orbitmq.client.model import ConsumeFrom
+from orbitmq.errors import ClientStateError, OrbitError
+from orbitmq.message.model import MessageQueue, ReceivedMessage
+from orbitmq.runtime.seam import Runtime
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire.bodies import ConsumerData, ConsumeType, MessageModel
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
+
+_RETRY_PAUSE_S = 0.2
+
+
+class _Assigned:
+    """One assigned queue: its position, what is fetched beyond it, and the pull under way."""
+
+    __slots__ = ("buffer", "fetch_offset", "position", "pull", "wanted")
+
+    def __init__(self, wanted: Filter) -> None:
+        self.wanted = wanted
+        # None until it is known where to begin.
+        self.position: int | None = None
+        self.fetch_offset = 0
+        self.buffer: deque[ReceivedMessage] = deque()
+        self.pull: asyncio.Task[None] | None = None
+
+    def move(self, offset: int) -> None:
+        self.position = self.fetch_offset = offset
+        self.buffer.clear()
+        if self.pull is not None:
+            self.pull.cancel()
+            self.pull = None
+
+
+class AssignedConsumer:
+    """Reads the queues it is told to read; nothing is shared with other members, nothing committed unasked.
+
+    ::
+
+        async with AssignedConsumer("audit", name_servers="127.0.0.1:9876") as consumer:
+            queues = await consumer.queues("orders")
+            consumer.assign(queues)
+            await consumer.seek_to_begin(*queues)
+            while messages := await consumer.poll(timeout_ms=1000):
+                ...
+            await consumer.commit()
+
+    Args:
+        group: under which offsets are committed. Do not use the group of a :class:`Consumer`.
+        name_servers: ``host:port;host:port``.
+        consume_from: where to begin on a queue without a committed offset, when :meth:`seek` is not used.
+        consume_timestamp_ms: for :attr:`ConsumeFrom.TIMESTAMP`.
+        pull_batch_size: messages per pull.
+        namespace: topics and the group are meant inside this namespace; queues name topics in full.
+        namespace_v2: sent along with every request, for servers that tell tenants apart by it.
+        client: share the connections of another client instance.
+        runtime: the machine; the real one by default.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        name_servers: str = "127.0.0.1:9876",
+        consume_from: ConsumeFrom = ConsumeFrom.LAST,
+        consume_timestamp_ms: int | None = None,
+        pull_batch_size: int = 32,
+        namespace: str = "",
+        namespace_v2: str = "",
+        client: ClientInstance | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        self._member = member = Membership(
+            group,
+            name_servers=name_servers,
+            consume_from=consume_from,
+            consume_timestamp_ms=consume_timestamp_ms,
+            namespace=namespace,
+            namespace_v2=namespace_v2,
+            client=client,
+            runtime=runtime,
+        )
+        self.group = group = member.group
+        self._namespace, self._client, self._calls = member.namespace, member.client, member.calls
+        self._options = PullOptions(group, pull_batch_size)
+        self._assigned: dict[MessageQueue, _Assigned] = {}
+        self._turn = 0
+        self._running = False
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        if self._running:
+            raise ClientStateError(f"consumer {self.group!r} is started already")
+        self._client.register_consumer(self.group, self)
+        await self._client.start()
+        self._running = True
+
+    async def close(self) -> None:
+        """Leave. Positions are not committed; call :meth:`commit` before when they shall be."""
+        if not self._running:
+            return
+        self._running = False
+        self.assign(())
+        await self._client.unregister_consumer(self.group)
+        await self._client.close()
+
+    # -- what is read ----------------------------------------------------------------------------------
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The readable queues of ``topic``.
+
+        Raises:
+            TopicNotFoundError, NameServerError: the route is not to be had.
+        """
+        topic = self._member.full_topic(topic)
+        self._check_running()
+        return list((await self._client.find_route(topic, for_send=False)).subscribe)
+
+    def assign(self, queues: Iterable[MessageQueue], *, tags: str = "*", sql: str | None = None) -> None:
+        """Read exactly these queues. Those assigned before keep their positions.
+
+        Args:
+            tags: ``*`` for all messages, else ``a || b``; ``sql`` instead: an SQL92 expression.
+        """
+        wanted = self._member.wanted(tags, sql)
+        before, self._assigned = self._assigned, {}
+        for queue in queues:
+            kept = before.pop(queue, None)
+            if kept is None or (kept.wanted.expression, kept.wanted.kind) != (wanted.expression, wanted.kind):
+                fresh = _Assigned(wanted)
+                if kept is not None and kept.position is not None:
+                    fresh.move(kept.position)
+                    kept.move(kept.position)
+                kept = fresh
+            self._assigned[queue] = kept
+        for dropped in before.values():
+            dropped.move(0)
+
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that are read now."""
+        return sorted(self._assigned)
+
+    async def poll(self, max_messages: int = 32, *, timeout_ms: int = 5000) -> list[ReceivedMessage]:
+        """The next messages of the assigned queues, queue by queue in order; waits when there are none.
+
+        Returns an empty list after ``timeout_ms``. A queue whose broker does not answer is tried again by
+        the next poll, and does not hold up the others.
+
+        Raises:
+            ClientStateError: not running.
+            OrbitError, TransportError: nothing came and at least one queue failed; of the last failure.
+        """
+        self._check_running()
+        deadline = self._client.now_ms() + timeout_ms
+        failure: Exception | None = None
+        while True:
+            found = self._buffered(max_messages)
+            remaining_s = (deadline - self._client.now_ms()) / 1000
+            if found or remaining_s <= 0:
+                if not found and failure is not None:
+                    raise failure
+                return found
+            pulls = [self._pulling(queue, state) for queue, state in self._assigned.items()]
+            if not pulls:
+                await self._client.runtime.clock.sleep(remaining_s)
+                continue
+            done, _ = await asyncio.wait(pulls, timeout=remaining_s, return_when=asyncio.FIRST_COMPLETED)
+            errors = [e for task in done if not task.cancelled() and (e := task.exception()) is not None]
+            if errors:
+                failure = _expected(errors[-1])
+                await self._client.runtime.clock.sleep(min(_RETRY_PAUSE_S, max(remaining_s, 0)))
+
+    def _buffered(self, max_messages: int) -> list[ReceivedMessage]:
+        """Take what is fetched, beginning with another queue each time so that none starves."""
+        found: list[ReceivedMessage] = []
+        states = list(self._assigned.values())
+        self._turn += 1
+        for step in range(len(states)):
+            state = states[(self._turn + step) % len(states)]
+            while state.buffer and len(found) < max_messages:
+                message = state.buffer.popleft()
+                state.position = message.queue_offset + 1
+                message.topic = self._namespace.short(message.topic)
+                found.append(message)
+            if not state.buffer and state.position is not None:
+                state.position = max(state.position, state.fetch_offset)
+        return found
+
+    def _pulling(self, queue: MessageQueue, state: _Assigned) -> asyncio.Task[None]:
+        if state.pull is None or state.pull.done():
+            state.pull = asyncio.get_running_loop().create_task(self._pull(queue, state))
+        return state.pull
+
+    async def _pull(self, queue: MessageQueue, state: _Assigned) -> None:
+        try:
+            if state.position is None:
+                await self._find_start(queue, state)
+            pulled = await self._calls.pull(
+                self._options, queue, state.fetch_offset, state.wanted, with_filter=True
+            )
+        except (OrbitError, TransportError):
+            self._client.suspect(queue.topic)
+            raise
+        state.fetch_offset = pulled.next_offset
+        state.buffer.extend(pulled.messages)
+
+    # -- positions and offsets ---------------------------------------------------------------------------
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """The next :meth:`poll` reads ``queue`` from ``offset`` on."""
+        self._state(queue).move(offset)
+
+    async def seek_to_begin(self, *queues: MessageQueue) -> None:
+        """Go to the oldest messages of these queues."""
+        for queue in queues:
+            self.seek(queue, await self.min_offset(queue))
+
+    async def seek_to_end(self, *queues: MessageQueue) -> None:
+        """Go behind the newest messages of these queues."""
+        for queue in queues:
+            self.seek(queue, await self.max_offset(queue))
+
+    async def position(self, queue: MessageQueue) -> int:
+        """The offset of the next message that :meth:`poll` gives of this queue."""
+        state = self._state(queue)
+        if state.position is None:
+            await self._find_start(queue, state)
+        return state.position or 0
+
+    async def committed(self, queue: MessageQueue) -> int:
+        """The group's committed offset, -1 when it has none."""
+        return await self._calls.committed(self.group, queue)
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Commit these offsets, or the positions of all assigned queues, and wait for the brokers."""
+        if offsets is None:
+            known = self._assigned.items()
+            offsets = {queue: state.position for queue, state in known if state.position is not None}
+        await asyncio.gather(
+            *(self._calls.commit(self.group, queue, offset, wait=True) for queue, offset in offsets.items())
+        )
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the oldest message of the queue."""
+        return await self._calls.min_offset(queue)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the next message of the queue will get."""
+        return await self._calls.max_offset(queue)
+
+    async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message stored at or after ``timestamp_ms``."""
+        return await self._calls.offset_by_time(queue, timestamp_ms)
+
+    async def _find_start(self, queue: MessageQueue, state: _Assigned) -> None:
+        await self._client.find_route(queue.topic, for_send=False)
+        await self._client.heartbeat(only_new=True)
+        offset = await self._member.start_offset(queue)
+        if state.position is None:
+            state.position = state.fetch_offset = offset
+
+    def _state(self, queue: MessageQueue) -> _Assigned:
+        state = self._assigned.get(queue)
+        if state is None:
+            raise ClientStateError(f"{queue} is not assigned")
+        return state
+
+    def _check_running(self) -> None:
+        if not self._running:
+            raise ClientStateError(f"consumer {self.group!r} is not running; use 'async with' or start()")
+
+    # -- for the shared core -----------------------------------------------------------------------------
+
+    def consumer_data(self) -> ConsumerData:
+        """What heartbeats say about this consumer."""
+        wanted = {queue.topic: state.wanted for queue, state in self._assigned.items()}
+        return self._member.consumer_data(ConsumeType.CONSUME_ACTIVELY, MessageModel.CLUSTERING, wanted)
+
+    def handle_request(self, command: Command) -> Command | None:
+        """The user assigns; who else is in the group makes no difference, and nothing else is answered."""
+        if command.is_oneway:
+            return None
+        return command.reply(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
+        )
+
+    def route_changed(self, topic: str) -> None:
+        """The user assigns; pulls find the new addresses themselves."""
+
+
+def _expected(error: BaseException) -> Exception:
+    """The failure of a pull; anything but an ordinary exception goes up at once."""
+    if not isinstance(error, Exception):
+        raise error
+    return error

@@ -1,0 +1,147 @@
+"""Pull one queue for ever and hand over what comes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from orbitmq.client.core.broker_calls import BrokerCalls, Filter, Pulled, PullOptions, PullStatus
+from orbitmq.client.core.instance import ClientInstance
+from orbitmq.client.consumer.offsets import Offsets
+from orbitmq.client.consumer.process_queue import ProcessQueue
+from orbitmq.errors import BrokerError, OrbitError
+from orbitmq.message.errors import MessageFormatError
+from orbitmq.message.model import ReceivedMessage
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import WireError
+
+log = logging.getLogger("orbitmq.client")
+
+FULL_PAUSE_S = 0.05
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 3.0
+_UNKNOWN_TO_BROKER = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLimits:
+    """When a queue is not pulled for a while, because the listener is behind.
+
+    Attributes:
+        messages: unfinished messages of one queue.
+        size_bytes: their bodies together.
+        span: distance between the smallest and the largest unfinished offset.
+    """
+
+    messages: int = 1000
+    size_bytes: int = 100 * 1024 * 1024
+    span: int = 2000
+
+
+class QueueReader:
+    """The pull loop of one queue.
+
+    Args:
+        held: where pulled messages wait until they are finished.
+        wanted: gives the filter of the queue's topic, which may change.
+        deliver: called with the process queue and each new message.
+        offsets: kept up to date while nothing is unfinished; may be committed along with a pull.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        calls: BrokerCalls,
+        options: PullOptions,
+        limits: FlowLimits,
+        held: ProcessQueue,
+        wanted: Callable[[], Filter],
+        deliver: Callable[[ProcessQueue, ReceivedMessage], None],
+        offsets: Offsets,
+    ) -> None:
+        self._client = client
+        self._calls = calls
+        self._options = options
+        self._limits = limits
+        self.held = held
+        self._wanted = wanted
+        self._deliver = deliver
+        self._offsets = offsets
+        self._broker_id = 0
+        self._failures = 0
+
+    async def run(self) -> None:
+        """Pull until the queue is dropped."""
+        while not self.held.dropped:
+            if self._full():
+                await self._client.runtime.clock.sleep(FULL_PAUSE_S)
+                continue
+            try:
+                pulled = await self._calls.pull(
+                    self._options,
+                    self.held.queue,
+                    self.held.next_offset,
+                    self._wanted(),
+                    broker_id=self._broker_id,
+                    commit_offset=self._offsets.get(self.held.queue),
+                )
+            except (OrbitError, TransportError, MessageFormatError, WireError) as error:
+                await self._recover(error)
+                continue
+            except Exception as error:
+                log.exception("pull of %s failed in an unforeseen way", self.held.queue)
+                await self._recover(error)
+                continue
+            if not self.held.dropped:
+                self._failures = 0
+                self._take(pulled)
+
+    def _full(self) -> bool:
+        held, limits = self.held, self._limits
+        return (
+            len(held) >= limits.messages
+            or held.unfinished_bytes >= limits.size_bytes
+            or held.span >= limits.span
+        )
+
+    def _take(self, pulled: Pulled) -> None:
+        held = self.held
+        held.last_pull_ms = self._client.runtime.clock.now_ms()
+        self._broker_id = pulled.suggested_broker_id
+        if pulled.status is PullStatus.OFFSET_MOVED:
+            log.warning(
+                "%s: offset %d is outside %d to %d, going on at %d",
+                held.queue,
+                held.next_offset,
+                pulled.min_offset,
+                pulled.max_offset,
+                pulled.next_offset,
+            )
+            if not len(held):
+                self._offsets.update(held.queue, pulled.next_offset, increase_only=False)
+        held.next_offset = pulled.next_offset
+        for message in held.add(pulled.messages):
+            self._deliver(held, message)
+        if not len(held):
+            # Nothing of this stretch is for us, or there was nothing: that is progress too.
+            self._offsets.update(held.queue, pulled.next_offset)
+
+    async def _recover(self, error: Exception) -> None:
+        self._failures += 1
+        pause = min(FIRST_PAUSE_S * 2 ** min(self._failures - 1, 10), LONGEST_PAUSE_S)
+        log.log(
+            logging.WARNING if self._failures == 1 else logging.INFO,
+            "pull of %s failed, next try in %.1f s: %s",
+            self.held.queue,
+            pause,
+            error,
+        )
+        # The member that failed may be a slave that is gone: begin again at the master.
+        self._broker_id = 0
+        if isinstance(error, BrokerError) and error.code in _UNKNOWN_TO_BROKER:
+            await self._client.heartbeat()
+        elif isinstance(error, TransportError | BrokerError):
+            self._client.suspect(self.held.queue.topic)
+        await self._client.runtime.clock.sleep(pause)

@@ -1,0 +1,103 @@
+"""The locks of an ordered consumer: a queue is worked on by one member at a time, also during a hand-over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable
+
+from orbitmq.client.core.broker_calls import BrokerCalls
+from orbitmq.client.core.instance import ClientInstance
+from orbitmq.errors import OrbitError
+from orbitmq.message.model import MessageQueue
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire.errors import WireError
+
+log = logging.getLogger("orbitmq.client")
+
+RENEW_EVERY_S = 20.0
+FIRST_RENEWAL_S = 1.0
+# The broker keeps a lock for 60 s (LK-01); half of that is trusted here, whatever the two clocks do.
+TRUSTED_MS = 30_000.0
+
+
+class QueueLocks:
+    """Locks at the brokers, as far as this client knows of them (LK-02, LK-03).
+
+    Args:
+        lost: called with a queue whose lock another member has got.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        calls: BrokerCalls,
+        group: str,
+        lost: Callable[[MessageQueue], Awaitable[None]],
+    ) -> None:
+        self._client = client
+        self._calls = calls
+        self._group = group
+        self._lost = lost
+        self._renewed_ms: dict[MessageQueue, float] = {}
+
+    def holds(self, queue: MessageQueue) -> bool:
+        """Whether the lock was confirmed within the last 30 s."""
+        renewed = self._renewed_ms.get(queue)
+        return renewed is not None and self._client.now_ms() - renewed <= TRUSTED_MS
+
+    async def lock(self, queue: MessageQueue) -> bool:
+        """Get the lock of one queue; False when another member has it.
+
+        Raises:
+            OrbitError, TransportError, WireError: the broker did not say.
+        """
+        asked = self._client.now_ms()
+        if queue not in await self._calls.lock(self._group, queue.broker_name, [queue]):
+            return False
+        self._renewed_ms[queue] = asked
+        return True
+
+    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        """Let others have these queues. A broker that does not hear it forgets the locks after 60 s."""
+        for queue in queues:
+            self._renewed_ms.pop(queue, None)
+        await asyncio.gather(*(self._unlock(*share) for share in _by_broker(queues).items()))
+
+    async def unlock_all(self) -> None:
+        await self.unlock(list(self._renewed_ms))
+
+    async def _unlock(self, broker_name: str, queues: list[MessageQueue]) -> None:
+        try:
+            await self._calls.unlock(self._group, broker_name, queues)
+        except (OrbitError, TransportError, WireError) as error:
+            log.info("broker %s is not told that %d queues are free: %s", broker_name, len(queues), error)
+
+    async def renew(self) -> None:
+        """Prolong all locks, with one request to each broker."""
+        await asyncio.gather(*(self._renew(*share) for share in _by_broker(self._renewed_ms).items()))
+
+    async def _renew(self, broker_name: str, queues: list[MessageQueue]) -> None:
+        asked = self._client.now_ms()
+        try:
+            held = await self._calls.lock(self._group, broker_name, queues)
+        except (OrbitError, TransportError, WireError) as error:
+            log.warning("the locks at broker %s are not prolonged: %s", broker_name, error)
+            return
+        for queue in queues:
+            if queue not in self._renewed_ms:
+                continue  # given back meanwhile
+            if queue in held:
+                self._renewed_ms[queue] = asked
+            else:
+                log.warning("the lock of %s went to another member", queue)
+                del self._renewed_ms[queue]
+                await self._lost(queue)
+
+
+def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    shares: dict[str, list[MessageQueue]] = defaultdict(list)
+    for queue in sorted(queues):
+        shares[queue.broker_name].append(queue)
+    return shares

@@ -1,0 +1,131 @@
+"""Which queues this member of a group has, kept in step with the group and the routes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Protocol
+
+from orbitmq.client.consumer.allocation import Allocation
+from orbitmq.client.core.broker_calls import BrokerCalls
+from orbitmq.client.core.instance import ClientInstance
+from orbitmq.client.core.routing import TopicRoute
+from orbitmq.errors import NameServerError, OrbitError, TopicNotFoundError
+from orbitmq.message.model import MessageQueue
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire.errors import WireError
+
+log = logging.getLogger("orbitmq.client")
+
+INTERVAL_S = 20.0
+# A round that could not be completed (no member list, no offset) is tried again after this.
+RETRY_S = 1.0
+# A queue that another member may have had until now is taken over after this: the other hears of the change
+# at the same moment and commits how far it is.
+HAND_OVER_S = 0.25
+
+
+class QueueOwner(Protocol):
+    """Who works on the queues."""
+
+    def topics(self) -> Iterable[str]: ...
+
+    def owned(self, topic: str) -> set[MessageQueue]: ...
+
+    async def take(self, queue: MessageQueue) -> bool:
+        """Begin with a queue; False when that is not possible now."""
+        ...
+
+    async def drop(self, queue: MessageQueue) -> None: ...
+
+
+class Rebalancer:
+    """Decides, at once when something changed and every 20 s, which queues are ours.
+
+    Args:
+        allocate: how the group shares; None when every member has all queues (broadcasting).
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        calls: BrokerCalls,
+        group: str,
+        owner: QueueOwner,
+        allocate: Allocation | None,
+    ) -> None:
+        self._client = client
+        self._calls = calls
+        self._group = group
+        self._owner = owner
+        self._allocate = allocate
+        self._wake = asyncio.Event()
+
+    def soon(self) -> None:
+        """The members, a route or a subscription changed: look at once."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Rebalance for ever."""
+        while True:
+            self._wake.clear()
+            try:
+                complete = await self.once()
+            except Exception:
+                # Whatever it was, a group that stops rebalancing stops consuming sooner or later.
+                log.exception("rebalance of group %s failed", self._group)
+                complete = False
+            await self._wait(INTERVAL_S if complete else RETRY_S)
+
+    async def _wait(self, seconds: float) -> None:
+        timer = asyncio.get_running_loop().call_later(seconds, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+
+    async def once(self) -> bool:
+        """One round over all topics; whether every topic could be decided."""
+        return all(await asyncio.gather(*(self._rebalance(topic) for topic in self._owner.topics())))
+
+    async def _rebalance(self, topic: str) -> bool:
+        try:
+            route = await self._client.find_route(topic, for_send=False)
+            await self._client.heartbeat(only_new=True)
+            members = await self._members(route) if self._allocate is not None else []
+        except TopicNotFoundError:
+            # Looked for twice a second by the shared core, which tells when it appears.
+            return True
+        except (NameServerError, OrbitError, TransportError, WireError) as error:
+            log.info("group %s cannot share the queues of %s now: %s", self._group, topic, error)
+            return False
+        if self._allocate is None:
+            return await self._change(topic, set(route.subscribe), shared=False)
+        if self._client.client_id not in members:
+            # The broker does not know us (any more), and the others count without us.
+            await self._client.heartbeat()
+            return False
+        wanted = set(self._allocate(self._client.client_id, sorted(route.subscribe), members))
+        return await self._change(topic, wanted, shared=len(members) > 1)
+
+    async def _change(self, topic: str, wanted: set[MessageQueue], *, shared: bool) -> bool:
+        """Drop what is not wanted, take what is new; whether all of it could be taken."""
+        owned = self._owner.owned(topic)
+        await asyncio.gather(*(self._owner.drop(queue) for queue in sorted(owned - wanted)))
+        if shared and wanted - owned:
+            await self._client.runtime.clock.sleep(HAND_OVER_S)
+        taken = await asyncio.gather(*(self._owner.take(queue) for queue in sorted(wanted - owned)))
+        return all(taken)
+
+    async def _members(self, route: TopicRoute) -> list[str]:
+        """The group's members, from the first broker of the topic that answers."""
+        last: Exception | None = None
+        for members in route.addresses.values():
+            for _, address in sorted(members.items()):
+                try:
+                    return await self._calls.members(address, self._group)
+                except (OrbitError, TransportError, WireError) as error:
+                    last = error
+        self._client.suspect(route.topic)
+        raise last or TopicNotFoundError(route.topic, f"the route of {route.topic!r} names no broker")

@@ -1,0 +1,140 @@
+"""What becomes of a message that its listener did not finish."""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from orbitmq.client.core.broker_calls import BrokerCalls
+from orbitmq.client.core.instance import ClientInstance
+from orbitmq.client.namespaces import Namespace
+from orbitmq.client.producer.producer import Producer
+from orbitmq.client.validation import RETRY_PREFIX
+from orbitmq.errors import OrbitError
+from orbitmq.message import keys
+from orbitmq.message.model import Message, ReceivedMessage, UnreadableMessage
+from orbitmq.transport.errors import TransportError
+
+log = logging.getLogger("orbitmq.client")
+
+INNER_GROUP = "CLIENT_INNER_PRODUCER"
+DEFAULT_MAX_RECONSUME_TIMES = 16
+ORDERED_MAX_RECONSUME_TIMES = 2**31 - 1
+FIRST_RETRY_LEVEL = 3
+DEAD_LETTER_LEVEL = -1
+
+
+def retry_topic(group: str) -> str:
+    """The topic through which messages come back to a group."""
+    return RETRY_PREFIX + group
+
+
+def restore_topic(message: ReceivedMessage, group: str, namespace: Namespace) -> None:
+    """A message from the retry topic shows the topic it was sent to (CR-17), without the namespace."""
+    if message.topic == retry_topic(group):
+        message.topic = message.properties.get(keys.RETRY_TOPIC, message.topic)
+    if namespace:
+        message.topic = namespace.short(message.topic)
+
+
+class Returns(Protocol):
+    """Where messages go that a listener did not finish."""
+
+    async def send_back(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
+        """Arrange that the message comes again; False when it must be kept."""
+        ...
+
+    async def give_up(self, message: ReceivedMessage, *, dead: bool) -> bool:
+        """Let its queue go on without it; False when it must be kept. ``dead``: as a dead letter at once."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Discard:
+    """Broadcasting: every member has its own copy, so that a failure is logged and that is all (CR-05)."""
+
+    async def send_back(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
+        log.warning("%s failed, and broadcast messages do not come again", message.message_id)
+        return True
+
+    async def give_up(self, message: ReceivedMessage, *, dead: bool) -> bool:
+        return await self.send_back(message)
+
+    async def close(self) -> None: ...
+
+
+class Redelivery:
+    """Sends messages back so that the group gets them again, later and later, and in the end as dead letters.
+
+    Args:
+        max_reconsume_times: deliveries after the first before a message becomes a dead letter (CR-14).
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        calls: BrokerCalls,
+        group: str,
+        max_reconsume_times: int,
+        namespace: Namespace,
+    ) -> None:
+        self._namespace = namespace
+        self._client = client
+        self._calls = calls
+        self._group = group
+        self._max = max_reconsume_times
+        self._producer: Producer | None = None
+
+    async def send_back(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
+        """Give the message to a broker for a later delivery; whether one took it.
+
+        Args:
+            delay_level: 0 lets the broker decide by the number of deliveries, above 0 is that level of the
+                delay table, below 0 makes it a dead letter at once (CR-13).
+        """
+        try:
+            await self._calls.send_back(
+                self._group, message, self._namespace.full(message.topic), delay_level, self._max
+            )
+        except (OrbitError, TransportError) as error:
+            log.warning("%s is not sent back, sending it to the retry topic: %s", message.message_id, error)
+            return await self._send_anew(message)
+        return True
+
+    async def give_up(self, message: ReceivedMessage, *, dead: bool) -> bool:
+        """Out of the way of an ordered queue: to the retry topic, where the broker makes it a dead letter.
+
+        Args:
+            dead: by the broker that has it, from its own copy (CR-13).
+        """
+        return await (self.send_back(message, DEAD_LETTER_LEVEL) if dead else self._send_anew(message))
+
+    async def _send_anew(self, message: ReceivedMessage) -> bool:
+        """A normal message to the retry topic, which any broker may take (CR-08)."""
+        if isinstance(message, UnreadableMessage):
+            log.warning("%s cannot be read, so only its broker could send it again", message.message_id)
+            return False
+        properties = dict(message.properties)
+        properties.setdefault(keys.RETRY_TOPIC, self._namespace.full(message.topic))
+        properties.setdefault(keys.ORIGIN_MESSAGE_ID, message.offset_message_id)
+        properties[keys.RECONSUME_TIME] = str(message.reconsume_times + 1)
+        properties[keys.MAX_RECONSUME_TIMES] = str(self._max)
+        properties[keys.DELAY] = str(FIRST_RETRY_LEVEL + message.reconsume_times)
+        properties.pop(keys.TRANSACTION_PREPARED, None)
+        again = Message(retry_topic(self._group), message.body, flag=message.flag, properties=properties)
+        try:
+            if self._producer is None:
+                producer = Producer(INNER_GROUP, client=self._client)
+                await producer.start()
+                self._producer = producer
+            await self._producer.send(again)
+        except OrbitError as error:
+            log.warning("%s is not sent to the retry topic either: %s", message.message_id, error)
+            return False
+        return True
+
+    async def close(self) -> None:
+        if self._producer is not None:
+            await self._producer.close()
+            self._producer = None

@@ -1,0 +1,1 @@
+"""What producers and consumers share: routes, name servers, the calls to brokers."""

@@ -1,0 +1,309 @@
+"""What a consumer asks brokers, typed: offsets, members, messages, send-back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from orbitmq.client.core.instance import ClientInstance
+from orbitmq.errors import BrokerError, TopicNotFoundError, ValidationError
+from orbitmq.message.model import MessageQueue, ReceivedMessage
+from orbitmq.message.record import iter_records, readable
+from orbitmq.message.sysflag import PullFlag
+from orbitmq.wire.bodies import (
+    GetConsumerListByGroupResponseBody,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    UnlockBatchRequestBody,
+)
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import HeaderError
+from orbitmq.wire.headers import (
+    ConsumerSendMsgBackRequest,
+    GetConsumerListByGroupRequest,
+    GetMaxOffsetRequest,
+    GetMaxOffsetResponse,
+    GetMinOffsetRequest,
+    GetMinOffsetResponse,
+    LockBatchMqRequest,
+    PullMessageRequest,
+    PullMessageResponse,
+    QueryConsumerOffsetRequest,
+    QueryConsumerOffsetResponse,
+    RecallMessageRequest,
+    RecallMessageResponse,
+    SearchOffsetByTimestampRequest,
+    SearchOffsetByTimestampResponse,
+    UnlockBatchMqRequest,
+    UpdateConsumerOffsetRequest,
+)
+from orbitmq.wire.recall_handle import RecallHandle
+
+SEND_BACK_TIMEOUT_MS = 5000
+LOCK_TIMEOUT_MS = 1000
+# How much longer than the broker's suspension a pull may take: its clock starts when the request arrives.
+PULL_MARGIN_MS = 15_000
+
+
+class PullStatus(Enum):
+    """What a pull found (wire names in brackets)."""
+
+    FOUND = auto()
+    NO_NEW = auto()  # PULL_NOT_FOUND
+    NO_MATCH = auto()  # PULL_RETRY_IMMEDIATELY
+    OFFSET_MOVED = auto()  # PULL_OFFSET_MOVED
+
+
+_PULL_STATUSES = {
+    int(ResponseCode.SUCCESS): PullStatus.FOUND,
+    int(ResponseCode.PULL_NOT_FOUND): PullStatus.NO_NEW,
+    int(ResponseCode.PULL_RETRY_IMMEDIATELY): PullStatus.NO_MATCH,
+    int(ResponseCode.PULL_OFFSET_MOVED): PullStatus.OFFSET_MOVED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """The answer to a pull. Offsets are those of the queue at the broker."""
+
+    status: PullStatus
+    messages: Sequence[ReceivedMessage]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    suggested_broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PullOptions:
+    """What does not change from pull to pull.
+
+    Attributes:
+        group: the consumer group.
+        max_messages: at most this many messages per pull; brokers give 32 by default.
+        suspend_ms: how long the broker may hold the request when there is nothing.
+        commits: pulls tell the broker on the way how far the group is; not so in broadcasting.
+    """
+
+    group: str
+    max_messages: int = 32
+    suspend_ms: int = 15_000
+    commits: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What a subscription wants (SubscriptionData).
+
+    Attributes:
+        expression: ``*``, ``a || b``, or SQL92.
+        kind: TAG or SQL92.
+        tags: the wanted tags; empty for all. Brokers filter by hash, so the client compares the text.
+        version: milliseconds of the last change.
+    """
+
+    expression: str = "*"
+    kind: str = "TAG"
+    tags: frozenset[str] = frozenset()
+    version: int = 0
+
+    def wants(self, message: ReceivedMessage) -> bool:
+        return not self.tags or message.tags in self.tags
+
+
+class BrokerCalls:
+    """Requests to the brokers of one client instance."""
+
+    def __init__(self, client: ClientInstance) -> None:
+        self._client = client
+
+    async def address_of(self, queue: MessageQueue, broker_id: int = 0) -> tuple[str, bool]:
+        """Where to read ``queue`` and whether that is a slave.
+
+        Raises:
+            TopicNotFoundError: the route does not name the broker (any more).
+            NameServerError: the route is unknown and no name server answers.
+        """
+        route = await self._client.find_route(queue.topic, for_send=False)
+        found = route.reader(queue.broker_name, broker_id)
+        if found is None:
+            self._client.suspect(queue.topic)
+            raise TopicNotFoundError(
+                queue.topic, f"the route of {queue.topic!r} has no broker {queue.broker_name!r}"
+            )
+        return found
+
+    async def members(self, address: str, group: str) -> list[str]:
+        """Client ids of the group's members that this broker knows, sorted."""
+        answer = await self._client.invoke(
+            address, GetConsumerListByGroupRequest(consumer_group=group).command()
+        )
+        return sorted(GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list)
+
+    async def committed(self, group: str, queue: MessageQueue) -> int:
+        """The group's committed offset, -1 when it has none."""
+        address, _ = await self.address_of(queue)
+        header = QueryConsumerOffsetRequest(consumer_group=group, topic=queue.topic, queue_id=queue.queue_id)
+        try:
+            answer = await self._client.invoke(address, header.command())
+        except BrokerError as error:
+            if error.code in (ResponseCode.QUERY_NOT_FOUND, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
+                return -1
+            raise
+        return QueryConsumerOffsetResponse.from_ext(answer.ext).offset
+
+    async def commit(self, group: str, queue: MessageQueue, offset: int, *, wait: bool) -> None:
+        """Commit an offset; without ``wait`` one-way, as the periodic commits are."""
+        address, _ = await self.address_of(queue)
+        header = UpdateConsumerOffsetRequest(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+        )
+        if wait:
+            await self._client.invoke(address, header.command())
+        else:
+            await self._client.remoting.oneway(address, header.command(), 3000)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the next message of the queue will get."""
+        address, _ = await self.address_of(queue)
+        header = GetMaxOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
+        return GetMaxOffsetResponse.from_ext(
+            (await self._client.invoke(address, header.command())).ext
+        ).offset
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the oldest message still stored."""
+        address, _ = await self.address_of(queue)
+        header = GetMinOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
+        return GetMinOffsetResponse.from_ext(
+            (await self._client.invoke(address, header.command())).ext
+        ).offset
+
+    async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message stored at or after ``timestamp_ms``; the max offset behind all."""
+        address, _ = await self.address_of(queue)
+        header = SearchOffsetByTimestampRequest(
+            topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms
+        )
+        answer = await self._client.invoke(address, header.command())
+        return SearchOffsetByTimestampResponse.from_ext(answer.ext).offset
+
+    async def pull(
+        self,
+        options: PullOptions,
+        queue: MessageQueue,
+        offset: int,
+        wanted: Filter,
+        *,
+        broker_id: int = 0,
+        commit_offset: int = -1,
+        with_filter: bool = False,
+    ) -> Pulled:
+        """Pull once, waiting at the broker for up to ``options.suspend_ms`` when there is nothing.
+
+        Args:
+            broker_id: the member of the broker group that the last answer suggested.
+            commit_offset: commit this offset on the way, -1 for nothing.
+            with_filter: send the filter along, for a group that does not announce it by heartbeats.
+
+        Raises:
+            BrokerError: the broker refused; TransportError: no answer; RecordError: a damaged answer.
+        """
+        address, is_slave = await self.address_of(queue, broker_id)
+        flags = PullFlag.SUSPEND if options.suspend_ms > 0 else PullFlag(0)
+        if commit_offset >= 0 and options.commits and not is_slave:
+            flags |= PullFlag.COMMIT_OFFSET
+        if with_filter:
+            flags |= PullFlag.SUBSCRIPTION
+        header = PullMessageRequest(
+            consumer_group=options.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=options.max_messages,
+            sys_flag=int(flags),
+            commit_offset=max(commit_offset, 0),
+            suspend_timeout_millis=options.suspend_ms,
+            sub_version=wanted.version,
+            subscription=wanted.expression if with_filter else None,
+            expression_type=wanted.kind,
+        )
+        timeout_ms = options.suspend_ms + PULL_MARGIN_MS
+        answer = await self._client.remoting.request(address, header.command(), timeout_ms)
+        status = _PULL_STATUSES.get(answer.code)
+        if status is None:
+            raise BrokerError(answer.code, answer.remark, address)
+        fields = PullMessageResponse.from_ext(answer.ext)
+        messages: Sequence[ReceivedMessage] = ()
+        if status is PullStatus.FOUND:
+            messages = [
+                message
+                for record in iter_records(answer.body)
+                if wanted.wants(message := readable(record, queue.broker_name))
+            ]
+        return Pulled(
+            status,
+            messages,
+            fields.next_begin_offset,
+            fields.min_offset,
+            fields.max_offset,
+            fields.suggest_which_broker_id,
+        )
+
+    async def lock(self, group: str, broker_name: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """Lock queues of one broker for this client, or prolong its locks; those that it holds now (LK-01).
+
+        Raises:
+            BrokerError, TransportError, BodyError, TopicNotFoundError: it is not known.
+        """
+        body = LockBatchRequestBody(group, self._client.client_id, mq_set=set(queues))
+        command = LockBatchMqRequest().command(body.encode())
+        answer = await self._client.invoke(self._master(broker_name), command, LOCK_TIMEOUT_MS)
+        return LockBatchResponseBody.decode(answer.body).lock_ok_mq_set
+
+    async def unlock(self, group: str, broker_name: str, queues: Iterable[MessageQueue]) -> None:
+        """Give locks of one broker back; errors as :meth:`lock`."""
+        body = UnlockBatchRequestBody(group, self._client.client_id, mq_set=set(queues))
+        command = UnlockBatchMqRequest().command(body.encode())
+        await self._client.invoke(self._master(broker_name), command, LOCK_TIMEOUT_MS)
+
+    def _master(self, broker_name: str) -> str:
+        address = self._client.master_of(broker_name)
+        if address is None:
+            raise TopicNotFoundError("", f"no master of broker {broker_name!r} is known")
+        return address
+
+    async def recall(self, group: str, topic: str, handle: str, timeout_ms: int) -> str:
+        """Take back a message that waits for its time (RECALL_MESSAGE); its unique id.
+
+        Raises:
+            ValidationError: not a handle; BrokerError, TransportError, TopicNotFoundError: not done.
+        """
+        try:
+            broker_name = RecallHandle.decode(handle).broker_name
+        except HeaderError as error:
+            raise ValidationError(str(error)) from error
+        header = RecallMessageRequest(topic=topic, recall_handle=handle, producer_group=group)
+        answer = await self._client.invoke(self._master(broker_name), header.command(), timeout_ms)
+        return RecallMessageResponse.from_ext(answer.ext).msg_id
+
+    async def send_back(
+        self, group: str, message: ReceivedMessage, topic: str, delay_level: int, max_reconsume_times: int
+    ) -> None:
+        """Have the broker deliver ``message`` again later (CONSUMER_SEND_MSG_BACK, CR-07).
+
+        Raises:
+            BrokerError, TransportError, TopicNotFoundError: it did not take it.
+        """
+        address = self._master(message.broker_name)
+        header = ConsumerSendMsgBackRequest(
+            offset=message.commit_log_offset,
+            group=group,
+            delay_level=delay_level,
+            origin_msg_id=message.message_id,
+            origin_topic=topic,
+            unit_mode=False,
+            max_reconsume_times=max_reconsume_times,
+        )
+        await self._client.invoke(address, header.command(), SEND_BACK_TIMEOUT_MS)

@@ -1,0 +1,409 @@
+"""What all clients of one process and cluster share: connections, routes, heartbeats, server requests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+from orbitmq.client.core.name_servers import DEFAULT_TOPIC, TIMEOUT_MS, NameServers, parse_addresses
+from orbitmq.client.consumer.admin_requests import GROUP_FIELDS
+from orbitmq.client.core.routes import RouteCache
+from orbitmq.client.core.routing import MASTER_ID, TopicRoute, topic_route
+from orbitmq.errors import BrokerError, ClientStateError, OrbitError, TopicNotFoundError
+from orbitmq.message.model import MessageQueue
+from orbitmq.runtime.seam import Runtime
+from orbitmq.runtime.tasks import Background, every
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.connection import Handler
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire.bodies import ConsumerData, HeartbeatData, ProducerData
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+
+log = logging.getLogger("orbitmq.client")
+
+HEARTBEAT_S = 30.0
+ROUTE_CHECK_S = 0.2
+REQUEST_TIMEOUT_MS = 3000
+DEFAULT_TOPIC_QUEUES = 4
+
+P = TypeVar("P")
+
+ServerRequestHandler = Callable[[Any, Command], "Command | Awaitable[Command | None] | None"]
+
+
+class GroupMember(Protocol):
+    """A consumer, as the shared core sees it."""
+
+    def consumer_data(self) -> ConsumerData: ...
+
+    def handle_request(self, command: Command) -> Command | Awaitable[Command | None] | None:
+        """A broker asks something about this consumer, or tells it something."""
+        ...
+
+    def route_changed(self, topic: str) -> None: ...
+
+
+class ClientInstance:
+    """The shared core of producers and consumers.
+
+    Args:
+        runtime: the machine.
+        name_servers: ``host:port;host:port``.
+        client_id: how brokers tell clients apart; made from host, process and a random number by default.
+        default_topic_queues: queues asked for when a broker creates a topic on the first message.
+        namespace_v2: sent along with every request (NamespaceRpcHook), empty for none.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        name_servers: str,
+        *,
+        client_id: str | None = None,
+        default_topic_queues: int = DEFAULT_TOPIC_QUEUES,
+        namespace_v2: str = "",
+    ) -> None:
+        self.runtime = runtime
+        self.client_id = client_id or _make_client_id(runtime)
+        self.default_topic_queues = default_topic_queues
+        self.remoting = (
+            _NamespacedRemoting(namespace_v2, runtime, handle=self._handle)
+            if namespace_v2
+            else RemotingClient(runtime, handle=self._handle)
+        )
+        self.name_servers = NameServers(self.remoting, parse_addresses(name_servers), runtime.random)
+        self._routes = RouteCache()
+        self._send_topics: set[str] = set()
+        self._refreshing: dict[str, asyncio.Task[TopicRoute | None]] = {}
+        self._producers: dict[str, int] = {}
+        self._consumers: dict[str, GroupMember] = {}
+        self._handlers: dict[int, ServerRequestHandler] = {}
+        self._parts: dict[Callable[[ClientInstance], Any], Any] = {}
+        self._greeted: set[str] = set()
+        self._heartbeating = asyncio.Lock()
+        self._background = Background("client")
+        self._users = 0
+        self._started = False
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start the background loops; each start needs its own :meth:`close`."""
+        self._users += 1
+        if not self._started:
+            self._started = True
+            clock = self.runtime.clock
+            self._background.spawn(every(clock, HEARTBEAT_S, self.heartbeat), "heartbeat")
+            self._background.spawn(every(clock, ROUTE_CHECK_S, self._refresh_due), "routes")
+
+    async def close(self) -> None:
+        """Stop when the last user has closed."""
+        self._users -= 1
+        if self._users > 0 or not self._started:
+            return
+        self._started = False
+        refreshing = list(self._refreshing.values())
+        for task in refreshing:
+            task.cancel()
+        await asyncio.gather(*refreshing, return_exceptions=True)
+        await self._background.stop()
+        await self.remoting.close()
+
+    def now_ms(self) -> float:
+        """Milliseconds on the monotonic clock that routes, faults and budgets use."""
+        return self.runtime.clock.monotonic() * 1000
+
+    # -- groups ----------------------------------------------------------------------------------------
+
+    def register_producer(self, group: str) -> None:
+        self._producers[group] = self._producers.get(group, 0) + 1
+
+    async def unregister_producer(self, group: str) -> None:
+        """Tell the brokers that this client produces for ``group`` no more."""
+        count = self._producers.get(group, 0) - 1
+        if count > 0:
+            self._producers[group] = count
+            return
+        self._producers.pop(group, None)
+        await self._unregister({"producerGroup": group})
+
+    def register_consumer(self, group: str, member: GroupMember) -> None:
+        """Add a consumer.
+
+        Raises:
+            ClientStateError: this client has a consumer of the group already.
+        """
+        if group in self._consumers:
+            raise ClientStateError(f"this client instance has a consumer of group {group!r} already")
+        self._consumers[group] = member
+        # Who has been told before has not been told of this group.
+        self._greeted.clear()
+
+    async def unregister_consumer(self, group: str) -> None:
+        """Tell the brokers, so that the other members take over at once."""
+        if self._consumers.pop(group, None) is not None:
+            await self._unregister({"consumerGroup": group})
+
+    async def _unregister(self, fields: dict[str, str]) -> None:
+        ext = {"clientID": self.client_id, **fields}
+
+        async def tell(address: str) -> None:
+            try:
+                await self.remoting.request(
+                    address, Command(code=RequestCode.UNREGISTER_CLIENT, ext=dict(ext)), 1000
+                )
+            except TransportError as error:
+                log.info("could not unregister from %s: %s", address, error)
+
+        await asyncio.gather(*(tell(address) for address in sorted(self._greeted)))
+
+    def on_server_request(self, code: int, handler: ServerRequestHandler) -> None:
+        """Let ``handler(connection, command)`` answer requests of this code that brokers send."""
+        self._handlers[code] = handler
+
+    def part(self, kind: Callable[[ClientInstance], P]) -> P:
+        """The one object of the class ``kind`` that belongs to this client, made on first use."""
+        found: P | None = self._parts.get(kind)
+        if found is None:
+            found = self._parts[kind] = kind(self)
+        return found
+
+    def consumer(self, group: str) -> GroupMember | None:
+        return self._consumers.get(group)
+
+    # -- requests --------------------------------------------------------------------------------------
+
+    async def invoke(self, address: str, command: Command, timeout_ms: float = REQUEST_TIMEOUT_MS) -> Command:
+        """One request; the answer is a success.
+
+        Raises:
+            BrokerError: another response code.
+            TransportError: no answer.
+        """
+        answer = await self.remoting.request(address, command, max(1, int(timeout_ms)))
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError(answer.code, answer.remark, address)
+        return answer
+
+    def _handle(self, connection: Any, command: Command) -> Command | Awaitable[Command | None] | None:
+        handler = self._handlers.get(command.code)
+        if handler is not None:
+            return handler(connection, command)
+        field = GROUP_FIELDS.get(command.code)
+        if field is None:
+            return command.reply(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
+            )
+        group = command.ext.get(field, "")
+        member = self._consumers.get(group)
+        if member is None:
+            return command.reply(
+                ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer"
+            )
+        return member.handle_request(command)
+
+    # -- routes ----------------------------------------------------------------------------------------
+
+    def route(self, topic: str) -> TopicRoute | None:
+        """The last known route, without asking."""
+        return self._routes.get(topic)
+
+    async def find_route(self, topic: str, *, for_send: bool, timeout_ms: float = TIMEOUT_MS) -> TopicRoute:
+        """The known route, or a freshly asked one.
+
+        Args:
+            for_send: an unknown topic takes the route of the default topic, where the first message
+                creates it (RT-02).
+
+        Raises:
+            NameServerError: none configured or none answered.
+            TopicNotFoundError: the name servers do not know the topic.
+        """
+        route = self._routes.get(topic)
+        if route is not None and (for_send or not route.from_default):
+            return route
+        self._routes.watch(topic)
+        if for_send:
+            self._send_topics.add(topic)
+        route = await self.refresh(topic, timeout_ms=timeout_ms)
+        if route is None or (route.from_default and not for_send):
+            if for_send:
+                # Nobody waits for it any more; a consumer's topic goes on being looked for.
+                self._routes.forget(topic)
+            hint = f" and no broker offers {DEFAULT_TOPIC} (autoCreateTopicEnable)" if for_send else ""
+            raise TopicNotFoundError(
+                topic,
+                f"topic {topic!r} is unknown to the name servers "
+                f"{';'.join(self.name_servers.addresses)}{hint}",
+            )
+        return route
+
+    async def refresh(self, topic: str, *, timeout_ms: float = TIMEOUT_MS) -> TopicRoute | None:
+        """Ask for the route now; callers that come meanwhile share the one question.
+
+        Returns the route now known, None when there is none.
+
+        Raises:
+            NameServerError: none configured or none answered.
+        """
+        return await asyncio.shield(self._begin_refresh(topic, timeout_ms))
+
+    def _begin_refresh(self, topic: str, timeout_ms: float = TIMEOUT_MS) -> asyncio.Task[TopicRoute | None]:
+        task = self._refreshing.get(topic)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._ask(topic, timeout_ms))
+            self._refreshing[topic] = task
+            task.add_done_callback(lambda done: self._refreshed(topic, done))
+        return task
+
+    def _refreshed(self, topic: str, task: asyncio.Task[TopicRoute | None]) -> None:
+        if self._refreshing.get(topic) is task:
+            del self._refreshing[topic]
+        if not task.cancelled() and task.exception() is not None:
+            log.debug("route of %s: %s", topic, task.exception())
+
+    async def _ask(self, topic: str, timeout_ms: float) -> TopicRoute | None:
+        self._routes.asked(topic, self.now_ms())
+        data = await self.name_servers.topic_route(topic, timeout_ms)
+        known = self._routes.get(topic)
+        if data is not None:
+            return self._learn(topic, topic_route(topic, data))
+        if topic not in self._send_topics or (known is not None and not known.from_default):
+            # Unknown now, but it was known: its brokers may just be gone. The old route names them.
+            return known
+        data = await self.name_servers.topic_route(DEFAULT_TOPIC, timeout_ms)
+        if data is None:
+            return known
+        return self._learn(topic, topic_route(topic, data, default_queues=self.default_topic_queues))
+
+    def _learn(self, topic: str, route: TopicRoute) -> TopicRoute:
+        if self._routes.put(topic, route, self.now_ms()):
+            log.debug(
+                "route of %s: %d queues to write, %d to read", topic, len(route.publish), len(route.subscribe)
+            )
+            for member in list(self._consumers.values()):
+                member.route_changed(topic)
+            if self._started and self._producers:
+                self._background.spawn(self.heartbeat(only_new=True), "greet")
+        return route
+
+    def suspect(self, topic: str) -> None:
+        """A dead address or a stale answer: ask for the route now, once for all who notice."""
+        if self._started and self._routes.suspect(topic, self.now_ms()):
+            self._begin_refresh(topic)
+
+    async def settled(self, topic: str) -> None:
+        """Return when no question for the route of ``topic`` is under way.
+
+        Raises:
+            NameServerError: the question got no answer.
+        """
+        task = self._refreshing.get(topic)
+        if task is not None:
+            await asyncio.shield(task)
+
+    async def _refresh_quietly(self, topic: str) -> None:
+        try:
+            await self.refresh(topic)
+        except OrbitError as error:
+            log.warning("route of %s is not refreshed: %s", topic, error)
+
+    async def _refresh_due(self) -> None:
+        due = self._routes.due(self.now_ms())
+        if due:
+            await asyncio.gather(*(self._refresh_quietly(topic) for topic in due))
+
+    def master_of(self, broker_name: str) -> str | None:
+        """Address of a broker's master, from any known route."""
+        for topic in self._routes.topics():
+            route = self._routes.get(topic)
+            address = route.master(broker_name) if route is not None else None
+            if address is not None:
+                return address
+        return None
+
+    def any_queue_of(self, broker_name: str) -> tuple[str, MessageQueue] | None:
+        """A broker's master and one of its queues to write to, from any known route."""
+        for topic in self._routes.topics():
+            route = self._routes.get(topic)
+            address = route.master(broker_name) if route is not None else None
+            if route is not None and address is not None:
+                for queue in route.publish:
+                    if queue.broker_name == broker_name:
+                        return address, queue
+        return None
+
+    def watch(self, topic: str) -> None:
+        """Keep looking for this topic; consumers hear of its route by ``route_changed``."""
+        self._routes.watch(topic)
+
+    # -- heartbeats ------------------------------------------------------------------------------------
+
+    def _brokers(self) -> set[str]:
+        """Every master in use, and every slave when something is consumed."""
+        found: set[str] = set()
+        for topic in self._routes.topics():
+            route = self._routes.get(topic)
+            if route is None:
+                continue
+            for members in route.addresses.values():
+                found.update(a for i, a in members.items() if i == MASTER_ID or self._consumers)
+        return found
+
+    async def heartbeat(self, *, only_new: bool = False) -> None:
+        """Tell the brokers who we are; returns when they answered or failed.
+
+        Args:
+            only_new: leave out brokers that have been told since they appeared.
+        """
+        if only_new and not self._brokers() - self._greeted and not self._heartbeating.locked():
+            return
+        # Whoever comes while a heartbeat is under way returns after it: the brokers know us then.
+        async with self._heartbeating:
+            await self._heartbeat(only_new)
+
+    async def _heartbeat(self, only_new: bool) -> None:
+        brokers = self._brokers()
+        self._greeted &= brokers
+        wanted = brokers - self._greeted if only_new else brokers
+        if not wanted or not (self._producers or self._consumers):
+            return
+        data = HeartbeatData(
+            client_id=self.client_id,
+            producer_data_set=[ProducerData(group_name=group) for group in sorted(self._producers)],
+            consumer_data_set=[member.consumer_data() for _, member in sorted(self._consumers.items())],
+        )
+        body = data.encode()
+        await asyncio.gather(*(self._heartbeat_to(address, body) for address in sorted(wanted)))
+
+    async def _heartbeat_to(self, address: str, body: bytes) -> None:
+        self._greeted.add(address)
+        try:
+            await self.invoke(address, Command(code=RequestCode.HEART_BEAT, body=body))
+        except (TransportError, BrokerError) as error:
+            self._greeted.discard(address)
+            log.info("heartbeat to %s failed: %s", address, error)
+
+
+class _NamespacedRemoting(RemotingClient):
+    """Says in every request which namespace is meant."""
+
+    def __init__(self, namespace: str, runtime: Runtime, *, handle: Handler) -> None:
+        super().__init__(runtime, handle=handle)
+        self._fields = {"nsd": "true", "ns": namespace}
+
+    async def request(self, address: str, command: Command, timeout_ms: int) -> Command:
+        command.ext.update(self._fields)
+        return await super().request(address, command, timeout_ms)
+
+    async def oneway(self, address: str, command: Command, timeout_ms: int) -> None:
+        command.ext.update(self._fields)
+        await super().oneway(address, command, timeout_ms)
+
+
+def _make_client_id(runtime: Runtime) -> str:
+    return f"{os.uname().nodename}@{os.getpid()}#{runtime.random.getrandbits(48):012x}"

@@ -1,0 +1,120 @@
+"""When to ask the name server for which topic, and what is known so far. No I/O: times are passed in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from orbitmq.client.core.routing import TopicRoute
+
+REFRESH_MS = 30_000
+# A dead address or a stale answer asks at once, but all senders together at most this often per topic.
+EAGER_INTERVAL_MS = 200
+# While a broker that was in the route is missing from it, its return is looked for at this pace...
+WATCH_INTERVAL_MS = 500
+# ...for this long after it went; then the usual refresh finds it.
+WATCH_FOR_MS = 600_000
+# After a dead address or a stale answer the route is asked for each WATCH_INTERVAL_MS for this long.
+SUSPECT_FOR_MS = 30_000
+# So is a route that just changed: a new topic comes up broker by broker, and consumers want all of it.
+YOUNG_FOR_MS = 10_000
+
+# Answers that say that the route is out of date: SERVICE_NOT_AVAILABLE, NO_PERMISSION, TOPIC_NOT_EXIST.
+STALE_CODES = frozenset({14, 16, 17})
+
+
+@dataclass(slots=True)
+class _Entry:
+    route: TopicRoute | None = None
+    asked_ms: float = float("-inf")
+    missing: dict[str, float] = field(default_factory=dict)
+    suspected_ms: float = float("-inf")
+    changed_ms: float = float("-inf")
+    stale: bool = False
+
+
+class RouteCache:
+    """The routes of the topics in use, with the times at which they are to be asked for again.
+
+    Args:
+        refresh_ms: age at which a route is asked for again (RT-05).
+    """
+
+    def __init__(self, refresh_ms: float = REFRESH_MS) -> None:
+        self._refresh_ms = refresh_ms
+        self._entries: dict[str, _Entry] = {}
+
+    def watch(self, topic: str) -> None:
+        """Keep this topic's route fresh from now on."""
+        self._entries.setdefault(topic, _Entry())
+
+    def topics(self) -> list[str]:
+        return list(self._entries)
+
+    def get(self, topic: str) -> TopicRoute | None:
+        """The last known route, however old (RT-01)."""
+        entry = self._entries.get(topic)
+        return entry.route if entry is not None else None
+
+    def put(self, topic: str, route: TopicRoute, now_ms: float) -> bool:
+        """Store an answer; True when it differs from what was known (RT-15)."""
+        entry = self._entries.setdefault(topic, _Entry())
+        entry.asked_ms = now_ms
+        before = entry.route
+        usable = {broker.broker_name for broker in route.brokers if route.master(broker.broker_name)}
+        # A default route names brokers that may never have the topic: they count only when one just failed.
+        failing = now_ms < entry.suspected_ms + SUSPECT_FOR_MS
+        if before is not None and not route.from_default and (failing or not before.from_default):
+            for broker in before.brokers:
+                if before.master(broker.broker_name) and broker.broker_name not in usable:
+                    entry.missing[broker.broker_name] = now_ms
+        for name in usable:
+            entry.missing.pop(name, None)
+        if route.same_as(before):
+            return False
+        entry.route = route
+        # A producer keeps the default route of a new topic for its time: that spreads the topic (RT-10).
+        if not route.from_default:
+            entry.changed_ms = now_ms
+        return True
+
+    def asked(self, topic: str, now_ms: float) -> None:
+        """Take note of a question, answered or not."""
+        entry = self._entries.setdefault(topic, _Entry())
+        entry.asked_ms = now_ms
+        entry.stale = False
+
+    def forget(self, topic: str) -> None:
+        self._entries.pop(topic, None)
+
+    def suspect(self, topic: str, now_ms: float) -> bool:
+        """A dead address or a stale answer: True when the caller shall ask now, else someone just did.
+
+        The topic is then also asked for twice a second for a while, so that a switch which the name server
+        sees a moment later is found.
+        """
+        entry = self._entries.setdefault(topic, _Entry())
+        entry.suspected_ms = now_ms
+        entry.stale = True
+        return now_ms - entry.asked_ms >= EAGER_INTERVAL_MS
+
+    def due(self, now_ms: float) -> list[str]:
+        """Topics to ask for now."""
+        return [topic for topic, entry in self._entries.items() if now_ms >= self._next_ms(entry, now_ms)]
+
+    def next_due_ms(self, now_ms: float) -> float:
+        """When :meth:`due` next has something to say; infinity without topics."""
+        return min((self._next_ms(entry, now_ms) for entry in self._entries.values()), default=float("inf"))
+
+    def _next_ms(self, entry: _Entry, now_ms: float) -> float:
+        entry.missing = {
+            name: since for name, since in entry.missing.items() if now_ms - since < WATCH_FOR_MS
+        }
+        if entry.stale:
+            return entry.asked_ms + EAGER_INTERVAL_MS
+        watched = (
+            entry.missing
+            or entry.route is None
+            or now_ms < entry.suspected_ms + SUSPECT_FOR_MS
+            or now_ms < entry.changed_ms + YOUNG_FOR_MS
+        )
+        return entry.asked_ms + (WATCH_INTERVAL_MS if watched else self._refresh_ms)

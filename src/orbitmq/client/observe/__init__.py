@@ -1,0 +1,1 @@
+"""Message traces and OpenTelemetry, as hooks of the clients."""

@@ -1,0 +1,211 @@
+"""Message trace: who sent and who consumed which message, as RocketMQ's own clients record it.
+
+Records go to the topic RMQ_SYS_TRACE_TOPIC in the text format of TraceDataEncoder, so that RocketMQ's tools
+(mqadmin queryMsgTraceById, the dashboard) show them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from orbitmq.client.hooks import ConsumeContext, ConsumeHook, EndTransactionContext, SendContext, SendHook
+from orbitmq.client.model import SendStatus
+from orbitmq.client.namespaces import Namespace
+from orbitmq.client.validation import TIMER_KEYS
+from orbitmq.errors import OrbitError
+from orbitmq.message import keys
+from orbitmq.message.ids import UniqueIds
+from orbitmq.message.model import Message
+from orbitmq.message.properties import parse_properties
+from orbitmq.runtime.tasks import Background, every
+
+if TYPE_CHECKING:
+    from orbitmq.client.core.instance import ClientInstance
+
+log = logging.getLogger("orbitmq.client")
+
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+TRACE_GROUP = "_INNER_TRACE_PRODUCER"
+# Read between the fields and between the records (TraceConstants).
+FIELD = "\x01"
+RECORD = "\x02"
+# What the broker names its region when it is not told otherwise.
+DEFAULT_REGION = "DefaultRegion"
+
+FLUSH_EVERY_S = 1.0
+MAX_WAITING = 2048
+MAX_BODY_CHARS = 100_000
+_DELAYED = TIMER_KEYS | {keys.DELAY}
+_NORMAL, _HALF, _COMMIT, _DELAY = range(4)
+_SUCCESS, _EXCEPTION = 0, 2  # ConsumeReturnType
+# What Java's client writes for a field without a value. Its reader needs the last field not to be empty.
+_NONE = "null"
+
+
+class Tracer:
+    """Collects trace records and sends them, at most a second later. What does not fit is dropped, and told.
+
+    Args:
+        topic: where the records go.
+    """
+
+    def __init__(self, client: ClientInstance, topic: str = TRACE_TOPIC) -> None:
+        self._client = client
+        self.topic = topic
+        self._waiting: deque[tuple[str, str]] = deque()
+        self._dropped = 0
+        self._background = Background("trace")
+        self.next_id = UniqueIds(client.runtime).next
+
+    async def start(self) -> None:
+        """Begin to send what is collected."""
+        from orbitmq.client.producer.producer import Producer  # a producer has a tracer, and a tracer a producer
+
+        self._producer = Producer(TRACE_GROUP, client=self._client, max_message_bytes=4 * MAX_BODY_CHARS)
+        await self._producer.start()
+        self._background.spawn(every(self._client.runtime.clock, FLUSH_EVERY_S, self.flush), "flush")
+
+    async def close(self) -> None:
+        """Send what waits, and stop."""
+        await self._background.stop()
+        await self.flush()
+        await self._producer.close()
+
+    def append(self, record: str, record_keys: str) -> None:
+        """Collect one record, found later by the words of ``record_keys``."""
+        if len(self._waiting) >= MAX_WAITING:
+            self._dropped += 1
+            return
+        self._waiting.append((record, record_keys))
+
+    async def flush(self) -> None:
+        """Send all that waits. What cannot be sent is lost, as trace must not hold up messages."""
+        if self._dropped:
+            log.warning("%d trace records were dropped, more came than could be sent", self._dropped)
+            self._dropped = 0
+        while self._waiting:
+            body, found = "", dict[str, None]()
+            while self._waiting and len(body) < MAX_BODY_CHARS:
+                record, record_keys = self._waiting.popleft()
+                body += record
+                found |= dict.fromkeys(record_keys.split())
+            try:
+                await self._producer.send(Message(self.topic, body, keys=found))
+            except OrbitError as error:
+                log.warning("trace records of %d messages are lost: %s", len(found), error)
+
+
+class SendTrace(SendHook):
+    """Records every stored message (trace type Pub)."""
+
+    def __init__(self, tracer: Tracer, namespace: Namespace) -> None:
+        self._tracer = tracer
+        self._namespace = namespace
+
+    def after(self, context: SendContext) -> None:
+        result = context.result
+        if result is None or context.queue.topic == self._tracer.topic:
+            return
+        properties = parse_properties(context.properties_text)
+        kind = (
+            _DELAY
+            if properties.keys() & {keys.DELAY, keys.TIMER_DELIVER_MS, keys.TIMER_DELAY_MS}
+            else _NORMAL
+        )
+        if properties.get(keys.TRANSACTION_PREPARED) == "true":
+            kind = _HALF
+        found_keys = properties.get(keys.KEYS, "")
+        fields = (
+            "Pub",
+            context.begun_ms,
+            DEFAULT_REGION,
+            self._namespace.short(context.group),
+            self._namespace.short(context.queue.topic),
+            result.message_id,
+            properties.get(keys.TAGS, _NONE),
+            found_keys or _NONE,
+            context.address,
+            context.body_bytes,
+            int(context.cost_ms),
+            kind,
+            result.offset_message_id,
+            _java(result.status is SendStatus.SEND_OK),
+        )
+        self._tracer.append(_record(fields), f"{result.message_id.replace(',', ' ')} {found_keys}")
+
+    def end_transaction(self, context: EndTransactionContext) -> None:
+        fields = (
+            "EndTransaction",
+            context.at_ms,
+            DEFAULT_REGION,
+            self._namespace.short(context.group),
+            self._namespace.short(context.topic),
+            context.message_id,
+            _NONE,
+            _NONE,
+            context.address,
+            _COMMIT,
+            context.transaction_id or _NONE,
+            context.state,
+            _java(context.from_check),
+        )
+        self._tracer.append(_record(fields), context.message_id)
+
+
+class ConsumeTrace(ConsumeHook):
+    """Records every delivery and its end (trace types SubBefore and SubAfter)."""
+
+    def __init__(self, tracer: Tracer, namespace: Namespace) -> None:
+        self._tracer = tracer
+        self._namespace = namespace
+        # As many as messages are in hand.
+        self._requests: dict[int, str] = {}
+
+    def before(self, context: ConsumeContext) -> None:
+        message = context.message
+        if message.properties.get(keys.TRACE_ON) == "false" or context.queue.topic == self._tracer.topic:
+            return
+        request_id = self._requests[id(message)] = self._tracer.next_id()
+        fields = (
+            "SubBefore",
+            context.begun_ms,
+            message.properties.get(keys.MSG_REGION, DEFAULT_REGION),
+            self._namespace.short(context.group),
+            request_id,
+            message.message_id,
+            message.reconsume_times,
+            _keys(message) or _NONE,
+        )
+        self._tracer.append(_record(fields), f"{message.message_id} {_keys(message)}")
+
+    def after(self, context: ConsumeContext) -> None:
+        message = context.message
+        request_id = self._requests.pop(id(message), None)
+        if request_id is None:
+            return
+        fields = (
+            "SubAfter",
+            request_id,
+            message.message_id,
+            int(context.cost_ms),
+            _java(context.error is None),
+            _keys(message) or _NONE,
+            _SUCCESS if context.error is None else _EXCEPTION,
+            context.begun_ms + int(context.cost_ms),
+            self._namespace.short(context.group),
+        )
+        self._tracer.append(_record(fields), f"{message.message_id} {_keys(message)}")
+
+
+def _record(fields: tuple[object, ...]) -> str:
+    return FIELD.join(map(str, fields)) + RECORD
+
+
+def _keys(message: Message) -> str:
+    return message.properties.get(keys.KEYS, "")
+
+
+def _java(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,1 @@
+"""Producers: choosing a queue, sending, batching, transactions, request and reply."""

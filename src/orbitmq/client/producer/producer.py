@@ -1,0 +1,478 @@
+"""The producer: choose a queue, send, and try another broker when that fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from orbitmq.client.producer.batching import Accumulator, AutoBatch
+from orbitmq.client.core.broker_calls import BrokerCalls
+from orbitmq.client.producer.queue_choice import QueueChooser, Selector, by_hash
+from orbitmq.client.producer.detector import DETECT_EVERY_S, Detector
+from orbitmq.client.producer.faults import PROFILES, FaultItem, FaultTable
+from orbitmq.client.hooks import Hooks, SendHook, SendMiddleware, around_sends
+from orbitmq.client.core.instance import DEFAULT_TOPIC_QUEUES, ClientInstance
+from orbitmq.client.model import SendResult
+from orbitmq.client.namespaces import Namespace
+from orbitmq.client.producer.request import Compression, Outgoing, OutgoingFactory
+from orbitmq.client.producer.paced import PacedKernel
+from orbitmq.client.producer.request_reply import Replies
+from orbitmq.client.producer.send import SendKernel, SendOptions
+from orbitmq.client.producer.callbacks import MAX_SUBMITTED, Done, Submitted, tell
+from orbitmq.client.observe.trace import SendTrace, Tracer
+from orbitmq.client.validation import (
+    MAX_MESSAGE_BYTES,
+    check_batch,
+    check_group,
+    check_message,
+    check_send_topic,
+)
+from orbitmq.errors import ClientStateError, ValidationError
+from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
+from orbitmq.message.sysflag import CompressionType
+from orbitmq.runtime.seam import Runtime
+from orbitmq.runtime.system import system_runtime
+from orbitmq.runtime.tasks import Background, every
+
+
+class Producer:
+    """Sends messages. Safe for any number of tasks of one event loop at the same time.
+
+    ::
+
+        async with Producer("orders", name_servers="127.0.0.1:9876") as producer:
+            result = await producer.send(Message("topic", b"body", tags="new", keys="4711"))
+
+    Args:
+        group: the producer group, 1 to 120 characters.
+        name_servers: ``host:port;host:port``.
+        timeout_ms: for a whole send, all tries together.
+        attempt_timeout_ms: upper limit of one try while others remain. Without it a try gets an equal
+            share of the time left, so that a frozen broker never uses up the time of the others.
+        retries: further tries after a failed one, each on another broker when there is one.
+        retry_codes: response codes to retry beside RocketMQ's own list.
+        retry_not_stored_ok: try another broker when the status is not SEND_OK. The message is then stored
+            more than once.
+        max_message_bytes: larger bodies are refused here.
+        compress_from_bytes: bodies from this size on are compressed.
+        compression: zlib, LZ4 or ZSTD; the last two need ``orbitmq[compression]`` and 5.x consumers.
+        compression_level: of zlib or ZSTD.
+        send_latency_fault_enable: avoid brokers that were slow or failed, for a while.
+        fault_profile: how long: ``4.x`` (30 s to 600 s) or ``5.x`` (2 s to 30 s).
+        start_detector_enable: probe brokers that failed, every 3 s, to see when they can be reached again.
+        auto_batch: collect plain sends of a topic into batches; many more messages per second, each up to
+            ``linger_ms`` later. A send to a chosen queue or with a timeout of its own goes alone.
+        hooks: see every try of a send, and may forbid it.
+        middleware: ``await middleware(message, send)`` around every :meth:`send`, the first one outermost.
+        trace: record in RMQ_SYS_TRACE_TOPIC, or the topic named here, what was stored where.
+        namespace: topics and the group are meant inside this namespace (``namespace%topic``). Results and
+            :meth:`queues` name topics in full.
+        namespace_v2: sent along with every request, for servers that tell tenants apart by it.
+        max_in_flight: back pressure: sends under way at a time; more wait. None for no limit but the
+            connection's own of 65535.
+        max_in_flight_bytes: with ``max_in_flight``: their bodies together.
+        default_topic_queues: queues of a topic that the first message creates.
+        client: share the connections of another client instead of opening own ones.
+        runtime: the machine; the real one by default.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        name_servers: str = "127.0.0.1:9876",
+        timeout_ms: int = 3000,
+        attempt_timeout_ms: int | None = None,
+        retries: int = 2,
+        retry_codes: Collection[int] = (),
+        retry_not_stored_ok: bool = False,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        compress_from_bytes: int = 4096,
+        compression: CompressionType = CompressionType.ZLIB,
+        compression_level: int = 5,
+        send_latency_fault_enable: bool = False,
+        fault_profile: str = "4.x",
+        start_detector_enable: bool = False,
+        auto_batch: AutoBatch | None = None,
+        hooks: Sequence[SendHook] = (),
+        middleware: Sequence[SendMiddleware] = (),
+        trace: bool | str = False,
+        namespace: str = "",
+        namespace_v2: str = "",
+        max_in_flight: int | None = None,
+        max_in_flight_bytes: int = 100 * 1024 * 1024,
+        default_topic_queues: int = DEFAULT_TOPIC_QUEUES,
+        client: ClientInstance | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        check_group(group)
+        if fault_profile not in PROFILES:
+            raise ValidationError(f"fault_profile must be one of {sorted(PROFILES)}, got {fault_profile!r}")
+        self._namespace = Namespace(namespace)
+        self.group = group = self._namespace.full(group)
+        self._max_message_bytes = max_message_bytes
+        self._timeout_ms = timeout_ms
+        if client is None:
+            client = ClientInstance(
+                runtime or system_runtime(),
+                name_servers,
+                default_topic_queues=default_topic_queues,
+                namespace_v2=namespace_v2,
+            )
+        self._client = client
+        self._faults = FaultTable(PROFILES[fault_profile], client.runtime.random)
+        self._active_faults = self._faults if send_latency_fault_enable else None
+        self._detector = Detector(client, self._faults) if start_detector_enable else None
+        self._middleware = tuple(middleware)
+        self._wrapped = bool(middleware or namespace)
+        self._tracer = Tracer(client, *([trace] if isinstance(trace, str) else [])) if trace else None
+        if self._tracer is not None:
+            hooks = (*hooks, SendTrace(self._tracer, self._namespace))
+        self._hooks = Hooks(hooks) if hooks else None
+        options = SendOptions(
+            timeout_ms, attempt_timeout_ms, retries, frozenset(retry_codes), retry_not_stored_ok
+        )
+        self._kernel = SendKernel(
+            client,
+            options,
+            self._active_faults,
+            restores_reachable=self._detector is not None,
+            hooks=self._hooks,
+            group=group,
+        )
+        self._paced = (
+            PacedKernel(self._kernel, client, timeout_ms, max_in_flight, max_in_flight_bytes)
+            if max_in_flight is not None
+            else self._kernel
+        )
+        self._outgoing = OutgoingFactory(
+            group,
+            client.runtime,
+            default_queues=default_topic_queues,
+            compression=Compression(compress_from_bytes, compression, compression_level),
+            max_message_bytes=max_message_bytes,
+        )
+        self._choosers: dict[str, QueueChooser] = {}
+        self._submitted = Submitted()
+        self._background = Background(f"producer {group}")
+        self._batches = (
+            Accumulator(auto_batch, self._outgoing, self._check, self._send_collected, self._background)
+            if auto_batch is not None
+            else None
+        )
+        self._running = False
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Start the background work. Nothing is connected before the first send."""
+        if self._running:
+            raise ClientStateError(f"producer {self.group!r} is started already")
+        await self._client.start()
+        self._client.register_producer(self.group)
+        self._running = True
+        if self._tracer is not None:
+            await self._tracer.start()
+        if self._detector is not None:
+            self._background.spawn(
+                every(self._client.runtime.clock, DETECT_EVERY_S, self._detector.probe), "detector"
+            )
+
+    async def close(self) -> None:
+        """Send what is collected, unregister from the brokers and close. Sends that wait for answers fail."""
+        if not self._running:
+            return
+        self._running = False
+        if self._batches is not None:
+            await self._batches.close()
+        await self._background.stop()
+        if self._tracer is not None:
+            await self._tracer.close()
+        await self._client.unregister_producer(self.group)
+        await self._client.close()
+
+    # -- sending ---------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        ordering_key: object | None = None,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send one message and wait until the broker has stored it.
+
+        Args:
+            queue: send to this queue; there is no second try then.
+            ordering_key: send to the queue that this key hashes to, so that messages of one key stay in
+                order; there is no second try then. The key travels as ``__SHARDINGKEY``.
+            selector: ``selector(queues, message, ordering_key)`` chooses the queue instead of the hash.
+            timeout_ms: for this send instead of the producer's.
+
+        Raises:
+            ValidationError: the message is not one that a broker would take.
+            SendError: it was not sent, or nobody knows (kind TIMEOUT); says who was tried and why it failed.
+            ClientStateError: the producer is not running.
+        """
+        if self._wrapped:
+            innermost = partial(
+                self._send, queue=queue, ordering_key=ordering_key, selector=selector, timeout_ms=timeout_ms
+            )
+            return await around_sends(self._middleware, innermost)(self._namespace.outward(message))
+        collected = self._collected(message, queue, ordering_key, selector, timeout_ms)
+        if collected is not None:
+            return await collected
+        return await self._send_alone(message, queue, ordering_key, selector, timeout_ms)
+
+    def _collected(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        ordering_key: object | None,
+        selector: Selector | None,
+        timeout_ms: int | None,
+    ) -> asyncio.Future[SendResult] | None:
+        """The result of a message that may wait for others, None for one that goes alone."""
+        if (
+            self._batches is None
+            or not self._running
+            or queue is not None
+            or ordering_key is not None
+            or selector is not None
+            or timeout_ms is not None
+        ):
+            return None
+        return self._batches.add(message)
+
+    async def _send(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        ordering_key: object | None,
+        selector: Selector | None,
+        timeout_ms: int | None,
+    ) -> SendResult:
+        collected = self._collected(message, queue, ordering_key, selector, timeout_ms)
+        if collected is not None:
+            return await collected
+        return await self._send_alone(message, queue, ordering_key, selector, timeout_ms)
+
+    async def _send_alone(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        ordering_key: object | None,
+        selector: Selector | None,
+        timeout_ms: int | None,
+    ) -> SendResult:
+        chooser = self._check(message)
+        out = self._outgoing.small(message, ordering_key) or await self._outgoing.large(message, ordering_key)
+        if queue is not None or ordering_key is not None or selector is not None:
+            queue = await self._chosen_queue(message, queue, ordering_key, selector)
+        return await self._paced.send(chooser, out, queue, timeout_ms)
+
+    def submit(
+        self,
+        message: Message,
+        done: Done | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        ordering_key: object | None = None,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
+    ) -> asyncio.Future[SendResult]:
+        """Send without waiting. Everything else is as with :meth:`send`, tries on other brokers too.
+
+        Args:
+            done: called by the event loop, never from here, with the result and None, or None and the error.
+
+        Returns:
+            The result to come. To cancel it is to stop caring, the message may be sent all the same.
+
+        Raises:
+            SendError: 50,000 submitted sends are under way already (kind TOO_MANY_REQUESTS).
+            ValidationError: with ``auto_batch``, at once; otherwise it is the result.
+        """
+        batches = self._batches
+        if self._submitted.full or (batches is not None and batches.waiting >= MAX_SUBMITTED):
+            raise self._kernel.too_much_under_way(message.topic, self._client.now_ms())
+        if batches is not None and not self._wrapped:
+            collected = self._collected(message, queue, ordering_key, selector, timeout_ms)
+            if collected is not None:
+                if done is not None:
+                    collected.add_done_callback(partial(tell, done))
+                return collected
+        send = self.send(
+            message, queue=queue, ordering_key=ordering_key, selector=selector, timeout_ms=timeout_ms
+        )
+        return self._submitted.start(send, done)
+
+    async def recall(self, topic: str, handle: str, *, timeout_ms: int | None = None) -> str:
+        """Take back a message that was sent for a later time, before it is delivered.
+
+        Such messages have the property ``TIMER_DELAY_MS``, ``TIMER_DELAY_SEC`` or ``TIMER_DELIVER_MS``; the
+        broker must have them and allow it: Apache's 5.5 with ``recallMessageEnable=true``, not yet OrbitMQ's.
+
+        Args:
+            handle: ``SendResult.recall_handle``.
+
+        Returns:
+            The unique id of the message.
+
+        Raises:
+            ValidationError: not a handle.
+            BrokerError: refused: too late, recalled already, or a broker that has no recall (code 3).
+            SendError, TopicNotFoundError, TransportError: the broker cannot be reached.
+        """
+        topic = self._namespace.full(topic)
+        await self._kernel.route(topic, self._client.now_ms())
+        return await BrokerCalls(self._client).recall(
+            self.group, topic, handle, timeout_ms or self._timeout_ms
+        )
+
+    async def send_batch(
+        self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None
+    ) -> SendResult:
+        """Send messages of one topic in one request; they are stored next to each other in one queue.
+
+        Raises:
+            ValidationError: mixed topics or WAIT flags, delayed messages, or too large together.
+            SendError, ClientStateError: as :meth:`send`.
+        """
+        if self._namespace:
+            messages = [self._namespace.outward(message) for message in messages]
+        check_batch(messages, self._max_message_bytes)
+        chooser = self._check(messages[0])
+        out = self._outgoing.batch(messages)
+        return await self._paced.send(chooser, out, queue, timeout_ms)
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        ordering_key: object | None = None,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Send without waiting for an answer: one try, and the broker may drop it without a word (AS-10).
+
+        Raises:
+            SendError: it could not even be handed to a connection.
+            ValidationError, ClientStateError: as :meth:`send`.
+        """
+        message = self._namespace.outward(message)
+        chooser = self._check(message)
+        out = self._outgoing.small(message, ordering_key) or await self._outgoing.large(message, ordering_key)
+        if queue is None and ordering_key is not None:
+            queue = await self._chosen_queue(message, None, ordering_key, None)
+        await self._kernel.oneway(chooser, out, queue, timeout_ms)
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        timeout_ms: int,
+        queue: MessageQueue | None = None,
+        ordering_key: object | None = None,
+    ) -> ReceivedMessage:
+        """Send a message and wait for the reply of whoever consumes it (``ReceivedMessage.reply``).
+
+        Args:
+            timeout_ms: for the sending and the waiting together.
+            queue, ordering_key: as for :meth:`send`.
+
+        Raises:
+            ReplyTimeoutError: the message is stored, but nobody answered in time.
+            ValidationError, SendError, ClientStateError: as :meth:`send`.
+        """
+        message = self._namespace.outward(message)
+        self._check(message)
+        replies = self._client.part(Replies)
+        started = self._client.now_ms()
+        marked, correlation_id = replies.marked(message, timeout_ms)
+        reply = replies.expect(correlation_id)
+        try:
+            # The broker pushes replies to the clients that it knows.
+            await self._kernel.route(message.topic, started)
+            await self._client.heartbeat(only_new=True)
+            await self.send(
+                marked, queue=queue, ordering_key=ordering_key, timeout_ms=self._left_ms(started, timeout_ms)
+            )
+            return await replies.wait(reply, message.topic, self._left_ms(started, timeout_ms), timeout_ms)
+        finally:
+            replies.forget(correlation_id)
+
+    def _left_ms(self, started: float, timeout_ms: int) -> int:
+        return max(1, timeout_ms - int(self._client.now_ms() - started))
+
+    async def reply(
+        self, request: ReceivedMessage, body: bytes | str, *, timeout_ms: int | None = None
+    ) -> SendResult:
+        """Answer a request. The reply goes through the broker that the request came from.
+
+        Raises:
+            MessageFormatError: ``request`` is not one that somebody waits for.
+            SendError: who asked could not be reached.
+            ValidationError, ClientStateError: as :meth:`send`.
+        """
+        message = request.reply(body)
+        route = await self._kernel.route(message.topic, self._client.now_ms())
+        queues = [q for q in route.publish if q.broker_name == request.broker_name]
+        return await self.send(message, queue=queues[0] if queues else None, timeout_ms=timeout_ms)
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of ``topic`` that can be written to now.
+
+        Raises:
+            SendError: no name server, or the topic is unknown and nobody would create it.
+        """
+        topic = self._namespace.full(topic)
+        check_send_topic(topic)
+        return list((await self._kernel.route(topic, self._client.now_ms())).publish)
+
+    def fault_table(self) -> list[FaultItem]:
+        """What is held against which broker now; empty while latency fault tolerance is off."""
+        return self._faults.snapshot(self._client.now_ms())
+
+    # -- before the kernel -----------------------------------------------------------------------------
+
+    def _check(self, message: Message) -> QueueChooser:
+        if not self._running:
+            raise ClientStateError(f"producer {self.group!r} is not running; use 'async with' or start()")
+        check_message(message, self._max_message_bytes)
+        chooser = self._choosers.get(message.topic)
+        if chooser is None:
+            check_send_topic(message.topic)
+            chooser = QueueChooser(self._client.runtime.random, self._active_faults)
+            self._choosers[message.topic] = chooser
+        return chooser
+
+    async def _send_collected(self, out: Outgoing) -> SendResult:
+        return await self._kernel.send(self._choosers[out.topic], out, None, None)
+
+    async def _chosen_queue(
+        self, message: Message, queue: MessageQueue | None, key: object | None, selector: Selector | None
+    ) -> MessageQueue:
+        started = self._client.now_ms()
+        route = await self._kernel.route(message.topic, started)
+        if queue is None:
+            if not route.publish:
+                raise self._kernel.no_writable_queue(route, started)
+            queue = (selector or by_hash)(route.publish, message, key)
+        if not isinstance(queue, MessageQueue) or queue.topic != message.topic:
+            raise ValidationError(f"{queue!r} is not a queue of topic {message.topic!r}")
+        return queue

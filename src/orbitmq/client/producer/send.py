@@ -1,0 +1,353 @@
+"""The way of one send: choose, try, try elsewhere, and say in the end what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from orbitmq.client.producer.budget import RetryBudget, retryable_code
+from orbitmq.client.producer.queue_choice import QueueChooser
+from orbitmq.client.producer.faults import FaultTable
+from orbitmq.client.hooks import Hooks, SendContext
+from orbitmq.client.core.instance import ClientInstance
+from orbitmq.client.model import SendResult, SendStatus
+from orbitmq.client.producer.request import Outgoing
+from orbitmq.client.core.routes import STALE_CODES
+from orbitmq.client.core.routing import TopicRoute
+from orbitmq.errors import Attempt, NameServerError, SendError, SendErrorKind, TopicNotFoundError
+from orbitmq.message.model import MessageQueue
+from orbitmq.transport.errors import RequestTimeoutError, TooManyRequestsError, TransportError
+from orbitmq.wire.command import Command
+
+CONNECT_FAILED = 10001
+ACCESS_TIMED_OUT = 10002
+BROKER_NOT_EXIST = 10003
+NO_QUEUE = 10005
+
+# A try on the broker that has just failed waits this long, doubled each time: the new route may come.
+_SAME_BROKER_PAUSE_MS = 50.0
+_STATUSES = {int(status): status for status in SendStatus}
+
+
+@dataclass(frozen=True, slots=True)
+class SendOptions:
+    """How long and how often is tried; see :class:`~orbitmq.client.producer.producer.Producer`."""
+
+    timeout_ms: int = 3000
+    attempt_timeout_ms: int | None = None
+    retries: int = 2
+    retry_codes: Collection[int] = ()
+    retry_not_stored_ok: bool = False
+
+
+class SendKernel:
+    """Sends prepared requests of one producer.
+
+    Args:
+        faults: told about every attempt; None when latency fault tolerance is off.
+        restores_reachable: a detector probes failed brokers, so that one which cannot be reached may count
+            as unreachable until a probe succeeds (FT-11).
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        options: SendOptions,
+        faults: FaultTable | None,
+        *,
+        restores_reachable: bool = False,
+        hooks: Hooks | None = None,
+        group: str = "",
+    ) -> None:
+        self._hooks = hooks
+        self._group = group
+        self._client = client
+        self._options = options
+        self._faults = faults
+        self._restores_reachable = restores_reachable
+
+    async def route(self, topic: str, started: float) -> TopicRoute:
+        """The route to send by.
+
+        Raises:
+            SendError: no name server, or the topic is unknown and nobody would create it.
+        """
+        route = self._client.route(topic)
+        if route is not None:
+            return route
+        try:
+            return await self._client.find_route(topic, for_send=True, timeout_ms=self._options.timeout_ms)
+        except NameServerError as error:
+            raise self._failed(
+                topic, [], SendErrorKind.NO_NAME_SERVER, started, error.code, str(error)
+            ) from error
+        except TopicNotFoundError as error:
+            raise self._failed(
+                topic, [], SendErrorKind.TOPIC_UNKNOWN, started, error.code, str(error)
+            ) from error
+
+    async def send(
+        self, chooser: QueueChooser, out: Outgoing, fixed: MessageQueue | None, timeout_ms: int | None
+    ) -> SendResult:
+        """Send and wait for the answer, on another broker after a failure (SK rows).
+
+        Args:
+            fixed: the one queue to use; there is one try then.
+
+        Raises:
+            SendError: says who was tried and why it failed.
+        """
+        client = self._client
+        options = self._options
+        started = now = client.now_ms()
+        route = client.route(out.topic) or await self.route(out.topic, started)
+        budget = RetryBudget(
+            started,
+            options.timeout_ms if timeout_ms is None else timeout_ms,
+            1 if fixed is not None else 1 + options.retries,
+            options.attempt_timeout_ms,
+        )
+        attempts: list[Attempt] = []
+        tried: list[str] = []
+        while True:
+            queue = fixed or chooser.choose(route, tried, now)
+            if queue is None:
+                if not attempts:
+                    route = await self._fresh_route(route)
+                    queue = chooser.choose(route, tried, now)
+                if queue is None:
+                    raise self.no_writable_queue(route, started, attempts)
+            limit = budget.begin_attempt(now, alternatives=len(route.write_queues) > 1)
+            if limit is None:
+                break
+            outcome = await self._attempt(out, queue, route, limit, now)
+            if isinstance(outcome, SendResult):
+                if outcome.status is SendStatus.SEND_OK or not options.retry_not_stored_ok:
+                    return outcome
+                if not budget.may_retry(client.now_ms()):
+                    return outcome
+            else:
+                attempts.append(outcome.attempt)
+                if not outcome.retry:
+                    break
+            tried.append(queue.broker_name)
+            now = client.now_ms()
+            if not budget.may_retry(now):
+                break
+            route = await self._next_route(route, tried, budget)
+            now = client.now_ms()
+        raise self._failed(out.topic, attempts, None, started)
+
+    async def oneway(
+        self, chooser: QueueChooser, out: Outgoing, fixed: MessageQueue | None, timeout_ms: int | None
+    ) -> None:
+        """Hand to a connection; one try, no answer (AS-10).
+
+        Raises:
+            SendError: not even that was possible.
+        """
+        started = self._client.now_ms()
+        route = await self.route(out.topic, started)
+        target = fixed or chooser.choose(route, (), started)
+        if target is None:
+            raise self.no_writable_queue(route, started)
+        address = route.master(target.broker_name)
+        if address is None:
+            attempt = _no_such_broker(target)
+            raise self._failed(out.topic, [attempt], SendErrorKind.BROKER_UNREACHABLE, started)
+        command = Command(code=out.code, ext=out.header(target), body=out.body)
+        try:
+            await self._client.remoting.oneway(address, command, timeout_ms or self._options.timeout_ms)
+        except TransportError as error:
+            if not isinstance(error, TooManyRequestsError):
+                self._client.suspect(out.topic)
+            kind, code = _transport_kind(error)
+            attempt = Attempt(
+                target.broker_name,
+                address,
+                target.queue_id,
+                self._client.now_ms() - started,
+                code,
+                str(error),
+            )
+            raise self._failed(out.topic, [attempt], kind, started) from error
+
+    async def _attempt(
+        self, out: Outgoing, queue: MessageQueue, route: TopicRoute, limit_ms: float, begun: float
+    ) -> SendResult | _Failure:
+        address = route.master(queue.broker_name)
+        if address is None:
+            # SK-08: the route may name a master by now; ask once.
+            address = (await self._fresh_route(route)).master(queue.broker_name)
+        if address is None:
+            return _Failure(_no_such_broker(queue), SendErrorKind.BROKER_UNREACHABLE, retry=True)
+        if self._hooks is None:
+            return await self._exchange(out, queue, address, limit_ms, begun)
+        context = SendContext(
+            self._group,
+            queue,
+            address,
+            out.message_id,
+            len(out.body),
+            out.properties_text,
+            self._client.runtime.clock.now_ms(),
+        )
+        self._hooks.begin(context)
+        outcome = await self._exchange(out, queue, address, limit_ms, begun)
+        context.cost_ms = self._client.now_ms() - begun
+        if isinstance(outcome, SendResult):
+            self._hooks.end(context, outcome)
+        else:
+            attempt = outcome.attempt
+            self._hooks.end(
+                context,
+                SendError(outcome.kind, out.topic, str(attempt), attempts=[attempt], code=attempt.code),
+            )
+        return outcome
+
+    async def _exchange(
+        self, out: Outgoing, queue: MessageQueue, address: str, limit_ms: float, begun: float
+    ) -> SendResult | _Failure:
+        client = self._client
+        command = Command(code=out.code, ext=out.header(queue), body=out.body)
+        try:
+            answer = await client.remoting.request(address, command, int(limit_ms) or 1)
+        except TransportError as error:
+            cost = client.now_ms() - begun
+            kind, code = _transport_kind(error)
+            ours = isinstance(error, TooManyRequestsError)
+            if not ours:
+                self._note(queue.broker_name, cost, isolation=True, reachable=not self._restores_reachable)
+                client.suspect(out.topic)
+            attempt = Attempt(queue.broker_name, address, queue.queue_id, cost, code, str(error))
+            return _Failure(attempt, kind, retry=not ours)
+        cost = client.now_ms() - begun
+        status = _STATUSES.get(answer.code)
+        if status is not None:
+            self._note(queue.broker_name, cost, isolation=False, reachable=True)
+            return out.result(status, queue, answer)
+        self._note(queue.broker_name, cost, isolation=True, reachable=False)
+        if answer.code in STALE_CODES:
+            client.suspect(out.topic)
+        remark = answer.remark or "no remark"
+        attempt = Attempt(queue.broker_name, address, queue.queue_id, cost, answer.code, remark)
+        retry = retryable_code(answer.code, self._options.retry_codes)
+        return _Failure(attempt, SendErrorKind.REFUSED, retry)
+
+    def _note(self, broker_name: str, cost_ms: float, *, isolation: bool, reachable: bool) -> None:
+        if self._faults is not None:
+            self._faults.update(
+                broker_name, cost_ms, self._client.now_ms(), isolation=isolation, reachable=reachable
+            )
+
+    async def _next_route(self, route: TopicRoute, tried: list[str], budget: RetryBudget) -> TopicRoute:
+        """The route for the next try. When every broker has failed, wait a little for a better one."""
+        if any(name not in tried for name in route.write_queues):
+            return self._client.route(route.topic) or route
+        pause = _SAME_BROKER_PAUSE_MS * 2 ** (len(tried) - 1)
+        spare = budget.remaining_ms(self._client.now_ms()) / (budget.attempts_left + 1)
+        await self._client.runtime.clock.sleep(max(0.0, min(pause, spare)) / 1000)
+        return await self._fresh_route(route)
+
+    async def _fresh_route(self, route: TopicRoute) -> TopicRoute:
+        """Ask now, unless someone just did; keep what is known when the name servers are silent."""
+        self._client.suspect(route.topic)
+        try:
+            await self._client.settled(route.topic)
+        except NameServerError:
+            return route
+        return self._client.route(route.topic) or route
+
+    def too_much_under_way(self, topic: str, started: float) -> SendError:
+        """The error for a send whose time was up before its turn came (AS-08)."""
+        text = "too much is under way (max_in_flight, max_in_flight_bytes), nothing was sent"
+        return self._failed(topic, [], SendErrorKind.TOO_MANY_REQUESTS, started, reason=text)
+
+    # -- errors ----------------------------------------------------------------------------------------
+
+    def no_writable_queue(
+        self, route: TopicRoute, started: float, attempts: Sequence[Attempt] = ()
+    ) -> SendError:
+        """The error for a topic that exists, with each broker's share in it."""
+        self._client.suspect(route.topic)
+        shares = ", ".join(
+            f"{broker.broker_name}: {broker.write_queues} queues, perm {broker.perm}"
+            f"{'' if route.master(broker.broker_name) else ', no master'}"
+            for broker in route.brokers
+        )
+        return self._failed(
+            route.topic,
+            attempts,
+            SendErrorKind.NO_WRITABLE_QUEUE,
+            started,
+            NO_QUEUE,
+            f"topic {route.topic!r} has no writable queue ({shares or 'no broker'})",
+        )
+
+    def _failed(
+        self,
+        topic: str,
+        attempts: Sequence[Attempt],
+        kind: SendErrorKind | None,
+        started: float,
+        code: int = -1,
+        reason: str = "",
+    ) -> SendError:
+        """The final error; without ``kind`` the last attempt decides (SK-07)."""
+        cost = self._client.now_ms() - started
+        remark = ""
+        if attempts:
+            last = attempts[-1]
+            code = last.code if code == -1 else code
+            kind = kind or _KINDS.get(last.code, SendErrorKind.REFUSED)
+            remark = last.cause if kind is SendErrorKind.REFUSED else ""
+            tries = "; ".join(str(attempt) for attempt in attempts)
+            reason = f"{reason}; {tries}" if reason else tries
+        text = (
+            f"sending to topic {topic!r} failed after {len(attempts)} of at most "
+            f"{1 + self._options.retries} tries in {cost:.0f} ms: {reason or 'no time left'}"
+        )
+        return SendError(
+            kind or SendErrorKind.TIMEOUT,
+            topic,
+            text,
+            attempts=attempts,
+            code=code,
+            remark=remark,
+            cost_ms=cost,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    attempt: Attempt
+    kind: SendErrorKind
+    retry: bool
+
+
+_TOO_MANY = -1000
+_KINDS = {
+    CONNECT_FAILED: SendErrorKind.BROKER_UNREACHABLE,
+    ACCESS_TIMED_OUT: SendErrorKind.TIMEOUT,
+    BROKER_NOT_EXIST: SendErrorKind.BROKER_UNREACHABLE,
+    _TOO_MANY: SendErrorKind.TOO_MANY_REQUESTS,
+}
+
+
+def _transport_kind(error: TransportError) -> tuple[SendErrorKind, int]:
+    if isinstance(error, RequestTimeoutError):
+        return SendErrorKind.TIMEOUT, ACCESS_TIMED_OUT
+    if isinstance(error, TooManyRequestsError):
+        return SendErrorKind.TOO_MANY_REQUESTS, _TOO_MANY
+    return SendErrorKind.BROKER_UNREACHABLE, CONNECT_FAILED
+
+
+def _no_such_broker(queue: MessageQueue) -> Attempt:
+    return Attempt(
+        queue.broker_name,
+        "",
+        queue.queue_id,
+        0.0,
+        BROKER_NOT_EXIST,
+        f"the route names no master of broker {queue.broker_name!r}",
+    )

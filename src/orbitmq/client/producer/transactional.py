@@ -1,0 +1,306 @@
+"""Transactions: a message that consumers see only when its sender's own work has succeeded."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+from orbitmq.client.hooks import EndTransactionContext
+from orbitmq.client.core.instance import ClientInstance
+from orbitmq.client.model import SendResult, SendStatus
+from orbitmq.client.producer.producer import Producer
+from orbitmq.client.validation import TIMER_KEYS
+from orbitmq.errors import NotStoredSafelyError, ValidationError
+from orbitmq.message import keys, sysflag
+from orbitmq.message.errors import MessageFormatError
+from orbitmq.message.ids import parse_offset_message_id
+from orbitmq.message.model import Message, ReceivedMessage
+from orbitmq.message.record import decode_record, to_received
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.headers import CheckTransactionStateRequest, EndTransactionRequest
+
+log = logging.getLogger("orbitmq.client")
+
+END_TIMEOUT_MS = 3000
+# Checks under way at a time (TransactionMQProducer.checkRequestHoldMax); a broker asks again about the rest.
+MAX_CHECKS = 2000
+
+
+class LocalTransactionState(IntEnum):
+    """How the sender's own work ended; the value is what END_TRANSACTION carries."""
+
+    UNKNOWN = sysflag.TRANSACTION_NOT
+    COMMIT = sysflag.TRANSACTION_COMMIT
+    ROLLBACK = sysflag.TRANSACTION_ROLLBACK
+
+
+# The names that hooks and trace records give them.
+_JAVA_STATES = {
+    LocalTransactionState.UNKNOWN: "UNKNOW",
+    LocalTransactionState.COMMIT: "COMMIT_MESSAGE",
+    LocalTransactionState.ROLLBACK: "ROLLBACK_MESSAGE",
+}
+
+Execute = Callable[[Message], LocalTransactionState | Awaitable[LocalTransactionState]]
+Check = Callable[[ReceivedMessage], LocalTransactionState | Awaitable[LocalTransactionState]]
+
+
+class TransactionResult(msgspec.Struct, frozen=True):
+    """What became of a transaction.
+
+    Attributes:
+        sent: where the half message was stored.
+        state: what the broker was told; after UNKNOWN it asks.
+    """
+
+    sent: SendResult
+    state: LocalTransactionState
+
+
+class Transaction:
+    """A transaction under way, inside ``async with producer.transaction(message)``.
+
+    Attributes:
+        message: a copy of the message; its ``unique_key`` is the one that ``check`` will see.
+        sent: where the half message was stored.
+        state: how the transaction will end when the block is left without an exception.
+    """
+
+    def __init__(self, message: Message, sent: SendResult) -> None:
+        self.message = message
+        self.sent = sent
+        self.state = LocalTransactionState.COMMIT
+
+    def roll_back(self) -> None:
+        """Let nobody see the message."""
+        self.state = LocalTransactionState.ROLLBACK
+
+    def leave_open(self) -> None:
+        """Let ``check`` decide later."""
+        self.state = LocalTransactionState.UNKNOWN
+
+
+class TransactionProducer(Producer):
+    """A producer of transactions.
+
+    ::
+
+        async def check(message: ReceivedMessage) -> LocalTransactionState:
+            paid = await database.is_paid(message.unique_key)
+            return LocalTransactionState.COMMIT if paid else LocalTransactionState.ROLLBACK
+
+        async with TransactionProducer("shop", check=check) as producer:
+            async with producer.transaction(Message("orders", b"4711")) as transaction:
+                await database.pay(transaction.message.unique_key)
+
+    Args:
+        group: the producer group. Brokers ask any member of it about open transactions.
+        check: answers a broker that does not know how a transaction ended. It gets the message with
+            ``TRANSACTION_CHECK_TIMES``; what it raises counts as UNKNOWN, and the broker asks again, by
+            default after 30 s and 15 times in all. A plain function runs in a thread.
+        options: as for :class:`~orbitmq.client.producer.producer.Producer`.
+    """
+
+    def __init__(self, group: str, *, check: Check, **options: Any) -> None:
+        super().__init__(group, **options)
+        self._check_transaction = check
+
+    async def start(self) -> None:
+        await super().start()
+        self._client.part(TransactionChecks).producers[self.group] = self
+
+    async def close(self) -> None:
+        if self._running:
+            self._client.part(TransactionChecks).producers.pop(self.group, None)
+        await super().close()
+
+    async def send_in_transaction(
+        self, message: Message, execute: Execute, *, timeout_ms: int | None = None
+    ) -> TransactionResult:
+        """Store ``message`` where no consumer sees it, do ``execute(message)``, and commit or roll back.
+
+        Args:
+            execute: the sender's own work, such as a database transaction. It gets a copy of the message
+                whose ``unique_key`` is the one that ``check`` will see. A plain function runs in a thread.
+            timeout_ms: for sending the half message.
+
+        Returns:
+            How it ended; after a half message that is stored but not safe (status other than SEND_OK) it is
+            rolled back and ``execute`` not called.
+
+        Raises:
+            ValidationError: as ``send``, or the message has a delay, which RocketMQ's clients would drop.
+            SendError: the half message was not stored; ``execute`` was not called.
+            Exception: what ``execute`` raised; the broker asks ``check`` how it ended.
+        """
+        shown, sent = await self._begin(message, timeout_ms)
+        if sent.status is not SendStatus.SEND_OK:
+            return TransactionResult(sent, LocalTransactionState.ROLLBACK)
+        try:
+            state = await self._call(execute, shown)
+        except (Exception, asyncio.CancelledError) as error:
+            await self._leave_open(shown, sent, error)
+            raise
+        await self._end(shown.topic, sent, state)
+        return TransactionResult(sent, state)
+
+    @asynccontextmanager
+    async def transaction(
+        self, message: Message, *, timeout_ms: int | None = None
+    ) -> AsyncIterator[Transaction]:
+        """The same as a block: consumers see ``message`` when the block is left without an exception.
+
+        After an exception nothing is known for certain, so the broker asks ``check``.
+
+        Raises:
+            NotStoredSafelyError: the half message is stored, but not as safely as the broker promises; it is
+                rolled back, and the block is not entered.
+            ValidationError, SendError: as :meth:`send_in_transaction`.
+        """
+        shown, sent = await self._begin(message, timeout_ms)
+        if sent.status is not SendStatus.SEND_OK:
+            raise NotStoredSafelyError(f"the half message {sent.message_id} ended with {sent.status.name}")
+        under_way = Transaction(shown, sent)
+        try:
+            yield under_way
+        except (Exception, asyncio.CancelledError) as error:
+            await self._leave_open(shown, sent, error)
+            raise
+        await self._end(shown.topic, sent, under_way.state)
+
+    async def _begin(self, message: Message, timeout_ms: int | None) -> tuple[Message, SendResult]:
+        """Store the half message; one that is not safe is rolled back, as in RocketMQ."""
+        if message.delay_level > 0 or message.properties.keys() & TIMER_KEYS:
+            raise ValidationError("a transaction message cannot be delayed")
+        half = _copy(message, {keys.TRANSACTION_PREPARED: "true", keys.PRODUCER_GROUP: self.group})
+        # A send with a timeout of its own travels alone, never in a batch.
+        sent = await self.send(half, timeout_ms=self._timeout_ms if timeout_ms is None else timeout_ms)
+        if sent.status is not SendStatus.SEND_OK:
+            await self._end(half.topic, sent, LocalTransactionState.ROLLBACK)
+        added = {keys.UNIQ_KEY: sent.message_id, keys.TRANSACTION_ID: sent.transaction_id}
+        return _copy(half, added), sent
+
+    async def _leave_open(self, message: Message, sent: SendResult, error: BaseException) -> None:
+        text = f"executeLocalTransactionBranch exception: {error!r}"
+        await self._end(message.topic, sent, LocalTransactionState.UNKNOWN, text)
+
+    async def _call(self, function: Callable[[Any], Any], message: Message) -> LocalTransactionState:
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004 - an object whose __call__ is a coroutine
+        ):
+            result = await function(message)
+        else:
+            result = await self._client.runtime.threads.run(function, message)
+            if inspect.isawaitable(result):
+                result = await result
+        return LocalTransactionState.UNKNOWN if result is None else LocalTransactionState(result)
+
+    async def _end(
+        self, topic: str, sent: SendResult, state: LocalTransactionState, remark: str | None = None
+    ) -> None:
+        broker = sent.queue.broker_name
+        request = EndTransactionRequest(
+            topic=self._namespace.full(topic),
+            producer_group=self.group,
+            tran_state_table_offset=sent.queue_offset,
+            commit_log_offset=parse_offset_message_id(sent.offset_message_id.partition(",")[0])[2],
+            commit_or_rollback=state,
+            msg_id=sent.message_id,
+            transaction_id=sent.transaction_id or None,
+            bname=broker,
+        )
+        address = self._client.master_of(broker)
+        if address is None:
+            log.warning("transaction %s: broker %s is gone, its successor asks", sent.message_id, broker)
+            return
+        await self._tell(address, request, remark)
+
+    async def _tell(self, address: str, request: EndTransactionRequest, remark: str | None = None) -> None:
+        """One-way, as RocketMQ's clients do: when it is lost, the broker asks."""
+        command = request.command()
+        command.remark = remark
+        if self._hooks is not None:
+            self._hooks.end_transaction(
+                EndTransactionContext(
+                    self.group,
+                    request.topic or "",
+                    request.msg_id or "",
+                    request.transaction_id or "",
+                    _JAVA_STATES[LocalTransactionState(request.commit_or_rollback)],
+                    address,
+                    bool(request.from_transaction_check),
+                    self._client.runtime.clock.now_ms(),
+                )
+            )
+        try:
+            await self._client.remoting.oneway(address, command, END_TIMEOUT_MS)
+        except TransportError as error:
+            log.warning("transaction %s: %s is not told how it ended: %s", request.msg_id, address, error)
+
+    async def answer_check(
+        self, address: str, header: CheckTransactionStateRequest, message: ReceivedMessage
+    ) -> None:
+        """A broker asks how a transaction ended; called by the client's core."""
+        remark = None
+        message.topic = self._namespace.short(message.topic)
+        try:
+            state = await self._call(self._check_transaction, message)
+        except Exception as error:
+            log.exception("the check of transaction %s failed", message.message_id)
+            state = LocalTransactionState.UNKNOWN
+            remark = f"checkLocalTransactionState Exception: {error!r}"
+        request = EndTransactionRequest(
+            topic=header.topic,
+            producer_group=self.group,
+            tran_state_table_offset=header.tran_state_table_offset,
+            commit_log_offset=header.commit_log_offset,
+            commit_or_rollback=state,
+            from_transaction_check=True,
+            msg_id=message.message_id,
+            transaction_id=header.transaction_id,
+            bname=header.bname,
+        )
+        await self._tell(address, request, remark)
+
+
+class TransactionChecks:
+    """Takes a client's CHECK_TRANSACTION_STATE requests to the producer of the right group."""
+
+    def __init__(self, client: ClientInstance) -> None:
+        self.producers: dict[str, TransactionProducer] = {}
+        self._client = client
+        self._under_way = 0
+        client.on_server_request(RequestCode.CHECK_TRANSACTION_STATE, self._asked)
+
+    async def _asked(self, connection: Any, command: Command) -> None:
+        header = CheckTransactionStateRequest.from_ext(command.ext)
+        try:
+            message = to_received(decode_record(command.body), header.bname or "")
+        except MessageFormatError as error:
+            log.warning("%s asks about a message that cannot be read: %s", connection.remote_address, error)
+            return
+        group = message.properties.get(keys.PRODUCER_GROUP, "")
+        producer = self.producers.get(group)
+        if producer is None or self._under_way >= MAX_CHECKS:
+            reason = f"no producer of group {group} is here" if producer is None else "too many are"
+            log.warning("transaction %s is not checked now: %s", message.message_id, reason)
+            return
+        self._under_way += 1
+        try:
+            await producer.answer_check(connection.remote_address, header, message)
+        finally:
+            self._under_way -= 1
+
+
+def _copy(message: Message, more: dict[str, str]) -> Message:
+    added = {name: value for name, value in more.items() if value}
+    return Message(message.topic, message.body, flag=message.flag, properties={**message.properties, **added})

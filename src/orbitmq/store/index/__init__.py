@@ -1,0 +1,1 @@
+"""RocketMQ's message index: messages by key and time."""

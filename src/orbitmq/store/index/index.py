@@ -1,0 +1,275 @@
+"""The message index: finds messages by their keys. Derived from the log, in the background.
+
+Records are read where they lie in the log, a batch at a time in a worker thread, so that taking a message
+costs nothing more. What a crash leaves of the newest file is thrown away and made again from the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import Callable
+from datetime import datetime
+
+from orbitmq.runtime import Runtime
+from orbitmq.store.index.file import IndexFile, file_bytes, is_index_name, record_size
+from orbitmq.store.index.layout import BROKEN, FULL
+from orbitmq.store.index.scan import IndexBuilder
+from orbitmq.store.log.files import LogFiles
+
+logger = logging.getLogger(__name__)
+
+# One batch: so much of the log, so many entries.
+BATCH_BYTES = 4 << 20
+BATCH_ENTRIES = 32_768
+# Between two batches: a batch for each message would cost more than taking the message.
+PAUSE_SECONDS = 0.005
+IDLE_SECONDS = 0.2
+RETRY_SECONDS = 10.0
+# A search first takes up what was stored meanwhile, but not more than this.
+CATCH_UP_BATCHES = 64
+# A slot's times are seconds: some of what is found lies outside the range after all.
+EXTRA_FINDS = 64
+
+
+class MessageIndex:
+    """All index files of a store.
+
+    Args:
+        folder: where the files are.
+        slots, entries: sizes of a file (``maxHashSlotNum``, ``maxIndexNum``).
+        written: gives the end of what may be read of the log.
+        store_time_at: gives the store time of the record at a log offset, ms, -1 when there is none.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        folder: str,
+        slots: int,
+        entries: int,
+        log: LogFiles,
+        written: Callable[[], int],
+        store_time_at: Callable[[int], int],
+    ) -> None:
+        self._runtime = runtime
+        self._folder = folder
+        self._slots = slots
+        self._entries = entries
+        self._log = log
+        self._written = written
+        self._store_time_at = store_time_at
+        self._files: list[IndexFile] = []
+        self._builder: IndexBuilder | None = None
+        # One batch or search at a time: a search must not see half a batch.
+        self._busy = asyncio.Lock()
+        self._stopped = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        # Monotonic seconds: no batch before.
+        self._retry_at = 0.0
+        # All records below are in the index.
+        self.position = 0
+        # Store time of the newest message in a file that is complete and on the device.
+        self.sealed_time = 0
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def load(self, *, crashed: bool, sealed_time: int, position: int) -> None:
+        """Open the files. After a crash those that may be damaged are removed, to be made again.
+
+        Args:
+            sealed_time: of the checkpoint: files up to this store time were on the device.
+            position: of the checkpoint: where a clean stop left off, -1: unknown.
+        """
+        size = file_bytes(self._slots, self._entries)
+        names = [name for name in self._runtime.files.list_dir(self._folder) if is_index_name(name)]
+        paths = [f"{self._folder}/{name}" for name in names]
+        if any(self._runtime.files.size_bytes(path) != size for path in paths):
+            logger.warning("the files of %s have another size: the index is built again", self._folder)
+            for path in paths:
+                self._runtime.files.remove(path)
+            paths = []
+        self._files = [IndexFile.read(self._runtime.files.open_segment(path, size)) for path in paths]
+        if crashed:
+            self._drop_newest()
+            while self._files and self._files[-1].end_time > sealed_time:
+                self._drop_newest()
+        while self._files and (self._files[-1].empty or self._files[-1].end_offset >= self._written()):
+            self._drop_newest()
+        self.sealed_time = self._files[-1].end_time if crashed and self._files else sealed_time
+        self.position = self._resume_at(crashed, position)
+
+    def _resume_at(self, crashed: bool, position: int) -> int:
+        if not self._files:
+            return self._log.first
+        newest = self._files[-1].end_offset
+        segment = self._log.segment(newest)
+        if crashed or segment is None:
+            # The keys of that record may be in two files; a message found twice is shown once.
+            return max(newest, self._log.first)
+        after = newest + record_size(segment.view(), newest - self._log.start_of(newest))
+        return min(max(after, position), self._written())
+
+    def start(self) -> None:
+        """Build in the background from now on."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="store-index")
+
+    async def stop(self) -> None:
+        """End the batch under way and bring the files to the device; :attr:`position` is then final.
+
+        Raises:
+            OSError: the disk refused; the next start makes the newest file again.
+        """
+        self._stopped.set()
+        if self._task is not None:
+            await self._task
+            self._task = None
+        if self._builder is not None:
+            try:
+                await self._runtime.threads.run(self._files[-1].complete, self._builder)
+            except OSError:
+                self._drop_newest()
+                raise
+
+    def close(self) -> None:
+        for file in self._files:
+            file.segment.close()
+        self._files.clear()
+        self._builder = None
+
+    async def _run(self) -> None:
+        while not self._stopped.is_set():
+            worked = await self._batch()
+            if worked and self._written() - self.position >= BATCH_BYTES:
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PAUSE_SECONDS if worked else IDLE_SECONDS):
+                    await self._stopped.wait()
+
+    # -- building --------------------------------------------------------------------------------------
+
+    async def _batch(self) -> bool:
+        """Take up the next piece of the log; ``False`` when there is none, or none now."""
+        async with self._busy:
+            self.position = max(self.position, self._log.first)
+            end = min(self._written(), self.position + BATCH_BYTES)
+            segment = self._log.segment(self.position)
+            waits = self._runtime.clock.monotonic() < self._retry_at
+            if self.position >= end or segment is None or waits:
+                return False
+            base = self._log.start_of(self.position)
+            try:
+                return await self._take_up(segment.view(), base, min(end, base + self._log.file_bytes))
+            except OSError as error:
+                logger.error("the message index cannot be written, its newest file is made again: %s", error)
+                self._drop_newest()
+                self._builder = None
+                self.position = self._resume_at(True, -1)
+                self._retry_at = self._runtime.clock.monotonic() + RETRY_SECONDS
+                return False
+
+    async def _take_up(self, log: memoryview, base: int, end: int) -> bool:
+        """Index what lies between :attr:`position` and ``end`` of the log file that begins at ``base``."""
+        if self._builder is None:
+            self._builder = self._open_newest()
+        file, builder = self._files[-1], self._builder
+        run = self._runtime.threads.run
+        status = await run(_scan_and_write, file, builder, log, self.position - base, end - base)
+        if status == FULL:
+            await run(file.complete, builder)
+            self.sealed_time = file.end_time
+            self._builder = None
+            self._add_file()
+        elif status == BROKEN:
+            logger.error(
+                "no record begins at %d of the log: its file is not indexed", base + builder.position
+            )
+            return self._skip_damage(base)
+        self.position = base + builder.position
+        return True
+
+    def _skip_damage(self, base: int) -> bool:
+        """Go on with the file behind the damaged one; in the newest file there is nothing to go on with."""
+        following = base + self._log.file_bytes
+        if self._log.segment(following) is None:
+            self._retry_at = math.inf
+            return False
+        self.position = following
+        return True
+
+    def _open_newest(self) -> IndexBuilder:
+        if not self._files or self._files[-1].next_entry >= self._entries:
+            self._add_file()
+        return self._files[-1].builder(self._slots, self._entries, BATCH_ENTRIES)
+
+    def _add_file(self) -> None:
+        now = self._runtime.clock.now_ms()
+        newest = self._files[-1].segment.path.rpartition("/")[2] if self._files else ""
+        while (name := _name_of(now)) <= newest:
+            now += 1
+        segment = self._runtime.files.open_segment(
+            f"{self._folder}/{name}", file_bytes(self._slots, self._entries), create=True
+        )
+        self._files.append(IndexFile(segment))
+
+    def _drop_newest(self) -> None:
+        if self._files:
+            self._remove(self._files.pop())
+
+    def _remove(self, file: IndexFile) -> None:
+        file.segment.close()
+        try:
+            self._runtime.files.remove(file.segment.path)
+        except OSError as error:
+            logger.error("cannot remove %s: %s", file.segment.path, error)
+
+    def drop_below(self, physical_offset: int) -> None:
+        """The log begins at ``physical_offset`` now: remove files that only name older records."""
+        while len(self._files) > 1 and self._files[0].end_offset < physical_offset:
+            self._remove(self._files.pop(0))
+
+    # -- searching -------------------------------------------------------------------------------------
+
+    async def find(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[int]:
+        """Log offsets of the newest ``limit`` messages of ``topic`` with ``key``, in the order of the log.
+
+        Args:
+            begin_ms, end_ms: bounds of the store time, both inclusive.
+        """
+        up_to = self._written()
+        for _ in range(CATCH_UP_BATCHES):
+            if self.position >= up_to or self._stopped.is_set() or not await self._batch():
+                break
+        text = f"{topic}#{key}".encode("utf-8", "replace")
+        found: dict[int, None] = {}
+        async with self._busy:
+            for file in reversed(self._files):
+                builder = self._builder if file is self._files[-1] else None
+                for offset in file.find(builder, self._slots, text, begin_ms, end_ms, limit + EXTRA_FINDS):
+                    if len(found) < limit and begin_ms <= self._store_time_at(offset) <= end_ms:
+                        found[offset] = None
+                if len(found) >= limit or 0 < file.begin_time < begin_ms:
+                    break
+        return sorted(found)
+
+    @property
+    def newest(self) -> tuple[int, int]:
+        """Store time (ms) and log offset of the newest message with a key; zeros when there is none."""
+        for file in reversed(self._files):
+            if not file.empty:
+                return file.end_time, file.end_offset
+        return 0, 0
+
+
+def _scan_and_write(file: IndexFile, builder: IndexBuilder, log: memoryview, start: int, end: int) -> int:
+    """One batch, in a worker thread."""
+    status = builder.scan(log, start, end, file.segment.view())
+    file.write_entries(builder)
+    return status
+
+
+def _name_of(time_ms: int) -> str:
+    made = datetime.fromtimestamp(time_ms / 1000)
+    return f"{made:%Y%m%d%H%M%S}{made.microsecond // 1000:03d}"

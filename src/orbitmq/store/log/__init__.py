@@ -1,0 +1,1 @@
+"""The commit log: files, write batches, flush."""

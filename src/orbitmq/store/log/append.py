@@ -1,0 +1,132 @@
+"""Writing to the store: messages into the turn buffer, with the room that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from orbitmq.message.ids import offset_message_id, pack_ip
+from orbitmq.store.queues import layout as table
+from orbitmq.store.writable import Acceptance
+from orbitmq.store.log.appender import Appender
+from orbitmq.store.log.commit_log import CommitLog
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.errors import StoreClosedError, UnknownQueueError
+from orbitmq.store.model import NewMessage, PutResult, PutStatus
+from orbitmq.store.queues.queues import Queues
+
+
+class Writer:
+    """The writing half of a store. Runs on the event loop; the log writes out what it leaves there.
+
+    Args:
+        update_clock: sets the store time; returns it, ms.
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        queues: Queues,
+        log: CommitLog,
+        appender: Appender,
+        acceptance: Acceptance,
+        update_clock: Callable[[], int],
+    ) -> None:
+        self.config = config
+        self._queues = queues
+        self._log = log
+        self._appender = appender
+        self._acceptance = acceptance
+        self._update_clock = update_clock
+        self._born_cache: dict[tuple[str, int], bytes] = {}
+
+    def put_many(self, messages: list[NewMessage]) -> PutResult:
+        """Append messages one after the other, nothing between them; the result speaks of the first.
+
+        Raises: as ``MessageStore.put``.
+        """
+        if self._acceptance.refusal is not None:
+            raise StoreClosedError(f"the store takes no messages: {self._acceptance.refusal}")
+        if not messages:
+            raise ValueError("no messages to put")
+        rows = [self._row(message) for message in messages]
+        self._update_clock()
+        self._make_room_for(messages)
+        host, port = self.config.store_host
+        physical: list[int] = []
+        first_offset = self._appender.get(rows[0], table.Q_NEXT)
+        for row, message in zip(rows, messages, strict=True):
+            physical.append(self._append(row, message))
+        self._log.schedule()
+        ids = ",".join(offset_message_id(host, port, offset) for offset in physical)
+        return PutResult(PutStatus.OK, first_offset, physical[0], self._log.end, ids)
+
+    def _row(self, message: NewMessage) -> int:
+        row = self._queues.row(message.topic, message.queue_id)
+        if row < 0:
+            known = self._queues.topics.get(message.topic)
+            detail = f"it has {len(known.rows)} queues" if known else "the topic is unknown to the store"
+            raise UnknownQueueError(f"no queue {message.queue_id} of topic {message.topic}: {detail}")
+        return row
+
+    def _make_room_for(self, messages: list[NewMessage]) -> None:
+        """Start a new turn, and a new file, when the messages do not fit as a whole."""
+        size = sum(
+            self._appender.record_bytes(len(m.body), len(m.topic.encode()), len(m.properties), 20)
+            for m in messages
+        )
+        if size > self._appender.turn_room or size + 8 > self.config.commit_log_file_bytes:
+            limit = min(self._appender.turn_room, self.config.commit_log_file_bytes - 8)
+            raise StoreClosedError(
+                f"messages of {size} bytes are larger than the store's limit of {limit} bytes"
+            )
+        if self._appender.turn_used + size > self._appender.turn_room:
+            self._log.end_turn()
+        if self._log.end + size + 8 > self._appender.file_end:
+            self._log.roll()
+
+    def _append(self, row: int, m: NewMessage) -> int:
+        code = m.tags_code
+        if m.deliver_after_ms is not None:
+            code = self._appender.now_ms + m.deliver_after_ms
+        for _ in range(2):
+            physical = self._appender.append_message(
+                row, m.queue_id, m.flag, m.sys_flag, m.born_timestamp, self._packed(m.born_host),
+                m.reconsume_times, m.prepared_transaction_offset, m.body, m.topic.encode(), m.properties,
+                code,
+            )  # fmt: skip
+            if physical >= 0:
+                return physical
+            self.make_room(physical, row)
+        raise StoreClosedError(f"no room for a record of {len(m.body)} bytes (reason {physical})")
+
+    def make_room(self, reason: int, row: int) -> None:
+        """Do what the appender asked for with NO_ROOM, ROLL or TAIL_FULL.
+
+        Raises:
+            StoreClosedError: the disk refused.
+        """
+        if reason == table.TAIL_FULL:
+            self._appender.prepare_tail(row)
+            try:
+                self._queues.save_unfinished(row)
+            except OSError as error:
+                self._acceptance.queues_failed(error)
+                raise StoreClosedError(f"the store takes no messages: {self._acceptance.refusal}") from error
+        elif reason == table.ROLL:
+            self._log.roll()
+        else:
+            self._log.end_turn()
+
+    def _packed(self, host: tuple[str, int]) -> bytes:
+        packed = self._born_cache.get(host)
+        if packed is None:
+            if len(self._born_cache) > 4096:
+                self._born_cache.clear()
+            packed = self._born_cache[host] = pack_host(host)
+        return packed
+
+
+def pack_host(host: tuple[str, int]) -> bytes:
+    """An address and port as a record keeps them: 8 bytes for IPv4, 20 for IPv6."""
+    address, port = host
+    return pack_ip(address) + (port & 0xFFFFFFFF).to_bytes(4, "big")

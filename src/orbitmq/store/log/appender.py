@@ -1,0 +1,337 @@
+# cython: annotation_typing=False
+"""The inner loop of the store: records into the log's turn buffer, index entries into memory.
+
+A *turn* is everything appended between two writes to the file: :class:`Appender` builds the records in one
+buffer, gives out physical and queue offsets, and keeps the newest index entries of each queue in a ring.
+At the end of the turn the commit log writes the buffer with one ``pwrite``, calls :meth:`Appender.publish`,
+and the records are visible to reads. Nothing here does I/O.
+
+Typed in ``appender.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. Queues are
+rows of one integer table, so that the compiled code needs no Python object while it works.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+import cython
+
+from orbitmq.store.queues import layout
+
+if TYPE_CHECKING:
+    from orbitmq.runtime.buffers import Readable, Writable
+
+if not cython.compiled:
+    from orbitmq.message.octets import copy, crc32, put_i16, put_i32, put_i64
+
+# C integers in the compiled module, so that no Python object is touched on the path of a message.
+Q_NEXT = layout.Q_NEXT
+Q_VISIBLE = layout.Q_VISIBLE
+Q_MIN = layout.Q_MIN
+Q_TAIL = layout.Q_TAIL
+Q_TAIL_FIRST = layout.Q_TAIL_FIRST
+Q_SAVED = layout.Q_SAVED
+Q_DIRTY = layout.Q_DIRTY
+Q_WATCHED = layout.Q_WATCHED
+Q_MAP_FIRST = layout.Q_MAP_FIRST
+Q_MAP_COUNT = layout.Q_MAP_COUNT
+Q_LAST_STORED = layout.Q_LAST_STORED
+Q_WIDTH = layout.Q_WIDTH
+NO_ROOM = layout.NO_ROOM
+ROLL = layout.ROLL
+TAIL_FULL = layout.TAIL_FULL
+MAGIC_V1 = layout.MAGIC_V1
+MAGIC_V2 = layout.MAGIC_V2
+RECORD_FIXED_BYTES = layout.RECORD_FIXED_BYTES
+END_OF_FILE_RESERVE = layout.END_OF_FILE_RESERVE
+CQ_ENTRY_BYTES = layout.CQ_ENTRY_BYTES
+BORN_V6 = 0x10
+STORE_V6 = 0x20
+
+
+class Appender:
+    """See the module. Offsets are bytes in the log (physical) or entries of a queue.
+
+    Args:
+        turn_bytes: size of the turn buffer; at least the largest record.
+        tail_entries: index entries kept in memory for each queue.
+        segment_bytes: size of a log file.
+        store_host: this broker's address as 4 (IPv4) or 16 (IPv6) bytes and a 4 byte port.
+    """
+
+    def __init__(self, turn_bytes: int, tail_entries: int, segment_bytes: int, store_host: bytes) -> None:
+        self.turn = bytearray(turn_bytes)
+        self.turn_view = self.turn
+        self.turn_room = turn_bytes
+        self.turn_used = 0
+        self.turn_base = 0
+        self.turn_records = 0
+        self.file_end = segment_bytes
+        self.segment_bytes = segment_bytes
+        self.tail_entries = tail_entries
+        self.host = store_host
+        self.host_view = store_host
+        self.host_length = len(store_host)
+        self.rows = 0
+        self.q = array("q", bytes(8 * Q_WIDTH * 16))
+        self.tails = array("q", bytes(8 * 3))
+        self.tails_used = 0
+        self.dirty = array("q", bytes(8 * 16))
+        self.dirty_count = 0
+        self.now_ms = 0
+
+    # -- rows: Python side, never on the path of a message ---------------------------------------------
+
+    def add_row(self, next_offset: int, min_offset: int) -> int:
+        """A new queue whose file holds the entries up to ``next_offset``; returns its row number."""
+        row = self.rows
+        if (row + 1) * Q_WIDTH > len(self.q):
+            self.q = array("q", bytes(self.q) + bytes(8 * len(self.q)))
+            self.dirty = array("q", bytes(self.dirty) + bytes(8 * len(self.dirty)))
+        self.rows = row + 1
+        base = row * Q_WIDTH
+        for column in range(Q_WIDTH):
+            self.q[base + column] = 0
+        self.q[base + Q_TAIL] = -1
+        self.reset_row(row, next_offset, min_offset)
+        return row
+
+    def reset_row(self, row: int, next_offset: int, min_offset: int) -> None:
+        base = row * Q_WIDTH
+        self.q[base + Q_NEXT] = next_offset
+        self.q[base + Q_VISIBLE] = next_offset
+        self.q[base + Q_TAIL_FIRST] = next_offset
+        self.q[base + Q_SAVED] = next_offset
+        self.q[base + Q_MIN] = min_offset
+        self.q[base + Q_MAP_COUNT] = 0
+
+    def get(self, row: int, column: int) -> int:
+        return self.q[row * Q_WIDTH + column]
+
+    def set(self, row: int, column: int, value: int) -> None:
+        self.q[row * Q_WIDTH + column] = value
+
+    def prepare_tail(self, row: int) -> None:
+        """Give the queue its ring. Must be called before its first append."""
+        if self.q[row * Q_WIDTH + Q_TAIL] >= 0:
+            return
+        size = 3 * self.tail_entries
+        if self.tails_used + size > len(self.tails):
+            self.tails = array("q", bytes(self.tails) + bytes(8 * max(size, len(self.tails))))
+        self.q[row * Q_WIDTH + Q_TAIL] = self.tails_used
+        self.tails_used += size
+
+    # -- the turn --------------------------------------------------------------------------------------
+
+    def start_turn(self, base: int, file_end: int) -> None:
+        """Forget the written records; the next one gets the physical offset ``base``."""
+        self.turn_base = base
+        self.file_end = file_end
+        self.turn_used = 0
+        self.turn_records = 0
+
+    def publish(self) -> list[int]:
+        """Make the turn's records visible; returns the rows that somebody watches."""
+        arrived = []
+        for i in range(self.dirty_count):
+            row = self.dirty[i]
+            base = row * Q_WIDTH
+            self.q[base + Q_VISIBLE] = self.q[base + Q_NEXT]
+            self.q[base + Q_DIRTY] = 0
+            if self.q[base + Q_WATCHED]:
+                arrived.append(row)
+        self.dirty_count = 0
+        return arrived
+
+    def check_room(self, row: int, size_bytes: int, count: int) -> int:
+        """0 when ``count`` records of ``size_bytes`` altogether can be appended now, else why not."""
+        base = row * Q_WIDTH
+        if self.turn_used + size_bytes > self.turn_room:
+            return NO_ROOM
+        if self.turn_base + self.turn_used + size_bytes + END_OF_FILE_RESERVE > self.file_end:
+            return ROLL
+        if (
+            self.q[base + Q_TAIL] < 0
+            or self.q[base + Q_NEXT] + count - self.q[base + Q_SAVED] > self.tail_entries
+        ):
+            return TAIL_FULL
+        return 0
+
+    def never_fits(self, size_bytes: int, count: int) -> bool:
+        """Whether records are too large even for an empty turn, a fresh file and an empty ring."""
+        return (
+            size_bytes > self.turn_room
+            or size_bytes + END_OF_FILE_RESERVE > self.segment_bytes
+            or count > self.tail_entries
+        )
+
+    def record_bytes(self, body_length: int, topic_length: int, props_length: int, born_length: int) -> int:
+        """Size of the stored record."""
+        size = RECORD_FIXED_BYTES + born_length + self.host_length + body_length + topic_length + props_length
+        return size + 1 if topic_length > 127 else size
+
+    def append(
+        self,
+        row: int,
+        queue_id: int,
+        flag: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born: Readable,
+        born_length: int,
+        reconsume_times: int,
+        prepared_offset: int,
+        body: Readable,
+        body_at: int,
+        body_length: int,
+        topic: Readable,
+        topic_at: int,
+        topic_length: int,
+        props: Readable,
+        props_at: int,
+        props_length: int,
+        tags_code: int,
+    ) -> int:
+        """Build one record in the turn buffer; its physical offset, or NO_ROOM, ROLL or TAIL_FULL."""
+        size = self.record_bytes(body_length, topic_length, props_length, born_length)
+        room = self.check_room(row, size, 1)
+        if room != 0:
+            return room
+        if cython.compiled:
+            out = cython.address(self.turn_view[0])
+            host = cython.address(self.host_view[0])
+        else:
+            out = self.turn
+            host = self.host
+        at = self.turn_used
+        physical = self.turn_base + at
+        base = row * Q_WIDTH
+        offset = self.q[base + Q_NEXT]
+        # These two bits say how long the addresses in this record are, whatever a client wrote there.
+        sys_flag &= ~(BORN_V6 | STORE_V6)
+        if born_length > 8:
+            sys_flag |= BORN_V6
+        if self.host_length > 8:
+            sys_flag |= STORE_V6
+        put_i32(out, at, size)
+        put_i32(out, at + 4, MAGIC_V2 if topic_length > 127 else MAGIC_V1)
+        put_i32(out, at + 8, crc32(body, body_at, body_length))
+        put_i32(out, at + 12, queue_id)
+        put_i32(out, at + 16, flag)
+        put_i64(out, at + 20, offset)
+        put_i64(out, at + 28, physical)
+        put_i32(out, at + 36, sys_flag)
+        put_i64(out, at + 40, born_timestamp)
+        at += 48
+        copy(out, at, born, 0, born_length)
+        at += born_length
+        put_i64(out, at, self.now_ms)
+        at += 8
+        copy(out, at, host, 0, self.host_length)
+        at += self.host_length
+        put_i32(out, at, reconsume_times)
+        put_i64(out, at + 4, prepared_offset)
+        put_i32(out, at + 12, body_length)
+        at += 16
+        copy(out, at, body, body_at, body_length)
+        at += body_length
+        if topic_length > 127:
+            put_i16(out, at, topic_length)
+            at += 2
+        else:
+            out[at] = topic_length
+            at += 1
+        copy(out, at, topic, topic_at, topic_length)
+        at += topic_length
+        put_i16(out, at, props_length)
+        copy(out, at + 2, props, props_at, props_length)
+        self.turn_used += size
+        self.turn_records += 1
+        self._index(row, base, offset, physical, size, tags_code)
+        return physical
+
+    def _index(self, row: int, base: int, offset: int, physical: int, size: int, tags_code: int) -> None:
+        entry = self.q[base + Q_TAIL] + (offset % self.tail_entries) * 3
+        self.tails[entry] = physical
+        self.tails[entry + 1] = size
+        self.tails[entry + 2] = tags_code
+        self.q[base + Q_NEXT] = offset + 1
+        self.q[base + Q_LAST_STORED] = self.now_ms
+        if self.q[base + Q_DIRTY] == 0:
+            self.q[base + Q_DIRTY] = 1
+            self.dirty[self.dirty_count] = row
+            self.dirty_count += 1
+
+    def export_index(self, row: int, first: int, last: int) -> bytearray:
+        """Consume queue bytes of the offsets ``first`` to ``last`` - 1, which must be in the ring."""
+        out = bytearray((last - first) * CQ_ENTRY_BYTES)
+        tail = self.q[row * Q_WIDTH + Q_TAIL]
+        for offset in range(first, last):
+            entry = tail + (offset % self.tail_entries) * 3
+            at = (offset - first) * CQ_ENTRY_BYTES
+            if cython.compiled:
+                self._export_entry(out, at, entry)
+            else:
+                put_i64(out, at, self.tails[entry])
+                put_i32(out, at + 8, self.tails[entry + 1])
+                put_i64(out, at + 12, self.tails[entry + 2])
+        return out
+
+    def _export_entry(self, out: Writable, at: int, entry: int) -> None:
+        put_i64(cython.address(out[0]), at, self.tails[entry])
+        put_i32(cython.address(out[0]), at + 8, self.tails[entry + 1])
+        put_i64(cython.address(out[0]), at + 12, self.tails[entry + 2])
+
+    # -- for callers in Python -------------------------------------------------------------------------
+
+    def append_message(
+        self,
+        row: int,
+        queue_id: int,
+        flag: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born: bytes,
+        reconsume_times: int,
+        prepared_offset: int,
+        body: bytes,
+        topic: bytes,
+        props: bytes,
+        tags_code: int,
+    ) -> int:
+        """:meth:`append` for whole ``bytes`` objects."""
+        if cython.compiled:
+            return self._append_views(
+                row, queue_id, flag, sys_flag, born_timestamp, born, reconsume_times, prepared_offset,
+                body or b"\0", len(body), topic, props or b"\0", len(props), tags_code,
+            )  # fmt: skip
+        return self.append(
+            row, queue_id, flag, sys_flag, born_timestamp, born, len(born), reconsume_times, prepared_offset,
+            body, 0, len(body), topic, 0, len(topic), props, 0, len(props), tags_code,
+        )  # fmt: skip
+
+    def _append_views(
+        self,
+        row: int,
+        queue_id: int,
+        flag: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born: Readable,
+        reconsume_times: int,
+        prepared_offset: int,
+        body: Readable,
+        body_length: int,
+        topic: Readable,
+        props: Readable,
+        props_length: int,
+        tags_code: int,
+    ) -> int:
+        return self.append(
+            row, queue_id, flag, sys_flag, born_timestamp,
+            cython.address(born[0]), len(born), reconsume_times, prepared_offset,
+            cython.address(body[0]), 0, body_length,
+            cython.address(topic[0]), 0, len(topic),
+            cython.address(props[0]), 0, props_length, tags_code,
+        )  # fmt: skip

@@ -1,0 +1,221 @@
+"""The commit log: turns of records become bytes in files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from orbitmq.message.record import blank_record
+from orbitmq.runtime import Runtime, Segment
+from orbitmq.store.log.appender import Appender
+from orbitmq.store.errors import StoreClosedError
+from orbitmq.store.log.flush import Flusher
+from orbitmq.store.log.files import ALLOCATE_AHEAD_BYTES, LogFiles
+from orbitmq.store.queues.lookup import Lookup
+
+logger = logging.getLogger(__name__)
+
+PAGE_BYTES = 4096
+# A flush of blocks that were never written must also write the file's extents: measured, half of its time.
+ZEROS_BYTES = 256 * 1024
+ZEROS = memoryview(bytes(ZEROS_BYTES))
+
+
+class CommitLog:
+    """Writes each turn with one ``pwrite`` and rolls to the next file.
+
+    Args:
+        arrived: told the queue rows that got records and that somebody watches.
+        failed: told when the disk refuses; what was not written stays in the turn.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        files: LogFiles,
+        appender: Appender,
+        lookup: Lookup,
+        flusher: Flusher,
+        arrived: Callable[[list[int]], None],
+        failed: Callable[[OSError], None],
+    ) -> None:
+        self._runtime = runtime
+        self.files = files
+        self._appender = appender
+        self._lookup = lookup
+        self._flusher = flusher
+        self._arrived = arrived
+        self._failed = failed
+        self._segment: Segment | None = None
+        self._segment_start = 0
+        self._allocated = 0
+        self._zeros_to = 0
+        self._allocating: asyncio.Task[None] | None = None
+        self._scheduled = False
+        self.write_error: OSError | None = None
+
+    def open_at(self, offset: int) -> None:
+        """Go on writing at ``offset``, the end of the log."""
+        if self.files.segment(offset) is None:
+            if self.files.count == 0:
+                self.files.begin_at(offset)
+            self.files.add()
+        self._flusher.begin(offset)
+        self._use_segment(offset)
+
+    def _use_segment(self, offset: int) -> None:
+        segment = self.files.segment(offset)
+        if segment is None:
+            raise StoreClosedError(f"the log has no file for offset {offset}")
+        self._segment = segment
+        self._segment_start = self.files.start_of(offset)
+        self._appender.start_turn(offset, self._segment_start + self.files.file_bytes)
+        self._lookup.set_log_maps(self.files.first // self.files.file_bytes, self.files.views())
+        self._allocated = self._zeros_to = offset - self._segment_start
+        self._allocate(segment, self._allocated + self._ahead())
+
+    def _ahead(self) -> int:
+        return min(ALLOCATE_AHEAD_BYTES, self.files.file_bytes)
+
+    def _allocate(self, segment: Segment, up_to: int) -> None:
+        up_to = min(up_to, self.files.file_bytes)
+        segment.preallocate(up_to)
+        if segment is self._segment:
+            self._allocated = max(self._allocated, up_to)
+
+    @property
+    def end(self) -> int:
+        """The offset behind the newest record, written or not."""
+        return self._appender.turn_base + self._appender.turn_used
+
+    def schedule(self) -> None:
+        """End the turn once the events that are ready now are handled."""
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._scheduled_end)
+
+    def _scheduled_end(self) -> None:
+        self._scheduled = False
+        # A failed write is kept in ``write_error`` and refuses later messages; there is no caller to tell.
+        with contextlib.suppress(StoreClosedError):
+            self.end_turn()
+
+    def end_turn(self) -> None:
+        """Write what the turn holds, show it to readers and let the flusher know.
+
+        Raises:
+            StoreClosedError: the disk refused the bytes; they stay unacknowledged and invisible.
+        """
+        appender = self._appender
+        used = appender.turn_used
+        if used:
+            base = appender.turn_base
+            self._write(memoryview(appender.turn)[:used], base - self._segment_start)
+            if self._flusher.sync:
+                self._write_zeros(base + used - self._segment_start, used)
+            appender.start_turn(base + used, appender.file_end)
+            arrived = appender.publish()
+            if arrived:
+                self._arrived(arrived)
+            self._keep_ahead(base + used - self._segment_start)
+        self._flusher.advance(appender.turn_base)
+
+    def _write(self, data: memoryview, at: int) -> None:
+        if self.write_error is not None:
+            raise StoreClosedError(f"the commit log could not be written: {self.write_error}")
+        segment = self._segment
+        if segment is None:
+            raise StoreClosedError("the commit log is not open")
+        try:
+            if at + len(data) > self._allocated:
+                self._allocate(segment, at + len(data))
+            segment.pwrite(data, at)
+        except OSError as error:
+            logger.error("write of %d bytes to %s failed: %s", len(data), segment.path, error)
+            self._fail(error)
+            raise StoreClosedError(f"the commit log could not be written: {error}") from error
+
+    def _write_zeros(self, end: int, used: int) -> None:
+        """Write zeros behind a small turn, so that the next ones go into blocks that were written before."""
+        segment = self._segment
+        if segment is None or end <= self._zeros_to:
+            return
+        self._zeros_to = end
+        up_to = min((end + ZEROS_BYTES) & -PAGE_BYTES, self._allocated)
+        if used <= ZEROS_BYTES // 4 and up_to > end:
+            # Who is refused here is refused again when it matters: by the records themselves.
+            with contextlib.suppress(OSError):
+                segment.pwrite(ZEROS[: up_to - end], end)
+                self._zeros_to = up_to
+
+    def try_again(self) -> None:
+        """Repeat what the disk refused, when it has room for what comes next too.
+
+        Raises:
+            StoreClosedError: it refuses again.
+        """
+        self.write_error = None
+        segment = self._segment
+        try:
+            if segment is not None:
+                self._allocate(segment, self._appender.turn_base - self._segment_start + self._ahead())
+        except OSError as error:
+            self._fail(error)
+            raise StoreClosedError(f"the commit log has no room: {error}") from error
+        self.end_turn()
+
+    def _fail(self, error: OSError) -> None:
+        self.write_error = error
+        self._failed(error)
+
+    def _keep_ahead(self, at: int) -> None:
+        if (
+            self._allocated - at < self._ahead() // 2
+            and self._allocated < self.files.file_bytes
+            and self._allocating is None
+        ):
+            loop = asyncio.get_running_loop()
+            self._allocating = loop.create_task(self._allocate_ahead(), name="store-allocate")
+
+    async def _allocate_ahead(self) -> None:
+        segment = self._segment
+        up_to = min(self._allocated + self._ahead(), self.files.file_bytes)
+        try:
+            if segment is not None:
+                await self._runtime.threads.run(segment.preallocate, up_to)
+                if segment is self._segment:
+                    self._allocated = max(self._allocated, up_to)
+        except OSError as error:
+            logger.warning("no disk blocks ahead of the commit log: %s", error)
+        finally:
+            self._allocating = None
+
+    def roll(self) -> None:
+        """Close the current file with a blank record and go on in the next one."""
+        self.end_turn()
+        end = self._appender.turn_base
+        left = self._segment_start + self.files.file_bytes - end
+        self._write(memoryview(blank_record(left)), end - self._segment_start)
+        try:
+            if self.files.end <= end + left:
+                self.files.add()
+            self._use_segment(end + left)
+        except OSError as error:
+            logger.error("no next commit log file: %s", error)
+            self._fail(error)
+            raise StoreClosedError(f"no next commit log file: {error}") from error
+        self._flusher.advance(end + left)
+
+    async def stop(self) -> None:
+        """Write and flush what is left, close the files."""
+        with contextlib.suppress(StoreClosedError):
+            self.end_turn()
+        if self._allocating is not None:
+            await asyncio.wait({self._allocating})
+        await self._flusher.stop()
+
+    def refresh_maps(self) -> None:
+        """Tell the readers which files exist, after one was removed."""
+        self._lookup.set_log_maps(self.files.first // self.files.file_bytes, self.files.views())

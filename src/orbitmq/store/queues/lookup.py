@@ -1,0 +1,299 @@
+# cython: annotation_typing=False
+"""Finds the messages of a queue through its index and copies their records out of the log's maps.
+
+Typed in ``lookup.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. Nothing here
+does I/O: what is not mapped yet is asked for (``need``), and the caller maps it and calls again.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import cython
+
+from orbitmq.store.queues import layout
+
+if TYPE_CHECKING:
+    from orbitmq.runtime.buffers import Integers, Readable, Writable
+    from orbitmq.store.log.appender import Appender
+
+if not cython.compiled:
+    from orbitmq.message.octets import copy, get_i32, get_i64
+
+# C integers in the compiled module, so that no Python object is touched on the path of a message.
+Q_NEXT = layout.Q_NEXT
+Q_TAIL = layout.Q_TAIL
+Q_TAIL_FIRST = layout.Q_TAIL_FIRST
+Q_MAP_FIRST = layout.Q_MAP_FIRST
+Q_MAP_COUNT = layout.Q_MAP_COUNT
+Q_WIDTH = layout.Q_WIDTH
+READ_FOUND = layout.READ_FOUND
+READ_NO_MATCH = layout.READ_NO_MATCH
+READ_NEED_INDEX = layout.READ_NEED_INDEX
+READ_NEED_LOG = layout.READ_NEED_LOG
+READ_NO_SPACE = layout.READ_NO_SPACE
+READ_BROKEN = layout.READ_BROKEN
+RECORD_FIXED_BYTES = layout.RECORD_FIXED_BYTES
+CQ_ENTRY_BYTES = layout.CQ_ENTRY_BYTES
+SCAN_LIMIT = layout.SCAN_LIMIT
+WARM_LIMIT = 32  # records asked for ahead of a read, and how much of each
+WARM_BYTES = 512
+CACHE_LINE_BYTES = 64
+
+
+class Lookup:
+    """See the module.
+
+    Args:
+        appender: has the table of queues, and their newest index entries.
+    """
+
+    def __init__(self, appender: Appender) -> None:
+        self.a = appender
+        self.segment_bytes = appender.segment_bytes
+        self.codes = array("q", bytes(8))
+        self.log_slots = 0
+        self.log_first = 0
+        self.index_map_slots = 0
+        self.kept_index_maps: dict[int, memoryview] = {}
+        self.kept_log_maps: dict[int, memoryview] = {}
+        if not cython.compiled:
+            self.index_maps: list[Any] = []
+            self.log_maps: list[Any] = []
+
+    # -- maps: Python side, never on the path of a message ---------------------------------------------
+
+    def _grow_index_maps(self, count: int) -> None:
+        if cython.compiled:
+            self._realloc_index_maps(count)
+        else:
+            self.index_maps.extend([None] * (count - len(self.index_maps)))
+            self.index_map_slots = count
+
+    def _realloc_index_maps(self, count: int) -> None:
+        fresh = cython.cast(bytes_pp, calloc(count, cython.sizeof(cython.p_char)))
+        if fresh == cython.NULL:
+            raise MemoryError("index maps")
+        if self.index_maps != cython.NULL:
+            memcpy(fresh, self.index_maps, self.index_map_slots * cython.sizeof(cython.p_char))
+            free(self.index_maps)
+        self.index_maps = fresh
+        self.index_map_slots = count
+
+    def __dealloc__(self) -> None:
+        if cython.compiled:
+            free(self.index_maps)
+            free(self.log_maps)
+
+    def set_index_map(self, row: int, view: memoryview, first_offset: int, count: int) -> None:
+        """Let reads of the queue use ``view``: a consume queue file whose entry 0 has ``first_offset``."""
+        if not 0 <= row < self.a.rows or not 0 <= count * CQ_ENTRY_BYTES <= len(view):
+            raise ValueError(f"row {row}: a map of {len(view)} bytes does not hold {count} entries")
+        if row >= self.index_map_slots:
+            self._grow_index_maps(max(16, 2 * row + 2))
+        self.kept_index_maps[row] = view
+        if cython.compiled:
+            self._point_index(row, view)
+        else:
+            self.index_maps[row] = view
+        self.a.set(row, Q_MAP_FIRST, first_offset)
+        self.a.set(row, Q_MAP_COUNT, count)
+
+    def _point_index(self, row: int, view: Readable) -> None:
+        self.index_maps[row] = cython.address(view[0])
+
+    def drop_index_map(self, row: int) -> None:
+        self.a.set(row, Q_MAP_COUNT, 0)
+        self.kept_index_maps.pop(row, None)
+
+    def set_log_maps(self, first: int, views: list[memoryview]) -> None:
+        """Let reads use the log files number ``first``, ``first`` + 1, ..., each of ``segment_bytes``."""
+        for number, view in enumerate(views, first):
+            if len(view) < self.segment_bytes:
+                raise ValueError(f"log file number {number} has {len(view)} of {self.segment_bytes} bytes")
+        self.kept_log_maps = dict(enumerate(views, first))
+        self.log_first = first
+        self.log_slots = len(views)
+        if cython.compiled:
+            self._point_log(views)
+        else:
+            self.log_maps = list(views)
+
+    def _point_log(self, views: list[memoryview]) -> None:
+        fresh = cython.cast(bytes_pp, calloc(len(views) + 1, cython.sizeof(cython.p_char)))
+        if fresh == cython.NULL:
+            raise MemoryError("log maps")
+        free(self.log_maps)
+        self.log_maps = fresh
+        for i in range(len(views)):
+            self._point_one_log(i, views[i])
+
+    def _point_one_log(self, i: int, view: Readable) -> None:
+        self.log_maps[i] = cython.address(view[0])
+
+    # -- reads -----------------------------------------------------------------------------------------
+
+    def find_entry(self, row: int, offset: int) -> int:
+        """Load the index entry of ``offset``: READ_FOUND and ``entry_*`` filled, or READ_NEED_INDEX."""
+        base = row * Q_WIDTH
+        newest = self.a.q[base + Q_NEXT]
+        if (
+            self.a.q[base + Q_TAIL] >= 0
+            and offset >= self.a.q[base + Q_TAIL_FIRST]
+            and newest - offset <= self.a.tail_entries
+        ):
+            entry = self.a.q[base + Q_TAIL] + (offset % self.a.tail_entries) * 3
+            self.entry_physical = self.a.tails[entry]
+            self.entry_size = self.a.tails[entry + 1]
+            self.entry_tags = self.a.tails[entry + 2]
+            return READ_FOUND
+        place = offset - self.a.q[base + Q_MAP_FIRST]
+        if place < 0 or place >= self.a.q[base + Q_MAP_COUNT]:
+            self.need = offset
+            return READ_NEED_INDEX
+        at = place * CQ_ENTRY_BYTES
+        index = self.index_maps[row]
+        self.entry_physical = get_i64(index, at)
+        self.entry_size = get_i32(index, at + 8)
+        self.entry_tags = get_i64(index, at + 12)
+        return READ_FOUND
+
+    def _matches(self, codes: Integers, codes_at: int, codes_count: int) -> bool:
+        if codes_count < 0:
+            return True
+        low = codes_at
+        high = codes_at + codes_count
+        while low < high:
+            middle = (low + high) // 2
+            if codes[middle] < self.entry_tags:
+                low = middle + 1
+            else:
+                high = middle
+        return low < codes_at + codes_count and codes[low] == self.entry_tags
+
+    def read(
+        self,
+        row: int,
+        offset: int,
+        last: int,
+        max_count: int,
+        max_bytes: int,
+        codes: Integers,
+        codes_at: int,
+        codes_count: int,
+        out: Writable,
+        out_at: int,
+        out_room: int,
+    ) -> int:
+        """Copy records of the queue from ``offset`` up to before ``last`` to ``out[out_at:]``.
+
+        ``codes_count`` < 0 takes all, else only records whose tags code is among the ``codes_count`` numbers
+        from ``codes[codes_at]`` on, which are sorted.
+        Fills ``read_count``, ``read_bytes`` and ``read_next`` (the offset to go on with).
+        """
+        self.read_count = 0
+        self.read_bytes = 0
+        self.read_next = offset
+        looked = 0
+        if cython.compiled:
+            self._warm(row, offset, last, max_count)
+        while offset < last and looked < SCAN_LIMIT:
+            status = self.find_entry(row, offset)
+            if status != READ_FOUND:
+                return status if self.read_count == 0 else READ_FOUND
+            looked += 1
+            if self._matches(codes, codes_at, codes_count):
+                size = self.entry_size
+                if self.read_count > 0 and self.read_bytes + size > max_bytes:
+                    break
+                if self.read_bytes + size > out_room:
+                    if self.read_count > 0:
+                        break
+                    return READ_NO_SPACE
+                status = self._copy_record(out, out_at + self.read_bytes, self.entry_physical, size)
+                if status != READ_FOUND:
+                    return status if self.read_count == 0 else READ_FOUND
+                self.read_bytes += size
+                self.read_count += 1
+            offset += 1
+            self.read_next = offset
+            if self.read_count >= max_count:
+                break
+        return READ_FOUND if self.read_count > 0 else READ_NO_MATCH
+
+    def _warm(self, row: int, offset: int, last: int, max_count: int) -> None:
+        """Ask the memory for the records to come: they lie apart, and each would be waited for in turn."""
+        if max_count > WARM_LIMIT:
+            max_count = WARM_LIMIT
+        if last > offset + max_count:
+            last = offset + max_count
+        while offset < last and self.find_entry(row, offset) == READ_FOUND:
+            slot = self.entry_physical // self.segment_bytes - self.log_first
+            within = self.entry_physical % self.segment_bytes
+            end = within + self.entry_size
+            if slot < 0 or slot >= self.log_slots or within < 0 or end > self.segment_bytes:
+                return
+            log = self.log_maps[slot]
+            if not log:
+                return
+            if end > within + WARM_BYTES:
+                end = within + WARM_BYTES
+            while within < end:
+                prefetch(cython.address(log[within]))
+                within += CACHE_LINE_BYTES
+            offset += 1
+
+    def _copy_record(self, out: Writable, at: int, physical: int, size: int) -> int:
+        slot = physical // self.segment_bytes - self.log_first
+        within = physical % self.segment_bytes
+        if physical < 0 or size < RECORD_FIXED_BYTES or within + size > self.segment_bytes:
+            return READ_BROKEN
+        if slot < 0 or slot >= self.log_slots:
+            self.need = physical
+            return READ_NEED_LOG
+        log = self.log_maps[slot]
+        if not log:
+            self.need = physical
+            return READ_NEED_LOG
+        if get_i32(log, within) != size:
+            return READ_BROKEN
+        copy(out, at, log, within, size)
+        return READ_FOUND
+
+    # -- for callers in Python -------------------------------------------------------------------------
+
+    def read_messages(
+        self,
+        row: int,
+        offset: int,
+        last: int,
+        max_count: int,
+        max_bytes: int,
+        tags: Sequence[int] | None,
+        out: bytearray,
+    ) -> int:
+        """:meth:`read` into the bytearray ``out``, which is not empty; ``tags`` are sorted, ``None``: all."""
+        count = -1
+        if tags is not None:
+            count = len(tags)
+            self.codes = array("q", [*tags, 0])
+        if cython.compiled:
+            return self._read_view(row, offset, last, max_count, max_bytes, count, out)
+        return self.read(row, offset, last, max_count, max_bytes, self.codes, 0, count, out, 0, len(out))
+
+    def _read_view(
+        self,
+        row: int,
+        offset: int,
+        last: int,
+        max_count: int,
+        max_bytes: int,
+        codes_count: int,
+        out: Writable,
+    ) -> int:
+        return self.read(
+            row, offset, last, max_count, max_bytes, cython.address(self.codes[0]), 0, codes_count,
+            cython.address(out[0]), 0, len(out),
+        )  # fmt: skip

@@ -1,0 +1,159 @@
+"""Reading from the store: by queue offset, by time, by place in the log."""
+
+from __future__ import annotations
+
+import struct
+
+from orbitmq.message.record import MAGIC_V1, MAGIC_V2
+from orbitmq.store.queues import layout as table
+from orbitmq.store.log.appender import Appender
+from orbitmq.store.log.files import LogFiles
+from orbitmq.store.queues.lookup import Lookup
+from orbitmq.store.model import GetResult, GetStatus
+from orbitmq.store.queues.queues import Queues
+
+_SIZE_AND_MAGIC = struct.Struct(">ii")
+_SYS_FLAG_AT = 36
+_STORE_TIME_AT = 56
+_BORN_V6 = 0x10
+
+
+class Reader:
+    """The reading half of a store. Runs on the event loop; reads only what is written to the files."""
+
+    def __init__(
+        self, queues: Queues, log: LogFiles, appender: Appender, lookup: Lookup, output_bytes: int
+    ) -> None:
+        self._queues = queues
+        self._log = log
+        self._appender = appender
+        self._lookup = lookup
+        self._output = bytearray(output_bytes)
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        tags: frozenset[int] | None,
+    ) -> GetResult:
+        """See ``MessageStore.get``."""
+        row = self._queues.row(topic, queue_id)
+        if row < 0:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, b"", 0, 0, 0, 0)
+        low = self._appender.get(row, table.Q_MIN)
+        high = self._appender.get(row, table.Q_VISIBLE)
+        outside = _outside(offset, low, high)
+        if outside is not None:
+            return GetResult(outside[0], b"", 0, outside[1], low, high)
+        wanted = None if tags is None else sorted(tags)
+        status = self._read(row, offset, high, max_count, max_bytes, wanted)
+        lookup = self._lookup
+        if status == table.READ_FOUND:
+            body = bytes(memoryview(self._output)[: lookup.read_bytes])
+            return GetResult(GetStatus.FOUND, body, lookup.read_count, lookup.read_next, low, high)
+        if status == table.READ_NO_MATCH:
+            return GetResult(GetStatus.NO_MATCHED_MESSAGE, b"", 0, lookup.read_next, low, high)
+        # The file is gone (cleaning) or the entry names no record: go on behind it.
+        following = max(lookup.read_next, offset) + 1
+        return GetResult(GetStatus.MESSAGE_WAS_REMOVING, b"", 0, following, low, high)
+
+    def _read(
+        self, row: int, offset: int, last: int, max_count: int, max_bytes: int, tags: list[int] | None
+    ) -> int:
+        """Read, mapping files and growing the output as the appender asks for it."""
+        status = table.READ_BROKEN
+        for _ in range(4):
+            status = self._lookup.read_messages(row, offset, last, max_count, max_bytes, tags, self._output)
+            if status == table.READ_NEED_INDEX:
+                if not self._queues.map_index(row, self._lookup.need):
+                    return table.READ_BROKEN
+            elif status == table.READ_NO_SPACE:
+                self._output = bytearray(self._lookup.entry_size)
+            else:
+                return status
+        return status
+
+    def entry(self, row: int, offset: int) -> tuple[int, int, int] | None:
+        """(physical offset, size, tags code) of a visible offset."""
+        if not self._appender.get(row, table.Q_MIN) <= offset < self._appender.get(row, table.Q_VISIBLE):
+            return None
+        return self._entry(row, offset)
+
+    def _entry(self, row: int, offset: int) -> tuple[int, int, int] | None:
+        lookup = self._lookup
+        if lookup.find_entry(row, offset) != table.READ_FOUND and (
+            not self._queues.map_index(row, offset) or lookup.find_entry(row, offset) != table.READ_FOUND
+        ):
+            return None
+        return lookup.entry_physical, lookup.entry_size, lookup.entry_tags
+
+    def store_time(self, row: int, offset: int) -> int:
+        """Store timestamp in ms of the message at ``offset``, -1 when it is not there."""
+        entry = self.entry(row, offset)
+        return -1 if entry is None else self.store_time_at(entry[0])
+
+    def store_time_at(self, physical_offset: int) -> int:
+        """Store timestamp in ms of the record at a place in the log, -1 when there is none."""
+        found = self._place(physical_offset)
+        if found is None:
+            return -1
+        view, at = found
+        v6 = struct.unpack_from(">i", view, at + _SYS_FLAG_AT)[0] & _BORN_V6
+        return int(struct.unpack_from(">q", view, at + _STORE_TIME_AT + (12 if v6 else 0))[0])
+
+    def offset_by_time(self, row: int, timestamp_ms: int, *, upper: bool) -> int:
+        """The first offset stored at or after ``timestamp_ms``; with ``upper`` the last one at or before it.
+
+        Past the newest message the lower bound is the max offset; before the oldest both are the min offset.
+        """
+        low = first = self._appender.get(row, table.Q_MIN)
+        high = last = self._appender.get(row, table.Q_VISIBLE)
+        while low < high:
+            middle = (low + high) // 2
+            stored = self.store_time(row, middle)
+            if stored < timestamp_ms or (upper and stored == timestamp_ms):
+                low = middle + 1
+            else:
+                high = middle
+        if upper:
+            return last if low == last and last > first else max(low - 1, first)
+        return low
+
+    def record_at(self, physical_offset: int) -> bytes | None:
+        """The record that begins exactly there, ``None`` when none does."""
+        found = self._place(physical_offset)
+        if found is None:
+            return None
+        view, at = found
+        size, magic = _SIZE_AND_MAGIC.unpack_from(view, at)
+        if magic not in (MAGIC_V1, MAGIC_V2) or size < table.RECORD_FIXED_BYTES or at + size > len(view):
+            return None
+        if struct.unpack_from(">q", view, at + 28)[0] != physical_offset:
+            return None
+        return bytes(view[at : at + size])
+
+    def _place(self, physical_offset: int) -> tuple[memoryview, int] | None:
+        if not self._log.first <= physical_offset < self._appender.turn_base:
+            return None
+        segment = self._log.segment(physical_offset)
+        if segment is None:
+            return None
+        view = segment.view()
+        at = physical_offset - self._log.start_of(physical_offset)
+        return (view, at) if at + table.RECORD_FIXED_BYTES <= len(view) else None
+
+
+def _outside(offset: int, low: int, high: int) -> tuple[GetStatus, int] | None:
+    """The status and the corrected offset when nothing is stored at ``offset``."""
+    if high == 0:
+        return GetStatus.NO_MESSAGE_IN_QUEUE, 0
+    if offset < low:
+        return GetStatus.OFFSET_TOO_SMALL, low
+    if offset == high:
+        return GetStatus.OFFSET_OVERFLOW_ONE, offset
+    if offset > high:
+        return GetStatus.OFFSET_OVERFLOW_BADLY, high
+    return None

@@ -1,0 +1,1 @@
+"""Opening a folder: load, check, cut, rebuild."""

@@ -1,0 +1,365 @@
+"""The store as its users see it: put, get, look up, start, stop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from orbitmq.runtime import Runtime
+from orbitmq.store.queues import layout as table
+from orbitmq.store.writable import Acceptance
+from orbitmq.store.log.appender import Appender
+from orbitmq.store.log.commit_log import CommitLog
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.log.flush import Flusher
+from orbitmq.store.index.index import MessageIndex
+from orbitmq.store.log.files import LogFiles
+from orbitmq.store.queues.lookup import Lookup
+from orbitmq.store.model import GetResult, NewMessage, PutResult, PutStatus
+from orbitmq.store.recovery.opening import Opened, Opening, lock
+from orbitmq.store.queues.queues import Queues
+from orbitmq.store.queues.reading import Reader
+from orbitmq.store.recovery.recovery import Recovered, TagsCodeOf, tags_code_of_properties
+from orbitmq.store.upkeep.background import Upkeep
+from orbitmq.store.log.append import Writer, pack_host
+
+logger = logging.getLogger(__name__)
+
+OUTPUT_BYTES = 1 << 20
+Arrival = Callable[[str, int, int], None]
+
+
+class MessageStore:
+    """Messages of all topics in one log. Not thread-safe: it belongs to one event loop.
+
+    A message put is visible to :meth:`get` when the current turn of the event loop ends, and safe by the
+    rules of the flush mode when :meth:`stored` returns.
+
+    Args:
+        tags_code_of: gives the tags code of a record during recovery; the broker passes its own when some
+            topics keep another number there (a delivery time).
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: StoreConfig,
+        *,
+        tags_code_of: TagsCodeOf = tags_code_of_properties,
+    ) -> None:
+        self._runtime = runtime
+        self._config = config
+        self._tags_code_of = tags_code_of
+        self._acceptance = Acceptance()
+        self.appender = Appender(
+            config.turn_bytes, config.tail_entries, config.commit_log_file_bytes, pack_host(config.store_host)
+        )
+        self.lookup = Lookup(self.appender)
+        self._files = LogFiles(runtime, config.commit_log_path, config.commit_log_file_bytes)
+        self.flusher = Flusher(
+            runtime,
+            sync=config.sync_flush,
+            timeout_ms=config.sync_flush_timeout_ms,
+            segments=self._files.between,
+            failed=self._acceptance.flush_failed,
+        )
+        self.log = CommitLog(
+            runtime,
+            self._files,
+            self.appender,
+            self.lookup,
+            self.flusher,
+            self._arrived,
+            self._acceptance.write_failed,
+        )
+        self.queues = Queues(runtime, config, self.appender, self.lookup)
+        self._reader = Reader(self.queues, self._files, self.appender, self.lookup, OUTPUT_BYTES)
+        self._writer = Writer(
+            config, self.queues, self.log, self.appender, self._acceptance, self.update_clock
+        )
+        self._upkeep = Upkeep(
+            runtime,
+            config,
+            self._files,
+            self.appender,
+            self.log,
+            self.queues,
+            self.flusher,
+            self._acceptance,
+            code_of=tags_code_of,
+            update_clock=self.update_clock,
+        )
+        self._unlock: Callable[[], None] | None = None
+        self.on_arrival: Arrival | None = None
+        self.recovered: Recovered | None = None
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Lock the folder, recover, open for messages.
+
+        Raises:
+            StoreLockedError: another broker uses the folder.
+            StoreError: the files do not fit the configuration.
+            OSError: the disk refused.
+        """
+        root = self._config.root
+        self._runtime.files.make_dirs(root)
+        self._unlock = lock(self._runtime, root)
+        try:
+            self._recover()
+            self._runtime.files.write_atomic(f"{root}/abort", b"orbitmq", sync=True)
+        except BaseException:
+            self._close_files()
+            raise
+        self._acceptance.begin()
+        self._upkeep.start()
+
+    def _recover(self) -> None:
+        opened = Opening(self._runtime, self._config, self._files, self.queues, self._tags_code_of).run()
+        outcome = self.recovered = opened.recovered
+        self.log.open_at(outcome.end_offset)
+        self._upkeep.safe_offset = outcome.end_offset
+        self._open_index(opened)
+        self.appender.now_ms = max(self._runtime.clock.now_ms(), outcome.last_timestamp)
+        opened.report()
+
+    def _open_index(self, opened: Opened) -> None:
+        config = self._config
+        if not config.index:
+            return
+        index = self._upkeep.index = MessageIndex(
+            self._runtime,
+            config.index_path,
+            config.index_slots,
+            config.index_entries,
+            self._files,
+            lambda: self.appender.turn_base,
+            self._reader.store_time_at,
+        )
+        checkpoint = opened.checkpoint
+        index.load(
+            crashed=opened.crashed,
+            sealed_time=checkpoint.index_timestamp,
+            position=checkpoint.index_offset,
+        )
+
+    async def stop(self) -> None:
+        """Take no more messages; write, flush and close everything."""
+        if self._unlock is None:
+            return
+        self._acceptance.end()
+        await self._upkeep.stop()
+        indexed = await self._upkeep.end_index()
+        await self.log.stop()
+        try:
+            if self.log.write_error is None and self.flusher.error is None:
+                await self._upkeep.checkpoint()
+                await self._upkeep.note_index(indexed)
+                self._runtime.files.remove(f"{self._config.root}/abort")
+        except OSError as error:
+            logger.error("the store did not stop cleanly, the next start recovers it: %s", error)
+        finally:
+            self._close_files()
+
+    def _close_files(self) -> None:
+        if self._upkeep.index is not None:
+            self._upkeep.index.close()
+            self._upkeep.index = None
+        self.queues.close()
+        self._files.close()
+        if self._unlock is not None:
+            self._unlock()
+            self._unlock = None
+
+    @property
+    def config(self) -> StoreConfig:
+        """May be replaced while the store runs, as far as times, limits and addresses go."""
+        return self._config
+
+    @config.setter
+    def config(self, config: StoreConfig) -> None:
+        self._config = self._upkeep.config = self._writer.config = config
+
+    def clean(self) -> None:
+        """Delete expired log files now, whatever the hour, and what consume queues say of them."""
+        self._upkeep.clean_now()
+
+    # -- taking messages or not ------------------------------------------------------------------------
+
+    @property
+    def accepting(self) -> bool:
+        """Whether messages are taken now; see :attr:`refusal`."""
+        return self._acceptance.refusal is None
+
+    @property
+    def refusal(self) -> str | None:
+        """Why no message is taken, as a clause: "the disk of /x is 91% full, the limit is 90%"."""
+        return self._acceptance.refusal
+
+    def refuse(self, reason: str) -> None:
+        """Take no messages until cleaning finds that the disk does its work."""
+        self._acceptance.refuse(reason)
+
+    @property
+    def on_accepting(self) -> Callable[[bool], None] | None:
+        """Told each time it is decided whether messages are taken."""
+        return self._acceptance.on_change
+
+    @on_accepting.setter
+    def on_accepting(self, told: Callable[[bool], None] | None) -> None:
+        self._acceptance.on_change = told
+
+    @property
+    def index(self) -> MessageIndex | None:
+        """The message index, while the store is open and has one."""
+        return self._upkeep.index
+
+    # -- topics ----------------------------------------------------------------------------------------
+
+    def set_topic(self, topic: str, *, read_queues: int, write_queues: int, perm: int) -> None:
+        """Make the topic known, or change its numbers. Needed before :meth:`put` and :meth:`get`."""
+        self.queues.set_topic(topic, read_queues, write_queues, perm)
+
+    def drop_topic(self, topic: str) -> None:
+        """Delete the topic's queues. Its records stay in the log until that is cleaned."""
+        self.log.end_turn()
+        self.queues.drop_topic(topic)
+        # Recovery must not read the dropped records again: it starts at the safe offset.
+        self._upkeep.checkpoint_now()
+
+    def drop_unknown_topics(self) -> list[str]:
+        """Delete queues on disk that belong to no topic that was set; the names of their topics."""
+        unknown = self.queues.unknown_topics()
+        for topic in unknown:
+            self.drop_topic(topic)
+        return unknown
+
+    def watch(self, topic: str, queue_id: int, *, on: bool = True) -> None:
+        """Ask for ``on_arrival`` when the queue gets messages."""
+        row = self.queues.row(topic, queue_id)
+        if row >= 0:
+            self.appender.set(row, table.Q_WATCHED, 1 if on else 0)
+
+    def _arrived(self, rows: list[int]) -> None:
+        if self.on_arrival is None:
+            return
+        for row in rows:
+            known, queue_id, _ = self.queues.of_row(row)
+            self.on_arrival(known.topic, queue_id, self.appender.get(row, table.Q_VISIBLE))
+
+    # -- put -------------------------------------------------------------------------------------------
+
+    def update_clock(self) -> int:
+        """Set the store time of what is put next; returns it, ms."""
+        now = self._runtime.clock.now_ms()
+        # Search by time needs store times that never go back, whatever the wall clock does.
+        if now > self.appender.now_ms:
+            self.appender.now_ms = now
+        return self.appender.now_ms
+
+    def put(self, message: NewMessage) -> PutResult:
+        """Append one message.
+
+        Raises:
+            StoreClosedError: no messages are taken now; the text says why.
+            UnknownQueueError: the topic has no such queue here.
+        """
+        return self.put_many([message])
+
+    def put_many(self, messages: list[NewMessage]) -> PutResult:
+        """Append messages one after the other, nothing between them; the result speaks of the first.
+
+        Raises: as :meth:`put`.
+        """
+        return self._writer.put_many(messages)
+
+    def make_room(self, reason: int, row: int) -> None:
+        """Do what the appender asked for with NO_ROOM, ROLL or TAIL_FULL.
+
+        Raises:
+            StoreClosedError: the disk refused.
+        """
+        self._writer.make_room(reason, row)
+
+    def write(self) -> None:
+        """Write what was put in this turn, without waiting for the device.
+
+        Raises:
+            StoreClosedError: the disk refused.
+        """
+        self.log.end_turn()
+
+    async def stored(self, end_offset: int) -> PutStatus:
+        """Wait until the log is safe up to ``end_offset`` by the rules of the flush mode.
+
+        Raises:
+            StoreClosedError: the disk failed; whether the message survives is unknown.
+        """
+        return await self.flusher.stored(end_offset)
+
+    # -- get -------------------------------------------------------------------------------------------
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        *,
+        max_bytes: int = 262144,
+        tags: frozenset[int] | None = None,
+    ) -> GetResult:
+        """Read up to ``max_count`` messages from ``offset``, at least one however large it is.
+
+        Args:
+            tags: only messages whose tags code is among these; ``None``: all.
+        """
+        return self._reader.get(topic, queue_id, offset, max_count, max_bytes, tags)
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """The smallest offset still stored; 0 for an unknown queue."""
+        row = self.queues.row(topic, queue_id)
+        return self.appender.get(row, table.Q_MIN) if row >= 0 else 0
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """The offset behind the newest visible message; 0 for an unknown queue."""
+        row = self.queues.row(topic, queue_id)
+        return self.appender.get(row, table.Q_VISIBLE) if row >= 0 else 0
+
+    def entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
+        """(commit log offset, size, tags code) of a visible message, ``None`` when it is not there."""
+        row = self.queues.row(topic, queue_id)
+        return self._reader.entry(row, offset) if row >= 0 else None
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """When the message was stored, ms; -1 when it is not there."""
+        row = self.queues.row(topic, queue_id)
+        return self._reader.store_time(row, offset) if row >= 0 else -1
+
+    @property
+    def earliest_store_time(self) -> int:
+        """When the oldest message of the log was stored, ms; -1 when there is none."""
+        return self._reader.store_time_at(self._files.first)
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
+        """See ``Reader.offset_by_time``; 0 for an unknown queue."""
+        row = self.queues.row(topic, queue_id)
+        return self._reader.offset_by_time(row, timestamp_ms, upper=upper) if row >= 0 else 0
+
+    def record_at(self, commit_log_offset: int) -> bytes | None:
+        """The whole record that begins at this place of the log."""
+        return self._reader.record_at(commit_log_offset)
+
+    @property
+    def min_commit_log_offset(self) -> int:
+        return self._files.first
+
+    @property
+    def max_commit_log_offset(self) -> int:
+        """The end of what is written to the log's files."""
+        return self.appender.turn_base
+
+    @property
+    def flushed_offset(self) -> int:
+        return self.flusher.flushed
