@@ -2,8 +2,8 @@
 
     python -m benchmarks.flush_blocks [--rounds 5]
 
-One thread appends turns of three sizes to a preallocated file, each with `pwrite` and `fdatasync`; the three
-kinds of blocks take turns. This is what decision 10 rests on, without a broker.
+One thread appends batches of three sizes to a preallocated file, each with `pwrite` and `fdatasync`; the
+three kinds of blocks take turns. This is what decision 10 rests on, without a broker.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 
 from benchmarks.measure import Generator, microseconds, table
 
-TURNS = (340, 11_000, 54_000)
+BATCHES = (340, 11_000, 54_000)
 """One record of 128 bytes of body, those of 32, those of 160."""
 KINDS = {"new": 0, "256 KiB of zeros ahead": 256 * 1024, "old": -1}
 
 
-def rows_of(turn: int, runs: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
+def rows_of(batch: int, runs: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
     def median(kind: str, pick: str) -> float:
         return float(statistics.median(run["latency_us"][pick] for run in runs[kind]))
 
@@ -31,7 +31,7 @@ def rows_of(turn: int, runs: dict[str, list[dict[str, Any]]]) -> list[list[str]]
 
     return [
         [
-            f"{turn:,} B, {kind}",
+            f"{batch:,} B, {kind}",
             microseconds(median(kind, "p50")),
             f"{median('new', 'p50') / median(kind, 'p50'):.2f}",
             microseconds(median(kind, "p99")),
@@ -49,16 +49,16 @@ def main() -> int:
     generator = Generator({min(os.sched_getaffinity(0))})
     rows: list[list[str]] = []
     with tempfile.TemporaryDirectory(prefix="orbitmq-flush-", dir=options.folder) as folder:
-        for turn in TURNS:
+        for batch in BATCHES:
             runs: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
             for _ in range(options.rounds):
                 for kind, ahead in KINDS.items():
                     file = Path(folder) / "blocks"
-                    run = generator.run("sync", file=file, body=turn, ahead=ahead, duration=1)
+                    run = generator.run("sync", file=file, body=batch, ahead=ahead, duration=1)
                     runs[kind].append(run)
-            rows += rows_of(turn, runs)
-            print(f"  {turn:,} B: {options.rounds} x 1 s for each kind of blocks")
-    print(table(["turn, blocks", "p50", "new / this", "p99", "CPU"], rows))
+            rows += rows_of(batch, runs)
+            print(f"  {batch:,} B: {options.rounds} x 1 s for each kind of blocks")
+    print(table(["batch, blocks", "p50", "new / this", "p99", "CPU"], rows))
     return 0
 
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from orbitmq import _speed as _speed  # before any other module: how compiled modules are imported
 
 if TYPE_CHECKING:
-    from orbitmq.client.producer.batching import AutoBatch as AutoBatch
     from orbitmq.client.consumer.assigned import AssignedConsumer as AssignedConsumer
     from orbitmq.client.consumer.consumer import Consumer as Consumer
     from orbitmq.client.model import ConsumeFrom as ConsumeFrom
     from orbitmq.client.model import SendResult as SendResult
     from orbitmq.client.model import SendStatus as SendStatus
+    from orbitmq.client.producer.batching import AutoBatch as AutoBatch
     from orbitmq.client.producer.producer import Producer as Producer
     from orbitmq.client.producer.transactional import LocalTransactionState as LocalTransactionState
     from orbitmq.client.producer.transactional import TransactionProducer as TransactionProducer

@@ -20,13 +20,11 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from orbitmq.client.consumer import assigned
-from orbitmq.client.consumer import consumer
-from orbitmq.client.producer import producer
-from orbitmq.client.producer import transactional
-from orbitmq.client.producer.queue_choice import Selector
-from orbitmq.client.producer.faults import FaultItem
+from orbitmq.client.consumer import assigned, consumer
 from orbitmq.client.model import SendResult
+from orbitmq.client.producer import producer, transactional
+from orbitmq.client.producer.faults import FaultItem
+from orbitmq.client.producer.queue_choice import Selector
 from orbitmq.errors import ClientStateError
 from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
 from orbitmq.runtime.loop_thread import LoopThread
@@ -82,7 +80,7 @@ class _Face:
 
 
 class Producer(_Face):
-    """Sends messages, each call waiting for its answer; see :class:`orbitmq.client.producer.producer.Producer`.
+    """Sends messages, each call waiting for its answer; see :class:`orbitmq.Producer`.
 
     Takes the same arguments.
     """

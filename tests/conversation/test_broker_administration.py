@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import decode_record
 from orbitmq.nameserver.config import NameServerConfig

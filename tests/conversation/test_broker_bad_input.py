@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
 
+from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.handlers.router import Dispatcher
-from orbitmq.broker.broker import Broker
 from orbitmq.message.batch import encode_batch
 from orbitmq.message.model import Message
 from orbitmq.runtime.simulated import run, simulated_runtime

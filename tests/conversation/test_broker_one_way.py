@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.runtime.simulated import run, simulated_runtime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.headers import GetMaxOffsetRequest, GetMaxOffsetResponse, SendMessageV2Request
@@ -27,7 +27,7 @@ def test_one_way_sends_alone_are_stored_at_once() -> None:
             born_timestamp=5,
             flag=0,
         )
-        # The first send makes the topic; what follows takes the fast lane.
+        # The first send makes the topic; what follows takes the fast path.
         await client.request(broker.address, header.command(b"first"), 5000)
         for _ in range(3):
             await client.oneway(broker.address, header.command(b"more"), 5000)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.properties import properties_text
 from orbitmq.message.record import iter_records
 from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.properties import decode_properties, properties_text
 from orbitmq.message.record import Record, iter_records
 from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime

@@ -9,10 +9,10 @@ import pytest
 from tests.conversation.scripted import never, producer_of
 
 from orbitmq import Message, SendError, SendResult
-from orbitmq.client.producer import producer as producer_module
-from orbitmq.client.producer import callbacks as submitted
-from orbitmq.client.producer.batching import AutoBatch
 from orbitmq.client.hooks import SendContext, SendHook
+from orbitmq.client.producer import callbacks as submitted
+from orbitmq.client.producer import producer as producer_module
+from orbitmq.client.producer.batching import AutoBatch
 from orbitmq.errors import BrokerError, SendErrorKind, TopicNotFoundError, ValidationError
 from orbitmq.message.properties import parse_properties
 from orbitmq.runtime.simulated import run, simulated_runtime

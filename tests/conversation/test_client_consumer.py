@@ -9,10 +9,10 @@ import pytest
 from tests.conversation.scripted import consumer_of, start, until
 
 from orbitmq import ConsumeFrom, Consumer, Message, MessageQueue, Producer, ReceivedMessage
-from orbitmq.client.core.broker_calls import BrokerCalls
-from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.consumer.offsets import OffsetStore
 from orbitmq.client.consumer.puller import FlowLimits
+from orbitmq.client.core.broker_calls import BrokerCalls
+from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import ClientStateError
 from orbitmq.message.properties import encode_properties, parse_properties
 from orbitmq.runtime.simulated import run

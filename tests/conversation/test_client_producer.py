@@ -11,10 +11,10 @@ import pytest
 from tests.conversation.scripted import never, producer_of
 
 from orbitmq import Message, MessageQueue, Producer, SendError, SendResult, SendStatus, ValidationError
+from orbitmq.client.core.instance import ClientInstance
+from orbitmq.client.hooks import SendContext, SendHook
 from orbitmq.client.producer.batching import AutoBatch
 from orbitmq.client.producer.queue_choice import by_random
-from orbitmq.client.hooks import SendContext, SendHook
-from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import ClientStateError, SendErrorKind
 from orbitmq.message.batch import iter_batch
 from orbitmq.message.properties import decode_properties, parse_properties

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.runtime.simulated import run, simulated_runtime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.server import RemotingServer

@@ -31,7 +31,7 @@ def config(**changes: Any) -> StoreConfig:
         "root": "/store",
         "commit_log_file_bytes": FILE_BYTES,
         "consume_queue_file_bytes": 10 * 20,
-        "turn_bytes": 8 * 1024,
+        "batch_bytes": 8 * 1024,
         "tail_entries": 8,
         # It looks for work many times a second: too often for days of virtual time.
         "index": False,

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.record import iter_records
 from orbitmq.runtime.memory_files import Keep
 from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime

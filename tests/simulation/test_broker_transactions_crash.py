@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.message import keys
 from orbitmq.message.properties import properties_text
 from orbitmq.message.record import decode_record, iter_records

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from orbitmq import Message, Producer
-from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.errors import SendError
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.server import NameServer

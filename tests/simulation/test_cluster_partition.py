@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.admin import Admin
-from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.server import NameServer
 from orbitmq.runtime.simulated import run, simulated_runtime

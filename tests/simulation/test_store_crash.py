@@ -1,4 +1,5 @@
-"""Many histories of one store: puts, turns, crashes and restarts on a disk that forgets what was not synced.
+"""Many histories of one store: puts, write batches, crashes and restarts on a disk that forgets what was not
+synced.
 
 Three promises are checked after each restart: what was acknowledged under SYNC_FLUSH is there, byte for byte
 and at the offset that was told; what is there was sent, once, without a gap; and index and log agree.
@@ -26,7 +27,7 @@ def config(**changes: object) -> StoreConfig:
         "root": "/store",
         "commit_log_file_bytes": 16 * 1024,
         "consume_queue_file_bytes": 20 * 20,
-        "turn_bytes": 8 * 1024,
+        "batch_bytes": 8 * 1024,
         "tail_entries": 8,
         "index_slots": 50,
         "index_entries": 200,

@@ -463,7 +463,7 @@ def test_an_idle_connection_is_closed(world: World) -> None:
     world(test)
 
 
-# -- the hook of the fast lane -------------------------------------------------------------------------
+# -- the hook of the fast path -------------------------------------------------------------------------
 
 
 def test_the_chunk_hook_takes_what_it_likes(world: World) -> None:
@@ -502,7 +502,7 @@ def test_a_failing_chunk_hook_costs_the_connection_only(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     def hook(connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
-        raise ZeroDivisionError("in the lane")
+        raise ZeroDivisionError("in the fast path")
 
     async def test(runtime: Runtime) -> None:
         async with Serving(runtime, on_chunk=hook) as serving:

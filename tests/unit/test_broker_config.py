@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from orbitmq.broker.assembly import store_config
 from orbitmq.broker.config import BrokerConfig, ConfigError
 from orbitmq.broker.config_keys import KNOWN_KEYS
-from orbitmq.broker.assembly import store_config
 
 # conf/broker.conf as RocketMQ ships it.
 SHIPPED = """
@@ -113,7 +113,7 @@ def test_what_the_store_gets() -> None:
     assert (store.root, store.sync_flush, store.delete_hour) == ("/s", False, 5)
     assert store.consume_queue_file_bytes == 6020
     assert store.store_host == ("10.0.0.1", 10911)
-    assert store.turn_bytes > 8_000_000 + 65_536
+    assert store.batch_bytes > 8_000_000 + 65_536
 
 
 @pytest.mark.parametrize("role", ["SLAVE", "SYNC_MASTER"])

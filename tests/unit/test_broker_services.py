@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbitmq.broker import names
-from orbitmq.broker.metadata.attributes import parse as parse_attributes
-from orbitmq.broker.clients.registry import Client, ClientManager, ConsumerGroup
 from orbitmq.broker.clients.queue_locks import QueueLocks
-from orbitmq.broker.messaging.held_pulls import LongPolling
-from orbitmq.broker.rates import Rates
+from orbitmq.broker.clients.registry import Client, ClientManager, ConsumerGroup
 from orbitmq.broker.messaging.filters import parse, tag_codes
+from orbitmq.broker.messaging.held_pulls import LongPolling
+from orbitmq.broker.metadata.attributes import parse as parse_attributes
+from orbitmq.broker.rates import Rates
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.tags import java_hash
 from orbitmq.wire.bodies import ConsumerData, MessageModel, SubscriptionData

@@ -12,8 +12,8 @@ import pytest
 
 from orbitmq.broker import journal
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.journal import Journal
+from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.table_files import Persistence, TableError, pretty
 from orbitmq.broker.metadata.topics import TopicConfigs

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.client.producer.queue_choice import QueueChooser, by_hash, by_random, queue_index
-from orbitmq.client.producer.faults import PROFILE_4X, PROFILE_5X, PROFILES, FaultTable
 from orbitmq.client.core.routing import BrokerQueues, TopicRoute
+from orbitmq.client.producer.faults import PROFILE_4X, PROFILE_5X, PROFILES, FaultTable
+from orbitmq.client.producer.queue_choice import QueueChooser, by_hash, by_random, queue_index
 from orbitmq.message.model import Message, MessageQueue
 
 

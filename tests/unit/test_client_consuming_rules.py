@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.client.consumer.allocation import Allocation, average, average_by_circle, by_config, consistent_hash
+from orbitmq.client.consumer.allocation import (
+    Allocation,
+    average,
+    average_by_circle,
+    by_config,
+    consistent_hash,
+)
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbitmq.broker.clients.queue_locks import LOCK_LIVES_MS, QueueLocks
-from orbitmq.client.producer.queue_choice import QueueChooser
-from orbitmq.client.producer.faults import PROFILES, FaultTable
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.core.routes import EAGER_INTERVAL_MS, RouteCache
 from orbitmq.client.core.routing import BrokerQueues, TopicRoute
+from orbitmq.client.producer.faults import PROFILES, FaultTable
+from orbitmq.client.producer.queue_choice import QueueChooser
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.runtime.simulated import VirtualClock
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.client.producer.budget import RetryBudget, retryable_code
 from orbitmq.client.core.name_servers import parse_addresses
+from orbitmq.client.producer.budget import RetryBudget, retryable_code
 from orbitmq.client.validation import (
     FORBIDDEN_TOPICS,
     check_batch,

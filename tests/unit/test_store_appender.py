@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from orbitmq.message.octets import crc32_of
 from orbitmq.message.record import Record, encode_record
-from orbitmq.store.queues import layout
-from orbitmq.store.log.appender import Appender
-from orbitmq.store.queues.lookup import Lookup
 from orbitmq.store.log.append import pack_host
+from orbitmq.store.log.appender import Appender
+from orbitmq.store.queues import layout
+from orbitmq.store.queues.lookup import Lookup
 
 STORE_HOST = ("10.1.2.3", 10911)
 SEGMENT = 1 << 16
@@ -24,21 +24,21 @@ INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
-def appender(host: tuple[str, int] = STORE_HOST, *, turn: int = 1 << 17, tail: int = 8) -> Appender:
-    made = Appender(turn, tail, SEGMENT, pack_host(host))
+def appender(host: tuple[str, int] = STORE_HOST, *, batch: int = 1 << 17, tail: int = 8) -> Appender:
+    made = Appender(batch, tail, SEGMENT, pack_host(host))
     made.now_ms = 1_700_000_000_123
-    made.start_turn(4 * SEGMENT + 100, 5 * SEGMENT)
+    made.start_batch(4 * SEGMENT + 100, 5 * SEGMENT)
     return made
 
 
 def row_of(made: Appender, next_offset: int = 0) -> int:
-    row = made.add_row(next_offset, 0)
-    made.prepare_tail(row)
-    return row
+    slot = made.add_slot(next_offset, 0)
+    made.prepare_tail(slot)
+    return slot
 
 
-def append(made: Appender, row: int, body: bytes = b"body", tags_code: int = 0) -> int:
-    return made.append_message(row, 3, 0, 0, 1, pack_host(("1.2.3.4", 5)), 0, 0, body, b"T", b"", tags_code)
+def append(made: Appender, slot: int, body: bytes = b"body", tags_code: int = 0) -> int:
+    return made.append_message(slot, 3, 0, 0, 1, pack_host(("1.2.3.4", 5)), 0, 0, body, b"T", b"", tags_code)
 
 
 @settings(max_examples=150)
@@ -59,10 +59,10 @@ def test_a_record_is_that_of_the_codec(
 ) -> None:
     queue_id, flag, sys_flag, born, reconsumed, prepared = numbers
     made = appender(hosts[1])
-    row = row_of(made, 41)
+    slot = row_of(made, 41)
     name = topic.encode()
     physical = made.append_message(
-        row,
+        slot,
         queue_id,
         flag,
         sys_flag,
@@ -83,7 +83,7 @@ def test_a_record_is_that_of_the_codec(
             made.now_ms, hosts[1], reconsumed, prepared,
         )
     )  # fmt: skip
-    assert bytes(made.turn[: made.turn_used]) == wanted
+    assert bytes(made.batch[: made.batch_used]) == wanted
     assert made.record_bytes(len(body), len(name), len(properties), len(pack_host(hosts[0]))) == len(wanted)
 
 
@@ -95,58 +95,58 @@ def test_checksums_are_those_of_zlib() -> None:
 
 
 def test_room_answers() -> None:
-    made = appender(turn=2000, tail=3)
-    row = made.add_row(0, 0)
-    assert append(made, row) == layout.TAIL_FULL
-    made.prepare_tail(row)
+    made = appender(batch=2000, tail=3)
+    slot = made.add_slot(0, 0)
+    assert append(made, slot) == layout.TAIL_FULL
+    made.prepare_tail(slot)
     for offset in range(3):
-        assert append(made, row) > 0
-        assert made.get(row, layout.Q_NEXT) == offset + 1
-    assert append(made, row) == layout.TAIL_FULL
-    made.set(row, layout.Q_SAVED, 2)
-    assert append(made, row, b"x" * 5000) == layout.NO_ROOM
-    used = made.turn_used
-    made.file_end = made.turn_base + used + made.record_bytes(4, 1, 0, 8) + layout.END_OF_FILE_RESERVE - 1
-    assert append(made, row) == layout.ROLL
+        assert append(made, slot) > 0
+        assert made.get(slot, layout.Q_NEXT) == offset + 1
+    assert append(made, slot) == layout.TAIL_FULL
+    made.set(slot, layout.Q_SAVED, 2)
+    assert append(made, slot, b"x" * 5000) == layout.NO_ROOM
+    used = made.batch_used
+    made.file_end = made.batch_base + used + made.record_bytes(4, 1, 0, 8) + layout.END_OF_FILE_RESERVE - 1
+    assert append(made, slot) == layout.ROLL
     made.file_end += 1
-    assert append(made, row) == made.turn_base + used
+    assert append(made, slot) == made.batch_base + used
 
 
 def test_the_ring_keeps_the_newest_entries_of_each_queue() -> None:
     made = appender(tail=4)
     find = Lookup(made)
-    rows = [row_of(made, 0), row_of(made, 1000)]
+    slots = [row_of(made, 0), row_of(made, 1000)]
     placed: dict[tuple[int, int], int] = {}
     for step in range(20):
-        for row, first in zip(rows, (0, 1000), strict=True):
-            made.set(row, layout.Q_SAVED, made.get(row, layout.Q_NEXT))
-            placed[row, first + step] = append(made, row, b"b" * step, tags_code=-step)
-    for row, first in zip(rows, (0, 1000), strict=True):
+        for slot, first in zip(slots, (0, 1000), strict=True):
+            made.set(slot, layout.Q_SAVED, made.get(slot, layout.Q_NEXT))
+            placed[slot, first + step] = append(made, slot, b"b" * step, tags_code=-step)
+    for slot, first in zip(slots, (0, 1000), strict=True):
         for step in range(20):
-            found = find.find_entry(row, first + step)
+            found = find.find_entry(slot, first + step)
             if step < 16:
-                assert (found, find.need) == (layout.READ_NEED_INDEX, first + step)
+                assert (found, find.need) == (layout.READ_NEED_ENTRIES, first + step)
             else:
                 assert found == layout.READ_FOUND
-                assert (find.entry_physical, find.entry_tags) == (placed[row, first + step], -step)
-        entries = made.export_index(row, first + 16, first + 20)
+                assert (find.entry_physical, find.entry_tags) == (placed[slot, first + step], -step)
+        entries = made.export_entries(slot, first + 16, first + 20)
         assert [entry[0] for entry in struct.iter_unpack(">qiq", entries)] == [
-            placed[row, first + step] for step in range(16, 20)
+            placed[slot, first + step] for step in range(16, 20)
         ]
-    assert made.export_index(rows[0], 5, 5) == b""
+    assert made.export_entries(slots[0], 5, 5) == b""
     assert made.publish() == []
 
 
 def test_only_watched_queues_are_told_and_each_once() -> None:
     made = appender(tail=600)
-    rows = [row_of(made) for _ in range(100)]
-    for row in rows[::2]:
-        made.set(row, layout.Q_WATCHED, 1)
-    for row in [*rows, *rows]:
-        append(made, row)
-    assert made.publish() == rows[::2]
+    slots = [row_of(made) for _ in range(100)]
+    for slot in slots[::2]:
+        made.set(slot, layout.Q_WATCHED, 1)
+    for slot in [*slots, *slots]:
+        append(made, slot)
+    assert made.publish() == slots[::2]
     assert made.publish() == []
-    assert made.get(rows[7], layout.Q_VISIBLE) == 2
+    assert made.get(slots[7], layout.Q_VISIBLE) == 2
 
 
 @settings(max_examples=60)
@@ -155,10 +155,10 @@ def test_an_index_entry_of_garbage_is_no_record(entry: bytes, seed: int) -> None
     log = random.Random(seed).randbytes(SEGMENT) if seed else bytes(SEGMENT)
     made = appender()
     find = Lookup(made)
-    row = made.add_row(1, 0)
+    slot = made.add_slot(1, 0)
     find.set_log_maps(4, [memoryview(log)])
-    find.set_index_map(row, memoryview(entry), 0, 1)
-    status = find.read_messages(row, 0, 1, 32, 1000, None, bytearray(1 << 16))
+    find.set_entry_map(slot, memoryview(entry), 0, 1)
+    status = find.read_messages(slot, 0, 1, 32, 1000, None, bytearray(1 << 16))
     physical, size, _ = struct.unpack(">qiq", entry)
     if status == layout.READ_FOUND:
         at = physical - 4 * SEGMENT
@@ -172,14 +172,14 @@ def test_an_index_entry_of_garbage_is_no_record(entry: bytes, seed: int) -> None
 def test_an_index_entry_that_points_anywhere(physical: int, size: int) -> None:
     made = appender()
     find = Lookup(made)
-    row = made.add_row(1, 0)
+    slot = made.add_slot(1, 0)
     log = bytearray(SEGMENT)
     if physical == 4 * SEGMENT and size > 0:
         struct.pack_into(">i", log, 0, size)
     find.set_log_maps(4, [memoryview(log)])
-    find.set_index_map(row, memoryview(struct.pack(">qiq", physical, size, 0)), 0, 1)
+    find.set_entry_map(slot, memoryview(struct.pack(">qiq", physical, size, 0)), 0, 1)
     out = bytearray(1000)
-    status = find.read_messages(row, 0, 1, 32, 1000, None, out)
+    status = find.read_messages(slot, 0, 1, 32, 1000, None, out)
     good = physical == 4 * SEGMENT and size == 75
     assert (status == layout.READ_FOUND) == good
     assert len(out) == 1000
@@ -189,27 +189,27 @@ def test_maps_that_are_too_short_are_refused() -> None:
     find = Lookup(appender())
     with pytest.raises(ValueError, match="log file"):
         find.set_log_maps(4, [memoryview(bytes(SEGMENT - 1))])
-    with pytest.raises(ValueError, match="row 0"):
-        find.set_index_map(0, memoryview(bytes(20)), 0, 1)
+    with pytest.raises(ValueError, match="slot 0"):
+        find.set_entry_map(0, memoryview(bytes(20)), 0, 1)
     made = appender()
     find = Lookup(made)
-    row = made.add_row(0, 0)
+    slot = made.add_slot(0, 0)
     with pytest.raises(ValueError, match="entries"):
-        find.set_index_map(row, memoryview(bytes(39)), 0, 2)
+        find.set_entry_map(slot, memoryview(bytes(39)), 0, 2)
 
 
 @pytest.mark.parametrize("count", [0, 1, 1024, 5000])
 def test_tags_are_found_among_any_number(count: int) -> None:
     made = appender(tail=64)
     find = Lookup(made)
-    row = row_of(made)
+    slot = row_of(made)
     for code in (-5, 0, 3, 2**31 - 1, -(2**31), 2 * count):
-        append(made, row, tags_code=code)
+        append(made, slot, tags_code=code)
     log = bytearray(SEGMENT)
-    log[100 : 100 + made.turn_used] = made.turn[: made.turn_used]
+    log[100 : 100 + made.batch_used] = made.batch[: made.batch_used]
     find.set_log_maps(4, [memoryview(log)])
     made.publish()
     wanted = [-5, *range(1, 2 * count, 2)]
-    status = find.read_messages(row, 0, 6, 32, 1000, wanted, bytearray(2000))
+    status = find.read_messages(slot, 0, 6, 32, 1000, wanted, bytearray(2000))
     assert status == layout.READ_FOUND
     assert find.read_count == (2 if 3 in wanted else 1)

@@ -1,4 +1,4 @@
-"""Zeros behind a durable turn: where they stand, when there are none, and that nothing depends on them."""
+"""Zeros behind a durable batch: where they stand, when there are none, and that nothing depends on them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def send(store: MessageStore, body_bytes: int = 100) -> PutStatus:
     return await store.stored(result.end_offset)
 
 
-def test_small_durable_turns_are_written_into_blocks_that_were_written_before(writes: Writes) -> None:
+def test_small_durable_batches_are_written_into_blocks_that_were_written_before(writes: Writes) -> None:
     async def scenario() -> None:
         store = await opened(simulated_runtime())
         for _ in range(1000):
@@ -51,17 +51,19 @@ def test_small_durable_turns_are_written_into_blocks_that_were_written_before(wr
 
     run(scenario())
     zeros = [(start, end) for start, end, empty in writes if empty]
-    turns = [(start, end) for start, end, empty in writes if not empty]
-    fresh = [turn for turn in turns if not any(start <= turn[0] and turn[1] <= end for start, end in zeros)]
-    assert len(turns) == 1000
-    # Only the turn that reaches the end of the zeros meets new blocks, and more zeros follow it at once.
+    batches = [(start, end) for start, end, empty in writes if not empty]
+    fresh = [
+        batch for batch in batches if not any(start <= batch[0] and batch[1] <= end for start, end in zeros)
+    ]
+    assert len(batches) == 1000
+    # Only the batch that reaches the end of the zeros meets new blocks, and more zeros follow it at once.
     assert [end for _, end in fresh] == [start for start, _ in zeros]
-    assert len(fresh) <= turns[-1][1] // (ZEROS_BYTES - 4096) + 1
+    assert len(fresh) <= batches[-1][1] // (ZEROS_BYTES - 4096) + 1
     assert all(end % 4096 == 0 and end - start <= ZEROS_BYTES for start, end in zeros)
 
 
 @pytest.mark.parametrize(("sync_flush", "body_bytes"), [(False, 100), (True, ZEROS_BYTES // 4)])
-def test_turns_that_do_not_wait_and_large_turns_have_no_zeros_behind_them(
+def test_batches_that_do_not_wait_and_large_batches_have_no_zeros_behind_them(
     sync_flush: bool, body_bytes: int, writes: Writes
 ) -> None:
     async def scenario() -> None:

@@ -60,7 +60,7 @@ def test_a_damaged_header_is_unusual_or_read_as_the_decoder_reads_it(
     fields = scan.scan_frame(bytes(frame))
     if fields is None:
         return
-    # An escape is looked at when the value is used: the lane does so for properties, and refuses others.
+    # An escape is looked at when the value is used: the fast path does so for properties, and refuses others.
     if any(escaped and unescaped(value, 400) is None for _, value, escaped in fields):
         return
     try:

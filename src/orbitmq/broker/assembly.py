@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from orbitmq.broker import names
+from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.delay.levels import DelayLevels
-from orbitmq.broker.metadata.groups import SubscriptionGroups
-from orbitmq.broker.journal import DELAYS, GROUPS, OFFSETS, TOPICS, Journal
-from orbitmq.broker.clients.queue_locks import QueueLocks
-from orbitmq.broker.messaging.held_pulls import LongPolling
-from orbitmq.broker.metadata.offsets import ConsumerOffsets
-from orbitmq.broker.messaging.append import Putter
-from orbitmq.broker.rates import Rates
-from orbitmq.broker.registration import Registration
 from orbitmq.broker.delay.service import ScheduleService
-from orbitmq.broker.statistics import Stats
+from orbitmq.broker.journal import DELAYS, GROUPS, OFFSETS, TOPICS, Journal
+from orbitmq.broker.messaging.append import Putter
+from orbitmq.broker.messaging.held_pulls import LongPolling
+from orbitmq.broker.metadata.groups import SubscriptionGroups
+from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.table_files import Persistence
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.rates import Rates
+from orbitmq.broker.registration import Registration
+from orbitmq.broker.statistics import Stats
 from orbitmq.broker.transactions.service import Parts, Transactions
 from orbitmq.message.ids import UniqueIds
 from orbitmq.runtime.seam import Runtime
@@ -29,7 +29,7 @@ from orbitmq.store import MessageStore, StoreConfig
 from orbitmq.wire.bodies import TopicConfig
 
 _HOUR_MS = 3_600_000
-_TURN_SLACK_BYTES = 128 * 1024
+_BATCH_SLACK_BYTES = 128 * 1024
 
 
 def _none() -> int:
@@ -220,7 +220,7 @@ def store_config(config: BrokerConfig, port: int) -> StoreConfig:
         sync_flush_timeout_ms=config.sync_flush_timeout_ms,
         flush_interval_ms=config.flush_interval_commit_log_ms,
         store_host=(config.broker_ip1, port),
-        turn_bytes=max(4 << 20, config.max_message_size) + _TURN_SLACK_BYTES,
+        batch_bytes=max(4 << 20, config.max_message_size) + _BATCH_SLACK_BYTES,
         file_reserved_ms=config.file_reserved_time_hours * _HOUR_MS,
         delete_hour=int(config.delete_when.partition(";")[0]),
         index=config.message_index_enable,

@@ -6,14 +6,14 @@ import asyncio
 import logging
 from typing import Self
 
+from orbitmq.broker.assembly import Services, build, load_tables
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.handlers.router import Dispatcher
 from orbitmq.broker.fast_path.driver import FastPath
 from orbitmq.broker.handlers.base import Answer
-from orbitmq.broker.rates import SAMPLE_SECONDS
-from orbitmq.broker.assembly import Services, build, load_tables
-from orbitmq.broker.statistics import SAMPLE_SECONDS as STATS_SECONDS
+from orbitmq.broker.handlers.router import Dispatcher
 from orbitmq.broker.metadata.table_files import TableError
+from orbitmq.broker.rates import SAMPLE_SECONDS
+from orbitmq.broker.statistics import SAMPLE_SECONDS as STATS_SECONDS
 from orbitmq.broker.transactions.service import TICK_SECONDS as TRANSACTION_TICK_SECONDS
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import Background, every
@@ -194,7 +194,7 @@ class Broker:
 
     async def _drain(self, services: Services) -> None:
         """Let the senders of messages that are stored already have their answers."""
-        await asyncio.sleep(0)  # the turn under way ends with this one of the event loop
+        await asyncio.sleep(0)  # the write batch under way ends with this iteration of the event loop
         try:
             await asyncio.wait_for(
                 services.store.stored(services.store.max_commit_log_offset), DRAIN_LIMIT_SECONDS

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orbitmq.broker import names
-from orbitmq.broker.delay.levels import DEFAULT_LEVELS, DelayLevels
 from orbitmq.broker.config_keys import KNOWN_KEYS
+from orbitmq.broker.delay.levels import DEFAULT_LEVELS, DelayLevels
 from orbitmq.wire.settings import (
     ConfigError,
     Settings,

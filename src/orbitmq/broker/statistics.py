@@ -26,7 +26,7 @@ SAMPLE_SECONDS = 10.0
 _RINGS = ((10.0, 7), (600.0, 7), (3600.0, 25))
 # A timer that is a little early must not cost a ring a whole step.
 _EARLY_SECONDS = 1.0
-_QUEUES_PER_TURN = 2000
+_QUEUES_PER_STEP = 2000
 
 
 class Series:
@@ -123,7 +123,7 @@ class Stats:
     async def sample(self) -> None:
         """Look at all offsets, with pauses when there are many."""
         now = self._clock.monotonic()
-        self._turn_of_day()
+        self._new_day()
         seen: set[tuple[str, str]] = set()
 
         def note(name: str, key: str, total: int) -> None:
@@ -138,7 +138,7 @@ class Stats:
             topic = config.topic_name
             note(TOPIC_PUT_NUMS, topic, sum(self._store.max_offset(topic, q) for q in range(count)))
             queues += count
-            if queues >= _QUEUES_PER_TURN:
+            if queues >= _QUEUES_PER_STEP:
                 queues = 0
                 await asyncio.sleep(0)
         for key, pulls in self._offsets.pulls().items():
@@ -185,7 +185,7 @@ class Stats:
             del self._pulls[key]
             del self._pulled[key]
 
-    def _turn_of_day(self) -> None:
+    def _new_day(self) -> None:
         today = datetime.fromtimestamp(self._clock.now_ms() / 1000).date()
         if self._day is not None and today != self._day:
             self.yesterday_morning = self.this_morning

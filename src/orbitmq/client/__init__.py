@@ -12,18 +12,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orbitmq.client.producer.batching import AutoBatch as AutoBatch
     from orbitmq.client.consumer.assigned import AssignedConsumer as AssignedConsumer
-    from orbitmq.client.producer.queue_choice import by_hash as by_hash
-    from orbitmq.client.producer.queue_choice import by_random as by_random
     from orbitmq.client.consumer.consumer import Consumer as Consumer
-    from orbitmq.client.producer.faults import FaultItem as FaultItem
     from orbitmq.client.hooks import SendContext as SendContext
     from orbitmq.client.hooks import SendHook as SendHook
     from orbitmq.client.model import ConsumeFrom as ConsumeFrom
     from orbitmq.client.model import SendResult as SendResult
     from orbitmq.client.model import SendStatus as SendStatus
+    from orbitmq.client.producer.batching import AutoBatch as AutoBatch
+    from orbitmq.client.producer.faults import FaultItem as FaultItem
     from orbitmq.client.producer.producer import Producer as Producer
+    from orbitmq.client.producer.queue_choice import by_hash as by_hash
+    from orbitmq.client.producer.queue_choice import by_random as by_random
     from orbitmq.client.producer.transactional import LocalTransactionState as LocalTransactionState
     from orbitmq.client.producer.transactional import TransactionProducer as TransactionProducer
 

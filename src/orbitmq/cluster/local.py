@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.cluster.layout import HOST, ClusterError, broker_names, broker_settings, wait_until_live
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.server import NameServer

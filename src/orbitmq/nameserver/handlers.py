@@ -57,7 +57,7 @@ class Handlers:
         self._kv = kv
         self._on_min_change = on_min_change
         self._started_ms = runtime.clock.now_ms()
-        self._config_turn = asyncio.Lock()
+        self._config_lock = asyncio.Lock()
         self._by_code: dict[int, Callable[[Hashable, Command], Answer]] = {
             RequestCode.PUT_KV_CONFIG: self._put_kv,
             RequestCode.GET_KV_CONFIG: self._get_kv,
@@ -294,7 +294,7 @@ class Handlers:
         return self._change_config(command, properties_text.parse(text))
 
     async def _change_config(self, command: Command, settings: dict[str, str]) -> Command:
-        async with self._config_turn:
+        async with self._config_lock:
             black = _NEVER_UPDATED.union(self.config.config_black_list.split(";"))
             if not black.isdisjoint(settings):
                 raise RemotingError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")

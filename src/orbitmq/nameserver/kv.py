@@ -24,7 +24,7 @@ class KvConfig:
         self._runtime = runtime
         self._path = path
         self._table: dict[str, dict[str, str]] = {}
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     def load(self) -> None:
         """Read the file, if there is one.
@@ -56,7 +56,7 @@ class KvConfig:
         Raises:
             KvError: the table is full or cannot be saved; it is unchanged then.
         """
-        async with self._turn:
+        async with self._lock:
             if sum(map(len, self._table.values())) >= MAX_ENTRIES and self.get(namespace, key) is None:
                 raise KvError(f"the key-value table is full: {MAX_ENTRIES} entries")
             await self._replace({**self._table, namespace: {**self._table.get(namespace, {}), key: value}})
@@ -67,7 +67,7 @@ class KvConfig:
         Raises:
             KvError: the table cannot be saved; it is unchanged then.
         """
-        async with self._turn:
+        async with self._lock:
             entries = dict(self._table.get(namespace, {}))
             if entries.pop(key, None) is not None:
                 await self._replace({**self._table, namespace: entries})

@@ -103,7 +103,7 @@ class _Pipe:
             self._timer = None
 
     def kick(self) -> None:
-        """See in a later turn of the loop whether something can be delivered."""
+        """See in a later iteration of the loop whether something can be delivered."""
         if self._timer is None and (self._parts or self._ended):
             due = self._parts[0][0] if self._parts else self._last_due
             self._timer = self._loop.call_at(due, self._deliver)

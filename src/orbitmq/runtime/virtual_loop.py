@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 # A simulated day starts at the same moment in every run.
 EPOCH_MS = 1_700_000_000_000
-MAX_TURNS = 50_000_000
+MAX_ITERATIONS = 50_000_000
 
 
 class SimulationStuckError(RuntimeError):
@@ -32,7 +32,7 @@ class VirtualClock:
         await asyncio.sleep(seconds)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass by hand. Timers that became due run in the loop's next turn."""
+        """Let time pass by hand. Timers that became due run in the loop's next iteration."""
         if seconds < 0:
             raise ValueError("time does not go back")
         self._now += seconds
@@ -43,12 +43,12 @@ class _JumpingSelector:
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
-        self._turns = 0
+        self._iterations = 0
 
     def select(self, timeout: float | None) -> list[Any]:
-        self._turns += 1
-        if self._turns > MAX_TURNS:
-            raise SimulationStuckError(f"more than {MAX_TURNS} turns of the loop")
+        self._iterations += 1
+        if self._iterations > MAX_ITERATIONS:
+            raise SimulationStuckError(f"more than {MAX_ITERATIONS} iterations of the loop")
         if timeout is None:
             raise SimulationStuckError("every task waits, and no timer is set that could wake one")
         if timeout > 0:

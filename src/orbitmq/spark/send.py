@@ -74,7 +74,7 @@ class TaskSender:
         self._open: dict[str, list[Numbered]] = {}
         self._open_bytes: dict[str, int] = {}
         self._full: list[list[Numbered]] = []
-        self._turn = task.partition
+        self._next = task.partition
 
     def add_all(self, messages: Iterable[Message]) -> None:
         """Take the next rows; what fills a pipeline is sent.
@@ -165,8 +165,8 @@ class TaskSender:
         writable = self._brokers.route(topic).writable
         if not writable:
             raise UnreachableError(f"topic {topic!r} has no writable queue")
-        queue = sorted(writable)[self._turn % len(writable)]
-        self._turn += 1
+        queue = sorted(writable)[self._next % len(writable)]
+        self._next += 1
         return queue, writable[queue]
 
     def _command(self, queue: MessageQueue, rows: list[Numbered]) -> Command:

@@ -2,8 +2,8 @@
 
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.errors import StoreClosedError, StoreError, StoreLockedError, UnknownQueueError
-from orbitmq.store.store import MessageStore
 from orbitmq.store.model import GetResult, GetStatus, NewMessage, PutResult, PutStatus
+from orbitmq.store.store import MessageStore
 
 __all__ = [
     "GetResult",

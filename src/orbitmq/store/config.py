@@ -20,7 +20,7 @@ class StoreConfig:
             ``flush_interval_ms``.
         sync_flush_timeout_ms: how long a sender waits for the device.
         store_host: this broker's address and port, part of every record.
-        turn_bytes: buffer for what arrives between two writes; at least one maximal record.
+        batch_bytes: buffer for what arrives between two writes; at least one maximal record.
         tail_entries: index entries of each queue kept in memory.
         file_reserved_ms: age after which a full log file may be deleted.
         delete_hour: local hour of the day in which expired files are deleted (``deleteWhen``).
@@ -41,7 +41,7 @@ class StoreConfig:
     flush_interval_ms: int = 500
     checkpoint_interval_ms: int = 5000
     store_host: tuple[str, int] = ("127.0.0.1", 10911)
-    turn_bytes: int = (4 << 20) + (128 << 10)
+    batch_bytes: int = (4 << 20) + (128 << 10)
     tail_entries: int = 512
     file_reserved_ms: int = 72 * 3600 * 1000
     delete_hour: int = 4

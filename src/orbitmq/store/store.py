@@ -6,22 +6,22 @@ import logging
 from collections.abc import Callable
 
 from orbitmq.runtime import Runtime
-from orbitmq.store.queues import layout as table
-from orbitmq.store.writable import Acceptance
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.index.index import MessageIndex
+from orbitmq.store.log.append import Writer, pack_host
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.commit_log import CommitLog
-from orbitmq.store.config import StoreConfig
-from orbitmq.store.log.flush import Flusher
-from orbitmq.store.index.index import MessageIndex
 from orbitmq.store.log.files import LogFiles
-from orbitmq.store.queues.lookup import Lookup
+from orbitmq.store.log.flush import Flusher
 from orbitmq.store.model import GetResult, NewMessage, PutResult, PutStatus
-from orbitmq.store.recovery.opening import Opened, Opening, lock
+from orbitmq.store.queues import layout as table
+from orbitmq.store.queues.lookup import Lookup
 from orbitmq.store.queues.queues import Queues
 from orbitmq.store.queues.reading import Reader
+from orbitmq.store.recovery.opening import Opened, Opening, lock
 from orbitmq.store.recovery.recovery import Recovered, TagsCodeOf, tags_code_of_properties
 from orbitmq.store.upkeep.background import Upkeep
-from orbitmq.store.log.append import Writer, pack_host
+from orbitmq.store.writable import Acceptance
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ Arrival = Callable[[str, int, int], None]
 class MessageStore:
     """Messages of all topics in one log. Not thread-safe: it belongs to one event loop.
 
-    A message put is visible to :meth:`get` when the current turn of the event loop ends, and safe by the
+    A message put is visible to :meth:`get` when the current iteration of the event loop ends, and safe by the
     rules of the flush mode when :meth:`stored` returns.
 
     Args:
@@ -52,7 +52,10 @@ class MessageStore:
         self._tags_code_of = tags_code_of
         self._acceptance = Acceptance()
         self.appender = Appender(
-            config.turn_bytes, config.tail_entries, config.commit_log_file_bytes, pack_host(config.store_host)
+            config.batch_bytes,
+            config.tail_entries,
+            config.commit_log_file_bytes,
+            pack_host(config.store_host),
         )
         self.lookup = Lookup(self.appender)
         self._files = LogFiles(runtime, config.commit_log_path, config.commit_log_file_bytes)
@@ -134,7 +137,7 @@ class MessageStore:
             config.index_slots,
             config.index_entries,
             self._files,
-            lambda: self.appender.turn_base,
+            lambda: self.appender.batch_base,
             self._reader.store_time_at,
         )
         checkpoint = opened.checkpoint
@@ -223,7 +226,7 @@ class MessageStore:
 
     def drop_topic(self, topic: str) -> None:
         """Delete the topic's queues. Its records stay in the log until that is cleaned."""
-        self.log.end_turn()
+        self.log.end_batch()
         self.queues.drop_topic(topic)
         # Recovery must not read the dropped records again: it starts at the safe offset.
         self._upkeep.checkpoint_now()
@@ -237,16 +240,16 @@ class MessageStore:
 
     def watch(self, topic: str, queue_id: int, *, on: bool = True) -> None:
         """Ask for ``on_arrival`` when the queue gets messages."""
-        row = self.queues.row(topic, queue_id)
-        if row >= 0:
-            self.appender.set(row, table.Q_WATCHED, 1 if on else 0)
+        slot = self.queues.slot(topic, queue_id)
+        if slot >= 0:
+            self.appender.set(slot, table.Q_WATCHED, 1 if on else 0)
 
-    def _arrived(self, rows: list[int]) -> None:
+    def _arrived(self, slots: list[int]) -> None:
         if self.on_arrival is None:
             return
-        for row in rows:
-            known, queue_id, _ = self.queues.of_row(row)
-            self.on_arrival(known.topic, queue_id, self.appender.get(row, table.Q_VISIBLE))
+        for slot in slots:
+            known, queue_id, _ = self.queues.of_slot(slot)
+            self.on_arrival(known.topic, queue_id, self.appender.get(slot, table.Q_VISIBLE))
 
     # -- put -------------------------------------------------------------------------------------------
 
@@ -274,21 +277,21 @@ class MessageStore:
         """
         return self._writer.put_many(messages)
 
-    def make_room(self, reason: int, row: int) -> None:
+    def make_room(self, reason: int, slot: int) -> None:
         """Do what the appender asked for with NO_ROOM, ROLL or TAIL_FULL.
 
         Raises:
             StoreClosedError: the disk refused.
         """
-        self._writer.make_room(reason, row)
+        self._writer.make_room(reason, slot)
 
     def write(self) -> None:
-        """Write what was put in this turn, without waiting for the device.
+        """Write what was put in this batch, without waiting for the device.
 
         Raises:
             StoreClosedError: the disk refused.
         """
-        self.log.end_turn()
+        self.log.end_batch()
 
     async def stored(self, end_offset: int) -> PutStatus:
         """Wait until the log is safe up to ``end_offset`` by the rules of the flush mode.
@@ -319,23 +322,23 @@ class MessageStore:
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The smallest offset still stored; 0 for an unknown queue."""
-        row = self.queues.row(topic, queue_id)
-        return self.appender.get(row, table.Q_MIN) if row >= 0 else 0
+        slot = self.queues.slot(topic, queue_id)
+        return self.appender.get(slot, table.Q_MIN) if slot >= 0 else 0
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """The offset behind the newest visible message; 0 for an unknown queue."""
-        row = self.queues.row(topic, queue_id)
-        return self.appender.get(row, table.Q_VISIBLE) if row >= 0 else 0
+        slot = self.queues.slot(topic, queue_id)
+        return self.appender.get(slot, table.Q_VISIBLE) if slot >= 0 else 0
 
     def entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
         """(commit log offset, size, tags code) of a visible message, ``None`` when it is not there."""
-        row = self.queues.row(topic, queue_id)
-        return self._reader.entry(row, offset) if row >= 0 else None
+        slot = self.queues.slot(topic, queue_id)
+        return self._reader.entry(slot, offset) if slot >= 0 else None
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
         """When the message was stored, ms; -1 when it is not there."""
-        row = self.queues.row(topic, queue_id)
-        return self._reader.store_time(row, offset) if row >= 0 else -1
+        slot = self.queues.slot(topic, queue_id)
+        return self._reader.store_time(slot, offset) if slot >= 0 else -1
 
     @property
     def earliest_store_time(self) -> int:
@@ -344,8 +347,8 @@ class MessageStore:
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
         """See ``Reader.offset_by_time``; 0 for an unknown queue."""
-        row = self.queues.row(topic, queue_id)
-        return self._reader.offset_by_time(row, timestamp_ms, upper=upper) if row >= 0 else 0
+        slot = self.queues.slot(topic, queue_id)
+        return self._reader.offset_by_time(slot, timestamp_ms, upper=upper) if slot >= 0 else 0
 
     def record_at(self, commit_log_offset: int) -> bytes | None:
         """The whole record that begins at this place of the log."""
@@ -358,7 +361,7 @@ class MessageStore:
     @property
     def max_commit_log_offset(self) -> int:
         """The end of what is written to the log's files."""
-        return self.appender.turn_base
+        return self.appender.batch_base
 
     @property
     def flushed_offset(self) -> int:

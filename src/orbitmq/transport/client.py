@@ -66,31 +66,31 @@ class Permits:
         loop = asyncio.get_running_loop()
         if deadline <= loop.time():
             raise TooManyRequestsError(f"too many requests in flight, none sent to {address}", address)
-        turn: asyncio.Future[None] = loop.create_future()
-        self._waiting[turn] = None
+        admitted: asyncio.Future[None] = loop.create_future()
+        self._waiting[admitted] = None
 
         def expire() -> None:
-            if not turn.done():
+            if not admitted.done():
                 text = f"too many requests in flight, waited in vain to send to {address}"
-                turn.set_exception(RequestTimeoutError(text, address))
+                admitted.set_exception(RequestTimeoutError(text, address))
 
         timer = loop.call_at(deadline, expire)
         try:
-            await turn
+            await admitted
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled() and turn.exception() is None:
+            if admitted.done() and not admitted.cancelled() and admitted.exception() is None:
                 self.release()
             raise
         finally:
             timer.cancel()
-            self._waiting.pop(turn, None)
+            self._waiting.pop(admitted, None)
 
     def release(self) -> None:
         """Give one back, to who waits longest."""
-        for turn in self._waiting:
-            if not turn.done():
-                turn.set_result(None)
-                del self._waiting[turn]
+        for admitted in self._waiting:
+            if not admitted.done():
+                admitted.set_result(None)
+                del self._waiting[admitted]
                 return
         self._free += 1
 

@@ -313,7 +313,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- sending ---------------------------------------------------------------------------------------
 
     def send(self, command: Command) -> None:
-        """Queue one command as it is. What is queued in one turn of the loop goes out in one write.
+        """Queue one command as it is. What is queued in one iteration of the loop goes out in one write.
 
         Dropped when the connection is closed: the other side is gone, and so is whoever waited for it.
         """

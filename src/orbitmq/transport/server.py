@@ -130,7 +130,7 @@ class RemotingServer:
     def opened(self, connection: ServerConnection) -> None:
         """A connection tells that it is open."""
         if not self._accepting:
-            # Accepted in the turn of the loop in which the server stopped.
+            # Accepted in the iteration of the loop in which the server stopped.
             connection.abort()
             return
         if self._max_connections and len(self._connections) >= self._max_connections:

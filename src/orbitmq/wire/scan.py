@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""Reads a frame's header without making an object: the first step of the fast lane.
+"""Reads a frame's header without making an object: the first step of the fast path.
 
 A :class:`HeaderScan` notes where each header field stands in the received bytes. It takes the flat headers
 that clients send all day, in both header formats, and says *no* to anything unusual (nested values, escapes

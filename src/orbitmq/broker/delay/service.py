@@ -13,8 +13,8 @@ from typing import Any
 from orbitmq.broker import names
 from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.journal import DELAYS, Journal
-from orbitmq.broker.metadata.plain import from_plain, to_plain
 from orbitmq.broker.messaging.append import Putter
+from orbitmq.broker.metadata.plain import from_plain, to_plain
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.message import keys
 from orbitmq.message.errors import MessageFormatError
@@ -28,7 +28,7 @@ from orbitmq.wire.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
-# Deliveries of one level in a row before the event loop and the other levels get their turn.
+# Deliveries of one level in a row before the event loop and the other levels come next.
 DELIVERIES_PER_TURN = 256
 # A level whose message the store refuses is tried again after this time; RocketMQ waits 10 s (DL-04).
 RETRY_AFTER_MS = 1000

@@ -1,4 +1,4 @@
-"""Puts the compiled lane in front of the ordinary handlers and keeps its tables true."""
+"""Puts the compiled fast path in front of the ordinary handlers and keeps its tables true."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 from datetime import datetime
 
 from orbitmq.broker import names
-from orbitmq.broker.journal import TOPICS
-from orbitmq.broker.fast_path import layout
-from orbitmq.broker.fast_path.frames import Lane
-from orbitmq.broker.fast_path.pulls import Pulls
-from orbitmq.broker.fast_path.held_frame import WaitingPull
 from orbitmq.broker.assembly import Services
+from orbitmq.broker.fast_path import layout
+from orbitmq.broker.fast_path.frames import FastFrames
+from orbitmq.broker.fast_path.held_frame import WaitingPull
+from orbitmq.broker.fast_path.pulls import Pulls
+from orbitmq.broker.journal import TOPICS
 from orbitmq.message.ids import pack_ip
 from orbitmq.store import StoreClosedError
 from orbitmq.store.log.append import pack_host
@@ -23,17 +23,18 @@ MAX_PULL_ROWS = 4096
 
 
 class FastPath:
-    """Feeds received chunks to the lane and does what it asks for.
+    """Feeds received chunks to the fast path and does what it asks for.
 
-    A topic is in the lane's table while ordinary sends to it are plain; a (group, topic) is in it once the
-    ordinary handler has let one of its pulls pass, and until anything changes that could decide otherwise.
+    A topic is in the fast path's table while ordinary sends to it are plain; a (group, topic) is in it once
+    the ordinary handler has let one of its pulls pass, and until anything changes that could decide
+    otherwise.
     """
 
     def __init__(self, services: Services) -> None:
         self._services = services
         self._store = services.store
         config = services.config
-        self._lane = Lane(
+        self._frames = FastFrames(
             services.store.appender,
             services.store.lookup,
             layout.texts(
@@ -47,7 +48,7 @@ class FastPath:
             max_pull_bytes=config.transfer_max_bytes,
             sync_flush=services.store.config.sync_flush,
         )
-        self._lane.lite_pull = config.lite_pull_message_enable
+        self._frames.lite_pull = config.lite_pull_message_enable
         self._pulls: dict[tuple[str, str], tuple[frozenset[int] | None, bool, int]] = {}
         self._pull_keys: list[tuple[str, str]] = []
         self._topic_numbers: dict[str, int] = {}
@@ -88,7 +89,7 @@ class FastPath:
 
         Args:
             registered: ``tags`` and ``version`` are those of the group's heartbeats; else the request
-                brought its own expression, and only requests for all messages may take the lane.
+                brought its own expression, and only requests for all messages may take the fast path.
         """
         if self._services.offsets.has_any_reset(group, topic):
             return  # the ordinary handler must still tell the group's other queues
@@ -129,9 +130,9 @@ class FastPath:
             )
             writable = config.write_queue_nums if sendable and sends else 0
             self._topic_numbers[topic] = len(plain)
-            plain.append((known.name, config.read_queue_nums, writable, known.rows))
-        self._lane.set_topics(*layout.topic_table(plain))
-        self._lane.pulls.parks = services.config.long_polling_enable
+            plain.append((known.name, config.read_queue_nums, writable, known.slots))
+        self._frames.set_topics(*layout.topic_table(plain))
+        self._frames.pulls.parks = services.config.long_polling_enable
 
     def _set_pulls(self) -> None:
         rows: list[layout.PermittedPull] = []
@@ -158,7 +159,7 @@ class FastPath:
                 )
             )
             self._pull_keys.append((group, topic))
-        self._lane.set_pulls(*layout.pull_table(rows))
+        self._frames.set_pulls(*layout.pull_table(rows))
 
     def _set_unique_ids(self, now_ms: int) -> None:
         """Message ids begin with address, process and a constant, and count time from this month's start."""
@@ -168,7 +169,7 @@ class FastPath:
         self._new_month_ms = int(following.timestamp() * 1000)
         address = pack_ip(self._services.config.broker_ip1)[-4:]
         prefix = address + (os.getpid() & 0xFFFF).to_bytes(2, "big") + b"\x0f\xb1\x7a\x0e"
-        self._lane.set_unique_ids(prefix, int(start.timestamp() * 1000))
+        self._frames.set_unique_ids(prefix, int(start.timestamp() * 1000))
 
     # -- the path of every chunk -----------------------------------------------------------------------
 
@@ -185,25 +186,25 @@ class FastPath:
         born = connection.attributes.get(BORN)
         if born is None:
             born = connection.attributes[BORN] = pack_host(connection.remote)
-        lane = self._lane
-        pulls = lane.pulls
+        frames = self._frames
+        pulls = frames.pulls
         appender = store.appender
         try:
             while True:
-                start = lane.feed(buffer, start, end, born)
+                start = frames.feed(buffer, start, end, born)
                 # One-way sends leave no answer behind, only records to write.
-                if lane.later.used or lane.now.used or pulls.event_count or appender.turn_used:
+                if frames.later.used or frames.now.used or pulls.event_count or appender.batch_used:
                     self._take(connection)
-                reason = lane.reason
+                reason = frames.reason
                 if reason == layout.NEED_ROOM:
-                    store.make_room(lane.sends.need_code, lane.sends.need_row)
+                    store.make_room(frames.sends.need_code, frames.sends.need_slot)
                 elif reason == layout.NEED_INDEX:
-                    if not store.queues.map_index(pulls.need_row, store.lookup.need):
+                    if not store.queues.map_entries(pulls.need_slot, store.lookup.need):
                         return start
                 elif reason == layout.PARK:
-                    if not self._park(connection, bytes(buffer[start : lane.frame_end])):
+                    if not self._park(connection, bytes(buffer[start : frames.frame_end])):
                         return start
-                    start = lane.frame_end
+                    start = frames.frame_end
                 elif reason != layout.DRAIN:
                     return start
         except StoreClosedError:
@@ -212,7 +213,7 @@ class FastPath:
 
     def _park(self, connection: ServerConnection, frame: bytes) -> bool:
         """Let a pull wait; ``False`` when too many wait already: the ordinary handler says so."""
-        pulls = self._lane.pulls
+        pulls = self._frames.pulls
         group_topic = self._pull_keys[pulls.events_array[0]]
         waiter = WaitingPull(connection, frame, pulls.park_offset, self._wake)
         queue_id = pulls.events_array[1]
@@ -222,38 +223,38 @@ class FastPath:
         """Try to answer a waiting pull; ``None`` when that is for the ordinary handler."""
         if self._topics_stale or self._pulls_stale:
             self._refresh()
-        lane = self._lane
+        frames = self._frames
         connection = waiter.connection
         born = connection.attributes[BORN]
         while True:
-            lane.feed(waiter.frame, 0, len(waiter.frame), born)
-            reason = lane.reason
-            if reason == layout.NEED_INDEX and self._store.queues.map_index(
-                lane.pulls.need_row, self._store.lookup.need
+            frames.feed(waiter.frame, 0, len(waiter.frame), born)
+            reason = frames.reason
+            if reason == layout.NEED_INDEX and self._store.queues.map_entries(
+                frames.pulls.need_slot, self._store.lookup.need
             ):
                 continue
             if reason == layout.PARK:
-                lane.pulls.event_count = 0
+                frames.pulls.event_count = 0
                 return False
             if reason != layout.DONE:
                 return None
-            lane.pulls.events_array[2] = -1  # its offset was committed when it came
+            frames.pulls.events_array[2] = -1  # its offset was committed when it came
             self._take(connection)
             return True
 
     def _take(self, connection: ServerConnection) -> None:
-        """Hand over what the lane has written: responses that may go now, and those that wait for the log."""
-        lane = self._lane
-        if lane.now.used:
-            connection.write(lane.now.take())
-        if lane.later.used:
+        """Hand over the responses: those that may go now, and those that wait for the log."""
+        frames = self._frames
+        if frames.now.used:
+            connection.write(frames.now.take())
+        if frames.later.used:
             store = self._store
-            store.flusher.when_safe(store.log.end, connection.write, lane.later.take(), connection.abort)
+            store.flusher.when_safe(store.log.end, connection.write, frames.later.take(), connection.abort)
             store.log.schedule()
-        elif self._store.appender.turn_used:
+        elif self._store.appender.batch_used:
             self._store.log.schedule()
-        if lane.pulls.event_count:
-            self._commit(lane.pulls)
+        if frames.pulls.event_count:
+            self._commit(frames.pulls)
 
     def _commit(self, pulls: Pulls) -> None:
         count = pulls.event_count
@@ -271,10 +272,10 @@ class FastPath:
 
     @property
     def messages_in(self) -> int:
-        """Messages that took the lane into the store."""
-        return int(self._lane.sends.messages)
+        """Messages that took the fast path into the store."""
+        return int(self._frames.sends.messages)
 
     @property
     def messages_out(self) -> int:
-        """Messages that took the lane to consumers."""
-        return int(self._lane.pulls.messages)
+        """Messages that took the fast path to consumers."""
+        return int(self._frames.pulls.messages)

@@ -1,4 +1,4 @@
-# C types of lane.py. No logic lives here.
+# C types of frames.py. No logic lives here.
 cimport cython
 from libc.stdint cimport uint8_t
 
@@ -15,7 +15,7 @@ cdef int SEND_MESSAGE, PULL_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, LITE_P
 cdef int MAX_FRAME, NOW_BYTES
 
 @cython.final
-cdef class Lane:
+cdef class FastFrames:
     cdef HeaderScan scan
     cdef NameTable topics
     cdef readonly Sends sends

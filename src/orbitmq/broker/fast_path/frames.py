@@ -1,12 +1,13 @@
 # cython: annotation_typing=False
-"""The fast lane: a received chunk of many frames in, records and responses out, in one call.
+"""The fast path: a received chunk of many frames in, records and responses out, in one call.
 
 Plain sends (single and batch) and plain pulls that find messages are done here completely: the header is
-scanned, the record built in the store's turn buffer, the response encoded. Whatever is not plain (a delay, a
+scanned, the record built in the store's write batch, the response encoded. Whatever is not plain (a delay, a
 transaction, an unknown topic, nothing to pull, anything odd in the frame) is left to the ordinary handlers,
-in order: :meth:`Lane.feed` stops at that frame and says so. The lane never decides on an error itself.
+in order: :meth:`FastFrames.feed` stops at that frame and says so. The fast path never decides on an error
+itself.
 
-Typed in ``lane.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. While it works
+Typed in ``frames.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. While it works
 it touches no Python object: topics and permitted pulls are rows of integer tables, rebuilt from outside when
 they change.
 """
@@ -19,10 +20,10 @@ import cython
 
 from orbitmq.broker.fast_path import layout
 from orbitmq.broker.fast_path.fields import Fields
+from orbitmq.broker.fast_path.names import NameTable
 from orbitmq.broker.fast_path.pulls import Pulls
 from orbitmq.broker.fast_path.responses import Responses
 from orbitmq.broker.fast_path.sends import Sends
-from orbitmq.broker.fast_path.names import NameTable
 from orbitmq.wire.scan import HeaderScan
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ MAX_FRAME = 16 * 1024 * 1024
 NOW_BYTES = 1 << 20
 
 
-class Lane:
+class FastFrames:
     """See the module.
 
     Args:
@@ -127,7 +128,7 @@ class Lane:
 
         :attr:`reason` says why it stopped: DONE (only an unfinished frame is left), ORDINARY (the frame up to
         :attr:`frame_end` is for the ordinary handlers), NEED_ROOM (see ``Sends.need_code``),
-        DRAIN (take the outputs), NEED_INDEX (see ``Pulls.need_row``), PARK (the frame is a pull that waits,
+        DRAIN (take the outputs), NEED_INDEX (see ``Pulls.need_slot``), PARK (the frame is a pull that waits,
         see ``Pulls.park_offset``; its event names the queue).
 
         Raises:

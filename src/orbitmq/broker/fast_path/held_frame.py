@@ -1,4 +1,4 @@
-"""Pulls that wait for messages without having left the fast lane."""
+"""Pulls that wait for messages without having left the fast path."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from orbitmq.wire.frame import decode_frame
 class WaitingPull:
     """A parked pull request, kept as the frame that it came in (see ``long_polling.Waiter``).
 
-    When messages come the frame goes through the lane again, which then finds them. Everything else (its time
-    is over, its topic is gone, the lane does not take it any more) is left to the ordinary handler.
+    When messages come the frame goes through the fast path again, which then finds them. Everything else
+    (its time is over, its topic is gone, the fast path does not take it any more) is left to the ordinary
+    handler.
     """
 
     __slots__ = ("_answer", "connection", "frame", "offset")
@@ -35,7 +36,7 @@ class WaitingPull:
         return self.connection.closed
 
     def wake(self) -> bool:
-        """Answer from the lane; ``False`` when there is still nothing to read."""
+        """Answer from the fast path; ``False`` when there is still nothing to read."""
         answered = self._answer(self)
         if answered is None:
             self._ordinary(~PullFlag.COMMIT_OFFSET)

@@ -1,4 +1,4 @@
-"""What the fast lane and its caller share: answers, columns, constant texts, and its tables."""
+"""What the fast path and its caller share: answers, columns, constant texts, and its tables."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from orbitmq.wire.command import PROTOCOL_VERSION, Language
 
-# Why ``Lane.feed`` stopped.
+# Why ``FastFrames.feed`` stopped.
 DONE = 0
 ORDINARY = 1
 NEED_ROOM = 2
 DRAIN = 3
 NEED_INDEX = 4
 PARK = 5
-HANDLED = -1  # inside of the lane: go on with the next frame
+HANDLED = -1  # inside of the fast path: go on with the next frame
 
 INT_BAD = -(1 << 62)  # what ``wire.scan`` gives for text that is no number
 
@@ -26,7 +26,7 @@ ROW_LENGTH = 1
 # Columns of a topic.
 T_READ_QUEUES = 2
 T_WRITE_QUEUES = 3
-T_ROWS_AT = 4
+T_SLOTS_AT = 4
 T_WIDTH = 5
 
 # Columns of a permitted pull: the name is ``group 0x00 topic``.
@@ -108,7 +108,7 @@ def _field(name: str, value: str = "") -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Constant parts of what the lane writes.
+    """Constant parts of what the fast path writes.
 
     Attributes:
         text, bounds: all parts of responses one behind the other, and where each begins and ends.
@@ -172,7 +172,7 @@ def texts(*, region: str, trace_on: bool, cluster: str, store_host: bytes) -> Te
 def topic_table(
     topics: list[tuple[bytes, int, int, list[int]]],
 ) -> tuple[bytes, array[int], array[int], int]:
-    """Arguments of ``Lane.set_topics`` from (name, read queues, write queues, rows) of each topic."""
+    """Arguments of ``FastFrames.set_topics`` from (name, read queues, write queues, rows) of each topic."""
     names = bytearray(b"\0")
     table = array("q")
     rows = array("q")
@@ -188,7 +188,7 @@ def topic_table(
 
 @dataclass(frozen=True, slots=True)
 class PermittedPull:
-    """What the lane may answer.
+    """What the fast path may answer.
 
     Attributes:
         topic_number: row of the topic in the table of topics.
@@ -207,7 +207,7 @@ class PermittedPull:
 
 
 def pull_table(pulls: list[PermittedPull]) -> tuple[bytes, array[int], array[int], int]:
-    """Arguments of ``Lane.set_pulls``."""
+    """Arguments of ``FastFrames.set_pulls``."""
     names = bytearray(b"\0")
     table = array("q")
     codes = array("q")

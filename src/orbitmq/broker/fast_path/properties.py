@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""The properties of a message that is on its way through the lane: read, checked, completed.
+"""The properties of a message that is on its way through the fast path: read, checked, completed.
 
 Typed in ``properties.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
@@ -64,7 +64,7 @@ class Properties:
         self.unique_length = 0
 
     def set_unique_ids(self, prefix: bytes, start_ms: int) -> None:
-        """What the lane's own message ids begin with, and when their clock began.
+        """What the fast path's own message ids begin with, and when their clock began.
 
         Raises:
             ValueError: ``prefix`` is not of 10 bytes.

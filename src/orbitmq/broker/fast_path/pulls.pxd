@@ -12,11 +12,11 @@ from orbitmq.wire.scan cimport HeaderScan
 ctypedef uint8_t* bytes_out
 ctypedef const int64_t* integers_in
 
-cdef int ORDINARY, DRAIN, NEED_INDEX, PARK, HANDLED, Q_MIN, Q_VISIBLE, READ_FOUND, READ_NEED_INDEX
+cdef int ORDINARY, DRAIN, NEED_INDEX, PARK, HANDLED, Q_MIN, Q_VISIBLE, READ_FOUND, READ_NEED_ENTRIES
 cdef int64_t INT_BAD
 cdef int P_GROUP, P_TOPIC, P_QUEUE_ID, P_OFFSET, P_MAX_COUNT, P_SYS_FLAG, P_COMMIT_OFFSET, P_SUBSCRIPTION
 cdef int P_EXPRESSION_TYPE, P_MAX_BYTES, P_SUSPEND, P_SUB_VERSION, P_SOURCE
-cdef int T_READ_QUEUES, T_ROWS_AT, G_TOPIC, G_CODES_AT, G_CODES_COUNT, G_VERSION, G_TOPIC_FLAG, G_GROUP_FLAG
+cdef int T_READ_QUEUES, T_SLOTS_AT, G_TOPIC, G_CODES_AT, G_CODES_COUNT, G_VERSION, G_TOPIC_FLAG, G_GROUP_FLAG
 cdef int NO_SUBSCRIPTION, EVENT_WIDTH
 cdef int ONE_WAY, MAX_EVENTS, MAX_ASKED_BYTES, PULL_COMMITS, PULL_SUSPENDS, PULL_HAS_SUBSCRIPTION, PULL_CLASS_FILTER
 
@@ -36,15 +36,15 @@ cdef class Pulls:
     cdef public int event_count
     cdef public bint parks
     cdef public int64_t park_offset, park_ms
-    cdef public Py_ssize_t need_row
+    cdef public Py_ssize_t need_slot
     cdef public int64_t messages
 
-    @cython.locals(pull=int64_t, topic=int64_t, sys_flag=int64_t, queue_id=int64_t, sub_version=int64_t, codes_count=int64_t, row=Py_ssize_t)
+    @cython.locals(pull=int64_t, topic=int64_t, sys_flag=int64_t, queue_id=int64_t, sub_version=int64_t, codes_count=int64_t, slot=Py_ssize_t)
     cdef int pull(self, const uint8_t* buf) noexcept nogil
     @cython.locals(i=int64_t, at=Py_ssize_t)
     cdef bint _takes_all(self, const uint8_t* buf) noexcept nogil
     @cython.locals(offset=int64_t, max_count=int64_t, max_bytes=int64_t, lowest=int64_t, highest=int64_t, out=bytes_out, codes=integers_in, body=Py_ssize_t, status=int)
-    cdef int _read(self, const uint8_t* buf, int64_t pull, int64_t queue_id, int64_t sys_flag, Py_ssize_t row, int64_t codes_count) noexcept nogil
+    cdef int _read(self, const uint8_t* buf, int64_t pull, int64_t queue_id, int64_t sys_flag, Py_ssize_t slot, int64_t codes_count) noexcept nogil
     cdef int _park(self, const uint8_t* buf, int64_t pull, int64_t queue_id, int64_t sys_flag, int64_t offset, int64_t codes_count) noexcept nogil
     @cython.locals(event=Py_ssize_t)
     cdef void _note_event(self, int64_t pull, int64_t queue_id, int64_t commit_offset, int64_t sys_flag, int64_t offset) noexcept nogil

@@ -33,7 +33,7 @@ INT_BAD = layout.INT_BAD
 Q_MIN = store_layout.Q_MIN
 Q_VISIBLE = store_layout.Q_VISIBLE
 READ_FOUND = store_layout.READ_FOUND
-READ_NEED_INDEX = store_layout.READ_NEED_INDEX
+READ_NEED_ENTRIES = store_layout.READ_NEED_ENTRIES
 
 # Slots of layout.PULL_FIELDS.
 P_GROUP = 0
@@ -51,7 +51,7 @@ P_SUB_VERSION = 11
 P_SOURCE = 12
 
 T_READ_QUEUES = layout.T_READ_QUEUES
-T_ROWS_AT = layout.T_ROWS_AT
+T_SLOTS_AT = layout.T_SLOTS_AT
 G_TOPIC = layout.G_TOPIC
 G_CODES_AT = layout.G_CODES_AT
 G_CODES_COUNT = layout.G_CODES_COUNT
@@ -63,7 +63,7 @@ EVENT_WIDTH = layout.EVENT_WIDTH
 
 ONE_WAY = 2
 MAX_EVENTS = 256
-MAX_ASKED_BYTES = 512 * 1024  # a pull that asks for more than this is not worth a fast lane
+MAX_ASKED_BYTES = 512 * 1024  # a pull that asks for more than this is not worth a fast path
 PULL_COMMITS = 1
 PULL_SUSPENDS = 2
 PULL_HAS_SUBSCRIPTION = 4
@@ -71,12 +71,12 @@ PULL_CLASS_FILTER = 8
 
 
 class Pulls:
-    """Answers pulls, as a part of the lane.
+    """Answers pulls, as a part of the fast path.
 
     Args:
         appender, lookup: the store's inner loops.
         fields: of the request at work.
-        topics: which topics are known; permitted pulls name them by their row.
+        topics: which topics are known; permitted pulls name them by their slot.
         answers: takes the responses.
         max_count: most messages in one response; ``max_bytes`` likewise.
 
@@ -85,7 +85,7 @@ class Pulls:
         parks: whether pulls may wait.
         events_array, event_count: what each answered or waiting pull tells, ``layout.EVENT_WIDTH`` numbers.
         park_offset, park_ms: with PARK, from where and how long the pull waits.
-        need_row: with NEED_INDEX, the queue whose index is to be mapped.
+        need_slot: with NEED_INDEX, the queue whose index is to be mapped.
         messages: how many were handed out.
     """
 
@@ -117,7 +117,7 @@ class Pulls:
         self.parks = False
         self.park_offset = 0
         self.park_ms = 0
-        self.need_row = 0
+        self.need_slot = 0
         self.messages = 0
 
     def pull(self, buf: Readable) -> int:
@@ -153,8 +153,8 @@ class Pulls:
             codes_count = -1
         elif codes_count == NO_SUBSCRIPTION or sub_version > self.permitted.get(pull, G_VERSION):
             return ORDINARY
-        row = self.topics.numbers[self.topics.get(topic, T_ROWS_AT) + queue_id]
-        return self._read(buf, pull, queue_id, sys_flag, row, codes_count)
+        slot = self.topics.numbers[self.topics.get(topic, T_SLOTS_AT) + queue_id]
+        return self._read(buf, pull, queue_id, sys_flag, slot, codes_count)
 
     def _takes_all(self, buf: Readable) -> bool:
         """Whether the request's own subscription is ``*`` by tags."""
@@ -168,13 +168,13 @@ class Pulls:
         return self.scan.lengths[i] == 3 and buf[at] == 0x54 and buf[at + 1] == 0x41 and buf[at + 2] == 0x47
 
     def _read(
-        self, buf: Readable, pull: int, queue_id: int, sys_flag: int, row: int, codes_count: int
+        self, buf: Readable, pull: int, queue_id: int, sys_flag: int, slot: int, codes_count: int
     ) -> int:
         offset = self.fields.number(buf, P_OFFSET, INT_BAD)
         max_count = self.fields.number_32(buf, P_MAX_COUNT, INT_BAD)
         max_bytes = self.fields.number_32(buf, P_MAX_BYTES, 0)
-        lowest = self.a.get(row, Q_MIN)
-        highest = self.a.get(row, Q_VISIBLE)
+        lowest = self.a.get(slot, Q_MIN)
+        highest = self.a.get(slot, Q_VISIBLE)
         if offset < lowest or offset > highest or max_count <= 0 or max_bytes < 0:
             return ORDINARY
         if offset == highest:
@@ -195,11 +195,11 @@ class Pulls:
             codes = self.permitted.numbers
         body = self.answers.body_at()
         status = self.lookup.read(
-            row, offset, highest, max_count, max_bytes, codes, self.permitted.get(pull, G_CODES_AT),
+            slot, offset, highest, max_count, max_bytes, codes, self.permitted.get(pull, G_CODES_AT),
             codes_count, out, body, self.answers.size - body,
         )  # fmt: skip
-        if status == READ_NEED_INDEX:
-            self.need_row = row
+        if status == READ_NEED_ENTRIES:
+            self.need_slot = slot
             return NEED_INDEX
         if status != READ_FOUND:
             return ORDINARY

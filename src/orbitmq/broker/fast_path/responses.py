@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""Responses of the lane, encoded one behind the other, in both header formats.
+"""Responses of the fast path, encoded one behind the other, in both header formats.
 
 Typed in ``responses.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. Every
 response has ``room`` bytes for everything but its body and the ids of a batch; the callers keep them free.

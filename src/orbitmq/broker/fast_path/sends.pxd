@@ -16,7 +16,7 @@ cdef int ORDINARY, NEED_ROOM, DRAIN, HANDLED, Q_NEXT, SEND_MESSAGE, SEND_BATCH_M
 cdef int64_t INT_BAD
 cdef int S_GROUP, S_TOPIC, S_DEFAULT_TOPIC, S_DEFAULT_QUEUES, S_QUEUE_ID, S_SYS_FLAG, S_BORN, S_FLAG, S_PROPERTIES
 cdef int S_RECONSUME, S_UNIT_MODE, S_MAX_RECONSUME, S_BATCH
-cdef int T_WRITE_QUEUES, T_ROWS_AT, ROW_AT, ROW_LENGTH
+cdef int T_WRITE_QUEUES, T_SLOTS_AT, ROW_AT, ROW_LENGTH
 cdef int ONE_WAY, MAX_BATCH_ITEMS, MIN_ITEM_BYTES, ID_CHARS, LATER_BYTES, SYS_ORDINARY
 
 @cython.final
@@ -33,23 +33,23 @@ cdef class Sends:
     cdef bint sync_flush
     cdef public int64_t messages
     cdef public int need_code
-    cdef public Py_ssize_t need_row
+    cdef public Py_ssize_t need_slot
     cdef int64_t send_sys_flag, send_flag, send_born, send_reconsumed
     cdef Py_ssize_t batch_count
 
-    @cython.locals(known=bint, topic=int64_t, queue_id=int64_t, length=Py_ssize_t, i=int64_t, row=Py_ssize_t)
+    @cython.locals(known=bint, topic=int64_t, queue_id=int64_t, length=Py_ssize_t, i=int64_t, slot=Py_ssize_t)
     cdef int send(self, const uint8_t* buf, Py_ssize_t end, const uint8_t* born, Py_ssize_t born_length, int code) noexcept nogil
     cdef bint _send_is_plain(self, const uint8_t* buf, int code) noexcept nogil
     cdef bint _no_output(self, Py_ssize_t ids_bytes) noexcept nogil
     @cython.locals(room=int)
-    cdef int _room_for(self, Py_ssize_t row, int64_t size, int64_t count) noexcept nogil
+    cdef int _room_for(self, Py_ssize_t slot, int64_t size, int64_t count) noexcept nogil
     @cython.locals(name_length=Py_ssize_t, size=int64_t, room=int, data=bytes_in, names=bytes_in, physical=int64_t)
-    cdef int _send_single(self, const uint8_t* buf, Py_ssize_t length, int64_t topic, Py_ssize_t row, int64_t queue_id, const uint8_t* born, Py_ssize_t born_length) noexcept nogil
+    cdef int _send_single(self, const uint8_t* buf, Py_ssize_t length, int64_t topic, Py_ssize_t slot, int64_t queue_id, const uint8_t* born, Py_ssize_t born_length) noexcept nogil
     @cython.locals(data=bytes_in, records=bytes_in)
     cdef void _answer_send(self, int64_t physical, int64_t queue_id, int64_t queue_offset, int64_t count, bint waits, Py_ssize_t unique_at, Py_ssize_t unique_length) noexcept nogil
     @cython.locals(waits=bint, unique_at=Py_ssize_t, unique_length=Py_ssize_t, size=int64_t, count=int64_t, room=int, first_offset=int64_t, first=int64_t)
-    cdef int _send_batch(self, const uint8_t* buf, Py_ssize_t body, Py_ssize_t end, int64_t topic, Py_ssize_t row, int64_t queue_id, const uint8_t* born, Py_ssize_t born_length) noexcept nogil
+    cdef int _send_batch(self, const uint8_t* buf, Py_ssize_t body, Py_ssize_t end, int64_t topic, Py_ssize_t slot, int64_t queue_id, const uint8_t* born, Py_ssize_t born_length) noexcept nogil
     @cython.locals(count=int64_t, size=int64_t, total=Py_ssize_t, length=Py_ssize_t, props_at=Py_ssize_t, props_length=Py_ssize_t)
     cdef int64_t _batch_size(self, const uint8_t* buf, Py_ssize_t at, Py_ssize_t end, Py_ssize_t name_length, Py_ssize_t born_length) noexcept nogil
     @cython.locals(names=bytes_in, total=Py_ssize_t, length=Py_ssize_t, props_at=Py_ssize_t, props_length=Py_ssize_t)
-    cdef void _append_items(self, const uint8_t* buf, Py_ssize_t at, Py_ssize_t end, int64_t topic, Py_ssize_t row, int64_t queue_id, const uint8_t* born, Py_ssize_t born_length) noexcept nogil
+    cdef void _append_items(self, const uint8_t* buf, Py_ssize_t at, Py_ssize_t end, int64_t topic, Py_ssize_t slot, int64_t queue_id, const uint8_t* born, Py_ssize_t born_length) noexcept nogil

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""Plain sends, single and batch: the record goes into the store's turn buffer, the response is encoded.
+"""Plain sends, single and batch: the record goes into the store's write batch, the response is encoded.
 
 Typed in ``sends.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import cython
 
 from orbitmq.broker.fast_path import layout
+from orbitmq.broker.fast_path.names import FieldTable
 from orbitmq.broker.fast_path.properties import Properties
 from orbitmq.broker.fast_path.responses import Responses
-from orbitmq.broker.fast_path.names import FieldTable
 from orbitmq.store.queues import layout as store_layout
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ S_MAX_RECONSUME = 11
 S_BATCH = 12
 
 T_WRITE_QUEUES = layout.T_WRITE_QUEUES
-T_ROWS_AT = layout.T_ROWS_AT
+T_SLOTS_AT = layout.T_SLOTS_AT
 ROW_AT = layout.ROW_AT
 ROW_LENGTH = layout.ROW_LENGTH
 
@@ -67,7 +67,7 @@ SYS_ORDINARY = 0xC | 0x40 | 0x80  # transaction bits, need-unwrap, inner batch
 
 
 class Sends:
-    """Answers sends, as a part of the lane.
+    """Answers sends, as a part of the fast path.
 
     Args:
         appender: the store's inner loop for records.
@@ -75,12 +75,12 @@ class Sends:
         topics: which topics may be sent to.
         texts: constant parts of responses and properties.
         now: takes the responses that need not wait.
-        max_body_bytes, sync_flush: as of the lane.
+        max_body_bytes, sync_flush: as of the fast path.
 
     Attributes:
         later: the responses that wait for the log.
         messages: how many were stored.
-        need_code, need_row: with NEED_ROOM, what ``store.make_room`` is to be called with.
+        need_code, need_slot: with NEED_ROOM, what ``store.make_room`` is to be called with.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Sends:
         self.sync_flush = sync_flush
         self.messages = 0
         self.need_code = 0
-        self.need_row = 0
+        self.need_slot = 0
 
     def send(self, buf: Readable, end: int, born: Readable, born_length: int, code: int) -> int:
         if code == SEND_MESSAGE:
@@ -136,10 +136,10 @@ class Sends:
             i = self.props.load(buf, self.scan.starts[i], self.scan.lengths[i], self.scan.escaped[i] != 0)
         if i == 0:
             return ORDINARY
-        row = self.topics.numbers[self.topics.get(topic, T_ROWS_AT) + queue_id]
+        slot = self.topics.numbers[self.topics.get(topic, T_SLOTS_AT) + queue_id]
         if code == SEND_BATCH_MESSAGE:
-            return self._send_batch(buf, self.scan.body_start, end, topic, row, queue_id, born, born_length)
-        return self._send_single(buf, length, topic, row, queue_id, born, born_length)
+            return self._send_batch(buf, self.scan.body_start, end, topic, slot, queue_id, born, born_length)
+        return self._send_single(buf, length, topic, slot, queue_id, born, born_length)
 
     def _send_is_plain(self, buf: Readable, code: int) -> bool:
         """Whether all fields are there and as an ordinary producer fills them; sets ``send_*``."""
@@ -169,15 +169,15 @@ class Sends:
         """Whether the response to a send would not fit."""
         return not self.later.has_room(ids_bytes) or not self.now.has_room(ids_bytes)
 
-    def _room_for(self, row: int, size: int, count: int) -> int:
+    def _room_for(self, slot: int, size: int, count: int) -> int:
         """HANDLED when the records can be appended now, else what to do before."""
         if self.a.never_fits(size, count):
             return ORDINARY
-        room = self.a.check_room(row, size, count)
+        room = self.a.check_room(slot, size, count)
         if room == 0:
             return HANDLED
         self.need_code = room
-        self.need_row = row
+        self.need_slot = slot
         return NEED_ROOM
 
     def _send_single(
@@ -185,7 +185,7 @@ class Sends:
         buf: Readable,
         length: int,
         topic: int,
-        row: int,
+        slot: int,
         queue_id: int,
         born: Readable,
         born_length: int,
@@ -196,7 +196,7 @@ class Sends:
             return ORDINARY
         name_length = self.topics.get(topic, ROW_LENGTH)
         size = self.a.record_bytes(length, name_length, self.props.used, born_length)
-        room = self._room_for(row, size, 1)
+        room = self._room_for(slot, size, 1)
         if room != HANDLED:
             return room
         if cython.compiled:
@@ -206,14 +206,14 @@ class Sends:
             data = self.props.data
             names = self.topics.names
         physical = self.a.append(
-            row, queue_id, self.send_flag, self.send_sys_flag, self.send_born, born, born_length,
+            slot, queue_id, self.send_flag, self.send_sys_flag, self.send_born, born, born_length,
             self.send_reconsumed, 0, buf, self.scan.body_start, length,
             names, self.topics.get(topic, ROW_AT), name_length,
             data, 0, self.props.used, self.props.tags_code,
         )  # fmt: skip
         self.messages += 1
         self._answer_send(
-            physical, queue_id, self.a.get(row, Q_NEXT) - 1, 1,
+            physical, queue_id, self.a.get(slot, Q_NEXT) - 1, 1,
             self.props.waits, self.props.unique_at, self.props.unique_length,
         )  # fmt: skip
         return HANDLED
@@ -232,10 +232,10 @@ class Sends:
             return
         if cython.compiled:
             data = cython.address(self.props.view[0])
-            records = cython.address(self.a.turn_view[physical - self.a.turn_base])
+            records = cython.address(self.a.batch_view[physical - self.a.batch_base])
         else:
             data = self.props.data
-            records = memoryview(self.a.turn)[physical - self.a.turn_base :]
+            records = memoryview(self.a.batch)[physical - self.a.batch_base :]
         if waits or not self.sync_flush:
             self.later.answer_send(
                 self.scan, physical, queue_id, queue_offset, count, records, data, unique_at, unique_length
@@ -248,7 +248,7 @@ class Sends:
     # -- batch -----------------------------------------------------------------------------------------
 
     def _send_batch(
-        self, buf: Readable, body: int, end: int, topic: int, row: int, queue_id: int, born: Readable,
+        self, buf: Readable, body: int, end: int, topic: int, slot: int, queue_id: int, born: Readable,
         born_length: int,
     ) -> int:  # fmt: skip
         # Reading the items forgets what the header's properties said.
@@ -262,12 +262,12 @@ class Sends:
         count = self.batch_count
         if self._no_output(count * ID_CHARS):
             return DRAIN
-        room = self._room_for(row, size, count)
+        room = self._room_for(slot, size, count)
         if room != HANDLED:
             return room
-        first_offset = self.a.get(row, Q_NEXT)
-        first = self.a.turn_base + self.a.turn_used
-        self._append_items(buf, body, end, topic, row, queue_id, born, born_length)
+        first_offset = self.a.get(slot, Q_NEXT)
+        first = self.a.batch_base + self.a.batch_used
+        self._append_items(buf, body, end, topic, slot, queue_id, born, born_length)
         self.messages += count
         self._answer_send(first, queue_id, first_offset, count, waits, unique_at, unique_length)
         return HANDLED
@@ -304,7 +304,7 @@ class Sends:
         return size
 
     def _append_items(
-        self, buf: Readable, at: int, end: int, topic: int, row: int, queue_id: int, born: Readable,
+        self, buf: Readable, at: int, end: int, topic: int, slot: int, queue_id: int, born: Readable,
         born_length: int,
     ) -> None:  # fmt: skip
         if cython.compiled:
@@ -318,7 +318,7 @@ class Sends:
             props_length = get_i16(buf, props_at - 2)
             self.props.check(buf, props_at, props_length)
             self.a.append(
-                row, queue_id, get_i32(buf, at + 12), self.send_sys_flag, self.send_born, born, born_length,
+                slot, queue_id, get_i32(buf, at + 12), self.send_sys_flag, self.send_born, born, born_length,
                 self.send_reconsumed, 0, buf, at + 20, length,
                 names, self.topics.get(topic, ROW_AT), self.topics.get(topic, ROW_LENGTH),
                 buf, props_at, props_length, self.props.tags_code,

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from orbitmq.broker.journal import TOPICS
 from orbitmq.broker.assembly import Services
+from orbitmq.broker.journal import TOPICS
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
 from orbitmq.wire.codes import ResponseCode

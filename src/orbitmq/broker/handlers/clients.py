@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from orbitmq.broker import names
-from orbitmq.broker.messaging import filters as subscriptions
 from orbitmq.broker.clients.registry import Client
 from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.messaging import filters as subscriptions
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies import (
     CheckClientRequestBody,

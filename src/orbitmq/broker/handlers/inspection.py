@@ -79,7 +79,7 @@ class InspectionHandlers(Family):
         header = QueryConsumeQueueRequest.from_ext(command.ext)
         topic = header.topic or ""
         store = self._services.store
-        if store.queues.row(topic, header.queue_id) < 0:
+        if store.queues.slot(topic, header.queue_id) < 0:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{topic} is not exist!")
         low, high = store.min_offset(topic, header.queue_id), store.max_offset(topic, header.queue_id)
         body = QueryConsumeQueueResponseBody(max_queue_index=high, min_queue_index=low)

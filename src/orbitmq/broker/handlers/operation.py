@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from orbitmq.broker.assembly import Services
 from orbitmq.broker.config import ConfigError
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.rates import Rates
-from orbitmq.broker.assembly import Services
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import properties_text
 from orbitmq.wire.bodies import KVTable

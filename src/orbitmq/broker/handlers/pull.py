@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from orbitmq.broker import names
-from orbitmq.broker.messaging import filters as subscriptions
-from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.assembly import Services
+from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.messaging import filters as subscriptions
 from orbitmq.message.sysflag import PullFlag
 from orbitmq.store import GetResult, GetStatus
 from orbitmq.transport.server import ServerConnection

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from orbitmq.broker.assembly import Services
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.handlers.clients import ClientHandlers
 from orbitmq.broker.handlers.forward import ForwardHandlers
@@ -18,7 +19,6 @@ from orbitmq.broker.handlers.send import SendHandlers
 from orbitmq.broker.handlers.send_back import SendBackHandlers
 from orbitmq.broker.handlers.topics import TopicHandlers
 from orbitmq.broker.handlers.transactions import TransactionHandlers
-from orbitmq.broker.assembly import Services
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 
 from orbitmq.broker import names
-from orbitmq.broker.metadata import attributes
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.journal import OFFSETS, TOPICS
-from orbitmq.broker.statistics import TOPIC_PUT_NUMS
+from orbitmq.broker.metadata import attributes
 from orbitmq.broker.metadata.topics import MAX_QUEUES
+from orbitmq.broker.statistics import TOPIC_PUT_NUMS
 from orbitmq.message.model import MessageQueue
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies import (

@@ -42,8 +42,8 @@ class _Parked:
 class LongPolling:
     """Waiting pulls by topic and queue.
 
-    The store calls :meth:`on_arrival` after a turn for queues with waiters; the broker calls :meth:`tick`
-    several times a second for those whose time is over.
+    The store calls :meth:`on_arrival` after a write batch for queues with waiters; the broker calls
+    :meth:`tick` several times a second for those whose time is over.
 
     Args:
         watch: asks the store to report arrivals in a queue.

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from orbitmq.broker import journal, names
-from orbitmq.broker.metadata.attributes import GROUP_ATTRIBUTES, altered
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.metadata.config_table import ConfigTable
 from orbitmq.broker.journal import Journal
+from orbitmq.broker.metadata.attributes import GROUP_ATTRIBUTES, altered
+from orbitmq.broker.metadata.config_table import ConfigTable
 from orbitmq.broker.metadata.plain import from_plain, to_plain
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies import DataVersion, SubscriptionGroupConfig

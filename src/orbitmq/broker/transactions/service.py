@@ -2,7 +2,7 @@
 
 On disk this is RocketMQ's scheme (TransactionalMessageServiceImpl): a half topic, an op topic whose messages
 mark finished half messages, and the progress of group CID_RMQ_SYS_TRANS in both. Every half message gets a
-mark in the same turn in which its transaction ends, so that no producer is asked about an ended one.
+mark in the write batch in which its transaction ends, so that no producer is asked about an ended one.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from orbitmq.broker import names
-from orbitmq.broker.transactions import forms as messages
 from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.messaging.append import Putter
+from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.transactions import forms as messages
 from orbitmq.broker.transactions.half_table import Half, HalfTable, MarkProgress
 from orbitmq.message import keys, sysflag
 from orbitmq.message.ids import offset_message_id
@@ -86,7 +86,7 @@ class Transactions:
         self._marks = MarkProgress(0)
         self._unmarked: list[int] = []
         self._marking = False
-        self._turn = 0
+        self._next = 0
         self._settling: tuple[int, int, int] | None = None
         self._tell = _Summary()
 
@@ -170,7 +170,7 @@ class Transactions:
                 ResponseCode.SYSTEM_ERROR,
                 f"the transaction of half message {record.queue_offset} ({request.msg_id}) has ended already",
             )
-        # Marks are scheduled first: as a rule they get into the message's turn, behind it.
+        # Marks are scheduled first: as a rule they get into the message's write batch, behind it.
         self._schedule_marks()
         result = None
         if state == sysflag.TRANSACTION_COMMIT:
@@ -380,7 +380,7 @@ class Transactions:
         if not producers:
             self._tell.warn(f"no producer of group {group} is there to be asked", half.unique_id)
             return
-        self._turn += 1
+        self._next += 1
         header = CheckTransactionStateRequest(
             topic=_HALF,
             tran_state_table_offset=half.offset,
@@ -391,7 +391,7 @@ class Transactions:
             bname=self._parts.config.broker_name,
         )
         body = messages.question(record, properties, half.offset, half.physical_offset)
-        producers[self._turn % len(producers)].peer.oneway(header.command(body))
+        producers[self._next % len(producers)].peer.oneway(header.command(body))
 
     def _note_progress(self) -> None:
         """Commit a progress when all that it rests on is on the device."""

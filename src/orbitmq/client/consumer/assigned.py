@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
+from orbitmq.client.consumer.membership import Membership
 from orbitmq.client.core.broker_calls import Filter, PullOptions
 from orbitmq.client.core.instance import ClientInstance
-from orbitmq.client.consumer.membership import Membership
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.errors import ClientStateError, OrbitError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
@@ -96,7 +96,7 @@ class AssignedConsumer:
         self._namespace, self._client, self._calls = member.namespace, member.client, member.calls
         self._options = PullOptions(group, pull_batch_size)
         self._assigned: dict[MessageQueue, _Assigned] = {}
-        self._turn = 0
+        self._next = 0
         self._running = False
 
     # -- life ------------------------------------------------------------------------------------------
@@ -196,9 +196,9 @@ class AssignedConsumer:
         """Take what is fetched, beginning with another queue each time so that none starves."""
         found: list[ReceivedMessage] = []
         states = list(self._assigned.values())
-        self._turn += 1
+        self._next += 1
         for step in range(len(states)):
-            state = states[(self._turn + step) % len(states)]
+            state = states[(self._next + step) % len(states)]
             while state.buffer and len(found) < max_messages:
                 message = state.buffer.popleft()
                 state.position = message.queue_offset + 1

@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from orbitmq.client.core.broker_calls import BrokerCalls, Filter, PullOptions
 from orbitmq.client.consumer.delivery import Dispatch
-from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.consumer.offsets import Offsets
 from orbitmq.client.consumer.process_queue import ProcessQueue
-from orbitmq.client.consumer.queue_locks import QueueLocks
 from orbitmq.client.consumer.puller import FlowLimits, QueueReader
+from orbitmq.client.consumer.queue_locks import QueueLocks
+from orbitmq.client.core.broker_calls import BrokerCalls, Filter, PullOptions
+from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.tasks import Background

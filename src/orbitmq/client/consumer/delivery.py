@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from orbitmq.client.namespaces import Namespace
 from orbitmq.client.consumer.offsets import Offsets
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.consumer.queue_locks import QueueLocks
 from orbitmq.client.consumer.redelivery import Returns, restore_topic
+from orbitmq.client.namespaces import Namespace
 from orbitmq.message.model import ReceivedMessage, UnreadableMessage
 
 Delivery = tuple[ProcessQueue, ReceivedMessage]

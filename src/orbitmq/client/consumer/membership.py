@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orbitmq.client.consumer.start_offset import first_offset, start_offset
+from orbitmq.client.consumer.subscriptions import sql_filter, subscription_data, tag_filter
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.namespaces import Namespace
-from orbitmq.client.consumer.start_offset import first_offset, start_offset
-from orbitmq.client.consumer.subscriptions import sql_filter, subscription_data, tag_filter
 from orbitmq.client.validation import check_group, check_topic
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.seam import Runtime

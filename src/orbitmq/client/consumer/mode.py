@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.client.consumer.delivery import SUSPEND_MS, Dispatch, OrderedDispatch
-from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.consumer.local_offsets import LocalOffsets, offsets_path
-from orbitmq.client.namespaces import Namespace
 from orbitmq.client.consumer.offsets import OffsetStore
 from orbitmq.client.consumer.queue_locks import QueueLocks
 from orbitmq.client.consumer.redelivery import (
@@ -18,6 +15,9 @@ from orbitmq.client.consumer.redelivery import (
     Discard,
     Redelivery,
 )
+from orbitmq.client.core.broker_calls import BrokerCalls
+from orbitmq.client.core.instance import ClientInstance
+from orbitmq.client.namespaces import Namespace
 from orbitmq.message.model import MessageQueue
 
 

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from orbitmq.client.core.broker_calls import BrokerCalls, Filter, Pulled, PullOptions, PullStatus
-from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.consumer.offsets import Offsets
 from orbitmq.client.consumer.process_queue import ProcessQueue
+from orbitmq.client.core.broker_calls import BrokerCalls, Filter, Pulled, PullOptions, PullStatus
+from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import BrokerError, OrbitError
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.model import ReceivedMessage

@@ -8,8 +8,8 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
-from orbitmq.client.core.name_servers import DEFAULT_TOPIC, TIMEOUT_MS, NameServers, parse_addresses
 from orbitmq.client.consumer.admin_requests import GROUP_FIELDS
+from orbitmq.client.core.name_servers import DEFAULT_TOPIC, TIMEOUT_MS, NameServers, parse_addresses
 from orbitmq.client.core.routes import RouteCache
 from orbitmq.client.core.routing import MASTER_ID, TopicRoute, topic_route
 from orbitmq.errors import BrokerError, ClientStateError, OrbitError, TopicNotFoundError

@@ -61,7 +61,9 @@ class Tracer:
 
     async def start(self) -> None:
         """Begin to send what is collected."""
-        from orbitmq.client.producer.producer import Producer  # a producer has a tracer, and a tracer a producer
+        from orbitmq.client.producer.producer import (
+            Producer,  # a producer has a tracer, and a tracer a producer
+        )
 
         self._producer = Producer(TRACE_GROUP, client=self._client, max_message_bytes=4 * MAX_BODY_CHARS)
         await self._producer.start()

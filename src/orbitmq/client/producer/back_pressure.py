@@ -32,12 +32,12 @@ class BackPressure:
         """Enter, waiting for room. A cancelled waiter leaves its place in the line to the next."""
         if self.take(size_bytes):
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((turn, size_bytes))
+        admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((admitted, size_bytes))
         try:
-            await turn
+            await admitted
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if admitted.done() and not admitted.cancelled():
                 self.leave(size_bytes)
             else:
                 self._let_in()
@@ -60,12 +60,12 @@ class BackPressure:
 
     def _let_in(self) -> None:
         while self._waiting:
-            turn, size_bytes = self._waiting[0]
-            if turn.done():
+            admitted, size_bytes = self._waiting[0]
+            if admitted.done():
                 self._waiting.popleft()
             elif self._fits(size_bytes):
                 self._waiting.popleft()
                 self._enter(size_bytes)
-                turn.set_result(None)
+                admitted.set_result(None)
             else:
                 return

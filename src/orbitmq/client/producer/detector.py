@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from orbitmq.client.producer.faults import FaultTable
 from orbitmq.client.core.instance import ClientInstance
+from orbitmq.client.producer.faults import FaultTable
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.headers import GetMaxOffsetRequest
 

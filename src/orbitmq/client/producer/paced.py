@@ -1,13 +1,13 @@
-"""Sends that wait for their turn while a producer has enough under way (AS-08, AS-09)."""
+"""Sends that wait while a producer has enough under way (AS-08, AS-09)."""
 
 from __future__ import annotations
 
 import asyncio
 
-from orbitmq.client.producer.back_pressure import BackPressure
-from orbitmq.client.producer.queue_choice import QueueChooser
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.model import SendResult
+from orbitmq.client.producer.back_pressure import BackPressure
+from orbitmq.client.producer.queue_choice import QueueChooser
 from orbitmq.client.producer.request import Outgoing
 from orbitmq.client.producer.send import SendKernel
 from orbitmq.message.model import MessageQueue
@@ -21,7 +21,7 @@ class PacedKernel:
     """A kernel that begins a send when there is room for it.
 
     Args:
-        timeout_ms: for a whole send that has no timeout of its own, the wait for its turn included.
+        timeout_ms: for a whole send that has no timeout of its own, the wait for admission included.
         max_messages: sends under way at a time, at least 10.
         max_bytes: their bodies together, at least 1 MiB.
     """
@@ -40,7 +40,7 @@ class PacedKernel:
         """As :meth:`SendKernel.send`, after waiting for room.
 
         Raises:
-            SendError: as there, or the turn did not come in time (kind TOO_MANY_REQUESTS).
+            SendError: as there, or it was not admitted in time (kind TOO_MANY_REQUESTS).
         """
         size = len(out.body)
         if not self._pressure.take(size):
@@ -51,7 +51,7 @@ class PacedKernel:
                     await self._pressure.enter(size)
             except TimeoutError as error:
                 raise self._kernel.too_much_under_way(out.topic, started) from error
-            # Waiting for the turn is part of the time of the send (AS-08).
+            # Waiting for admission is part of the time of the send (AS-08).
             timeout_ms = max(1, timeout_ms - int(self._client.now_ms() - started))
         try:
             return await self._kernel.send(chooser, out, fixed, timeout_ms)

@@ -8,21 +8,21 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from orbitmq.client.producer.batching import Accumulator, AutoBatch
 from orbitmq.client.core.broker_calls import BrokerCalls
-from orbitmq.client.producer.queue_choice import QueueChooser, Selector, by_hash
-from orbitmq.client.producer.detector import DETECT_EVERY_S, Detector
-from orbitmq.client.producer.faults import PROFILES, FaultItem, FaultTable
-from orbitmq.client.hooks import Hooks, SendHook, SendMiddleware, around_sends
 from orbitmq.client.core.instance import DEFAULT_TOPIC_QUEUES, ClientInstance
+from orbitmq.client.hooks import Hooks, SendHook, SendMiddleware, around_sends
 from orbitmq.client.model import SendResult
 from orbitmq.client.namespaces import Namespace
-from orbitmq.client.producer.request import Compression, Outgoing, OutgoingFactory
+from orbitmq.client.observe.trace import SendTrace, Tracer
+from orbitmq.client.producer.batching import Accumulator, AutoBatch
+from orbitmq.client.producer.callbacks import MAX_SUBMITTED, Done, Submitted, tell
+from orbitmq.client.producer.detector import DETECT_EVERY_S, Detector
+from orbitmq.client.producer.faults import PROFILES, FaultItem, FaultTable
 from orbitmq.client.producer.paced import PacedKernel
+from orbitmq.client.producer.queue_choice import QueueChooser, Selector, by_hash
+from orbitmq.client.producer.request import Compression, Outgoing, OutgoingFactory
 from orbitmq.client.producer.request_reply import Replies
 from orbitmq.client.producer.send import SendKernel, SendOptions
-from orbitmq.client.producer.callbacks import MAX_SUBMITTED, Done, Submitted, tell
-from orbitmq.client.observe.trace import SendTrace, Tracer
 from orbitmq.client.validation import (
     MAX_MESSAGE_BYTES,
     check_batch,

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orbitmq.client.producer.faults import FaultTable
 from orbitmq.client.core.routing import TopicRoute
+from orbitmq.client.producer.faults import FaultTable
 from orbitmq.message.model import Message, MessageQueue
 from orbitmq.message.tags import java_hash
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from orbitmq.client.producer.budget import RetryBudget, retryable_code
-from orbitmq.client.producer.queue_choice import QueueChooser
-from orbitmq.client.producer.faults import FaultTable
-from orbitmq.client.hooks import Hooks, SendContext
 from orbitmq.client.core.instance import ClientInstance
-from orbitmq.client.model import SendResult, SendStatus
-from orbitmq.client.producer.request import Outgoing
 from orbitmq.client.core.routes import STALE_CODES
 from orbitmq.client.core.routing import TopicRoute
+from orbitmq.client.hooks import Hooks, SendContext
+from orbitmq.client.model import SendResult, SendStatus
+from orbitmq.client.producer.budget import RetryBudget, retryable_code
+from orbitmq.client.producer.faults import FaultTable
+from orbitmq.client.producer.queue_choice import QueueChooser
+from orbitmq.client.producer.request import Outgoing
 from orbitmq.errors import Attempt, NameServerError, SendError, SendErrorKind, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.transport.errors import RequestTimeoutError, TooManyRequestsError, TransportError
@@ -259,7 +259,7 @@ class SendKernel:
         return self._client.route(route.topic) or route
 
     def too_much_under_way(self, topic: str, started: float) -> SendError:
-        """The error for a send whose time was up before its turn came (AS-08)."""
+        """The error for a send whose time was up before it was admitted (AS-08)."""
         text = "too much is under way (max_in_flight, max_in_flight_bytes), nothing was sent"
         return self._failed(topic, [], SendErrorKind.TOO_MANY_REQUESTS, started, reason=text)
 

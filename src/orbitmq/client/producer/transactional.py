@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from orbitmq.client.hooks import EndTransactionContext
 from orbitmq.client.core.instance import ClientInstance
+from orbitmq.client.hooks import EndTransactionContext
 from orbitmq.client.model import SendResult, SendStatus
 from orbitmq.client.producer.producer import Producer
 from orbitmq.client.validation import TIMER_KEYS

@@ -1,18 +1,18 @@
-"""Writing to the store: messages into the turn buffer, with the room that they need."""
+"""Writing to the store: messages into the write batch, with the room that they need."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from orbitmq.message.ids import offset_message_id, pack_ip
-from orbitmq.store.queues import layout as table
-from orbitmq.store.writable import Acceptance
-from orbitmq.store.log.appender import Appender
-from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.errors import StoreClosedError, UnknownQueueError
+from orbitmq.store.log.appender import Appender
+from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.model import NewMessage, PutResult, PutStatus
+from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.queues import Queues
+from orbitmq.store.writable import Acceptance
 
 
 class Writer:
@@ -48,74 +48,74 @@ class Writer:
             raise StoreClosedError(f"the store takes no messages: {self._acceptance.refusal}")
         if not messages:
             raise ValueError("no messages to put")
-        rows = [self._row(message) for message in messages]
+        slots = [self._slot(message) for message in messages]
         self._update_clock()
         self._make_room_for(messages)
         host, port = self.config.store_host
         physical: list[int] = []
-        first_offset = self._appender.get(rows[0], table.Q_NEXT)
-        for row, message in zip(rows, messages, strict=True):
-            physical.append(self._append(row, message))
+        first_offset = self._appender.get(slots[0], table.Q_NEXT)
+        for slot, message in zip(slots, messages, strict=True):
+            physical.append(self._append(slot, message))
         self._log.schedule()
         ids = ",".join(offset_message_id(host, port, offset) for offset in physical)
         return PutResult(PutStatus.OK, first_offset, physical[0], self._log.end, ids)
 
-    def _row(self, message: NewMessage) -> int:
-        row = self._queues.row(message.topic, message.queue_id)
-        if row < 0:
+    def _slot(self, message: NewMessage) -> int:
+        slot = self._queues.slot(message.topic, message.queue_id)
+        if slot < 0:
             known = self._queues.topics.get(message.topic)
-            detail = f"it has {len(known.rows)} queues" if known else "the topic is unknown to the store"
+            detail = f"it has {len(known.slots)} queues" if known else "the topic is unknown to the store"
             raise UnknownQueueError(f"no queue {message.queue_id} of topic {message.topic}: {detail}")
-        return row
+        return slot
 
     def _make_room_for(self, messages: list[NewMessage]) -> None:
-        """Start a new turn, and a new file, when the messages do not fit as a whole."""
+        """Start a new batch, and a new file, when the messages do not fit as a whole."""
         size = sum(
             self._appender.record_bytes(len(m.body), len(m.topic.encode()), len(m.properties), 20)
             for m in messages
         )
-        if size > self._appender.turn_room or size + 8 > self.config.commit_log_file_bytes:
-            limit = min(self._appender.turn_room, self.config.commit_log_file_bytes - 8)
+        if size > self._appender.batch_room or size + 8 > self.config.commit_log_file_bytes:
+            limit = min(self._appender.batch_room, self.config.commit_log_file_bytes - 8)
             raise StoreClosedError(
                 f"messages of {size} bytes are larger than the store's limit of {limit} bytes"
             )
-        if self._appender.turn_used + size > self._appender.turn_room:
-            self._log.end_turn()
+        if self._appender.batch_used + size > self._appender.batch_room:
+            self._log.end_batch()
         if self._log.end + size + 8 > self._appender.file_end:
             self._log.roll()
 
-    def _append(self, row: int, m: NewMessage) -> int:
+    def _append(self, slot: int, m: NewMessage) -> int:
         code = m.tags_code
         if m.deliver_after_ms is not None:
             code = self._appender.now_ms + m.deliver_after_ms
         for _ in range(2):
             physical = self._appender.append_message(
-                row, m.queue_id, m.flag, m.sys_flag, m.born_timestamp, self._packed(m.born_host),
+                slot, m.queue_id, m.flag, m.sys_flag, m.born_timestamp, self._packed(m.born_host),
                 m.reconsume_times, m.prepared_transaction_offset, m.body, m.topic.encode(), m.properties,
                 code,
             )  # fmt: skip
             if physical >= 0:
                 return physical
-            self.make_room(physical, row)
+            self.make_room(physical, slot)
         raise StoreClosedError(f"no room for a record of {len(m.body)} bytes (reason {physical})")
 
-    def make_room(self, reason: int, row: int) -> None:
+    def make_room(self, reason: int, slot: int) -> None:
         """Do what the appender asked for with NO_ROOM, ROLL or TAIL_FULL.
 
         Raises:
             StoreClosedError: the disk refused.
         """
         if reason == table.TAIL_FULL:
-            self._appender.prepare_tail(row)
+            self._appender.prepare_tail(slot)
             try:
-                self._queues.save_unfinished(row)
+                self._queues.save_unfinished(slot)
             except OSError as error:
                 self._acceptance.queues_failed(error)
                 raise StoreClosedError(f"the store takes no messages: {self._acceptance.refusal}") from error
         elif reason == table.ROLL:
             self._log.roll()
         else:
-            self._log.end_turn()
+            self._log.end_batch()
 
     def _packed(self, host: tuple[str, int]) -> bytes:
         packed = self._born_cache.get(host)

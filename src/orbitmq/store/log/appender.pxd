@@ -13,19 +13,19 @@ cdef int NO_ROOM, ROLL, TAIL_FULL
 cdef int MAGIC_V1, MAGIC_V2, RECORD_FIXED_BYTES, END_OF_FILE_RESERVE, CQ_ENTRY_BYTES, BORN_V6, STORE_V6
 @cython.final
 cdef class Appender:
-    cdef public bytearray turn
-    cdef uint8_t[::1] turn_view
-    cdef public Py_ssize_t turn_room
-    cdef public Py_ssize_t turn_used
-    cdef public int64_t turn_base
-    cdef public int64_t turn_records
+    cdef public bytearray batch
+    cdef uint8_t[::1] batch_view
+    cdef public Py_ssize_t batch_room
+    cdef public Py_ssize_t batch_used
+    cdef public int64_t batch_base
+    cdef public int64_t batch_records
     cdef public int64_t file_end
     cdef public int64_t segment_bytes
     cdef public int64_t tail_entries
     cdef public bytes host
     cdef const uint8_t[::1] host_view
     cdef public Py_ssize_t host_length
-    cdef public Py_ssize_t rows
+    cdef public Py_ssize_t slots
     cdef int64_t[::1] q
     cdef int64_t[::1] tails
     cdef Py_ssize_t tails_used
@@ -33,20 +33,20 @@ cdef class Appender:
     cdef public Py_ssize_t dirty_count
     cdef public int64_t now_ms
 
-    cpdef int64_t get(self, Py_ssize_t row, int column) noexcept nogil
-    cpdef set(self, Py_ssize_t row, int column, int64_t value)
-    @cython.locals(i=Py_ssize_t, row=Py_ssize_t, base=Py_ssize_t)
+    cpdef int64_t get(self, Py_ssize_t slot, int column) noexcept nogil
+    cpdef set(self, Py_ssize_t slot, int column, int64_t value)
+    @cython.locals(i=Py_ssize_t, slot=Py_ssize_t, base=Py_ssize_t)
     cpdef list publish(self)
     @cython.locals(base=Py_ssize_t)
-    cpdef int check_room(self, Py_ssize_t row, int64_t size_bytes, int64_t count) noexcept nogil
+    cpdef int check_room(self, Py_ssize_t slot, int64_t size_bytes, int64_t count) noexcept nogil
     cdef bint never_fits(self, int64_t size_bytes, int64_t count) noexcept nogil
     @cython.locals(size=int64_t)
     cpdef int64_t record_bytes(self, Py_ssize_t body_length, Py_ssize_t topic_length, Py_ssize_t props_length, Py_ssize_t born_length) noexcept nogil
     @cython.locals(size=int64_t, room=int, out=bytes_out, host=bytes_in, at=Py_ssize_t, physical=int64_t, base=Py_ssize_t, offset=int64_t)
-    cdef int64_t append(self, Py_ssize_t row, int queue_id, int flag, int sys_flag, int64_t born_timestamp, const uint8_t* born, Py_ssize_t born_length, int reconsume_times, int64_t prepared_offset, const uint8_t* body, Py_ssize_t body_at, Py_ssize_t body_length, const uint8_t* topic, Py_ssize_t topic_at, Py_ssize_t topic_length, const uint8_t* props, Py_ssize_t props_at, Py_ssize_t props_length, int64_t tags_code) noexcept nogil
+    cdef int64_t append(self, Py_ssize_t slot, int queue_id, int flag, int sys_flag, int64_t born_timestamp, const uint8_t* born, Py_ssize_t born_length, int reconsume_times, int64_t prepared_offset, const uint8_t* body, Py_ssize_t body_at, Py_ssize_t body_length, const uint8_t* topic, Py_ssize_t topic_at, Py_ssize_t topic_length, const uint8_t* props, Py_ssize_t props_at, Py_ssize_t props_length, int64_t tags_code) noexcept nogil
     @cython.locals(entry=Py_ssize_t)
-    cdef void _index(self, Py_ssize_t row, Py_ssize_t base, int64_t offset, int64_t physical, int64_t size, int64_t tags_code) noexcept nogil
+    cdef void _index(self, Py_ssize_t slot, Py_ssize_t base, int64_t offset, int64_t physical, int64_t size, int64_t tags_code) noexcept nogil
     @cython.locals(tail=Py_ssize_t, offset=int64_t, entry=Py_ssize_t, at=Py_ssize_t)
-    cpdef bytearray export_index(self, Py_ssize_t row, int64_t first, int64_t last)
+    cpdef bytearray export_entries(self, Py_ssize_t slot, int64_t first, int64_t last)
     cdef _export_entry(self, uint8_t[::1] out, Py_ssize_t at, Py_ssize_t entry)
-    cdef int64_t _append_views(self, Py_ssize_t row, int queue_id, int flag, int sys_flag, int64_t born_timestamp, const uint8_t[::1] born, int reconsume_times, int64_t prepared_offset, const uint8_t[::1] body, Py_ssize_t body_length, const uint8_t[::1] topic, const uint8_t[::1] props, Py_ssize_t props_length, int64_t tags_code)
+    cdef int64_t _append_views(self, Py_ssize_t slot, int queue_id, int flag, int sys_flag, int64_t born_timestamp, const uint8_t[::1] born, int reconsume_times, int64_t prepared_offset, const uint8_t[::1] body, Py_ssize_t body_length, const uint8_t[::1] topic, const uint8_t[::1] props, Py_ssize_t props_length, int64_t tags_code)

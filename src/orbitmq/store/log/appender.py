@@ -1,13 +1,13 @@
 # cython: annotation_typing=False
-"""The inner loop of the store: records into the log's turn buffer, index entries into memory.
+"""The inner loop of the store: records into the log's write batch, index entries into memory.
 
-A *turn* is everything appended between two writes to the file: :class:`Appender` builds the records in one
-buffer, gives out physical and queue offsets, and keeps the newest index entries of each queue in a ring.
-At the end of the turn the commit log writes the buffer with one ``pwrite``, calls :meth:`Appender.publish`,
-and the records are visible to reads. Nothing here does I/O.
+A *write batch* is everything appended between two writes to the file: :class:`Appender` builds the records
+in one buffer, gives out physical and queue offsets, and keeps the newest index entries of each queue in a
+ring. At the end of the batch the commit log writes the buffer with one ``pwrite``, calls
+:meth:`Appender.publish`, and the records are visible to reads. Nothing here does I/O.
 
 Typed in ``appender.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. Queues are
-rows of one integer table, so that the compiled code needs no Python object while it works.
+slots of one integer table, so that the compiled code needs no Python object while it works.
 """
 
 from __future__ import annotations
@@ -54,26 +54,26 @@ class Appender:
     """See the module. Offsets are bytes in the log (physical) or entries of a queue.
 
     Args:
-        turn_bytes: size of the turn buffer; at least the largest record.
+        batch_bytes: size of the write batch; at least the largest record.
         tail_entries: index entries kept in memory for each queue.
         segment_bytes: size of a log file.
         store_host: this broker's address as 4 (IPv4) or 16 (IPv6) bytes and a 4 byte port.
     """
 
-    def __init__(self, turn_bytes: int, tail_entries: int, segment_bytes: int, store_host: bytes) -> None:
-        self.turn = bytearray(turn_bytes)
-        self.turn_view = self.turn
-        self.turn_room = turn_bytes
-        self.turn_used = 0
-        self.turn_base = 0
-        self.turn_records = 0
+    def __init__(self, batch_bytes: int, tail_entries: int, segment_bytes: int, store_host: bytes) -> None:
+        self.batch = bytearray(batch_bytes)
+        self.batch_view = self.batch
+        self.batch_room = batch_bytes
+        self.batch_used = 0
+        self.batch_base = 0
+        self.batch_records = 0
         self.file_end = segment_bytes
         self.segment_bytes = segment_bytes
         self.tail_entries = tail_entries
         self.host = store_host
         self.host_view = store_host
         self.host_length = len(store_host)
-        self.rows = 0
+        self.slots = 0
         self.q = array("q", bytes(8 * Q_WIDTH * 16))
         self.tails = array("q", bytes(8 * 3))
         self.tails_used = 0
@@ -81,24 +81,24 @@ class Appender:
         self.dirty_count = 0
         self.now_ms = 0
 
-    # -- rows: Python side, never on the path of a message ---------------------------------------------
+    # -- slots: Python side, never on the path of a message ---------------------------------------------
 
-    def add_row(self, next_offset: int, min_offset: int) -> int:
-        """A new queue whose file holds the entries up to ``next_offset``; returns its row number."""
-        row = self.rows
-        if (row + 1) * Q_WIDTH > len(self.q):
+    def add_slot(self, next_offset: int, min_offset: int) -> int:
+        """A new queue whose file holds the entries up to ``next_offset``; returns its slot number."""
+        slot = self.slots
+        if (slot + 1) * Q_WIDTH > len(self.q):
             self.q = array("q", bytes(self.q) + bytes(8 * len(self.q)))
             self.dirty = array("q", bytes(self.dirty) + bytes(8 * len(self.dirty)))
-        self.rows = row + 1
-        base = row * Q_WIDTH
+        self.slots = slot + 1
+        base = slot * Q_WIDTH
         for column in range(Q_WIDTH):
             self.q[base + column] = 0
         self.q[base + Q_TAIL] = -1
-        self.reset_row(row, next_offset, min_offset)
-        return row
+        self.reset_slot(slot, next_offset, min_offset)
+        return slot
 
-    def reset_row(self, row: int, next_offset: int, min_offset: int) -> None:
-        base = row * Q_WIDTH
+    def reset_slot(self, slot: int, next_offset: int, min_offset: int) -> None:
+        base = slot * Q_WIDTH
         self.q[base + Q_NEXT] = next_offset
         self.q[base + Q_VISIBLE] = next_offset
         self.q[base + Q_TAIL_FIRST] = next_offset
@@ -106,50 +106,51 @@ class Appender:
         self.q[base + Q_MIN] = min_offset
         self.q[base + Q_MAP_COUNT] = 0
 
-    def get(self, row: int, column: int) -> int:
-        return self.q[row * Q_WIDTH + column]
+    def get(self, slot: int, column: int) -> int:
+        return self.q[slot * Q_WIDTH + column]
 
-    def set(self, row: int, column: int, value: int) -> None:
-        self.q[row * Q_WIDTH + column] = value
+    def set(self, slot: int, column: int, value: int) -> None:
+        self.q[slot * Q_WIDTH + column] = value
 
-    def prepare_tail(self, row: int) -> None:
+    def prepare_tail(self, slot: int) -> None:
         """Give the queue its ring. Must be called before its first append."""
-        if self.q[row * Q_WIDTH + Q_TAIL] >= 0:
+        if self.q[slot * Q_WIDTH + Q_TAIL] >= 0:
             return
         size = 3 * self.tail_entries
         if self.tails_used + size > len(self.tails):
             self.tails = array("q", bytes(self.tails) + bytes(8 * max(size, len(self.tails))))
-        self.q[row * Q_WIDTH + Q_TAIL] = self.tails_used
+        self.q[slot * Q_WIDTH + Q_TAIL] = self.tails_used
         self.tails_used += size
 
-    # -- the turn --------------------------------------------------------------------------------------
+    # -- the write batch
+    # --------------------------------------------------------------------------------------
 
-    def start_turn(self, base: int, file_end: int) -> None:
+    def start_batch(self, base: int, file_end: int) -> None:
         """Forget the written records; the next one gets the physical offset ``base``."""
-        self.turn_base = base
+        self.batch_base = base
         self.file_end = file_end
-        self.turn_used = 0
-        self.turn_records = 0
+        self.batch_used = 0
+        self.batch_records = 0
 
     def publish(self) -> list[int]:
-        """Make the turn's records visible; returns the rows that somebody watches."""
+        """Make the batch's records visible; returns the slots that somebody watches."""
         arrived = []
         for i in range(self.dirty_count):
-            row = self.dirty[i]
-            base = row * Q_WIDTH
+            slot = self.dirty[i]
+            base = slot * Q_WIDTH
             self.q[base + Q_VISIBLE] = self.q[base + Q_NEXT]
             self.q[base + Q_DIRTY] = 0
             if self.q[base + Q_WATCHED]:
-                arrived.append(row)
+                arrived.append(slot)
         self.dirty_count = 0
         return arrived
 
-    def check_room(self, row: int, size_bytes: int, count: int) -> int:
+    def check_room(self, slot: int, size_bytes: int, count: int) -> int:
         """0 when ``count`` records of ``size_bytes`` altogether can be appended now, else why not."""
-        base = row * Q_WIDTH
-        if self.turn_used + size_bytes > self.turn_room:
+        base = slot * Q_WIDTH
+        if self.batch_used + size_bytes > self.batch_room:
             return NO_ROOM
-        if self.turn_base + self.turn_used + size_bytes + END_OF_FILE_RESERVE > self.file_end:
+        if self.batch_base + self.batch_used + size_bytes + END_OF_FILE_RESERVE > self.file_end:
             return ROLL
         if (
             self.q[base + Q_TAIL] < 0
@@ -159,9 +160,9 @@ class Appender:
         return 0
 
     def never_fits(self, size_bytes: int, count: int) -> bool:
-        """Whether records are too large even for an empty turn, a fresh file and an empty ring."""
+        """Whether records are too large even for an empty batch, a fresh file and an empty ring."""
         return (
-            size_bytes > self.turn_room
+            size_bytes > self.batch_room
             or size_bytes + END_OF_FILE_RESERVE > self.segment_bytes
             or count > self.tail_entries
         )
@@ -173,7 +174,7 @@ class Appender:
 
     def append(
         self,
-        row: int,
+        slot: int,
         queue_id: int,
         flag: int,
         sys_flag: int,
@@ -193,20 +194,20 @@ class Appender:
         props_length: int,
         tags_code: int,
     ) -> int:
-        """Build one record in the turn buffer; its physical offset, or NO_ROOM, ROLL or TAIL_FULL."""
+        """Build one record in the write batch; its physical offset, or NO_ROOM, ROLL or TAIL_FULL."""
         size = self.record_bytes(body_length, topic_length, props_length, born_length)
-        room = self.check_room(row, size, 1)
+        room = self.check_room(slot, size, 1)
         if room != 0:
             return room
         if cython.compiled:
-            out = cython.address(self.turn_view[0])
+            out = cython.address(self.batch_view[0])
             host = cython.address(self.host_view[0])
         else:
-            out = self.turn
+            out = self.batch
             host = self.host
-        at = self.turn_used
-        physical = self.turn_base + at
-        base = row * Q_WIDTH
+        at = self.batch_used
+        physical = self.batch_base + at
+        base = slot * Q_WIDTH
         offset = self.q[base + Q_NEXT]
         # These two bits say how long the addresses in this record are, whatever a client wrote there.
         sys_flag &= ~(BORN_V6 | STORE_V6)
@@ -246,12 +247,12 @@ class Appender:
         at += topic_length
         put_i16(out, at, props_length)
         copy(out, at + 2, props, props_at, props_length)
-        self.turn_used += size
-        self.turn_records += 1
-        self._index(row, base, offset, physical, size, tags_code)
+        self.batch_used += size
+        self.batch_records += 1
+        self._index(slot, base, offset, physical, size, tags_code)
         return physical
 
-    def _index(self, row: int, base: int, offset: int, physical: int, size: int, tags_code: int) -> None:
+    def _index(self, slot: int, base: int, offset: int, physical: int, size: int, tags_code: int) -> None:
         entry = self.q[base + Q_TAIL] + (offset % self.tail_entries) * 3
         self.tails[entry] = physical
         self.tails[entry + 1] = size
@@ -260,13 +261,13 @@ class Appender:
         self.q[base + Q_LAST_STORED] = self.now_ms
         if self.q[base + Q_DIRTY] == 0:
             self.q[base + Q_DIRTY] = 1
-            self.dirty[self.dirty_count] = row
+            self.dirty[self.dirty_count] = slot
             self.dirty_count += 1
 
-    def export_index(self, row: int, first: int, last: int) -> bytearray:
+    def export_entries(self, slot: int, first: int, last: int) -> bytearray:
         """Consume queue bytes of the offsets ``first`` to ``last`` - 1, which must be in the ring."""
         out = bytearray((last - first) * CQ_ENTRY_BYTES)
-        tail = self.q[row * Q_WIDTH + Q_TAIL]
+        tail = self.q[slot * Q_WIDTH + Q_TAIL]
         for offset in range(first, last):
             entry = tail + (offset % self.tail_entries) * 3
             at = (offset - first) * CQ_ENTRY_BYTES
@@ -287,7 +288,7 @@ class Appender:
 
     def append_message(
         self,
-        row: int,
+        slot: int,
         queue_id: int,
         flag: int,
         sys_flag: int,
@@ -303,17 +304,17 @@ class Appender:
         """:meth:`append` for whole ``bytes`` objects."""
         if cython.compiled:
             return self._append_views(
-                row, queue_id, flag, sys_flag, born_timestamp, born, reconsume_times, prepared_offset,
+                slot, queue_id, flag, sys_flag, born_timestamp, born, reconsume_times, prepared_offset,
                 body or b"\0", len(body), topic, props or b"\0", len(props), tags_code,
             )  # fmt: skip
         return self.append(
-            row, queue_id, flag, sys_flag, born_timestamp, born, len(born), reconsume_times, prepared_offset,
+            slot, queue_id, flag, sys_flag, born_timestamp, born, len(born), reconsume_times, prepared_offset,
             body, 0, len(body), topic, 0, len(topic), props, 0, len(props), tags_code,
         )  # fmt: skip
 
     def _append_views(
         self,
-        row: int,
+        slot: int,
         queue_id: int,
         flag: int,
         sys_flag: int,
@@ -329,7 +330,7 @@ class Appender:
         tags_code: int,
     ) -> int:
         return self.append(
-            row, queue_id, flag, sys_flag, born_timestamp,
+            slot, queue_id, flag, sys_flag, born_timestamp,
             cython.address(born[0]), len(born), reconsume_times, prepared_offset,
             cython.address(body[0]), 0, body_length,
             cython.address(topic[0]), 0, len(topic),

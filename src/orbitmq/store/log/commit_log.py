@@ -1,4 +1,4 @@
-"""The commit log: turns of records become bytes in files."""
+"""The commit log: batches of records become bytes in files."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from orbitmq.message.record import blank_record
 from orbitmq.runtime import Runtime, Segment
-from orbitmq.store.log.appender import Appender
 from orbitmq.store.errors import StoreClosedError
-from orbitmq.store.log.flush import Flusher
+from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.files import ALLOCATE_AHEAD_BYTES, LogFiles
+from orbitmq.store.log.flush import Flusher
 from orbitmq.store.queues.lookup import Lookup
 
 logger = logging.getLogger(__name__)
@@ -24,11 +24,11 @@ ZEROS = memoryview(bytes(ZEROS_BYTES))
 
 
 class CommitLog:
-    """Writes each turn with one ``pwrite`` and rolls to the next file.
+    """Writes each batch with one ``pwrite`` and rolls to the next file.
 
     Args:
-        arrived: told the queue rows that got records and that somebody watches.
-        failed: told when the disk refuses; what was not written stays in the turn.
+        arrived: told the queue slots that got records and that somebody watches.
+        failed: told when the disk refuses; what was not written stays in the batch.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class CommitLog:
             raise StoreClosedError(f"the log has no file for offset {offset}")
         self._segment = segment
         self._segment_start = self.files.start_of(offset)
-        self._appender.start_turn(offset, self._segment_start + self.files.file_bytes)
+        self._appender.start_batch(offset, self._segment_start + self.files.file_bytes)
         self._lookup.set_log_maps(self.files.first // self.files.file_bytes, self.files.views())
         self._allocated = self._zeros_to = offset - self._segment_start
         self._allocate(segment, self._allocated + self._ahead())
@@ -88,10 +88,10 @@ class CommitLog:
     @property
     def end(self) -> int:
         """The offset behind the newest record, written or not."""
-        return self._appender.turn_base + self._appender.turn_used
+        return self._appender.batch_base + self._appender.batch_used
 
     def schedule(self) -> None:
-        """End the turn once the events that are ready now are handled."""
+        """End the batch once the events that are ready now are handled."""
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._scheduled_end)
@@ -100,27 +100,27 @@ class CommitLog:
         self._scheduled = False
         # A failed write is kept in ``write_error`` and refuses later messages; there is no caller to tell.
         with contextlib.suppress(StoreClosedError):
-            self.end_turn()
+            self.end_batch()
 
-    def end_turn(self) -> None:
-        """Write what the turn holds, show it to readers and let the flusher know.
+    def end_batch(self) -> None:
+        """Write what the batch holds, show it to readers and let the flusher know.
 
         Raises:
             StoreClosedError: the disk refused the bytes; they stay unacknowledged and invisible.
         """
         appender = self._appender
-        used = appender.turn_used
+        used = appender.batch_used
         if used:
-            base = appender.turn_base
-            self._write(memoryview(appender.turn)[:used], base - self._segment_start)
+            base = appender.batch_base
+            self._write(memoryview(appender.batch)[:used], base - self._segment_start)
             if self._flusher.sync:
                 self._write_zeros(base + used - self._segment_start, used)
-            appender.start_turn(base + used, appender.file_end)
+            appender.start_batch(base + used, appender.file_end)
             arrived = appender.publish()
             if arrived:
                 self._arrived(arrived)
             self._keep_ahead(base + used - self._segment_start)
-        self._flusher.advance(appender.turn_base)
+        self._flusher.advance(appender.batch_base)
 
     def _write(self, data: memoryview, at: int) -> None:
         if self.write_error is not None:
@@ -138,7 +138,7 @@ class CommitLog:
             raise StoreClosedError(f"the commit log could not be written: {error}") from error
 
     def _write_zeros(self, end: int, used: int) -> None:
-        """Write zeros behind a small turn, so that the next ones go into blocks that were written before."""
+        """Write zeros behind a small batch, so that the next ones go into blocks that were written before."""
         segment = self._segment
         if segment is None or end <= self._zeros_to:
             return
@@ -160,11 +160,11 @@ class CommitLog:
         segment = self._segment
         try:
             if segment is not None:
-                self._allocate(segment, self._appender.turn_base - self._segment_start + self._ahead())
+                self._allocate(segment, self._appender.batch_base - self._segment_start + self._ahead())
         except OSError as error:
             self._fail(error)
             raise StoreClosedError(f"the commit log has no room: {error}") from error
-        self.end_turn()
+        self.end_batch()
 
     def _fail(self, error: OSError) -> None:
         self.write_error = error
@@ -194,8 +194,8 @@ class CommitLog:
 
     def roll(self) -> None:
         """Close the current file with a blank record and go on in the next one."""
-        self.end_turn()
-        end = self._appender.turn_base
+        self.end_batch()
+        end = self._appender.batch_base
         left = self._segment_start + self.files.file_bytes - end
         self._write(memoryview(blank_record(left)), end - self._segment_start)
         try:
@@ -211,7 +211,7 @@ class CommitLog:
     async def stop(self) -> None:
         """Write and flush what is left, close the files."""
         with contextlib.suppress(StoreClosedError):
-            self.end_turn()
+            self.end_batch()
         if self._allocating is not None:
             await asyncio.wait({self._allocating})
         await self._flusher.stop()

@@ -11,7 +11,7 @@ ctypedef const uint8_t* bytes_in
 ctypedef const uint8_t** bytes_pp
 
 cdef int Q_NEXT, Q_TAIL, Q_TAIL_FIRST, Q_MAP_FIRST, Q_MAP_COUNT, Q_WIDTH
-cdef int READ_FOUND, READ_NO_MATCH, READ_NEED_INDEX, READ_NEED_LOG, READ_NO_SPACE, READ_BROKEN
+cdef int READ_FOUND, READ_NO_MATCH, READ_NEED_ENTRIES, READ_NEED_LOG, READ_NO_SPACE, READ_BROKEN
 cdef int RECORD_FIXED_BYTES, CQ_ENTRY_BYTES, SCAN_LIMIT
 cdef int WARM_LIMIT, WARM_BYTES, CACHE_LINE_BYTES
 
@@ -23,12 +23,12 @@ cdef class Lookup:
     cdef Appender a
     cdef int64_t segment_bytes
     cdef int64_t[::1] codes
-    cdef Py_ssize_t log_slots
+    cdef Py_ssize_t log_map_count
     cdef int64_t log_first
-    cdef dict kept_index_maps
+    cdef dict kept_entry_maps
     cdef dict kept_log_maps
-    cdef const uint8_t** index_maps
-    cdef Py_ssize_t index_map_slots
+    cdef const uint8_t** entry_maps
+    cdef Py_ssize_t entry_map_slots
     cdef const uint8_t** log_maps
     cdef public int64_t need
     cdef public int64_t entry_physical
@@ -39,19 +39,19 @@ cdef class Lookup:
     cdef public int64_t read_next
 
     @cython.locals(fresh=bytes_pp)
-    cdef _realloc_index_maps(self, Py_ssize_t count)
-    cdef _point_index(self, Py_ssize_t row, const uint8_t[::1] view)
+    cdef _realloc_entry_maps(self, Py_ssize_t count)
+    cdef _point_entries(self, Py_ssize_t slot, const uint8_t[::1] view)
     @cython.locals(fresh=bytes_pp, i=Py_ssize_t)
     cdef _point_log(self, list views)
     cdef _point_one_log(self, Py_ssize_t i, const uint8_t[::1] view)
     @cython.locals(base=Py_ssize_t, newest=int64_t, entry=Py_ssize_t, place=int64_t, at=Py_ssize_t, index=bytes_in)
-    cpdef int find_entry(self, Py_ssize_t row, int64_t offset) noexcept nogil
+    cpdef int find_entry(self, Py_ssize_t slot, int64_t offset) noexcept nogil
     @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t)
     cdef bint _matches(self, const int64_t* codes, Py_ssize_t codes_at, Py_ssize_t codes_count) noexcept nogil
     @cython.locals(looked=int, status=int, size=int64_t)
-    cdef int read(self, Py_ssize_t row, int64_t offset, int64_t last, int64_t max_count, int64_t max_bytes, const int64_t* codes, Py_ssize_t codes_at, Py_ssize_t codes_count, uint8_t* out, Py_ssize_t out_at, Py_ssize_t out_room) noexcept nogil
-    @cython.locals(slot=int64_t, within=int64_t, end=int64_t, log=bytes_in)
-    cdef void _warm(self, Py_ssize_t row, int64_t offset, int64_t last, int64_t max_count) noexcept nogil
-    @cython.locals(slot=int64_t, within=int64_t, log=bytes_in)
+    cdef int read(self, Py_ssize_t slot, int64_t offset, int64_t last, int64_t max_count, int64_t max_bytes, const int64_t* codes, Py_ssize_t codes_at, Py_ssize_t codes_count, uint8_t* out, Py_ssize_t out_at, Py_ssize_t out_room) noexcept nogil
+    @cython.locals(file=int64_t, within=int64_t, end=int64_t, log=bytes_in)
+    cdef void _warm(self, Py_ssize_t slot, int64_t offset, int64_t last, int64_t max_count) noexcept nogil
+    @cython.locals(file=int64_t, within=int64_t, log=bytes_in)
     cdef int _copy_record(self, uint8_t* out, Py_ssize_t at, int64_t physical, int64_t size) noexcept nogil
-    cdef int _read_view(self, Py_ssize_t row, int64_t offset, int64_t last, int64_t max_count, int64_t max_bytes, Py_ssize_t codes_count, uint8_t[::1] out)
+    cdef int _read_view(self, Py_ssize_t slot, int64_t offset, int64_t last, int64_t max_count, int64_t max_bytes, Py_ssize_t codes_count, uint8_t[::1] out)

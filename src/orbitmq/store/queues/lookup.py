@@ -31,7 +31,7 @@ Q_MAP_COUNT = layout.Q_MAP_COUNT
 Q_WIDTH = layout.Q_WIDTH
 READ_FOUND = layout.READ_FOUND
 READ_NO_MATCH = layout.READ_NO_MATCH
-READ_NEED_INDEX = layout.READ_NEED_INDEX
+READ_NEED_ENTRIES = layout.READ_NEED_ENTRIES
 READ_NEED_LOG = layout.READ_NEED_LOG
 READ_NO_SPACE = layout.READ_NO_SPACE
 READ_BROKEN = layout.READ_BROKEN
@@ -54,59 +54,59 @@ class Lookup:
         self.a = appender
         self.segment_bytes = appender.segment_bytes
         self.codes = array("q", bytes(8))
-        self.log_slots = 0
+        self.log_map_count = 0
         self.log_first = 0
-        self.index_map_slots = 0
-        self.kept_index_maps: dict[int, memoryview] = {}
+        self.entry_map_slots = 0
+        self.kept_entry_maps: dict[int, memoryview] = {}
         self.kept_log_maps: dict[int, memoryview] = {}
         if not cython.compiled:
-            self.index_maps: list[Any] = []
+            self.entry_maps: list[Any] = []
             self.log_maps: list[Any] = []
 
     # -- maps: Python side, never on the path of a message ---------------------------------------------
 
-    def _grow_index_maps(self, count: int) -> None:
+    def _grow_entry_maps(self, count: int) -> None:
         if cython.compiled:
-            self._realloc_index_maps(count)
+            self._realloc_entry_maps(count)
         else:
-            self.index_maps.extend([None] * (count - len(self.index_maps)))
-            self.index_map_slots = count
+            self.entry_maps.extend([None] * (count - len(self.entry_maps)))
+            self.entry_map_slots = count
 
-    def _realloc_index_maps(self, count: int) -> None:
+    def _realloc_entry_maps(self, count: int) -> None:
         fresh = cython.cast(bytes_pp, calloc(count, cython.sizeof(cython.p_char)))
         if fresh == cython.NULL:
             raise MemoryError("index maps")
-        if self.index_maps != cython.NULL:
-            memcpy(fresh, self.index_maps, self.index_map_slots * cython.sizeof(cython.p_char))
-            free(self.index_maps)
-        self.index_maps = fresh
-        self.index_map_slots = count
+        if self.entry_maps != cython.NULL:
+            memcpy(fresh, self.entry_maps, self.entry_map_slots * cython.sizeof(cython.p_char))
+            free(self.entry_maps)
+        self.entry_maps = fresh
+        self.entry_map_slots = count
 
     def __dealloc__(self) -> None:
         if cython.compiled:
-            free(self.index_maps)
+            free(self.entry_maps)
             free(self.log_maps)
 
-    def set_index_map(self, row: int, view: memoryview, first_offset: int, count: int) -> None:
+    def set_entry_map(self, slot: int, view: memoryview, first_offset: int, count: int) -> None:
         """Let reads of the queue use ``view``: a consume queue file whose entry 0 has ``first_offset``."""
-        if not 0 <= row < self.a.rows or not 0 <= count * CQ_ENTRY_BYTES <= len(view):
-            raise ValueError(f"row {row}: a map of {len(view)} bytes does not hold {count} entries")
-        if row >= self.index_map_slots:
-            self._grow_index_maps(max(16, 2 * row + 2))
-        self.kept_index_maps[row] = view
+        if not 0 <= slot < self.a.slots or not 0 <= count * CQ_ENTRY_BYTES <= len(view):
+            raise ValueError(f"slot {slot}: a map of {len(view)} bytes does not hold {count} entries")
+        if slot >= self.entry_map_slots:
+            self._grow_entry_maps(max(16, 2 * slot + 2))
+        self.kept_entry_maps[slot] = view
         if cython.compiled:
-            self._point_index(row, view)
+            self._point_entries(slot, view)
         else:
-            self.index_maps[row] = view
-        self.a.set(row, Q_MAP_FIRST, first_offset)
-        self.a.set(row, Q_MAP_COUNT, count)
+            self.entry_maps[slot] = view
+        self.a.set(slot, Q_MAP_FIRST, first_offset)
+        self.a.set(slot, Q_MAP_COUNT, count)
 
-    def _point_index(self, row: int, view: Readable) -> None:
-        self.index_maps[row] = cython.address(view[0])
+    def _point_entries(self, slot: int, view: Readable) -> None:
+        self.entry_maps[slot] = cython.address(view[0])
 
-    def drop_index_map(self, row: int) -> None:
-        self.a.set(row, Q_MAP_COUNT, 0)
-        self.kept_index_maps.pop(row, None)
+    def drop_entry_map(self, slot: int) -> None:
+        self.a.set(slot, Q_MAP_COUNT, 0)
+        self.kept_entry_maps.pop(slot, None)
 
     def set_log_maps(self, first: int, views: list[memoryview]) -> None:
         """Let reads use the log files number ``first``, ``first`` + 1, ..., each of ``segment_bytes``."""
@@ -115,7 +115,7 @@ class Lookup:
                 raise ValueError(f"log file number {number} has {len(view)} of {self.segment_bytes} bytes")
         self.kept_log_maps = dict(enumerate(views, first))
         self.log_first = first
-        self.log_slots = len(views)
+        self.log_map_count = len(views)
         if cython.compiled:
             self._point_log(views)
         else:
@@ -135,9 +135,9 @@ class Lookup:
 
     # -- reads -----------------------------------------------------------------------------------------
 
-    def find_entry(self, row: int, offset: int) -> int:
-        """Load the index entry of ``offset``: READ_FOUND and ``entry_*`` filled, or READ_NEED_INDEX."""
-        base = row * Q_WIDTH
+    def find_entry(self, slot: int, offset: int) -> int:
+        """Load the index entry of ``offset``: READ_FOUND and ``entry_*`` filled, or READ_NEED_ENTRIES."""
+        base = slot * Q_WIDTH
         newest = self.a.q[base + Q_NEXT]
         if (
             self.a.q[base + Q_TAIL] >= 0
@@ -152,9 +152,9 @@ class Lookup:
         place = offset - self.a.q[base + Q_MAP_FIRST]
         if place < 0 or place >= self.a.q[base + Q_MAP_COUNT]:
             self.need = offset
-            return READ_NEED_INDEX
+            return READ_NEED_ENTRIES
         at = place * CQ_ENTRY_BYTES
-        index = self.index_maps[row]
+        index = self.entry_maps[slot]
         self.entry_physical = get_i64(index, at)
         self.entry_size = get_i32(index, at + 8)
         self.entry_tags = get_i64(index, at + 12)
@@ -175,7 +175,7 @@ class Lookup:
 
     def read(
         self,
-        row: int,
+        slot: int,
         offset: int,
         last: int,
         max_count: int,
@@ -198,9 +198,9 @@ class Lookup:
         self.read_next = offset
         looked = 0
         if cython.compiled:
-            self._warm(row, offset, last, max_count)
+            self._warm(slot, offset, last, max_count)
         while offset < last and looked < SCAN_LIMIT:
-            status = self.find_entry(row, offset)
+            status = self.find_entry(slot, offset)
             if status != READ_FOUND:
                 return status if self.read_count == 0 else READ_FOUND
             looked += 1
@@ -223,19 +223,19 @@ class Lookup:
                 break
         return READ_FOUND if self.read_count > 0 else READ_NO_MATCH
 
-    def _warm(self, row: int, offset: int, last: int, max_count: int) -> None:
+    def _warm(self, slot: int, offset: int, last: int, max_count: int) -> None:
         """Ask the memory for the records to come: they lie apart, and each would be waited for in turn."""
         if max_count > WARM_LIMIT:
             max_count = WARM_LIMIT
         if last > offset + max_count:
             last = offset + max_count
-        while offset < last and self.find_entry(row, offset) == READ_FOUND:
-            slot = self.entry_physical // self.segment_bytes - self.log_first
+        while offset < last and self.find_entry(slot, offset) == READ_FOUND:
+            file = self.entry_physical // self.segment_bytes - self.log_first
             within = self.entry_physical % self.segment_bytes
             end = within + self.entry_size
-            if slot < 0 or slot >= self.log_slots or within < 0 or end > self.segment_bytes:
+            if file < 0 or file >= self.log_map_count or within < 0 or end > self.segment_bytes:
                 return
-            log = self.log_maps[slot]
+            log = self.log_maps[file]
             if not log:
                 return
             if end > within + WARM_BYTES:
@@ -246,14 +246,14 @@ class Lookup:
             offset += 1
 
     def _copy_record(self, out: Writable, at: int, physical: int, size: int) -> int:
-        slot = physical // self.segment_bytes - self.log_first
+        file = physical // self.segment_bytes - self.log_first
         within = physical % self.segment_bytes
         if physical < 0 or size < RECORD_FIXED_BYTES or within + size > self.segment_bytes:
             return READ_BROKEN
-        if slot < 0 or slot >= self.log_slots:
+        if file < 0 or file >= self.log_map_count:
             self.need = physical
             return READ_NEED_LOG
-        log = self.log_maps[slot]
+        log = self.log_maps[file]
         if not log:
             self.need = physical
             return READ_NEED_LOG
@@ -266,7 +266,7 @@ class Lookup:
 
     def read_messages(
         self,
-        row: int,
+        slot: int,
         offset: int,
         last: int,
         max_count: int,
@@ -280,12 +280,12 @@ class Lookup:
             count = len(tags)
             self.codes = array("q", [*tags, 0])
         if cython.compiled:
-            return self._read_view(row, offset, last, max_count, max_bytes, count, out)
-        return self.read(row, offset, last, max_count, max_bytes, self.codes, 0, count, out, 0, len(out))
+            return self._read_view(slot, offset, last, max_count, max_bytes, count, out)
+        return self.read(slot, offset, last, max_count, max_bytes, self.codes, 0, count, out, 0, len(out))
 
     def _read_view(
         self,
-        row: int,
+        slot: int,
         offset: int,
         last: int,
         max_count: int,
@@ -294,6 +294,6 @@ class Lookup:
         out: Writable,
     ) -> int:
         return self.read(
-            row, offset, last, max_count, max_bytes, cython.address(self.codes[0]), 0, codes_count,
+            slot, offset, last, max_count, max_bytes, cython.address(self.codes[0]), 0, codes_count,
             cython.address(out[0]), 0, len(out),
         )  # fmt: skip

@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 
 from orbitmq.message.record import MAGIC_V1, MAGIC_V2
-from orbitmq.store.queues import layout as table
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.files import LogFiles
-from orbitmq.store.queues.lookup import Lookup
 from orbitmq.store.model import GetResult, GetStatus
+from orbitmq.store.queues import layout as table
+from orbitmq.store.queues.lookup import Lookup
 from orbitmq.store.queues.queues import Queues
 
 _SIZE_AND_MAGIC = struct.Struct(">ii")
@@ -40,16 +40,16 @@ class Reader:
         tags: frozenset[int] | None,
     ) -> GetResult:
         """See ``MessageStore.get``."""
-        row = self._queues.row(topic, queue_id)
-        if row < 0:
+        slot = self._queues.slot(topic, queue_id)
+        if slot < 0:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, b"", 0, 0, 0, 0)
-        low = self._appender.get(row, table.Q_MIN)
-        high = self._appender.get(row, table.Q_VISIBLE)
+        low = self._appender.get(slot, table.Q_MIN)
+        high = self._appender.get(slot, table.Q_VISIBLE)
         outside = _outside(offset, low, high)
         if outside is not None:
             return GetResult(outside[0], b"", 0, outside[1], low, high)
         wanted = None if tags is None else sorted(tags)
-        status = self._read(row, offset, high, max_count, max_bytes, wanted)
+        status = self._read(slot, offset, high, max_count, max_bytes, wanted)
         lookup = self._lookup
         if status == table.READ_FOUND:
             body = bytes(memoryview(self._output)[: lookup.read_bytes])
@@ -61,14 +61,14 @@ class Reader:
         return GetResult(GetStatus.MESSAGE_WAS_REMOVING, b"", 0, following, low, high)
 
     def _read(
-        self, row: int, offset: int, last: int, max_count: int, max_bytes: int, tags: list[int] | None
+        self, slot: int, offset: int, last: int, max_count: int, max_bytes: int, tags: list[int] | None
     ) -> int:
         """Read, mapping files and growing the output as the appender asks for it."""
         status = table.READ_BROKEN
         for _ in range(4):
-            status = self._lookup.read_messages(row, offset, last, max_count, max_bytes, tags, self._output)
-            if status == table.READ_NEED_INDEX:
-                if not self._queues.map_index(row, self._lookup.need):
+            status = self._lookup.read_messages(slot, offset, last, max_count, max_bytes, tags, self._output)
+            if status == table.READ_NEED_ENTRIES:
+                if not self._queues.map_entries(slot, self._lookup.need):
                     return table.READ_BROKEN
             elif status == table.READ_NO_SPACE:
                 self._output = bytearray(self._lookup.entry_size)
@@ -76,23 +76,23 @@ class Reader:
                 return status
         return status
 
-    def entry(self, row: int, offset: int) -> tuple[int, int, int] | None:
+    def entry(self, slot: int, offset: int) -> tuple[int, int, int] | None:
         """(physical offset, size, tags code) of a visible offset."""
-        if not self._appender.get(row, table.Q_MIN) <= offset < self._appender.get(row, table.Q_VISIBLE):
+        if not self._appender.get(slot, table.Q_MIN) <= offset < self._appender.get(slot, table.Q_VISIBLE):
             return None
-        return self._entry(row, offset)
+        return self._entry(slot, offset)
 
-    def _entry(self, row: int, offset: int) -> tuple[int, int, int] | None:
+    def _entry(self, slot: int, offset: int) -> tuple[int, int, int] | None:
         lookup = self._lookup
-        if lookup.find_entry(row, offset) != table.READ_FOUND and (
-            not self._queues.map_index(row, offset) or lookup.find_entry(row, offset) != table.READ_FOUND
+        if lookup.find_entry(slot, offset) != table.READ_FOUND and (
+            not self._queues.map_entries(slot, offset) or lookup.find_entry(slot, offset) != table.READ_FOUND
         ):
             return None
         return lookup.entry_physical, lookup.entry_size, lookup.entry_tags
 
-    def store_time(self, row: int, offset: int) -> int:
+    def store_time(self, slot: int, offset: int) -> int:
         """Store timestamp in ms of the message at ``offset``, -1 when it is not there."""
-        entry = self.entry(row, offset)
+        entry = self.entry(slot, offset)
         return -1 if entry is None else self.store_time_at(entry[0])
 
     def store_time_at(self, physical_offset: int) -> int:
@@ -104,16 +104,16 @@ class Reader:
         v6 = struct.unpack_from(">i", view, at + _SYS_FLAG_AT)[0] & _BORN_V6
         return int(struct.unpack_from(">q", view, at + _STORE_TIME_AT + (12 if v6 else 0))[0])
 
-    def offset_by_time(self, row: int, timestamp_ms: int, *, upper: bool) -> int:
+    def offset_by_time(self, slot: int, timestamp_ms: int, *, upper: bool) -> int:
         """The first offset stored at or after ``timestamp_ms``; with ``upper`` the last one at or before it.
 
         Past the newest message the lower bound is the max offset; before the oldest both are the min offset.
         """
-        low = first = self._appender.get(row, table.Q_MIN)
-        high = last = self._appender.get(row, table.Q_VISIBLE)
+        low = first = self._appender.get(slot, table.Q_MIN)
+        high = last = self._appender.get(slot, table.Q_VISIBLE)
         while low < high:
             middle = (low + high) // 2
-            stored = self.store_time(row, middle)
+            stored = self.store_time(slot, middle)
             if stored < timestamp_ms or (upper and stored == timestamp_ms):
                 low = middle + 1
             else:
@@ -136,7 +136,7 @@ class Reader:
         return bytes(view[at : at + size])
 
     def _place(self, physical_offset: int) -> tuple[memoryview, int] | None:
-        if not self._log.first <= physical_offset < self._appender.turn_base:
+        if not self._log.first <= physical_offset < self._appender.batch_base:
             return None
         segment = self._log.segment(physical_offset)
         if segment is None:

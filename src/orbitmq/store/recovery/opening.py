@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from orbitmq.runtime import Runtime
-from orbitmq.store.recovery.checkpoint import Checkpoint, read_checkpoint
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.errors import StoreLockedError
 from orbitmq.store.log.files import LogFiles, sync_all
 from orbitmq.store.queues.queues import Queues
+from orbitmq.store.recovery.checkpoint import Checkpoint, read_checkpoint
 from orbitmq.store.recovery.recovery import Recovered, Recovery, TagsCodeOf, first_record_time, read_record
 
 logger = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from orbitmq.message.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from orbitmq.message.tags import tags_code
 from orbitmq.runtime import Runtime
 from orbitmq.store.config import CONSUME_QUEUE_ENTRY_BYTES
-from orbitmq.store.queues.consume_queue import ConsumeQueue
 from orbitmq.store.log.files import LogFiles
+from orbitmq.store.queues.consume_queue import ConsumeQueue
 
 logger = logging.getLogger(__name__)
 

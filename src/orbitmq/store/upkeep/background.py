@@ -8,18 +8,18 @@ from collections.abc import Callable
 from datetime import datetime
 
 from orbitmq.runtime import Runtime
-from orbitmq.store.writable import Acceptance
-from orbitmq.store.log.appender import Appender
-from orbitmq.store.recovery.checkpoint import Checkpoint, write_checkpoint
-from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.errors import StoreClosedError
-from orbitmq.store.log.flush import Flusher
 from orbitmq.store.index.index import MessageIndex
+from orbitmq.store.log.appender import Appender
+from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.files import LogFiles, sync_all
+from orbitmq.store.log.flush import Flusher
 from orbitmq.store.queues.queues import Queues
+from orbitmq.store.recovery.checkpoint import Checkpoint, write_checkpoint
 from orbitmq.store.recovery.recovery import TagsCodeOf, first_record_time
 from orbitmq.store.upkeep.retention import decide
+from orbitmq.store.writable import Acceptance
 
 logger = logging.getLogger(__name__)
 

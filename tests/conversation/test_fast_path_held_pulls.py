@@ -1,12 +1,12 @@
-"""Pulls that wait in the fast lane: parked at the end of their queue, answered when a message comes."""
+"""Pulls that wait in the fast path: parked at the end of their queue, answered when a message comes."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.record import iter_records
 from orbitmq.message.sysflag import PullFlag
 from orbitmq.runtime.simulated import run, simulated_runtime
@@ -49,7 +49,7 @@ def pull(offset: int, *, commit: int | None = None, wait_ms: int = 5000) -> Comm
 
 
 def play(scenario: Scenario) -> None:
-    """A broker whose topic T holds one message, and whose group ``g`` has pulled it: the lane knows both."""
+    """A broker whose topic T holds one message that group ``g`` has pulled: the fast path knows both."""
 
     async def main() -> None:
         runtime = simulated_runtime()

@@ -1,6 +1,6 @@
-"""Streams of frames for a broker with and without its lane, and what comes of them. Shared by tests.
+"""Streams of frames for a broker with and without its fast path, and what comes of them. Shared by tests.
 
-``python -m tests.conversation.lane_streams SEED`` prints a digest of all responses and stored bytes.
+``python -m tests.conversation.fast_path_streams SEED`` prints a digest of all responses and stored bytes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.record import iter_records
 from orbitmq.message.tags import java_hash
 from orbitmq.runtime.simulated import run, simulated_runtime
@@ -37,7 +37,7 @@ class Outcome:
     responses: dict[int, Command]
     queues: dict[tuple[str, int], list[bytes]]
     log: bytes
-    taken: int  # messages that went through the lane
+    taken: int  # messages that went through the fast path
     closed: bool
     raw: bytes
 
@@ -98,15 +98,15 @@ def settings(**changes: Any) -> BrokerConfig:
     return BrokerConfig(**{**values, **changes})
 
 
-def play(chunks: list[bytes], *, lane: bool = True, seed: int = 0, **changes: Any) -> Outcome:
-    """Send the chunks, one behind the other, to a new broker; ``lane`` False takes its lane away."""
+def play(chunks: list[bytes], *, fast: bool = True, seed: int = 0, **changes: Any) -> Outcome:
+    """Send the chunks, one behind the other, to a new broker; ``fast`` False takes its fast path away."""
 
     async def main() -> Outcome:
         runtime = simulated_runtime(seed=seed)
         async with Broker(runtime, settings(**changes)) as broker:
             fast_path = broker._fast_path
             assert fast_path is not None
-            if not lane:
+            if not fast:
                 broker._fast_path = None
             wire = Wire(broker)
             for chunk in chunks:
@@ -176,7 +176,7 @@ class Frames:
         return encode_frame(Command(code, ext, body, self.opaque, flag, serialization=kind))
 
     def warm_up(self) -> list[bytes]:
-        """Create the topics, register a group, and pull once, so that the lane may answer pulls."""
+        """Create the topics, register a group, and pull once, so that the fast path may answer pulls."""
         frames = [self.send(topic, plain=True) for topic in TOPICS for _ in range(2)]
         subscriptions = [
             SubscriptionData("T", "a||b", {"a", "b"}, {java_hash("a"), java_hash("b")}, 5),

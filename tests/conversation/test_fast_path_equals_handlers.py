@@ -1,4 +1,4 @@
-"""The lane is a short cut: with it and without it, a broker answers and stores the same."""
+"""The fast path is a short cut: with it and without it, a broker answers and stores the same."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conversation.lane_streams import Frames, Outcome, Wire, play, settings, stream
+from tests.conversation.fast_path_streams import Frames, Outcome, Wire, play, settings, stream
 
 from orbitmq.broker.broker import Broker
 from orbitmq.message.properties import decode_properties
@@ -77,7 +77,7 @@ def test_any_stream_has_the_same_outcome(seed: int, flush: str) -> None:
     # No file ends here: where one ends depends on the order of properties, and shows what was written early.
     common: dict[str, Any] = {"seed": seed, "flush_disk_type": flush, "mapped_file_size_commit_log": 8 << 20}
     ours = play(first + rest, **common)
-    theirs = play(first + rest, **common, lane=False)
+    theirs = play(first + rest, **common, fast=False)
     compare(ours, theirs)
     assert ours.taken > 20
     assert theirs.taken == 0
@@ -85,7 +85,7 @@ def test_any_stream_has_the_same_outcome(seed: int, flush: str) -> None:
 
 def python(seed: int, **environment: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.conversation.lane_streams", str(seed)],
+        [sys.executable, "-m", "tests.conversation.fast_path_streams", str(seed)],
         capture_output=True,
         text=True,
         check=False,
@@ -113,8 +113,8 @@ def test_damaged_frames_leave_the_log_whole_and_others_served(seed: int) -> None
             at = draw.randrange(4, len(frame))
             frame[at] = draw.choice([0, 1, 2, 0x22, 0x5C, 0x7F, 0x80, 0xFF, draw.randrange(256)])
         damaged.append(bytes(frame))
-    for lane in (True, False):
-        outcome = play([*first, *damaged], seed=seed, lane=lane)
+    for fast in (True, False):
+        outcome = play([*first, *damaged], seed=seed, fast=fast)
         assert outcome.closed or len(outcome.responses) > 40
         for queue, records in outcome.queues.items():
             offsets = []
@@ -157,7 +157,7 @@ def answers(wire: Wire) -> list[Command]:
 
 def talk(chunks: list[bytes], **changes: Any) -> tuple[Outcome, Outcome]:
     first = Frames(1).warm_up()
-    both = play([*first, *chunks], **changes), play([*first, *chunks], **changes, lane=False)
+    both = play([*first, *chunks], **changes), play([*first, *chunks], **changes, fast=False)
     compare(*both)
     return both
 
