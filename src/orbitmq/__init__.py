@@ -20,51 +20,93 @@ if TYPE_CHECKING:
     from orbitmq.client.producer.producer import Producer as Producer
     from orbitmq.client.producer.transactional import LocalTransactionState as LocalTransactionState
     from orbitmq.client.producer.transactional import TransactionProducer as TransactionProducer
+    from orbitmq.errors import BrokerError as BrokerError
+    from orbitmq.errors import ClientStateError as ClientStateError
+    from orbitmq.errors import NameServerError as NameServerError
+    from orbitmq.errors import NotStoredSafelyError as NotStoredSafelyError
     from orbitmq.errors import OrbitError as OrbitError
+    from orbitmq.errors import ReplyTimeoutError as ReplyTimeoutError
     from orbitmq.errors import SendError as SendError
+    from orbitmq.errors import StartError as StartError
+    from orbitmq.errors import TopicNotFoundError as TopicNotFoundError
     from orbitmq.errors import ValidationError as ValidationError
+    from orbitmq.message.errors import MessageFormatError as MessageFormatError
     from orbitmq.message.model import Message as Message
     from orbitmq.message.model import MessageQueue as MessageQueue
     from orbitmq.message.model import ReceivedMessage as ReceivedMessage
     from orbitmq.message.model import UnreadableMessage as UnreadableMessage
+    from orbitmq.transport.errors import ConnectError as ConnectError
+    from orbitmq.transport.errors import ConnectionLostError as ConnectionLostError
+    from orbitmq.transport.errors import RequestTimeoutError as RequestTimeoutError
+    from orbitmq.transport.errors import TooManyRequestsError as TooManyRequestsError
+    from orbitmq.transport.errors import TransportError as TransportError
+    from orbitmq.wire.errors import WireError as WireError
 
 _HOMES = {
-    "AutoBatch": "orbitmq.client.producer.batching",
     "AssignedConsumer": "orbitmq.client.consumer.assigned",
+    "AutoBatch": "orbitmq.client.producer.batching",
+    "BrokerError": "orbitmq.errors",
+    "ClientStateError": "orbitmq.errors",
+    "ConnectError": "orbitmq.transport.errors",
+    "ConnectionLostError": "orbitmq.transport.errors",
     "ConsumeFrom": "orbitmq.client.model",
     "Consumer": "orbitmq.client.consumer.consumer",
     "LocalTransactionState": "orbitmq.client.producer.transactional",
     "Message": "orbitmq.message.model",
+    "MessageFormatError": "orbitmq.message.errors",
     "MessageQueue": "orbitmq.message.model",
+    "NameServerError": "orbitmq.errors",
+    "NotStoredSafelyError": "orbitmq.errors",
     "OrbitError": "orbitmq.errors",
     "Producer": "orbitmq.client.producer.producer",
     "ReceivedMessage": "orbitmq.message.model",
+    "ReplyTimeoutError": "orbitmq.errors",
+    "RequestTimeoutError": "orbitmq.transport.errors",
     "SendError": "orbitmq.errors",
     "SendResult": "orbitmq.client.model",
     "SendStatus": "orbitmq.client.model",
+    "StartError": "orbitmq.errors",
+    "TooManyRequestsError": "orbitmq.transport.errors",
+    "TopicNotFoundError": "orbitmq.errors",
     "TransactionProducer": "orbitmq.client.producer.transactional",
+    "TransportError": "orbitmq.transport.errors",
     "UnreadableMessage": "orbitmq.message.model",
     "ValidationError": "orbitmq.errors",
+    "WireError": "orbitmq.wire.errors",
 }
 
 __version__ = "0.1.0"
 __all__ = [
     "AssignedConsumer",
     "AutoBatch",
+    "BrokerError",
+    "ClientStateError",
+    "ConnectError",
+    "ConnectionLostError",
     "ConsumeFrom",
     "Consumer",
     "LocalTransactionState",
     "Message",
+    "MessageFormatError",
     "MessageQueue",
+    "NameServerError",
+    "NotStoredSafelyError",
     "OrbitError",
     "Producer",
     "ReceivedMessage",
+    "ReplyTimeoutError",
+    "RequestTimeoutError",
     "SendError",
     "SendResult",
     "SendStatus",
+    "StartError",
+    "TooManyRequestsError",
+    "TopicNotFoundError",
     "TransactionProducer",
+    "TransportError",
     "UnreadableMessage",
     "ValidationError",
+    "WireError",
 ]
 
 

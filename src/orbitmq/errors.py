@@ -1,4 +1,8 @@
-"""What can go wrong for a user of the clients, as types that carry the facts."""
+"""What can go wrong for a user, as types that carry the facts.
+
+The errors of one room (``transport.errors``, ``wire.errors``, ``message.errors``, ``store.errors``,
+``spark.errors``, ``ConfigError``) derive from :class:`OrbitError` too, so ``except OrbitError`` catches all.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Any
 
 
 class OrbitError(Exception):
-    """The base of every error that OrbitMQ's clients raise on purpose. Can be copied and pickled."""
+    """The base of every error that OrbitMQ's clients and servers raise on purpose. Can be copied and pickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (type(self), self.args, dict(self.__dict__))
@@ -94,6 +98,10 @@ class ReplyTimeoutError(OrbitError, TimeoutError):
 
 class NotStoredSafelyError(OrbitError):
     """A half message is stored, but may be lost with a broker; its transaction was not begun."""
+
+
+class StartError(OrbitError):
+    """A name server or broker cannot start; the text is one line for the operator."""
 
 
 class SendErrorKind(Enum):

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from orbitmq.broker.broker import Broker, StartError
+from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.errors import StartError
 from orbitmq.message import keys
 from orbitmq.message.batch import encode_batch
 from orbitmq.message.model import Message

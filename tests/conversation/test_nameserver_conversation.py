@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from orbitmq.errors import StartError
 from orbitmq.nameserver.config import NameServerConfig
-from orbitmq.nameserver.server import NameServer, StartError
+from orbitmq.nameserver.server import NameServer
 from orbitmq.runtime.simulated import run, simulated_runtime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.server import RemotingServer

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +46,29 @@ def test_errors_can_be_copied_and_pickled() -> None:
     error = orbitmq.SendError(orbitmq.errors.SendErrorKind.TIMEOUT, "t", "text", code=3, remark="r")
     for same in (copy.copy(error), pickle.loads(pickle.dumps(error))):
         assert (str(same), same.kind, same.topic, same.code) == ("text", error.kind, "t", 3)
+
+
+# Never reach a user: control flow inside one module, the command line's own, and the test loop's.
+INTERNAL_ERRORS = {"_MismatchError", "UsageError", "FormatError", "SimulationStuckError"}
+
+
+def test_one_root_for_every_error_that_can_be_caught() -> None:
+    bases: dict[str, set[str]] = {}
+    for path in Path(orbitmq.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and node.name.endswith("Error"):
+                assert node.name not in bases, f"{node.name} is defined twice"
+                bases[node.name] = {base.id for base in node.bases if isinstance(base, ast.Name)}
+
+    def is_ours(name: str) -> bool:
+        return name == "OrbitError" or any(is_ours(base) for base in bases.get(name, ()))
+
+    assert len(bases) > 30
+    assert {name for name in bases if not is_ours(name)} == INTERNAL_ERRORS
+
+
+def test_one_except_clause_catches_transport_protocol_and_message_errors() -> None:
+    for error in (orbitmq.TransportError, orbitmq.WireError, orbitmq.MessageFormatError, orbitmq.StartError):
+        assert issubclass(error, orbitmq.OrbitError)
+    lost = pickle.loads(pickle.dumps(orbitmq.ConnectionLostError("gone", "h:1")))
+    assert (str(lost), lost.address) == ("gone", "h:1")

@@ -15,6 +15,7 @@ from orbitmq.broker.metadata.table_files import TableError
 from orbitmq.broker.rates import SAMPLE_SECONDS
 from orbitmq.broker.statistics import SAMPLE_SECONDS as STATS_SECONDS
 from orbitmq.broker.transactions.service import TICK_SECONDS as TRANSACTION_TICK_SECONDS
+from orbitmq.errors import StartError
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import Background, every
 from orbitmq.store import StoreError
@@ -31,10 +32,6 @@ CLIENT_SCAN_SECONDS = 10.0
 SCHEDULE_RETRY_SECONDS = 10.0  # after an unforeseen error; the service itself never ends
 UNREGISTER_LIMIT_SECONDS = 2.0
 DRAIN_LIMIT_SECONDS = 2.0
-
-
-class StartError(Exception):
-    """The broker cannot start; the text is one line for the operator."""
 
 
 class Broker:

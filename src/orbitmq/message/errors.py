@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from orbitmq.errors import OrbitError
 
-class MessageFormatError(ValueError):
+
+class MessageFormatError(OrbitError, ValueError):
     """Bytes or text that are not what they should be. The text names the field and the value."""
 
 

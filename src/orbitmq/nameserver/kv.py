@@ -6,13 +6,14 @@ import asyncio
 import json
 from collections.abc import Mapping
 
+from orbitmq.errors import OrbitError
 from orbitmq.runtime import Runtime
 
 NAMESPACE_ORDER_TOPIC = "ORDER_TOPIC_CONFIG"
 MAX_ENTRIES = 100_000
 
 
-class KvError(Exception):
+class KvError(OrbitError):
     """The table cannot be read or saved, or is full."""
 
 

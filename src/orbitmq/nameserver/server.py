@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from orbitmq.errors import StartError
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.handlers import Handlers
 from orbitmq.nameserver.kv import KvConfig, KvError
@@ -18,10 +19,6 @@ from orbitmq.wire.headers import NotifyMinBrokerIdChangeRequest
 log = logging.getLogger("orbitmq.nameserver")
 
 NOTIFY_TIMEOUT_MS = 300
-
-
-class StartError(Exception):
-    """The name server cannot start; the text is one line for the operator."""
 
 
 class NameServer:

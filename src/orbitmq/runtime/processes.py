@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from orbitmq.errors import OrbitError
+
 _TAIL_LINES = 200
 _MAX_LINE_BYTES = 64 * 1024
 _PR_SET_PDEATHSIG = 1
@@ -26,7 +28,7 @@ _LIBC = ctypes.CDLL(None)
 _SOURCE = str(Path(__file__).resolve().parents[2])
 
 
-class ProcessError(Exception):
+class ProcessError(OrbitError):
     """A child could not be started or ended when it should not; the text ends with its last lines."""
 
 

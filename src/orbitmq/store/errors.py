@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from orbitmq.errors import OrbitError
 
-class StoreError(Exception):
+
+class StoreError(OrbitError):
     """Base of all store errors."""
 
 

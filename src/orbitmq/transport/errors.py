@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from orbitmq.errors import OrbitError
 
-class TransportError(Exception):
+
+class TransportError(OrbitError):
     """Base of all errors of this room. ``address`` is the other side as "host:port"."""
 
     def __init__(self, message: str, address: str = "") -> None:

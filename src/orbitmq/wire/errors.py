@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from orbitmq.errors import OrbitError
 
-class WireError(ValueError):
+
+class WireError(OrbitError, ValueError):
     """The peer sent something that is not the protocol. The text names the field, the value and the limit."""
 
 
@@ -19,7 +21,7 @@ class BodyError(WireError):
     """A JSON or binary body cannot be read."""
 
 
-class RemotingError(Exception):
+class RemotingError(OrbitError):
     """Answer the request with this response code and remark.
 
     Attributes:

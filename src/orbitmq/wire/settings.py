@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import Field, field, fields, replace
 from typing import Any, Self, cast
 
+from orbitmq.errors import OrbitError
 from orbitmq.wire import properties_text
 
 Parser = Callable[[str, str], Any]
 
 
-class ConfigError(ValueError):
+class ConfigError(OrbitError, ValueError):
     """A setting that cannot be used. The text names key, value, what was expected and, if known, the line."""
 
     def __init__(self, key: str, value: str, expected: str, line: int | None = None) -> None:

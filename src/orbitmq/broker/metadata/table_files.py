@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orbitmq.broker.journal import Journal
+from orbitmq.errors import OrbitError
 from orbitmq.runtime.seam import Runtime
 from orbitmq.wire import fastjson
 
 log = logging.getLogger(__name__)
 
 
-class TableError(RuntimeError):
+class TableError(OrbitError):
     """A table file and its backup exist, but neither can be read."""
 
 

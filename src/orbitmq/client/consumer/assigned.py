@@ -15,7 +15,6 @@ from orbitmq.client.model import ConsumeFrom
 from orbitmq.errors import ClientStateError, OrbitError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.runtime.seam import Runtime
-from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies import ConsumerData, ConsumeType, MessageModel
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
@@ -220,7 +219,7 @@ class AssignedConsumer:
             pulled = await self._calls.pull(
                 self._options, queue, state.fetch_offset, state.wanted, with_filter=True
             )
-        except (OrbitError, TransportError):
+        except OrbitError:
             self._client.suspect(queue.topic)
             raise
         state.fetch_offset = pulled.next_offset

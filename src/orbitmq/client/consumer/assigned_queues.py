@@ -16,8 +16,6 @@ from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.tasks import Background
-from orbitmq.transport.errors import TransportError
-from orbitmq.wire.errors import WireError
 
 log = logging.getLogger("orbitmq.client")
 
@@ -86,7 +84,7 @@ class OwnedQueues:
                 log.info("another member still holds the lock of %s", queue)
                 return False
             offset = await self._start(queue)
-        except (OrbitError, TransportError, WireError) as error:
+        except OrbitError as error:
             log.info("cannot begin with %s now: %s", queue, error)
             return False
         finally:

@@ -10,7 +10,6 @@ from typing import Protocol
 from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
-from orbitmq.transport.errors import TransportError
 
 log = logging.getLogger("orbitmq.client")
 
@@ -109,7 +108,7 @@ class OffsetStore:
         self._changed.discard(queue)
         try:
             await self._calls.commit(self._group, queue, offset, wait=wait)
-        except (OrbitError, TransportError) as error:
+        except OrbitError as error:
             if queue in self._offsets:
                 self._changed.add(queue)
             log.warning("offset %d of %s is not committed yet: %s", offset, queue, error)

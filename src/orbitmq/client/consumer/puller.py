@@ -11,11 +11,9 @@ from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter, Pulled, PullOptions, PullStatus
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import BrokerError, OrbitError
-from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import ResponseCode
-from orbitmq.wire.errors import WireError
 
 log = logging.getLogger("orbitmq.client")
 
@@ -87,7 +85,7 @@ class QueueReader:
                     broker_id=self._broker_id,
                     commit_offset=self._offsets.get(self.held.queue),
                 )
-            except (OrbitError, TransportError, MessageFormatError, WireError) as error:
+            except OrbitError as error:
                 await self._recover(error)
                 continue
             except Exception as error:

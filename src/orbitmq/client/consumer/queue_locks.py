@@ -11,8 +11,6 @@ from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
-from orbitmq.transport.errors import TransportError
-from orbitmq.wire.errors import WireError
 
 log = logging.getLogger("orbitmq.client")
 
@@ -71,7 +69,7 @@ class QueueLocks:
     async def _unlock(self, broker_name: str, queues: list[MessageQueue]) -> None:
         try:
             await self._calls.unlock(self._group, broker_name, queues)
-        except (OrbitError, TransportError, WireError) as error:
+        except OrbitError as error:
             log.info("broker %s is not told that %d queues are free: %s", broker_name, len(queues), error)
 
     async def renew(self) -> None:
@@ -82,7 +80,7 @@ class QueueLocks:
         asked = self._client.now_ms()
         try:
             held = await self._calls.lock(self._group, broker_name, queues)
-        except (OrbitError, TransportError, WireError) as error:
+        except OrbitError as error:
             log.warning("the locks at broker %s are not prolonged: %s", broker_name, error)
             return
         for queue in queues:

@@ -11,10 +11,8 @@ from orbitmq.client.consumer.allocation import Allocation
 from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.core.routing import TopicRoute
-from orbitmq.errors import NameServerError, OrbitError, TopicNotFoundError
+from orbitmq.errors import OrbitError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
-from orbitmq.transport.errors import TransportError
-from orbitmq.wire.errors import WireError
 
 log = logging.getLogger("orbitmq.client")
 
@@ -97,7 +95,7 @@ class Rebalancer:
         except TopicNotFoundError:
             # Looked for twice a second by the shared core, which tells when it appears.
             return True
-        except (NameServerError, OrbitError, TransportError, WireError) as error:
+        except OrbitError as error:
             log.info("group %s cannot share the queues of %s now: %s", self._group, topic, error)
             return False
         if self._allocate is None:
@@ -125,7 +123,7 @@ class Rebalancer:
             for _, address in sorted(members.items()):
                 try:
                     return await self._calls.members(address, self._group)
-                except (OrbitError, TransportError, WireError) as error:
+                except OrbitError as error:
                     last = error
         self._client.suspect(route.topic)
         raise last or TopicNotFoundError(route.topic, f"the route of {route.topic!r} names no broker")

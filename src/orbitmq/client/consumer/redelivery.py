@@ -13,7 +13,6 @@ from orbitmq.client.validation import RETRY_PREFIX
 from orbitmq.errors import OrbitError
 from orbitmq.message import keys
 from orbitmq.message.model import Message, ReceivedMessage, UnreadableMessage
-from orbitmq.transport.errors import TransportError
 
 log = logging.getLogger("orbitmq.client")
 
@@ -97,7 +96,7 @@ class Redelivery:
             await self._calls.send_back(
                 self._group, message, self._namespace.full(message.topic), delay_level, self._max
             )
-        except (OrbitError, TransportError) as error:
+        except OrbitError as error:
             log.warning("%s is not sent back, sending it to the retry topic: %s", message.message_id, error)
             return await self._send_anew(message)
         return True
