@@ -13,7 +13,7 @@ from typing import Any
 
 
 class OrbitError(Exception):
-    """The base of every error that OrbitMQ's clients and servers raise on purpose. Can be copied and pickled."""
+    """The base of every error that OrbitMQ raises on purpose, anywhere. Can be copied and pickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (type(self), self.args, dict(self.__dict__))
