@@ -129,7 +129,7 @@ def _stored(broker: Broker) -> dict[tuple[str, int], list[bytes]]:
     store = broker.services.store
     found: dict[tuple[str, int], list[bytes]] = {}
     for topic, known in store.queues.topics.items():
-        for queue_id in range(len(known.rows)):
+        for queue_id in range(len(known.slots)):
             records: list[bytes] = []
             offset = store.min_offset(topic, queue_id)
             while offset < store.max_offset(topic, queue_id):
