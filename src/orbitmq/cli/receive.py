@@ -123,7 +123,7 @@ async def _look(
     from contextlib import aclosing
 
     from orbitmq.cli.peek import Peek
-    from orbitmq.client.consumer.subscriptions import tag_filter
+    from orbitmq.client.consumer.membership import tag_filter
 
     async with Peek(common.addresses) as peek:
         wanted = tag_filter(tags, peek.runtime.clock.now_ms())

@@ -14,15 +14,14 @@ from orbitmq.client.consumer import admin_requests as operator_requests
 from orbitmq.client.consumer.allocation import Allocation, average
 from orbitmq.client.consumer.assigned_queues import OwnedQueues
 from orbitmq.client.consumer.delivery import SUSPEND_MS, Delivery, OrderedDispatch
-from orbitmq.client.consumer.local_offsets import LocalOffsets
-from orbitmq.client.consumer.membership import Membership
+from orbitmq.client.consumer.membership import Membership, tag_filter
 from orbitmq.client.consumer.mode import Way, assemble
+from orbitmq.client.consumer.offsets import LocalOffsets
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.consumer.puller import FlowLimits
 from orbitmq.client.consumer.queue_locks import FIRST_RENEWAL_S, RENEW_EVERY_S
 from orbitmq.client.consumer.rebalance import Rebalancer
 from orbitmq.client.consumer.redelivery import restore_topic, retry_topic
-from orbitmq.client.consumer.subscriptions import tag_filter
 from orbitmq.client.core.broker_calls import Filter, PullOptions
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.hooks import ConsumeHook, ConsumeHooks, ConsumeMiddleware, around_listener

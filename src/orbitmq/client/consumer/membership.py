@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from orbitmq.client.consumer.start_offset import first_offset, start_offset
-from orbitmq.client.consumer.subscriptions import sql_filter, subscription_data, tag_filter
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.namespaces import Namespace
-from orbitmq.client.validation import check_group, check_topic
+from orbitmq.client.validation import RETRY_PREFIX, check_group, check_topic
+from orbitmq.errors import ValidationError
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.tags import java_hash
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.system import system_runtime
-from orbitmq.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
+from orbitmq.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
+
+ALL = "*"
 
 
 class Membership:
@@ -100,3 +102,67 @@ class Membership:
                 subscription_data(topic, wanted) for topic, wanted in sorted(filters.items())
             ],
         )
+
+
+def tag_filter(tags: str, version_ms: int) -> Filter:
+    """``*`` (or nothing) for all messages, ``a || b`` for those with one of the tags.
+
+    Raises:
+        ValidationError: an expression without any tag.
+    """
+    expression = tags.strip()
+    if expression in ("", ALL):
+        return Filter(ALL, "TAG", frozenset(), version_ms)
+    wanted = frozenset(tag for part in expression.split("||") if (tag := part.strip()))
+    if not wanted:
+        raise ValidationError(f"tag expression {tags!r} names no tag")
+    return Filter(expression, "TAG", wanted, version_ms)
+
+
+def sql_filter(expression: str, version_ms: int) -> Filter:
+    """An SQL92 expression over properties, evaluated by the broker (needs enablePropertyFilter there)."""
+    if not expression.strip():
+        raise ValidationError("the SQL expression is empty")
+    return Filter(expression, "SQL92", frozenset(), version_ms)
+
+
+def subscription_data(topic: str, wanted: Filter) -> SubscriptionData:
+    """The form that heartbeats carry."""
+    return SubscriptionData(
+        topic=topic,
+        sub_string=wanted.expression,
+        tags_set=set(wanted.tags),
+        code_set={java_hash(tag) for tag in wanted.tags},
+        sub_version=wanted.version,
+        expression_type=wanted.kind,
+    )
+
+
+async def start_offset(
+    calls: BrokerCalls,
+    group: str,
+    queue: MessageQueue,
+    consume_from: ConsumeFrom,
+    timestamp_ms: int | None = None,
+) -> int:
+    """The committed offset; without one, what ``consume_from`` says (RebalancePushImpl).
+
+    A retry queue without an offset begins at its first message whatever the user chose: its messages are
+    the group's own.
+
+    Raises:
+        OrbitError, TransportError: a broker did not say. The caller tries again, it must not guess.
+    """
+    committed = await calls.committed(group, queue)
+    return committed if committed >= 0 else await first_offset(calls, queue, consume_from, timestamp_ms)
+
+
+async def first_offset(
+    calls: BrokerCalls, queue: MessageQueue, consume_from: ConsumeFrom, timestamp_ms: int | None = None
+) -> int:
+    """What ``consume_from`` says about a queue without progress; errors as :func:`start_offset`."""
+    if consume_from is ConsumeFrom.FIRST or queue.topic.startswith(RETRY_PREFIX):
+        return await calls.min_offset(queue)
+    if consume_from is ConsumeFrom.TIMESTAMP and timestamp_ms is not None:
+        return await calls.offset_by_time(queue, timestamp_ms)
+    return await calls.max_offset(queue)

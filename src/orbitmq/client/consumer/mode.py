@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from orbitmq.client.consumer.delivery import SUSPEND_MS, Dispatch, OrderedDispatch
-from orbitmq.client.consumer.local_offsets import LocalOffsets, offsets_path
-from orbitmq.client.consumer.offsets import OffsetStore
+from orbitmq.client.consumer.offsets import LocalOffsets, OffsetStore, offsets_path
 from orbitmq.client.consumer.queue_locks import QueueLocks
 from orbitmq.client.consumer.redelivery import (
     DEFAULT_MAX_RECONSUME_TIMES,

@@ -18,7 +18,7 @@ from orbitmq.client.producer.batching import Accumulator, AutoBatch
 from orbitmq.client.producer.callbacks import MAX_SUBMITTED, Done, Submitted, tell
 from orbitmq.client.producer.detector import DETECT_EVERY_S, Detector
 from orbitmq.client.producer.faults import PROFILES, FaultItem, FaultTable
-from orbitmq.client.producer.paced import PacedKernel
+from orbitmq.client.producer.flow import PacedKernel
 from orbitmq.client.producer.queue_choice import QueueChooser, Selector, by_hash
 from orbitmq.client.producer.request import Compression, Outgoing, OutgoingFactory
 from orbitmq.client.producer.request_reply import Replies

@@ -1,9 +1,20 @@
-"""A limit for what a producer has under way, in messages and bytes (AS-09)."""
+"""A limit for what a producer has under way: sends beyond it wait (AS-08, AS-09)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+
+from orbitmq.client.core.instance import ClientInstance
+from orbitmq.client.model import SendResult
+from orbitmq.client.producer.queue_choice import QueueChooser
+from orbitmq.client.producer.request import Outgoing
+from orbitmq.client.producer.send import SendKernel
+from orbitmq.message.model import MessageQueue
+
+# Smaller limits count as these, as in Java's client (DefaultMQProducerImpl).
+_LEAST_MESSAGES = 10
+_LEAST_BYTES = 1024 * 1024
 
 
 class BackPressure:
@@ -69,3 +80,45 @@ class BackPressure:
                 admitted.set_result(None)
             else:
                 return
+
+
+class PacedKernel:
+    """A kernel that begins a send when there is room for it.
+
+    Args:
+        timeout_ms: for a whole send that has no timeout of its own, the wait for admission included.
+        max_messages: sends under way at a time, at least 10.
+        max_bytes: their bodies together, at least 1 MiB.
+    """
+
+    def __init__(
+        self, kernel: SendKernel, client: ClientInstance, timeout_ms: int, max_messages: int, max_bytes: int
+    ) -> None:
+        self._kernel = kernel
+        self._client = client
+        self._timeout_ms = timeout_ms
+        self._pressure = BackPressure(max(max_messages, _LEAST_MESSAGES), max(max_bytes, _LEAST_BYTES))
+
+    async def send(
+        self, chooser: QueueChooser, out: Outgoing, fixed: MessageQueue | None, timeout_ms: int | None
+    ) -> SendResult:
+        """As :meth:`SendKernel.send`, after waiting for room.
+
+        Raises:
+            SendError: as there, or it was not admitted in time (kind TOO_MANY_REQUESTS).
+        """
+        size = len(out.body)
+        if not self._pressure.take(size):
+            started = self._client.now_ms()
+            timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await self._pressure.enter(size)
+            except TimeoutError as error:
+                raise self._kernel.too_much_under_way(out.topic, started) from error
+            # Waiting for admission is part of the time of the send (AS-08).
+            timeout_ms = max(1, timeout_ms - int(self._client.now_ms() - started))
+        try:
+            return await self._kernel.send(chooser, out, fixed, timeout_ms)
+        finally:
+            self._pressure.leave(size)
