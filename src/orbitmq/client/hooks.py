@@ -166,7 +166,7 @@ class ConsumeHooks:
         self._group = group
         self._hooks = tuple(hooks)
         self._clock = clock
-        # As many as messages are in hand, which the flow limits bound.
+        # As many as messages are in flight, which the flow limits bound.
         self._open: dict[int, tuple[ConsumeContext, float]] = {}
 
     def begin(self, queue: MessageQueue, message: ReceivedMessage) -> None:

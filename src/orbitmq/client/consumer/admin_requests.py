@@ -49,7 +49,7 @@ class Observed(Protocol):
 
     def members_changed(self) -> None: ...
 
-    def held(self) -> Mapping[MessageQueue, ProcessQueue]: ...
+    def process_queues(self) -> Mapping[MessageQueue, ProcessQueue]: ...
 
     def progress(self, queue: MessageQueue) -> int: ...
 
@@ -71,7 +71,9 @@ def answer(consumer: Observed, command: Command) -> Command | Awaitable[Command 
         return command.reply(body=_running_info(consumer).encode(java_keys=True))
     if command.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
         topic = GetConsumerStatusFromClientRequest.from_ext(command.ext).topic
-        table = {queue: consumer.progress(queue) for queue in consumer.held() if queue.topic == topic}
+        table = {
+            queue: consumer.progress(queue) for queue in consumer.process_queues() if queue.topic == topic
+        }
         return command.reply(body=GetConsumerStatusBody(table).encode(java_keys=True))
     if command.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
         return _reset(consumer, command)
@@ -107,18 +109,21 @@ def _running_info(consumer: Observed) -> ConsumerRunningInfo:
             "PROP_CONSUMER_START_TIMESTAMP": str(consumer.started_ms),
         },
         subscription_set=data.subscription_data_set,
-        mq_table={queue: _queue_info(consumer, queue, held) for queue, held in consumer.held().items()},
+        mq_table={
+            queue: _queue_info(consumer, queue, process_queue)
+            for queue, process_queue in consumer.process_queues().items()
+        },
     )
 
 
-def _queue_info(consumer: Observed, queue: MessageQueue, held: ProcessQueue) -> ProcessQueueInfo:
-    messages = held.messages()
+def _queue_info(consumer: Observed, queue: MessageQueue, process_queue: ProcessQueue) -> ProcessQueueInfo:
+    messages = process_queue.messages()
     return ProcessQueueInfo(
         commit_offset=consumer.progress(queue),
         cached_msg_min_offset=messages[0].queue_offset if messages else 0,
         cached_msg_max_offset=messages[-1].queue_offset if messages else 0,
         cached_msg_count=len(messages),
-        cached_msg_size_in_mib=held.unfinished_bytes // (1024 * 1024),
-        droped=held.dropped,
-        last_pull_timestamp=held.last_pull_ms,
+        cached_msg_size_in_mib=process_queue.unfinished_bytes // (1024 * 1024),
+        droped=process_queue.dropped,
+        last_pull_timestamp=process_queue.last_pull_ms,
     )

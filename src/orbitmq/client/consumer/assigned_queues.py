@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from orbitmq.client.consumer.delivery import Dispatch
+from orbitmq.client.consumer.delivery import ConcurrentDelivery
 from orbitmq.client.consumer.offsets import Offsets
 from orbitmq.client.consumer.process_queue import ProcessQueue
-from orbitmq.client.consumer.puller import FlowLimits, QueueReader
-from orbitmq.client.consumer.queue_locks import QueueLocks
+from orbitmq.client.consumer.puller import FlowLimits, QueuePuller
+from orbitmq.client.consumer.queue_locks import MemberLocks
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter, PullOptions
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import OrbitError
@@ -19,19 +19,20 @@ from orbitmq.runtime.tasks import Background
 
 log = logging.getLogger("orbitmq.client")
 
-# How long a queue that goes to another member waits for the messages in hand. Shorter than the pause that the
-# other makes before it asks for the offset (rebalance.HAND_OVER_S), so that it does not get them again.
-HAND_IN_S = 0.15
+# How long a queue that goes to another member waits for its messages in flight. Shorter than the pause that
+# the other member makes before it asks for the offset (rebalance.HAND_OVER_S), so that it does not get them
+# again.
+DRAIN_S = 0.15
 # A locked queue waits longer: the other member cannot begin before it is unlocked (LK-08).
-ORDERED_HAND_IN_S = 20.0
+ORDERED_DRAIN_S = 20.0
 
 
-class OwnedQueues:
+class AssignedQueues:
     """Begins with queues, hands them over, and knows how far each is.
 
     Args:
         background: where the pull loops run.
-        dispatch: gets what is pulled.
+        delivery: gets what is pulled.
         filters: what is wanted of each topic, live.
         start: finds the offset to begin at.
         locks: for ordered consuming in a group, else None.
@@ -43,24 +44,24 @@ class OwnedQueues:
         calls: BrokerCalls,
         background: Background,
         offsets: Offsets,
-        dispatch: Dispatch,
+        delivery: ConcurrentDelivery,
         filters: Mapping[str, Filter],
         options: PullOptions,
         limits: FlowLimits,
         start: Callable[[MessageQueue], Awaitable[int]],
-        locks: QueueLocks | None = None,
+        locks: MemberLocks | None = None,
     ) -> None:
         self._client = client
         self._calls = calls
         self._background = background
         self._offsets = offsets
-        self._dispatch = dispatch
+        self._delivery = delivery
         self._filters = filters
         self._options = options
         self._limits = limits
         self._start = start
         self._locks = locks
-        self._readers: dict[MessageQueue, tuple[QueueReader, asyncio.Task[None]]] = {}
+        self._pullers: dict[MessageQueue, tuple[QueuePuller, asyncio.Task[None]]] = {}
         self._taking: set[MessageQueue] = set()
         self._leaving: set[MessageQueue] = set()
 
@@ -69,12 +70,12 @@ class OwnedQueues:
     def topics(self) -> Iterable[str]:
         return sorted(self._filters)
 
-    def owned(self, topic: str) -> set[MessageQueue]:
-        return {queue for queue in self._readers if queue.topic == topic}
+    def assigned(self, topic: str) -> set[MessageQueue]:
+        return {queue for queue in self._pullers if queue.topic == topic}
 
     async def take(self, queue: MessageQueue) -> bool:
         """Find out where to begin and start to pull; False when the offset or the lock cannot be had now."""
-        if queue in self._readers or queue in self._taking:
+        if queue in self._pullers or queue in self._taking:
             return True
         if queue in self._leaving:
             return False
@@ -93,44 +94,44 @@ class OwnedQueues:
         return True
 
     async def drop(self, queue: MessageQueue) -> None:
-        """Another member has the queue now: stop at once, and leave the offset behind what was in hand."""
-        held = self._stop(queue)
-        if held is None:
+        """Another member has the queue now: stop at once, and leave the offset behind what was in flight."""
+        process_queue = self._stop(queue)
+        if process_queue is None:
             return
         if self._locks is None:
-            await self._hand_over(held, HAND_IN_S)
+            await self._hand_over(process_queue, DRAIN_S)
             return
         self._leaving.add(queue)
-        if held.in_hand:
-            self._background.spawn(self._hand_over_locked(held, self._locks), "hand over")
+        if process_queue.in_flight:
+            self._background.spawn(self._hand_over_locked(process_queue, self._locks), "hand over")
         else:
-            await self._hand_over_locked(held, self._locks)
+            await self._hand_over_locked(process_queue, self._locks)
 
     # -- for the consumer --------------------------------------------------------------------------------
 
-    def held(self) -> dict[MessageQueue, ProcessQueue]:
-        return {queue: reader.held for queue, (reader, _) in sorted(self._readers.items())}
+    def process_queues(self) -> dict[MessageQueue, ProcessQueue]:
+        return {queue: puller.process_queue for queue, (puller, _) in sorted(self._pullers.items())}
 
     async def drop_unwanted(self) -> None:
         """Give up the queues of topics that are not subscribed to any more."""
-        for queue in [queue for queue in self._readers if queue.topic not in self._filters]:
+        for queue in [queue for queue in self._pullers if queue.topic not in self._filters]:
             await self.drop(queue)
 
     async def move(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on from other offsets, as an operator ordered (RESET_CONSUMER_CLIENT_OFFSET)."""
         for queue, offset in offsets.items():
-            held = self._stop(queue)
-            if held is None:
+            process_queue = self._stop(queue)
+            if process_queue is None:
                 continue
-            held.released = True
+            process_queue.released = True
             self._offsets.update(queue, offset, increase_only=False)
             await self._offsets.commit([queue])
             self._begin(queue, offset)
 
     async def close(self) -> None:
         """The pull loops are stopped: commit, and give the locks back."""
-        for held in self.held().values():
-            held.dropped = held.released = True
+        for process_queue in self.process_queues().values():
+            process_queue.dropped = process_queue.released = True
         await self._offsets.commit()
         if self._locks is not None:
             await self._locks.unlock_all()
@@ -138,41 +139,41 @@ class OwnedQueues:
     # -- one queue ---------------------------------------------------------------------------------------
 
     def _begin(self, queue: MessageQueue, offset: int) -> None:
-        held = ProcessQueue(queue, offset)
-        reader = QueueReader(
+        process_queue = ProcessQueue(queue, offset)
+        puller = QueuePuller(
             self._client,
             self._calls,
             self._options,
             self._limits,
-            held,
+            process_queue,
             lambda: self._filters.get(queue.topic) or Filter(),
-            self._dispatch.arrived,
+            self._delivery.arrived,
             self._offsets,
         )
         name = f"pull {queue.topic} {queue.broker_name}[{queue.queue_id}]"
-        self._readers[queue] = reader, self._background.spawn(reader.run(), name)
+        self._pullers[queue] = puller, self._background.spawn(puller.run(), name)
 
     def _stop(self, queue: MessageQueue) -> ProcessQueue | None:
-        found = self._readers.pop(queue, None)
+        found = self._pullers.pop(queue, None)
         if found is None:
             return None
-        reader, task = found
-        reader.held.dropped = True
+        puller, task = found
+        puller.process_queue.dropped = True
         task.cancel()
-        return reader.held
+        return puller.process_queue
 
-    async def _hand_over(self, held: ProcessQueue, wait_s: float) -> None:
+    async def _hand_over(self, process_queue: ProcessQueue, wait_s: float) -> None:
         clock = self._client.runtime.clock
         until = clock.monotonic() + wait_s
-        while held.in_hand and clock.monotonic() < until:
+        while process_queue.in_flight and clock.monotonic() < until:
             await clock.sleep(0.005)
-        held.released = True
-        await self._offsets.commit([held.queue])
-        self._offsets.release(held.queue)
+        process_queue.released = True
+        await self._offsets.commit([process_queue.queue])
+        self._offsets.release(process_queue.queue)
 
-    async def _hand_over_locked(self, held: ProcessQueue, locks: QueueLocks) -> None:
+    async def _hand_over_locked(self, process_queue: ProcessQueue, locks: MemberLocks) -> None:
         try:
-            await self._hand_over(held, ORDERED_HAND_IN_S)
-            await locks.unlock([held.queue])
+            await self._hand_over(process_queue, ORDERED_DRAIN_S)
+            await locks.unlock([process_queue.queue])
         finally:
-            self._leaving.discard(held.queue)
+            self._leaving.discard(process_queue.queue)

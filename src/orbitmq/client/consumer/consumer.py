@@ -12,10 +12,10 @@ from typing import Any, Self
 
 from orbitmq.client.consumer import admin_requests as operator_requests
 from orbitmq.client.consumer.allocation import Allocation, average
-from orbitmq.client.consumer.assigned_queues import OwnedQueues
-from orbitmq.client.consumer.delivery import SUSPEND_MS, Delivery, OrderedDispatch
+from orbitmq.client.consumer.assigned_queues import AssignedQueues
+from orbitmq.client.consumer.delivery import SUSPEND_MS, Delivery, OrderedDelivery
 from orbitmq.client.consumer.membership import Membership, tag_filter
-from orbitmq.client.consumer.mode import Way, assemble
+from orbitmq.client.consumer.mode import ConsumeMode, assemble
 from orbitmq.client.consumer.offsets import LocalOffsets
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.consumer.puller import FlowLimits
@@ -142,23 +142,23 @@ class Consumer:
         self._hooks = ConsumeHooks(group, hooks, self._client.runtime.clock) if hooks else None
         self._filters: dict[str, Filter] = {}
         self._background = Background(f"consumer {group}")
-        self._in_hand: dict[int, Delivery] = {}
+        self._in_flight: dict[int, Delivery] = {}
         self._running = 0
         self._served = 0
         self._idle = asyncio.Event()
         self._listener: Callable[[ReceivedMessage], Awaitable[object]] | None = None
         self.started_ms = 0
         self._state = "new"
-        way = Way(ordered, broadcast, max_reconsume_times, suspend_ms, offsets_folder)
-        parts = assemble(way, self._client, self._calls, group, self._namespace, self._lock_lost)
-        self._offsets, self._returns = parts.offsets, parts.returns
-        self._dispatch, self._locks = parts.dispatch, parts.locks
-        self._queues = OwnedQueues(
+        mode = ConsumeMode(ordered, broadcast, max_reconsume_times, suspend_ms, offsets_folder)
+        parts = assemble(mode, self._client, self._calls, group, self._namespace, self._lock_lost)
+        self._offsets, self._redelivery = parts.offsets, parts.redelivery
+        self._delivery, self._locks = parts.delivery, parts.locks
+        self._queues = AssignedQueues(
             self._client,
             self._calls,
             self._background,
             self._offsets,
-            self._dispatch,
+            self._delivery,
             self._filters,
             PullOptions(group, pull_batch_size, commits=not broadcast),
             limits or FlowLimits(),
@@ -221,13 +221,13 @@ class Consumer:
             self._state = "closed"
             return
         self._state = "closed"
-        self._dispatch.closed = True
-        self._dispatch.ready.put_nowait(None)
+        self._delivery.closed = True
+        self._delivery.ready.put_nowait(None)
         await self._background.stop()
         await self._listeners_ended()
         await self._queues.close()
         await self._client.unregister_consumer(self.group)
-        await self._returns.close()
+        await self._redelivery.close()
         if self._tracer is not None:
             await self._tracer.close()
         await self._client.close()
@@ -298,15 +298,15 @@ class Consumer:
 
     async def _work(self, listener: Callable[[ReceivedMessage], Any]) -> None:
         while (delivery := await self._next()) is not None:
-            held, message = delivery
+            process_queue, message = delivery
             self._running += 1
             try:
                 await listener(message)
             except Exception as error:
-                log.warning("listener failed on %s of %s: %r", message.message_id, held.queue, error)
-                await self._failed(held, message, error)
+                log.warning("listener failed on %s of %s: %r", message.message_id, process_queue.queue, error)
+                await self._failed(process_queue, message, error)
             else:
-                self._done(held, message)
+                self._done(process_queue, message)
             finally:
                 self._running -= 1
                 if not self._running:
@@ -320,13 +320,13 @@ class Consumer:
 
         Args:
             auto_ack: asking for the next message marks the one before as done, unless :meth:`ack`,
-                :meth:`retry` or :meth:`process` settled it. The one in hand when the loop is left is not
-                done. Without it every message must be settled.
+                :meth:`retry` or :meth:`process` settled it. The message that is in flight when the loop
+                is left is not done. Without it every message must be settled.
         """
         self._check_running()
         while (delivery := await self._next()) is not None:
             message = delivery[1]
-            self._in_hand[id(message)] = delivery
+            self._in_flight[id(message)] = delivery
             yield message
             if auto_ack:
                 self._settle(message)
@@ -345,7 +345,7 @@ class Consumer:
         await self._retry(message, None, delay_level)
 
     async def _retry(self, message: ReceivedMessage, error: Exception | None, delay_level: int = 0) -> None:
-        delivery = self._in_hand.pop(id(message), None)
+        delivery = self._in_flight.pop(id(message), None)
         if delivery is not None:
             await self._failed(*delivery, error, delay_level)
 
@@ -364,46 +364,52 @@ class Consumer:
             self._settle(message)
 
     def _settle(self, message: ReceivedMessage) -> None:
-        delivery = self._in_hand.pop(id(message), None)
+        delivery = self._in_flight.pop(id(message), None)
         if delivery is not None:
             self._done(*delivery)
 
     async def _next(self) -> Delivery | None:
         """The next message to handle; None when the consumer is closed."""
-        ready = self._dispatch.ready
+        ready = self._delivery.ready
         while True:
             delivery = await ready.get()
             if delivery is None or self._state != "running":
                 ready.put_nowait(None)  # for the others that wait
                 return None
-            held, message = delivery
-            if self._dispatch.may_begin(held, message):
-                held.begin(message.queue_offset, self._now_ms())
+            process_queue, message = delivery
+            if self._delivery.may_begin(process_queue, message):
+                process_queue.begin(message.queue_offset, self._now_ms())
                 if self._hooks is not None:
-                    self._hooks.begin(held.queue, message)
+                    self._hooks.begin(process_queue.queue, message)
                 self._served += 1
                 if not self._served % _YIELD_EVERY:
                     # A listener that never waits must not keep pulls and heartbeats from running.
                     await asyncio.sleep(0)
                 return delivery
 
-    def _done(self, held: ProcessQueue, message: ReceivedMessage) -> None:
+    def _done(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
         if self._hooks is not None:
             self._hooks.end(message)
-        self._dispatch.finished(held, message)
+        self._delivery.finished(process_queue, message)
 
     async def _failed(
-        self, held: ProcessQueue, message: ReceivedMessage, error: Exception | None, delay_level: int = 0
+        self,
+        process_queue: ProcessQueue,
+        message: ReceivedMessage,
+        error: Exception | None,
+        delay_level: int = 0,
     ) -> None:
         if self._hooks is not None:
             self._hooks.end(message, error or ClientStateError("the message shall come again"))
-        await self._dispatch.failed(held, message, delay_level)
+        await self._delivery.failed(process_queue, message, delay_level)
 
     async def _expire(self) -> None:
         before_ms = self._now_ms() - int(self._consume_timeout_s * 1000)
-        for held in self.held().values():
-            for message in await self._dispatch.expire(held, before_ms):
-                log.warning("%s of %s takes too long, it is sent back", message.message_id, held.queue)
+        for process_queue in self.process_queues().values():
+            for message in await self._delivery.expire(process_queue, before_ms):
+                log.warning(
+                    "%s of %s takes too long, it is sent back", message.message_id, process_queue.queue
+                )
 
     # -- offsets ---------------------------------------------------------------------------------------
 
@@ -413,7 +419,7 @@ class Consumer:
 
     def assignment(self) -> list[MessageQueue]:
         """The queues that are ours now."""
-        return sorted(self._queues.held())
+        return sorted(self._queues.process_queues())
 
     # -- for the shared core and the rebalancer ----------------------------------------------------------
 
@@ -437,10 +443,10 @@ class Consumer:
 
     @property
     def ordered(self) -> bool:
-        return isinstance(self._dispatch, OrderedDispatch)
+        return isinstance(self._delivery, OrderedDelivery)
 
-    def held(self) -> dict[MessageQueue, ProcessQueue]:
-        return self._queues.held()
+    def process_queues(self) -> dict[MessageQueue, ProcessQueue]:
+        return self._queues.process_queues()
 
     def progress(self, queue: MessageQueue) -> int:
         return self._offsets.get(queue)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from orbitmq.client.consumer.delivery import SUSPEND_MS, Dispatch, OrderedDispatch
+from orbitmq.client.consumer.delivery import SUSPEND_MS, ConcurrentDelivery, OrderedDelivery
 from orbitmq.client.consumer.offsets import LocalOffsets, OffsetStore, offsets_path
-from orbitmq.client.consumer.queue_locks import QueueLocks
+from orbitmq.client.consumer.queue_locks import MemberLocks
 from orbitmq.client.consumer.redelivery import (
     DEFAULT_MAX_RECONSUME_TIMES,
     ORDERED_MAX_RECONSUME_TIMES,
@@ -21,7 +21,7 @@ from orbitmq.message.model import MessageQueue
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ConsumeMode:
     """How is consumed; the fields are those of :class:`~orbitmq.client.consumer.consumer.Consumer`."""
 
     ordered: bool = False
@@ -32,44 +32,45 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ModeParts:
     """What :func:`assemble` makes."""
 
     offsets: OffsetStore | LocalOffsets
-    returns: Redelivery | Discard
-    dispatch: Dispatch
-    locks: QueueLocks | None
+    redelivery: Redelivery | Discard
+    delivery: ConcurrentDelivery
+    locks: MemberLocks | None
 
 
 def assemble(
-    way: Way,
+    mode: ConsumeMode,
     client: ClientInstance,
     calls: BrokerCalls,
     group: str,
     namespace: Namespace,
     lock_lost: Callable[[MessageQueue], Awaitable[None]],
-) -> Parts:
-    """The parts for this way of consuming (CR-05, CR-14, CR-18, LK-03)."""
-    most = way.max_reconsume_times
+) -> ModeParts:
+    """The parts for this consume mode (CR-05, CR-14, CR-18, LK-03)."""
+    most = mode.max_reconsume_times
     if most < 0:
-        most = ORDERED_MAX_RECONSUME_TIMES if way.ordered else DEFAULT_MAX_RECONSUME_TIMES
+        most = ORDERED_MAX_RECONSUME_TIMES if mode.ordered else DEFAULT_MAX_RECONSUME_TIMES
     offsets: OffsetStore | LocalOffsets
-    returns: Redelivery | Discard
-    if way.broadcast:
-        offsets = LocalOffsets(client.runtime, offsets_path(group, way.offsets_folder))
-        returns = Discard()
+    redelivery: Redelivery | Discard
+    if mode.broadcast:
+        offsets = LocalOffsets(client.runtime, offsets_path(group, mode.offsets_folder))
+        redelivery = Discard()
     else:
-        offsets, returns = OffsetStore(calls, group), Redelivery(client, calls, group, most, namespace)
-    if not way.ordered:
-        return Parts(offsets, returns, Dispatch(group, namespace, offsets, returns), None)
-    locks = None if way.broadcast else QueueLocks(client, calls, group, lock_lost)
-    dispatch = OrderedDispatch(
+        offsets = OffsetStore(calls, group)
+        redelivery = Redelivery(client, calls, group, most, namespace)
+    if not mode.ordered:
+        return ModeParts(offsets, redelivery, ConcurrentDelivery(group, namespace, offsets, redelivery), None)
+    locks = None if mode.broadcast else MemberLocks(client, calls, group, lock_lost)
+    delivery = OrderedDelivery(
         group,
         namespace,
         offsets,
-        returns,
+        redelivery,
         max_reconsume_times=most,
-        suspend_ms=way.suspend_ms,
+        suspend_ms=mode.suspend_ms,
         locks=locks,
     )
-    return Parts(offsets, returns, dispatch, locks)
+    return ModeParts(offsets, redelivery, delivery, locks)

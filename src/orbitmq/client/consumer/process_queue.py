@@ -19,8 +19,8 @@ class ProcessQueue:
         queue: the queue.
         next_offset: where the next pull begins.
         dropped: the queue belongs to another member now; nothing more is delivered.
-        released: what is still in hand may not move the offset any more either (CR-11).
-        in_hand: messages that are with the listener now.
+        released: what is still in flight may not move the offset any more either (CR-11).
+        in_flight: messages that are with the listener now.
         line: for ordered consuming: unfinished messages in order, the first one with the listener.
         unfinished_bytes: body bytes held.
     """
@@ -31,7 +31,7 @@ class ProcessQueue:
         "_pending",
         "_smallest",
         "dropped",
-        "in_hand",
+        "in_flight",
         "last_pull_ms",
         "line",
         "next_offset",
@@ -45,7 +45,7 @@ class ProcessQueue:
         self.next_offset = next_offset
         self.dropped = False
         self.released = False
-        self.in_hand = 0
+        self.in_flight = 0
         self.last_pull_ms = 0
         self.line: deque[ReceivedMessage] = deque()
         self.unfinished_bytes = 0
@@ -96,13 +96,13 @@ class ProcessQueue:
 
     def begin(self, offset: int, now_ms: int) -> None:
         """The listener has this message from now on."""
-        self.in_hand += 1
+        self.in_flight += 1
         self._begun[offset] = now_ms
 
     def put_aside(self, offset: int) -> None:
         """The listener is done with it, but the message is not."""
         if self._begun.pop(offset, None) is not None:
-            self.in_hand -= 1
+            self.in_flight -= 1
 
     def overdue(self, before_ms: int, at_most: int = 16) -> list[ReceivedMessage]:
         """The first messages, by offset, that the listener has had since before ``before_ms`` (CR-15)."""
@@ -124,7 +124,7 @@ class ProcessQueue:
         self._pending.clear()
         self._begun.clear()
         self.line.clear()
-        self.in_hand = 0
+        self.in_flight = 0
         self._smallest.clear()
         self.unfinished_bytes = 0
         self._highest = -1

@@ -38,11 +38,11 @@ class FlowLimits:
     span: int = 2000
 
 
-class QueueReader:
+class QueuePuller:
     """The pull loop of one queue.
 
     Args:
-        held: where pulled messages wait until they are finished.
+        process_queue: where pulled messages wait until they are finished.
         wanted: gives the filter of the queue's topic, which may change.
         deliver: called with the process queue and each new message.
         offsets: kept up to date while nothing is unfinished; may be committed along with a pull.
@@ -54,7 +54,7 @@ class QueueReader:
         calls: BrokerCalls,
         options: PullOptions,
         limits: FlowLimits,
-        held: ProcessQueue,
+        process_queue: ProcessQueue,
         wanted: Callable[[], Filter],
         deliver: Callable[[ProcessQueue, ReceivedMessage], None],
         offsets: Offsets,
@@ -63,7 +63,7 @@ class QueueReader:
         self._calls = calls
         self._options = options
         self._limits = limits
-        self.held = held
+        self.process_queue = process_queue
         self._wanted = wanted
         self._deliver = deliver
         self._offsets = offsets
@@ -72,59 +72,59 @@ class QueueReader:
 
     async def run(self) -> None:
         """Pull until the queue is dropped."""
-        while not self.held.dropped:
+        while not self.process_queue.dropped:
             if self._full():
                 await self._client.runtime.clock.sleep(FULL_PAUSE_S)
                 continue
             try:
                 pulled = await self._calls.pull(
                     self._options,
-                    self.held.queue,
-                    self.held.next_offset,
+                    self.process_queue.queue,
+                    self.process_queue.next_offset,
                     self._wanted(),
                     broker_id=self._broker_id,
-                    commit_offset=self._offsets.get(self.held.queue),
+                    commit_offset=self._offsets.get(self.process_queue.queue),
                 )
             except OrbitError as error:
                 await self._recover(error)
                 continue
             except Exception as error:
-                log.exception("pull of %s failed in an unforeseen way", self.held.queue)
+                log.exception("pull of %s failed in an unforeseen way", self.process_queue.queue)
                 await self._recover(error)
                 continue
-            if not self.held.dropped:
+            if not self.process_queue.dropped:
                 self._failures = 0
                 self._take(pulled)
 
     def _full(self) -> bool:
-        held, limits = self.held, self._limits
+        process_queue, limits = self.process_queue, self._limits
         return (
-            len(held) >= limits.messages
-            or held.unfinished_bytes >= limits.size_bytes
-            or held.span >= limits.span
+            len(process_queue) >= limits.messages
+            or process_queue.unfinished_bytes >= limits.size_bytes
+            or process_queue.span >= limits.span
         )
 
     def _take(self, pulled: Pulled) -> None:
-        held = self.held
-        held.last_pull_ms = self._client.runtime.clock.now_ms()
+        process_queue = self.process_queue
+        process_queue.last_pull_ms = self._client.runtime.clock.now_ms()
         self._broker_id = pulled.suggested_broker_id
         if pulled.status is PullStatus.OFFSET_MOVED:
             log.warning(
                 "%s: offset %d is outside %d to %d, going on at %d",
-                held.queue,
-                held.next_offset,
+                process_queue.queue,
+                process_queue.next_offset,
                 pulled.min_offset,
                 pulled.max_offset,
                 pulled.next_offset,
             )
-            if not len(held):
-                self._offsets.update(held.queue, pulled.next_offset, increase_only=False)
-        held.next_offset = pulled.next_offset
-        for message in held.add(pulled.messages):
-            self._deliver(held, message)
-        if not len(held):
+            if not len(process_queue):
+                self._offsets.update(process_queue.queue, pulled.next_offset, increase_only=False)
+        process_queue.next_offset = pulled.next_offset
+        for message in process_queue.add(pulled.messages):
+            self._deliver(process_queue, message)
+        if not len(process_queue):
             # Nothing of this stretch is for us, or there was nothing: that is progress too.
-            self._offsets.update(held.queue, pulled.next_offset)
+            self._offsets.update(process_queue.queue, pulled.next_offset)
 
     async def _recover(self, error: Exception) -> None:
         self._failures += 1
@@ -132,7 +132,7 @@ class QueueReader:
         log.log(
             logging.WARNING if self._failures == 1 else logging.INFO,
             "pull of %s failed, next try in %.1f s: %s",
-            self.held.queue,
+            self.process_queue.queue,
             pause,
             error,
         )
@@ -141,5 +141,5 @@ class QueueReader:
         if isinstance(error, BrokerError) and error.code in _UNKNOWN_TO_BROKER:
             await self._client.heartbeat()
         elif isinstance(error, TransportError | BrokerError):
-            self._client.suspect(self.held.queue.topic)
+            self._client.suspect(self.process_queue.queue.topic)
         await self._client.runtime.clock.sleep(pause)

@@ -20,7 +20,7 @@ FIRST_RENEWAL_S = 1.0
 TRUSTED_MS = 30_000.0
 
 
-class QueueLocks:
+class MemberLocks:
     """Locks at the brokers, as far as this client knows of them (LK-02, LK-03).
 
     Args:
@@ -79,14 +79,14 @@ class QueueLocks:
     async def _renew(self, broker_name: str, queues: list[MessageQueue]) -> None:
         asked = self._client.now_ms()
         try:
-            held = await self._calls.lock(self._group, broker_name, queues)
+            locked = await self._calls.lock(self._group, broker_name, queues)
         except OrbitError as error:
             log.warning("the locks at broker %s are not prolonged: %s", broker_name, error)
             return
         for queue in queues:
             if queue not in self._renewed_ms:
                 continue  # given back meanwhile
-            if queue in held:
+            if queue in locked:
                 self._renewed_ms[queue] = asked
             else:
                 log.warning("the lock of %s went to another member", queue)

@@ -29,7 +29,7 @@ class QueueOwner(Protocol):
 
     def topics(self) -> Iterable[str]: ...
 
-    def owned(self, topic: str) -> set[MessageQueue]: ...
+    def assigned(self, topic: str) -> set[MessageQueue]: ...
 
     async def take(self, queue: MessageQueue) -> bool:
         """Begin with a queue; False when that is not possible now."""
@@ -109,11 +109,11 @@ class Rebalancer:
 
     async def _change(self, topic: str, wanted: set[MessageQueue], *, shared: bool) -> bool:
         """Drop what is not wanted, take what is new; whether all of it could be taken."""
-        owned = self._owner.owned(topic)
-        await asyncio.gather(*(self._owner.drop(queue) for queue in sorted(owned - wanted)))
-        if shared and wanted - owned:
+        assigned = self._owner.assigned(topic)
+        await asyncio.gather(*(self._owner.drop(queue) for queue in sorted(assigned - wanted)))
+        if shared and wanted - assigned:
             await self._client.runtime.clock.sleep(HAND_OVER_S)
-        taken = await asyncio.gather(*(self._owner.take(queue) for queue in sorted(wanted - owned)))
+        taken = await asyncio.gather(*(self._owner.take(queue) for queue in sorted(wanted - assigned)))
         return all(taken)
 
     async def _members(self, route: TopicRoute) -> list[str]:

@@ -36,7 +36,7 @@ def restore_topic(message: ReceivedMessage, group: str, namespace: Namespace) ->
         message.topic = namespace.short(message.topic)
 
 
-class Returns(Protocol):
+class RedeliveryPolicy(Protocol):
     """Where messages go that a listener did not finish."""
 
     async def send_back(self, message: ReceivedMessage, delay_level: int = 0) -> bool:

@@ -162,7 +162,7 @@ class ConsumeTrace(ConsumeHook):
     def __init__(self, tracer: Tracer, namespace: Namespace) -> None:
         self._tracer = tracer
         self._namespace = namespace
-        # As many as messages are in hand.
+        # As many as messages are in flight.
         self._requests: dict[int, str] = {}
 
     def before(self, context: ConsumeContext) -> None:
