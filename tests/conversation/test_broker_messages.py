@@ -11,7 +11,7 @@ import pytest
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.errors import StartError
-from orbitmq.message import keys
+from orbitmq.message import property_names
 from orbitmq.message.batch import encode_batch
 from orbitmq.message.model import Message
 from orbitmq.message.properties import decode_properties, properties_text
@@ -132,7 +132,7 @@ def test_a_single_send_is_stored_with_what_the_broker_adds() -> None:
 
         [record] = records(await peer.pull())
         properties = decode_properties(record.properties)
-        unique = properties.pop(keys.UNIQ_KEY)
+        unique = properties.pop(property_names.UNIQ_KEY)
         assert sent.transaction_id == unique
         assert properties == {
             "TAGS": "a",

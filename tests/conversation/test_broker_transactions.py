@@ -11,7 +11,7 @@ import pytest
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.message import keys
+from orbitmq.message import property_names
 from orbitmq.message.properties import decode_properties, properties_text
 from orbitmq.message.record import Record, decode_record, iter_records
 from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
@@ -98,7 +98,12 @@ class TransactionPeer:
 def prepared(
     broker: Broker, group: str, sys_flag: int, properties: dict[str, str], topic: str = "Orders"
 ) -> SendMessageV2Request:
-    marked = {keys.TRANSACTION_PREPARED: "true", keys.PRODUCER_GROUP: group, keys.TAGS: "a", **properties}
+    marked = {
+        property_names.TRANSACTION_PREPARED: "true",
+        property_names.PRODUCER_GROUP: group,
+        property_names.TAGS: "a",
+        **properties,
+    }
     return SendMessageV2Request(
         producer_group=group,
         topic=topic,
@@ -157,9 +162,9 @@ def test_a_prepared_message_is_seen_by_nobody_until_it_is_committed() -> None:
         [lying] = stored(broker, HALF)
         properties = decode_properties(lying.properties)
         assert (lying.sys_flag & 12, lying.queue_id, lying.body) == (0, 0, b"paid")
-        assert properties[keys.REAL_TOPIC] == "Orders"
-        assert properties[keys.REAL_QUEUE_ID] == "2"
-        assert properties[keys.TRANSACTION_ID] == "U1"
+        assert properties[property_names.REAL_TOPIC] == "Orders"
+        assert properties[property_names.REAL_QUEUE_ID] == "2"
+        assert properties[property_names.TRANSACTION_ID] == "U1"
         assert half.sent.transaction_id == "U1"
         assert stored(broker, "Orders", 2) == []
 
@@ -324,10 +329,10 @@ def test_an_open_transaction_is_asked_about_after_6_s_then_every_30_s_15_times()
         assert (message.topic, message.queue_id, message.body) == ("Orders", 2, b"paid")
         assert message.queue_offset == header.tran_state_table_offset != half.offset
         assert message.physical_offset == header.commit_log_offset
-        assert decode_properties(message.properties)[keys.TRANSACTION_CHECK_TIMES] == "15"
+        assert decode_properties(message.properties)[property_names.TRANSACTION_CHECK_TIMES] == "15"
 
         [given_up] = stored(broker, GIVEN_UP)
-        assert decode_properties(given_up.properties)[keys.REAL_TOPIC] == "Orders"
+        assert decode_properties(given_up.properties)[property_names.REAL_TOPIC] == "Orders"
         assert given_up.body == b"paid"
         assert stored(broker, "Orders", 2) == []
         high = broker.services.store.max_offset(HALF, 0)
@@ -462,7 +467,7 @@ def test_a_long_immunity_does_not_hold_up_the_progress() -> None:
         await asyncio.sleep(700)
         assert broker.services.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) == 1
         copy = decode_properties(stored(broker, HALF)[1].properties)
-        assert copy[keys.TRANSACTION_PREPARED_QUEUE_OFFSET] == "0"
+        assert copy[property_names.TRANSACTION_PREPARED_QUEUE_OFFSET] == "0"
         assert peer.checks == []
         assert (await peer.end(half, COMMIT)).code == ResponseCode.SUCCESS
         await asyncio.sleep(1500)
@@ -518,7 +523,7 @@ def test_a_restart_knows_how_often_was_asked_and_which_copy_is_open() -> None:
     async def second(broker: Broker, peer: TransactionPeer, half: Half) -> None:
         await asyncio.sleep(35)
         [(_, _, message)] = peer.checks
-        assert decode_properties(message.properties)[keys.TRANSACTION_CHECK_TIMES] == "3"
+        assert decode_properties(message.properties)[property_names.TRANSACTION_CHECK_TIMES] == "3"
         assert (await peer.end(half, COMMIT)).code == ResponseCode.SUCCESS
         await asyncio.sleep(100)
         assert len(peer.checks) == 1

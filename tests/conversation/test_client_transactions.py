@@ -22,7 +22,7 @@ from orbitmq.errors import (
     SendError,
     ValidationError,
 )
-from orbitmq.message import keys
+from orbitmq.message import property_names
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.model import Message, ReceivedMessage
 from orbitmq.message.record import iter_records
@@ -119,7 +119,7 @@ def test_a_broker_asks_when_the_sender_did_not_know(body: bytes, delivered: list
             await asyncio.sleep(100)
         [asked] = local.checked
         assert (asked.topic, asked.body, asked.message_id) == ("Orders", body, result.sent.message_id)
-        assert asked.properties[keys.TRANSACTION_CHECK_TIMES] == "1"
+        assert asked.properties[property_names.TRANSACTION_CHECK_TIMES] == "1"
         assert world.delivered("Orders") == delivered
 
     with_cluster(talk)
@@ -298,12 +298,12 @@ def test_a_request_gets_the_reply_of_its_consumer() -> None:
             assert [reply.body[:2] for reply in replies] == [b"Q%d" % n for n in range(10)]
             assert replies[0].body == b"Q0" + b"X" * 5000
             properties = replies[0].properties
-            assert properties[keys.MSG_TYPE] == "reply"
-            assert keys.PUSH_REPLY_TIME in properties
-            assert keys.ARRIVE_TIME in properties
-            asked = {message.properties[keys.CORRELATION_ID] for message in seen}
-            assert {reply.properties[keys.CORRELATION_ID] for reply in replies} == asked
-            assert {message.properties[keys.TTL] for message in seen} == {"60000"}
+            assert properties[property_names.MSG_TYPE] == "reply"
+            assert property_names.PUSH_REPLY_TIME in properties
+            assert property_names.ARRIVE_TIME in properties
+            asked = {message.properties[property_names.CORRELATION_ID] for message in seen}
+            assert {reply.properties[property_names.CORRELATION_ID] for reply in replies} == asked
+            assert {message.properties[property_names.TTL] for message in seen} == {"60000"}
             # The replies are stored too, as in RocketMQ.
             await asyncio.sleep(1)
             assert len(world.delivered("DefaultCluster_REPLY_TOPIC")) == 10

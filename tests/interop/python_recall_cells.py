@@ -9,7 +9,7 @@ from tests.interop.world import CellError, Place, World, check, equal
 from orbitmq.client import Consumer, Producer
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.errors import BrokerError
-from orbitmq.message import keys
+from orbitmq.message import property_names
 from orbitmq.message.model import Message, ReceivedMessage
 
 # Apache's broker delivers timer messages on whole seconds.
@@ -36,7 +36,7 @@ async def _recall(place: Place, topic: str, group: str) -> tuple[str, str, list[
     async def keep(message: ReceivedMessage) -> None:
         received.append(message)
 
-    later = {keys.TIMER_DELAY_MS: str(DELAY_MS)}
+    later = {property_names.TIMER_DELAY_MS: str(DELAY_MS)}
     consumer = Consumer(group, name_servers=place.ns, consume_from=ConsumeFrom.FIRST)
     consumer.subscribe(topic)
     async with Producer("interop_python", name_servers=place.ns, timeout_ms=10_000) as producer:

@@ -12,7 +12,7 @@ from tests.interop.world import Place, World, equal, wait_registered
 
 from orbitmq.client import Consumer, LocalTransactionState, Producer, TransactionProducer
 from orbitmq.client.model import ConsumeFrom
-from orbitmq.message import keys
+from orbitmq.message import property_names
 from orbitmq.message.model import Message, ReceivedMessage
 from orbitmq.message.record import decode_record
 
@@ -102,7 +102,7 @@ async def _requests(place: Place, topic: str, group: str) -> list[tuple[str, str
         ]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    return [(reply.body.decode(), reply.properties[keys.MSG_TYPE]) for reply in replies]
+    return [(reply.body.decode(), reply.properties[property_names.MSG_TYPE]) for reply in replies]
 
 
 def handed_over(world: World, first: str, second: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.message import keys
+from orbitmq.message import property_names
 from orbitmq.message.properties import properties_text
 from orbitmq.message.record import decode_record, iter_records
 from orbitmq.runtime.memory_files import Keep
@@ -68,7 +68,7 @@ class Producers:
             await asyncio.sleep(self.dice.random() / 20)
 
     async def _transaction(self, body: bytes) -> None:
-        marked = {keys.TRANSACTION_PREPARED: "true", keys.PRODUCER_GROUP: "pg"}
+        marked = {property_names.TRANSACTION_PREPARED: "true", property_names.PRODUCER_GROUP: "pg"}
         header = SendMessageV2Request(
             producer_group="pg",
             topic="Orders",

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from orbitmq.client.core.name_servers import parse_addresses
 from orbitmq.client.producer.budget import RetryBudget, retryable_code
 from orbitmq.client.validation import (
-    FORBIDDEN_TOPICS,
     check_batch,
     check_group,
     check_message,
@@ -18,6 +17,7 @@ from orbitmq.client.validation import (
 )
 from orbitmq.errors import ValidationError
 from orbitmq.message.model import Message
+from orbitmq.message.reserved import FORBIDDEN_SEND_TOPICS
 
 
 @pytest.mark.behaviour("SK-01")
@@ -127,8 +127,8 @@ def test_bad_groups_are_refused(group: str) -> None:
 
 @pytest.mark.behaviour("MV-05")
 def test_the_brokers_own_topics_are_forbidden() -> None:
-    assert len(FORBIDDEN_TOPICS) == 6
-    for topic in FORBIDDEN_TOPICS:
+    assert len(FORBIDDEN_SEND_TOPICS) == 6
+    for topic in FORBIDDEN_SEND_TOPICS:
         with pytest.raises(ValidationError, match="forbidden"):
             check_send_topic(topic)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.message import keys, sysflag
+from orbitmq.message import property_names, sysflag
 from orbitmq.message.compression import compress, decompress
 from orbitmq.message.errors import CompressionError, MessageFormatError
 from orbitmq.message.ids import UniqueIds, offset_message_id, parse_offset_message_id
@@ -44,7 +44,9 @@ def test_pairs_without_name_or_value_vanish() -> None:
 
 
 def test_key_names_are_distinct() -> None:
-    names = [value for name, value in vars(keys).items() if name.isupper() and name != "KEY_SEPARATOR"]
+    names = [
+        value for name, value in vars(property_names).items() if name.isupper() and name != "KEY_SEPARATOR"
+    ]
     assert len(names) == len(set(names)) > 60
 
 
@@ -71,7 +73,7 @@ def test_tags_keys_wait_and_delay_are_properties() -> None:
     assert message.properties == {"TAGS": "t", "KEYS": "a b", "DELAY": "3"}
     assert (message.tags, message.keys, message.delay_level) == ("t", ["a", "b"], 3)
     assert message.wait_stored
-    message.properties[keys.WAIT] = "false"
+    message.properties[property_names.WAIT] = "false"
     assert not message.wait_stored
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from orbitmq.admin.model import BrokerInfo, QueueProgress, QueueStatus, RouteEntry
 from orbitmq.client.core.name_servers import parse_addresses
 from orbitmq.errors import BrokerError, NameServerError, TopicNotFoundError, ValidationError
+from orbitmq.message.reserved import AUTO_CREATE_TOPIC, MASTER_ID
 from orbitmq.runtime import Runtime, system_runtime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
@@ -25,8 +26,6 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
 TIMEOUT_MS = 5000
-DEFAULT_TOPIC = "TBW102"
-MASTER_ID = 0
 
 
 class Admin:
@@ -176,7 +175,7 @@ class Admin:
         masters = await self._masters(cluster)
         header = headers.UpdateAndCreateTopicRequest(
             topic=topic,
-            default_topic=DEFAULT_TOPIC,
+            default_topic=AUTO_CREATE_TOPIC,
             read_queue_nums=queues,
             write_queue_nums=queues,
             perm=perm,

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orbitmq.message.model import MessageQueue
-
-PERM_WRITE = 2
-PERM_READ = 4
+from orbitmq.message.reserved import PERM_READ, PERM_WRITE
 
 
 @dataclass(frozen=True, slots=True)

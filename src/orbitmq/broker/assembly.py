@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from orbitmq.broker import names
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.config import BrokerConfig
@@ -23,6 +22,7 @@ from orbitmq.broker.rates import Rates
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.statistics import Stats
 from orbitmq.broker.transactions.service import Parts, Transactions
+from orbitmq.message import reserved
 from orbitmq.message.ids import UniqueIds
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore, StoreConfig
@@ -102,7 +102,7 @@ class Services:
             self.store.drop_topic(topic)
         else:
             # Each delay level has its queue, also levels that an older table of topics does not know.
-            least = self.schedule.levels.highest if topic == names.SCHEDULE_TOPIC else 0
+            least = self.schedule.levels.highest if topic == reserved.SCHEDULE_TOPIC else 0
             self.store.set_topic(
                 topic,
                 read_queues=max(config.read_queue_nums, least),
@@ -178,7 +178,7 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
 
     def arrived(topic: str, queue_id: int, max_offset: int) -> None:
         services.long_polling.on_arrival(topic, queue_id, max_offset)
-        if topic == names.SCHEDULE_TOPIC:
+        if topic == reserved.SCHEDULE_TOPIC:
             schedule.on_arrival(queue_id)
 
     store.on_arrival = arrived

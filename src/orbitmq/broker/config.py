@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orbitmq.broker import names
 from orbitmq.broker.config_keys import KNOWN_KEYS
 from orbitmq.broker.delay.levels import DEFAULT_LEVELS, DelayLevels
+from orbitmq.message import reserved
 from orbitmq.wire.settings import (
     ConfigError,
     Settings,
@@ -30,8 +30,8 @@ _DAY_MS = 86_400_000
 
 
 def _name(key: str, value: str) -> str:
-    """A name that becomes a topic and a folder, so a topic's characters are the rule."""
-    if not re.fullmatch(r"[%|a-zA-Z0-9_-]{1,127}", value):
+    """A name that becomes a topic and a folder, so a topic's rule holds."""
+    if reserved.topic_fault(value) is not None:
         raise ConfigError(key, value, "1 to 127 characters of %|a-zA-Z0-9_-")
     return value
 
@@ -88,7 +88,7 @@ class BrokerConfig(Settings):
     cluster_topic_enable: bool = setting(True, "clusterTopicEnable", flag)
     broker_topic_enable: bool = setting(True, "brokerTopicEnable", flag)
     trace_topic_enable: bool = setting(False, "traceTopicEnable", flag)
-    msg_trace_topic_name: str = setting(names.TRACE_TOPIC, "msgTraceTopicName", _name)
+    msg_trace_topic_name: str = setting(reserved.TRACE_TOPIC, "msgTraceTopicName", _name)
     timer_wheel_enable: bool = setting(True, "timerWheelEnable", flag)
     revive_queue_num: int = setting(8, "reviveQueueNum", number(1, 1024))
     validate_system_topic: bool = setting(True, "validateSystemTopicWhenUpdateTopic", flag, live=True)
@@ -152,11 +152,11 @@ class BrokerConfig(Settings):
 
     @property
     def writable(self) -> bool:
-        return self.broker_permission & names.PERM_WRITE != 0
+        return self.broker_permission & reserved.PERM_WRITE != 0
 
     @property
     def readable(self) -> bool:
-        return self.broker_permission & names.PERM_READ != 0
+        return self.broker_permission & reserved.PERM_READ != 0
 
     @classmethod
     def load(

@@ -12,11 +12,11 @@ from typing import Self
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter, PullOptions, PullStatus
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.message.model import MessageQueue, ReceivedMessage
+from orbitmq.message.reserved import TOOLS_GROUP
 from orbitmq.runtime.system import system_runtime
 from orbitmq.transport.errors import TransportError
 
 # RocketMQ's group for tools; every broker has it, so that looking makes no new group.
-GROUP = "TOOLS_CONSUMER"
 PULL_MESSAGES = 1024
 SUSPEND_MS = 15_000
 # Pulled pieces that wait to be printed; the pulls wait when there are more.
@@ -118,7 +118,7 @@ class Peek:
         pieces: asyncio.Queue[Sequence[ReceivedMessage] | BaseException | None],
     ) -> None:
         follow = span.end is None
-        options = PullOptions(GROUP, PULL_MESSAGES, SUSPEND_MS if follow else 0)
+        options = PullOptions(TOOLS_GROUP, PULL_MESSAGES, SUSPEND_MS if follow else 0)
         offset = span.begin
         while span.end is None or offset < span.end:
             try:

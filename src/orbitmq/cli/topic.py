@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from orbitmq.cli.app import Common, make_app, run_async
 from orbitmq.cli.failures import EXIT_OK, UsageError
 from orbitmq.cli.output import print_json, print_table
+from orbitmq.message.reserved import REPLY_TOPIC_SUFFIX, is_system_topic
 
 app = make_app(
     "topic",
@@ -25,16 +26,6 @@ orbitmq topic delete flights --dry-run
 """,
 )
 
-# RocketMQ's own topics, which 'list' leaves out unless asked.
-SYSTEM = (
-    "RMQ_SYS_",
-    "rmq_sys_",
-    "SCHEDULE_TOPIC_XXXX",
-    "TBW102",
-    "BenchmarkTest",
-    "OFFSET_MOVED_EVENT",
-    "SELF_TEST",
-)
 PERMISSIONS = {2: "write", 4: "read", 6: "read+write"}
 
 
@@ -64,8 +55,8 @@ async def _list(everything: bool, cluster: str | None, common: Common) -> int:
         names = await admin.topic_list(cluster=cluster)
         brokers = await admin.cluster_list()
     own = {broker.name for broker in brokers} | {broker.cluster for broker in brokers}
-    own |= {f"{broker.cluster}_REPLY_TOPIC" for broker in brokers}
-    shown = [name for name in names if everything or not (name.startswith(SYSTEM) or name in own)]
+    own |= {f"{broker.cluster}{REPLY_TOPIC_SUFFIX}" for broker in brokers}
+    shown = [name for name in names if everything or not (is_system_topic(name) or name in own)]
     if common.json:
         print_json(shown)
     else:

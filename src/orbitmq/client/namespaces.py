@@ -5,15 +5,9 @@ from __future__ import annotations
 import copy
 from typing import TypeVar
 
-from orbitmq.client.validation import DEFAULT_TOPIC, DLQ_PREFIX, FORBIDDEN_TOPICS, RETRY_PREFIX
 from orbitmq.errors import ValidationError
-from orbitmq.message import keys
+from orbitmq.message import property_names, reserved
 from orbitmq.message.model import Message
-
-SEPARATOR = "%"
-# What belongs to no namespace (TopicValidator, MixAll.isSysConsumerGroup).
-_SYSTEM = FORBIDDEN_TOPICS | {DEFAULT_TOPIC, "RMQ_SYS_TRACE_TOPIC", "BenchmarkTest"}
-_SYSTEM_PREFIXES = ("rmq_sys_", "CID_RMQ_SYS_")
 
 M = TypeVar("M", bound=Message)
 
@@ -29,17 +23,17 @@ class Namespace:
     """
 
     def __init__(self, name: str = "") -> None:
-        if SEPARATOR in name:
+        if reserved.NAMESPACE_SEPARATOR in name:
             raise ValidationError(f"a namespace must not contain '%', got {name!r}")
         self.name = name
-        self._head = name + SEPARATOR
+        self._head = name + reserved.NAMESPACE_SEPARATOR
 
     def __bool__(self) -> bool:
         return bool(self.name)
 
     def full(self, resource: str) -> str:
         """The name on the wire; a name that is in the namespace already stays as it is."""
-        if not self.name or resource in _SYSTEM or resource.startswith(_SYSTEM_PREFIXES):
+        if not self.name or reserved.is_system_topic(resource) or reserved.is_system_group(resource):
             return resource
         prefix, rest = _split(resource)
         return resource if rest.startswith(self._head) else f"{prefix}{self._head}{rest}"
@@ -53,7 +47,7 @@ class Namespace:
 
     def outward(self, message: M) -> M:
         """The message to send in place of a user's, which stays as it is."""
-        if not self.name or keys.MSG_TYPE in message.properties:
+        if not self.name or property_names.MSG_TYPE in message.properties:
             return message  # a reply goes to a topic of its broker's cluster
         topic = self.full(message.topic)
         if topic == message.topic:
@@ -64,7 +58,7 @@ class Namespace:
 
 
 def _split(resource: str) -> tuple[str, str]:
-    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+    for prefix in (reserved.RETRY_PREFIX, reserved.DLQ_PREFIX):
         if resource.startswith(prefix):
             return prefix, resource.removeprefix(prefix)
     return "", resource

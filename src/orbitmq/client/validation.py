@@ -2,72 +2,49 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from orbitmq.errors import ValidationError
-from orbitmq.message import keys
+from orbitmq.message import property_names, reserved
 from orbitmq.message.model import Message
 
-TOPIC_MAX_CHARS = 127
-GROUP_MAX_CHARS = 120
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 # The stored length of the properties is an int16.
 MAX_PROPERTIES_BYTES = 32767
 
-RETRY_PREFIX = "%RETRY%"
-DLQ_PREFIX = "%DLQ%"
-DEFAULT_TOPIC = "TBW102"
-# Topics of the broker's own that a client may not write to (TopicValidator, MV-05).
-FORBIDDEN_TOPICS = frozenset(
-    {
-        "SCHEDULE_TOPIC_XXXX",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-    }
-)
-# Properties that ask for a delivery at a time.
-TIMER_KEYS = frozenset({keys.TIMER_DELAY_SEC, keys.TIMER_DELAY_MS, keys.TIMER_DELIVER_MS})
-_RESERVED_GROUPS = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
 _BODY_TYPES = (bytes, bytearray, memoryview)
-_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 def check_topic(topic: str) -> None:
     """Refuse a name that no broker would take (MV-03).
 
     Raises:
-        ValidationError: blank, longer than 127 characters, or outside ``%|a-zA-Z0-9_-``.
+        ValidationError: blank, too long, or outside ``%|a-zA-Z0-9_-``.
     """
-    _check_name("topic", topic, TOPIC_MAX_CHARS)
+    if not isinstance(topic, str):
+        raise ValidationError(f"topic must be a string, got {topic!r}")
+    _refuse(reserved.topic_fault(topic))
 
 
 def check_send_topic(topic: str) -> None:
     """As :func:`check_topic`, and not one of the broker's own topics (MV-05)."""
     check_topic(topic)
-    if topic in FORBIDDEN_TOPICS:
+    if topic in reserved.FORBIDDEN_SEND_TOPICS:
         raise ValidationError(f"topic {topic!r} belongs to the broker; sending to it is forbidden")
 
 
 def check_group(group: str) -> None:
     """Refuse a producer or consumer group that no broker would take (MV-04)."""
-    _check_name("group", group, GROUP_MAX_CHARS)
-    if group in _RESERVED_GROUPS:
+    if not isinstance(group, str):
+        raise ValidationError(f"group must be a string, got {group!r}")
+    _refuse(reserved.group_fault(group))
+    if group in reserved.DEFAULT_GROUPS:
         raise ValidationError(f"group {group!r} is RocketMQ's default name; choose one of your own")
 
 
-def _check_name(what: str, name: str, limit: int) -> None:
-    if not isinstance(name, str) or not name.strip():
-        raise ValidationError(f"{what} must be a non-empty string, got {name!r}")
-    if len(name) > limit:
-        raise ValidationError(
-            f"{what} of {len(name)} characters is longer than the limit of {limit}: {name[:40]!r}..."
-        )
-    if _LEGAL.fullmatch(name) is None:
-        raise ValidationError(f"{what} {name!r} contains a character outside %|a-zA-Z0-9_-")
+def _refuse(fault: str | None) -> None:
+    if fault is not None:
+        raise ValidationError(fault)
 
 
 def check_message(message: Message, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
@@ -88,7 +65,7 @@ def check_message(message: Message, max_message_bytes: int = MAX_MESSAGE_BYTES) 
         raise ValidationError(f"the body of {size} bytes is over the limit of {max_message_bytes}")
     if not -(2**31) <= message.flag < 2**31:
         raise ValidationError(f"the flag must fit 32 bits, got {message.flag}")
-    queues = message.properties.get(keys.INNER_MULTI_DISPATCH)
+    queues = message.properties.get(property_names.INNER_MULTI_DISPATCH)
     if queues is not None and "/" in queues:
         raise ValidationError(f"property INNER_MULTI_DISPATCH must not contain '/', got {queues!r}")
 
@@ -108,7 +85,7 @@ def check_batch(messages: Sequence[Message], max_message_bytes: int = MAX_MESSAG
             raise ValidationError(f"a batch has one topic, got {first.topic!r} and {message.topic!r}")
         if message.wait_stored != first.wait_stored:
             raise ValidationError("the messages of a batch must all wait for storage (WAIT) or all not")
-        if message.delay_level > 0 or message.properties.keys() & TIMER_KEYS:
+        if message.delay_level > 0 or message.properties.keys() & property_names.TIMER_PROPERTIES:
             raise ValidationError("a delayed message cannot travel in a batch")
-    if first.topic.startswith(RETRY_PREFIX):
+    if first.topic.startswith(reserved.RETRY_PREFIX):
         raise ValidationError("messages to a retry topic cannot travel in a batch")

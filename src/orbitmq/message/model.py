@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from orbitmq.message import keys as names
+from orbitmq.message import property_names
 from orbitmq.message.errors import MessageFormatError
+from orbitmq.message.reserved import REPLY_TOPIC_SUFFIX
 
 # MSG_TYPE of a message that answers another one, and the end of the name of each cluster's topic for them.
 REPLY_TYPE = "reply"
-REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
 
 
 class MessageQueue(NamedTuple):
@@ -57,43 +57,43 @@ class Message:
         self.flag = flag
         self.properties: dict[str, str] = dict(properties) if properties else {}
         if tags:
-            self.properties[names.TAGS] = tags
+            self.properties[property_names.TAGS] = tags
         if keys:
-            joined = keys if isinstance(keys, str) else names.KEY_SEPARATOR.join(keys)
+            joined = keys if isinstance(keys, str) else property_names.KEY_SEPARATOR.join(keys)
             if joined:
-                self.properties[names.KEYS] = joined
+                self.properties[property_names.KEYS] = joined
         if delay_level is not None:
-            self.properties[names.DELAY] = str(delay_level)
+            self.properties[property_names.DELAY] = str(delay_level)
         if sharding_key:
-            self.properties[names.SHARDING_KEY] = sharding_key
+            self.properties[property_names.SHARDING_KEY] = sharding_key
 
     @property
     def tags(self) -> str | None:
-        return self.properties.get(names.TAGS)
+        return self.properties.get(property_names.TAGS)
 
     @property
     def keys(self) -> list[str]:
-        return self.properties.get(names.KEYS, "").split()
+        return self.properties.get(property_names.KEYS, "").split()
 
     @property
     def sharding_key(self) -> str | None:
-        return self.properties.get(names.SHARDING_KEY)
+        return self.properties.get(property_names.SHARDING_KEY)
 
     @property
     def delay_level(self) -> int:
         """The broker's delay level, 0 when the message is delivered at once."""
-        value = self.properties.get(names.DELAY, "0")
+        value = self.properties.get(property_names.DELAY, "0")
         return int(value) if value.lstrip("-").isdigit() else 0
 
     @property
     def unique_key(self) -> str | None:
         """The id that the sending client gave it (``UNIQ_KEY``)."""
-        return self.properties.get(names.UNIQ_KEY)
+        return self.properties.get(property_names.UNIQ_KEY)
 
     @property
     def wait_stored(self) -> bool:
         """Whether the sender waits for flush and replicas; absent means true (behaviour MV-11)."""
-        return self.properties.get(names.WAIT, "true").lower() == "true"
+        return self.properties.get(property_names.WAIT, "true").lower() == "true"
 
     def __repr__(self) -> str:
         return (
@@ -161,17 +161,17 @@ class ReceivedMessage(Message):
             MessageFormatError: this message is not a request that somebody waits for.
         """
         found = self.properties
-        needed = (names.CLUSTER, names.CORRELATION_ID, names.REPLY_TO_CLIENT)
+        needed = (property_names.CLUSTER, property_names.CORRELATION_ID, property_names.REPLY_TO_CLIENT)
         missing = [name for name in needed if not found.get(name)]
         if missing:
             raise MessageFormatError(
                 f"message {self.message_id} of {self.topic} cannot be replied to: "
                 f"it has no property {' and no '.join(missing)}"
             )
-        copied = (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL)
+        copied = (property_names.CORRELATION_ID, property_names.REPLY_TO_CLIENT, property_names.TTL)
         properties = {name: found[name] for name in copied if name in found}
-        properties[names.MSG_TYPE] = REPLY_TYPE
-        return Message(found[names.CLUSTER] + REPLY_TOPIC_SUFFIX, body, properties=properties)
+        properties[property_names.MSG_TYPE] = REPLY_TYPE
+        return Message(found[property_names.CLUSTER] + REPLY_TOPIC_SUFFIX, body, properties=properties)
 
 
 class UnreadableMessage(ReceivedMessage):

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from orbitmq.message import keys
+from orbitmq.message import property_names
 from orbitmq.message.errors import RecordError
 from orbitmq.message.record import Record, body_crc, encode_record
 from orbitmq.runtime.seam import Buffer
 
 CRC_PROPERTY_BYTES: Final = 20
-_PREFIX: Final = f"{keys.CRC32}\x01".encode()
+_PREFIX: Final = f"{property_names.CRC32}\x01".encode()
 
 
 def crc_property(checksum: int) -> bytes:

@@ -25,11 +25,10 @@ from orbitmq.wire.bodies import (
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError, WireError
+from orbitmq.wire.versions import V4_9_0, V4_9_4
 
 log = logging.getLogger("orbitmq.nameserver")
 
-VERSION_4_9_0 = 393  # from here on peers read topicSysFlag, before it topicSynFlag
-VERSION_4_9_4 = 401  # from here on peers read quoted numeric keys
 ZONE_MODE = "__ZONE_MODE"
 _FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 # Keys that Apache's name server refuses whatever its own black list says.
@@ -164,7 +163,7 @@ class Handlers:
             raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, remark)
         if self.config.order_message_enable:
             route.order_topic_conf = self._kv.get(NAMESPACE_ORDER_TOPIC, header.topic)
-        standard = command.version >= VERSION_4_9_4 or bool(header.accept_standard_json_only)
+        standard = command.version >= V4_9_4 or bool(header.accept_standard_json_only)
         return command.reply(body=encode_route(route, standard=standard, version=command.version))
 
     def _check_ready(self) -> None:
@@ -338,7 +337,7 @@ def encode_route(route: TopicRouteData, *, standard: bool, version: int) -> byte
     Args:
         standard: quoted numeric keys; otherwise fastjson's unquoted ones.
     """
-    if version < VERSION_4_9_0:
+    if version < V4_9_0:
         for data in route.queue_datas:
             data.topic_syn_flag = data.topic_sys_flag
     return route.encode(java_keys=not standard)

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from orbitmq.message.reserved import MASTER_ID, SYNC_MEMBER_TOPIC_PREFIX, TOPIC_FLAG_UNIT, TOPIC_FLAG_UNIT_SUB
 from orbitmq.nameserver.topics import TopicQueues, TopicTable
 from orbitmq.wire.bodies import (
-    MASTER_ID,
-    TOPIC_FLAG_UNIT,
-    TOPIC_FLAG_UNIT_SUB,
     BrokerData,
     ClusterInfo,
     DataVersion,
@@ -23,7 +21,6 @@ from orbitmq.wire.bodies import (
 )
 
 DEFAULT_TIMEOUT_MS = 120_000
-SYNC_MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from orbitmq.wire.bodies import PERM_READ, PERM_WRITE
+from orbitmq.message.reserved import PERM_READ, PERM_WRITE
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.reserved import PERM_READ, PERM_WRITE
 from orbitmq.runtime.system import SystemClock
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.transport.blocking import BlockingConnection
@@ -24,8 +25,6 @@ from orbitmq.wire.headers.offset import (
 )
 from orbitmq.wire.headers.route import GetRouteinfoByTopicRequest
 
-PERM_READ = 4
-PERM_WRITE = 2
 # Requests that travel together; the answers of one round are in memory at once.
 MAX_PIPELINE = 256
 # Worker processes live long and a topic's brokers are few; more than this is a leak.

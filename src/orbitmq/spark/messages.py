@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
-from orbitmq.message import keys as names
+from orbitmq.message import property_names
 from orbitmq.message.model import Message
 from orbitmq.spark.errors import SchemaError
 
@@ -26,7 +26,7 @@ _COLUMNS: dict[str, tuple[DataType, ...]] = {
     "properties": (MapType(StringType(), StringType()),),
 }
 # A batch of messages is stored at once, so the broker's timers cannot take single ones out of it.
-_NOT_IN_A_BATCH = (names.DELAY, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
+_NOT_IN_A_BATCH = (property_names.DELAY, *sorted(property_names.TIMER_PROPERTIES))
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
@@ -108,7 +108,7 @@ def messages(batch: pa.RecordBatch, task: TaskId, first_row: int, topic: str | N
             keys=_words(values.get("keys")),
             properties=_given(values),
         )
-        message.properties[names.UNIQ_KEY] = unique_key(prefix, row)
+        message.properties[property_names.UNIQ_KEY] = unique_key(prefix, row)
         message.properties[SPARK_ID] = f"{origin}/{row}"
         yield message
 

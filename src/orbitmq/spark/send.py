@@ -8,6 +8,7 @@ from typing import NamedTuple
 from orbitmq.errors import BrokerError
 from orbitmq.message.batch import encode_batch
 from orbitmq.message.model import Message, MessageQueue
+from orbitmq.message.reserved import AUTO_CREATE_TOPIC
 from orbitmq.runtime.system import SystemClock
 from orbitmq.spark.arrow import BatchMaker, message_schema
 from orbitmq.spark.brokers import Brokers, Patience, is_busy, max_offset
@@ -21,7 +22,6 @@ from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.send import SendBatchMessageRequest
 
-DEFAULT_TOPIC = "TBW102"
 DEFAULT_QUEUES = 4
 # What a message takes in a batch beside its body: lengths, flag, and about this much of properties.
 ITEM_BYTES = 200
@@ -173,7 +173,7 @@ class TaskSender:
         request = SendBatchMessageRequest(
             producer_group=self._options.producer_group,
             topic=queue.topic,
-            default_topic=DEFAULT_TOPIC,
+            default_topic=AUTO_CREATE_TOPIC,
             default_topic_queue_nums=DEFAULT_QUEUES,
             queue_id=queue.queue_id,
             sys_flag=0,

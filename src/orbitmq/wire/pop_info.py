@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
+from orbitmq.message.reserved import RETRY_PREFIX
 from orbitmq.wire.errors import HeaderError
 
 # Values of ``retry``: which topic the message lies in.
@@ -14,7 +15,6 @@ RETRY_V2: Final = "2"
 # The revive queue id that marks an orderly pop, which has no check point.
 ORDERLY_REVIVE_QUEUE: Final = 999
 
-_RETRY_PREFIX: Final = "%RETRY%"
 T = TypeVar("T")
 
 
@@ -27,15 +27,15 @@ def retry_topic(topic: str, group: str, retry: str) -> str:
     if retry == NORMAL:
         return topic
     if retry == RETRY_V1:
-        return f"{_RETRY_PREFIX}{group}_{topic}"
+        return f"{RETRY_PREFIX}{group}_{topic}"
     if retry == RETRY_V2:
-        return f"{_RETRY_PREFIX}{group}+{topic}"
+        return f"{RETRY_PREFIX}{group}+{topic}"
     raise HeaderError(f"retry flag {retry[:20]!r}; expected 0, 1 or 2")
 
 
 def retry_of(topic: str) -> str:
     """The value of ``retry`` for a topic by its name."""
-    if not topic.startswith(_RETRY_PREFIX):
+    if not topic.startswith(RETRY_PREFIX):
         return NORMAL
     return RETRY_V2 if "+" in topic else RETRY_V1
 

@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from orbitmq.broker import names
-from orbitmq.message import keys
+from orbitmq.message import property_names, reserved
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
 from orbitmq.store import NewMessage
 from orbitmq.store.recovery.recovery import tags_code_of_properties
@@ -23,7 +22,6 @@ UNKNOWN_LEVEL_MS = 1000
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
 _NUMBER = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
-_TIMER_KEYS = (keys.TIMER_DELAY_SEC, keys.TIMER_DELAY_MS, keys.TIMER_DELIVER_MS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class DelayLevels:
         Raises:
             RemotingError: MESSAGE_ILLEGAL, the level is not a number, or a property asks for a timer.
         """
-        if message.topic == names.TRANS_HALF_TOPIC:
+        if message.topic == reserved.TRANS_HALF_TOPIC:
             # Its delay begins when its transaction is committed.
             return message
         level = level_of(properties)
@@ -72,10 +70,12 @@ class DelayLevels:
             _refuse_timer(properties)
             return message
         level = min(level, self.highest)
-        changed = {name: value for name, value in properties.items() if name not in _TIMER_KEYS}
-        changed[keys.DELAY] = str(level)
-        changed[keys.REAL_TOPIC] = message.topic
-        changed[keys.REAL_QUEUE_ID] = str(message.queue_id)
+        changed = {
+            name: value for name, value in properties.items() if name not in property_names.TIMER_PROPERTIES
+        }
+        changed[property_names.DELAY] = str(level)
+        changed[property_names.REAL_TOPIC] = message.topic
+        changed[property_names.REAL_QUEUE_ID] = str(message.queue_id)
         encoded = encode_properties(changed)
         if len(encoded) > MAX_PROPERTIES_BYTES:
             raise RemotingError(
@@ -85,7 +85,7 @@ class DelayLevels:
             )
         return replace(
             message,
-            topic=names.SCHEDULE_TOPIC,
+            topic=reserved.SCHEDULE_TOPIC,
             queue_id=level - 1,
             properties=encoded,
             deliver_after_ms=self.delay_ms(level),
@@ -96,8 +96,8 @@ class DelayLevels:
 
         The store asks when it rebuilds queues from the log (behaviour DL-03).
         """
-        if topic == names.SCHEDULE_TOPIC:
-            level = _number(decode_properties(properties).get(keys.DELAY, ""))
+        if topic == reserved.SCHEDULE_TOPIC:
+            level = _number(decode_properties(properties).get(property_names.DELAY, ""))
             if level is not None and level > 0:
                 return store_timestamp + self.delay_ms(min(level, self.highest))
         return tags_code_of_properties(topic, properties, store_timestamp)
@@ -109,7 +109,7 @@ def level_of(properties: Mapping[str, str]) -> int:
     Raises:
         RemotingError: MESSAGE_ILLEGAL, it is not a number.
     """
-    text = properties.get(keys.DELAY)
+    text = properties.get(property_names.DELAY)
     if text is None:
         return 0
     level = _number(text)
@@ -125,7 +125,7 @@ def _number(text: str) -> int | None:
 
 
 def _refuse_timer(properties: Mapping[str, str]) -> None:
-    for key in _TIMER_KEYS:
+    for key in sorted(property_names.TIMER_PROPERTIES):
         if key in properties:
             raise RemotingError(
                 ResponseCode.MESSAGE_ILLEGAL,

@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orbitmq.broker import names
 from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.journal import DELAYS, Journal
 from orbitmq.broker.messaging.append import Putter
 from orbitmq.broker.metadata.plain import from_plain, to_plain
 from orbitmq.broker.metadata.topics import TopicConfigs
-from orbitmq.message import keys
+from orbitmq.message import property_names, reserved
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record, decode_record
@@ -95,8 +94,8 @@ class ScheduleService:
         """Bring progress into the bounds of the queues, and ask to be told what arrives in them."""
         for level in self._levels:
             queue_id = level.number - 1
-            low = self._store.min_offset(names.SCHEDULE_TOPIC, queue_id)
-            high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
+            low = self._store.min_offset(reserved.SCHEDULE_TOPIC, queue_id)
+            high = self._store.max_offset(reserved.SCHEDULE_TOPIC, queue_id)
             inside = min(max(level.progress, low), high)
             if inside != level.progress:
                 log.warning(
@@ -106,7 +105,7 @@ class ScheduleService:
             level.progress = inside
             level.position = max(level.position, inside)
             level.look_at_ms = 0
-            self._store.watch(names.SCHEDULE_TOPIC, queue_id)
+            self._store.watch(reserved.SCHEDULE_TOPIC, queue_id)
 
     def on_arrival(self, queue_id: int) -> None:
         """Messages of a level can be read now."""
@@ -176,16 +175,16 @@ class ScheduleService:
     def _first(self, level: _Level) -> tuple[int, int, int] | None:
         """The queue entry at the level's position, which cleaning may have moved."""
         queue_id = level.number - 1
-        entry = self._store.entry(names.SCHEDULE_TOPIC, queue_id, level.position)
+        entry = self._store.entry(reserved.SCHEDULE_TOPIC, queue_id, level.position)
         if entry is None:
-            low = self._store.min_offset(names.SCHEDULE_TOPIC, queue_id)
+            low = self._store.min_offset(reserved.SCHEDULE_TOPIC, queue_id)
             if level.position < low:
                 log.error(
                     "messages %d to %d of delay level %d were deleted before they were due",
                     level.position, low - 1, level.number,
                 )  # fmt: skip
                 level.position = low
-                entry = self._store.entry(names.SCHEDULE_TOPIC, queue_id, low)
+                entry = self._store.entry(reserved.SCHEDULE_TOPIC, queue_id, low)
         return entry
 
     def _move(self, physical: int) -> int:
@@ -206,11 +205,11 @@ class ScheduleService:
     def _restored(self, record: Record) -> NewMessage | None:
         """The message to deliver; its properties stay as they are (behaviours DL-06, DL-07)."""
         properties = decode_properties(record.properties)
-        topic = properties.get(keys.REAL_TOPIC, "")
-        queue_text = properties.get(keys.REAL_QUEUE_ID, "")
+        topic = properties.get(property_names.REAL_TOPIC, "")
+        queue_text = properties.get(property_names.REAL_QUEUE_ID, "")
         config = self._topics.get(topic)
         # A half message is delivered by its transaction only (DL-08).
-        if config is None or topic == names.TRANS_HALF_TOPIC or not queue_text.isdecimal():
+        if config is None or topic == reserved.TRANS_HALF_TOPIC or not queue_text.isdecimal():
             log.error(
                 "the delayed message at %d is dropped: it cannot go to queue %r of topic %r%s",
                 record.physical_offset, queue_text, topic, "" if config else ", which does not exist",
@@ -229,7 +228,7 @@ class ScheduleService:
             born_timestamp=record.born_timestamp,
             born_host=record.born_host,
             reconsume_times=record.reconsume_times,
-            tags_code=tags_code(properties.get(keys.TAGS)),
+            tags_code=tags_code(properties.get(property_names.TAGS)),
         )
 
     # -- progress --------------------------------------------------------------------------------------

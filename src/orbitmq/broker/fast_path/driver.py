@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from datetime import datetime
 
-from orbitmq.broker import names
 from orbitmq.broker.assembly import Services
 from orbitmq.broker.fast_path import layout
 from orbitmq.broker.fast_path.frames import FastFrames
 from orbitmq.broker.fast_path.held_frame import WaitingPull
 from orbitmq.broker.fast_path.pulls import Pulls
 from orbitmq.broker.journal import TOPICS
+from orbitmq.message import reserved
 from orbitmq.message.ids import pack_ip
 from orbitmq.store import StoreClosedError
 from orbitmq.store.log.append import pack_host
@@ -124,8 +124,8 @@ class FastPath:
             if known is None or config.topic_filter_type is TopicFilterType.MULTI_TAG:
                 continue
             sendable = not (
-                topic in names.FORBIDDEN_SEND_TOPICS
-                or topic.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX))
+                topic in reserved.FORBIDDEN_SEND_TOPICS
+                or topic.startswith((reserved.RETRY_PREFIX, reserved.DLQ_PREFIX))
                 or config.attributes
             )
             writable = config.write_queue_nums if sendable and sends else 0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from orbitmq.broker import names
 from orbitmq.broker.clients.registry import Client
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.messaging import filters as subscriptions
+from orbitmq.message import reserved
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies import (
     CheckClientRequestBody,
@@ -32,8 +32,6 @@ from orbitmq.wire.headers import (
     GetProducerConnectionListRequest,
     UnregisterClientRequest,
 )
-
-_UNIT_SUB = 2
 
 
 class ClientHandlers(Family):
@@ -74,10 +72,10 @@ class ClientHandlers(Family):
         if group is None:
             return False
         services.topics.create_if_absent(
-            names.retry_topic(data.group_name),
+            reserved.retry_topic(data.group_name),
             group.retry_queue_nums,
             order=any(services.topics.is_order(sub.topic) for sub in data.subscription_data_set),
-            sys_flag=_UNIT_SUB if data.unit_mode else 0,
+            sys_flag=reserved.TOPIC_FLAG_UNIT_SUB if data.unit_mode else 0,
         )
         fingerprint = heartbeat.heartbeat_fingerprint
         return services.clients.register_consumer(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from orbitmq.broker import names
 from orbitmq.broker.assembly import Services
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.messaging import filters as subscriptions
+from orbitmq.message import reserved
 from orbitmq.message.sysflag import PullFlag
 from orbitmq.store import GetResult, GetStatus
 from orbitmq.transport.server import ServerConnection
@@ -18,7 +18,6 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
 from orbitmq.wire.headers import PullMessageRequest, PullMessageResponse
 
-MASTER_ID = 0
 MAX_PULL_BYTES = 8 * 1024 * 1024
 
 _CODES = {
@@ -75,7 +74,9 @@ class _Pull:
         services.counters.handled_out += result.count
         services.offsets.note_pull(header.consumer_group, header.topic, header.queue_id, result.next_offset)
         response = PullMessageResponse(
-            suggest_which_broker_id=self.group.broker_id if services.config.slave_read_enable else MASTER_ID,
+            suggest_which_broker_id=self.group.broker_id
+            if services.config.slave_read_enable
+            else reserved.MASTER_ID,
             next_begin_offset=result.next_offset,
             min_offset=result.min_offset,
             max_offset=result.max_offset,
@@ -203,7 +204,7 @@ class PullHandlers(Family):
                 ResponseCode.NO_PERMISSION, f"subscription group no permission, {header.consumer_group}"
             )
         topic = self.topic(header.topic)
-        if not topic.perm & names.PERM_READ:
+        if not topic.perm & reserved.PERM_READ:
             raise RemotingError(
                 ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden"
             )

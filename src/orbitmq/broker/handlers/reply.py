@@ -6,7 +6,7 @@ import logging
 
 from orbitmq.broker.handlers.base import Answer, Handler
 from orbitmq.broker.handlers.send import Header, SendHandlers
-from orbitmq.message import keys
+from orbitmq.message import property_names
 from orbitmq.message.properties import parse_properties, properties_text
 from orbitmq.transport.errors import TransportError
 from orbitmq.transport.server import ServerConnection
@@ -56,8 +56,8 @@ class ReplyHandlers(SendHandlers):
         if self._services.config.store_reply_message_enable:
             self._keep(connection, command, header, config, properties, response)
         ext = response.to_ext()
-        ext[keys.MSG_REGION] = self._services.config.region_id
-        ext[keys.TRACE_ON] = "true" if self._services.config.trace_on else "false"
+        ext[property_names.MSG_REGION] = self._services.config.region_id
+        ext[property_names.TRACE_ON] = "true" if self._services.config.trace_on else "false"
         code = ResponseCode.SUCCESS if failure is None else ResponseCode.SYSTEM_ERROR
         return command.reply(code, failure, ext)
 
@@ -65,14 +65,14 @@ class ReplyHandlers(SendHandlers):
         self, connection: ServerConnection, command: Command, header: Header, properties: dict[str, str]
     ) -> str | None:
         """Why the client did not get the reply, None when it did."""
-        client_id = properties.get(keys.REPLY_TO_CLIENT)
+        client_id = properties.get(property_names.REPLY_TO_CLIENT)
         if client_id is None:
-            return f"reply message properties[{keys.REPLY_TO_CLIENT}] is null"
+            return f"reply message properties[{property_names.REPLY_TO_CLIENT}] is null"
         client = self._services.clients.producer(client_id)
         if client is None:
             return f"push reply message fail, channel of <{client_id}> not found."
         now = self._services.runtime.clock.now_ms()
-        properties[keys.PUSH_REPLY_TIME] = str(now)
+        properties[property_names.PUSH_REPLY_TIME] = str(now)
         host, port = connection.remote
         request = PushReplyMessageToClientRequest(
             producer_group=header.producer_group,

@@ -10,7 +10,7 @@ from orbitmq.broker import names
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.handlers.send_back import DEAD_LETTER_QUEUES, max_reconsume_times
 from orbitmq.broker.journal import TOPICS
-from orbitmq.message import keys, sysflag
+from orbitmq.message import property_names, reserved, sysflag
 from orbitmq.message.batch import iter_batch
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.properties import (
@@ -28,9 +28,6 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
 from orbitmq.wire.headers import SendMessageRequest, SendMessageResponse, SendMessageV2Request
-
-_UNIT = 1
-_UNIT_SUB = 2
 
 Header = SendMessageRequest | SendMessageV2Request
 
@@ -51,7 +48,7 @@ class SendHandlers(Family):
         header: Header = kind.from_ext(command.ext)
         self._check(header, command)
         if (
-            header.topic.startswith(names.RETRY_PREFIX)
+            header.topic.startswith(reserved.RETRY_PREFIX)
             and not header.batch
             and self._is_dead(header, command)
         ):
@@ -73,7 +70,7 @@ class SendHandlers(Family):
                 ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] sending message is forbidden"
             )
         names.check_topic(header.topic)
-        if header.topic in names.FORBIDDEN_SEND_TOPICS:
+        if header.topic in reserved.FORBIDDEN_SEND_TOPICS:
             raise RemotingError(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{header.topic}] is forbidden."
             )
@@ -92,17 +89,17 @@ class SendHandlers(Family):
 
         So does every message of a group that consumes in order: it sends one when it has given up.
         """
-        name = header.topic.removeprefix(names.RETRY_PREFIX)
+        name = header.topic.removeprefix(reserved.RETRY_PREFIX)
         limit = max_reconsume_times(self.group(name), command.version, header.max_reconsume_times)
         return (header.reconsume_times or 0) > limit or self._services.locks.any_held(name)
 
     async def _send_dead_letter(
         self, connection: ServerConnection, command: Command, header: Header
     ) -> Command | None:
-        name = header.topic.removeprefix(names.RETRY_PREFIX)
-        config = await self.inner_topic(names.dead_letter_topic(name), DEAD_LETTER_QUEUES)
+        name = header.topic.removeprefix(reserved.RETRY_PREFIX)
+        config = await self.inner_topic(reserved.dead_letter_topic(name), DEAD_LETTER_QUEUES)
         properties = parse_properties(header.properties or "")
-        properties[keys.DELAY] = "-1"
+        properties[property_names.DELAY] = "-1"
         moved = msgspec.structs.replace(
             header, topic=config.topic_name, queue_id=0, properties=properties_text(properties)
         )
@@ -120,10 +117,10 @@ class SendHandlers(Family):
 
     def _create_topic(self, header: Header) -> TopicConfig:
         topics = self._services.topics
-        is_retry = header.topic.startswith(names.RETRY_PREFIX)
+        is_retry = header.topic.startswith(reserved.RETRY_PREFIX)
         sys_flag = 0
         if header.unit_mode:
-            sys_flag = _UNIT_SUB if is_retry else _UNIT
+            sys_flag = reserved.TOPIC_FLAG_UNIT_SUB if is_retry else reserved.TOPIC_FLAG_UNIT
         config = topics.create_for_send(
             header.topic, header.default_topic, header.default_topic_queue_nums, sys_flag
         )
@@ -144,9 +141,9 @@ class SendHandlers(Family):
             msg_id=result.message_id,
             queue_id=queue_id,
             queue_offset=result.queue_offset,
-            transaction_id=properties.get(keys.UNIQ_KEY),
+            transaction_id=properties.get(property_names.UNIQ_KEY),
         )
-        wait_stored = properties.get(keys.WAIT, "true").lower() == "true"
+        wait_stored = properties.get(property_names.WAIT, "true").lower() == "true"
         if self._services.putter.must_wait(wait_stored):
             return self._answer_when_stored(command, response, result)
         self._services.putter.write()
@@ -161,8 +158,8 @@ class SendHandlers(Family):
         config = self._services.config
         code = ResponseCode.SUCCESS if status is PutStatus.OK else ResponseCode.FLUSH_DISK_TIMEOUT
         ext = response.to_ext()
-        ext[keys.MSG_REGION] = config.region_id
-        ext[keys.TRACE_ON] = "true" if config.trace_on else "false"
+        ext[property_names.MSG_REGION] = config.region_id
+        ext[property_names.TRACE_ON] = "true" if config.trace_on else "false"
         return command.reply(code, ext=ext)
 
     def _queue_id(self, header: Header, config: TopicConfig) -> int:
@@ -197,7 +194,7 @@ class SendHandlers(Family):
             born_timestamp=header.born_timestamp,
             born_host=connection.remote,
             reconsume_times=header.reconsume_times or 0,
-            tags_code=tags_code(properties.get(keys.TAGS)),
+            tags_code=tags_code(properties.get(property_names.TAGS)),
         )
         self._services.counters.handled_in += 1
         return self._services.putter.put(message, properties)
@@ -205,17 +202,17 @@ class SendHandlers(Family):
     def _complete(self, properties: dict[str, str]) -> None:
         """What the broker adds to a single message (SendMessageProcessor.sendMessage, buildMsgContext)."""
         config = self._services.config
-        properties.pop(keys.POP_CK, None)
-        properties[keys.MSG_REGION] = config.region_id
-        properties[keys.TRACE_ON] = "true" if config.trace_on else "false"
-        properties.setdefault(keys.UNIQ_KEY, self._services.ids.next())
-        properties[keys.CLUSTER] = config.broker_cluster_name
+        properties.pop(property_names.POP_CK, None)
+        properties[property_names.MSG_REGION] = config.region_id
+        properties[property_names.TRACE_ON] = "true" if config.trace_on else "false"
+        properties.setdefault(property_names.UNIQ_KEY, self._services.ids.next())
+        properties[property_names.CLUSTER] = config.broker_cluster_name
 
     def _put_batch(
         self, connection: ServerConnection, command: Command, header: Header, queue_id: int
     ) -> PutResult:
         """Store the items one behind the other, as they came (behaviours BA-06, BA-07)."""
-        if header.topic.startswith(names.RETRY_PREFIX):
+        if header.topic.startswith(reserved.RETRY_PREFIX):
             raise RemotingError(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}"
             )
@@ -232,7 +229,7 @@ class SendHandlers(Family):
                     born_timestamp=header.born_timestamp,
                     born_host=connection.remote,
                     reconsume_times=header.reconsume_times or 0,
-                    tags_code=tags_code(decode_properties(item.properties).get(keys.TAGS)),
+                    tags_code=tags_code(decode_properties(item.properties).get(property_names.TAGS)),
                 )
                 for item in iter_batch(command.body)
             ]

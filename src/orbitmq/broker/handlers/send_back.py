@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from orbitmq.broker import names
 from orbitmq.broker.handlers.base import Answer, Family, Handler
-from orbitmq.message import keys
+from orbitmq.message import property_names, reserved
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.properties import decode_properties, encode_properties
 from orbitmq.message.record import Record, decode_record
@@ -24,7 +23,6 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY_LEVEL = 3
 DEAD_LETTER_QUEUES = 1
-_UNIT_SUB = 2
 
 
 class SendBackHandlers(Family):
@@ -42,22 +40,24 @@ class SendBackHandlers(Family):
         if group.retry_queue_nums <= 0:
             return command.reply()
         retry = await self._topic(
-            names.retry_topic(header.group), group.retry_queue_nums, _UNIT_SUB if header.unit_mode else 0
+            reserved.retry_topic(header.group),
+            group.retry_queue_nums,
+            reserved.TOPIC_FLAG_UNIT_SUB if header.unit_mode else 0,
         )
         record = self._record(header.offset)
         limit = max_reconsume_times(group, command.version, header.max_reconsume_times)
         properties = self._properties(record)
         if record.reconsume_times >= limit or header.delay_level < 0:
-            dead = await self._topic(names.dead_letter_topic(header.group), DEAD_LETTER_QUEUES)
-            properties[keys.DELAY] = "0"
+            dead = await self._topic(reserved.dead_letter_topic(header.group), DEAD_LETTER_QUEUES)
+            properties[property_names.DELAY] = "0"
             copy = self._copy(record, properties, dead.topic_name, 0)
             log.info(
                 "message %s of group %s is a dead letter after %d deliveries",
-                properties[keys.ORIGIN_MESSAGE_ID], header.group, record.reconsume_times + 1,
+                properties[property_names.ORIGIN_MESSAGE_ID], header.group, record.reconsume_times + 1,
             )  # fmt: skip
         else:
             level = header.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
-            properties[keys.DELAY] = str(level)
+            properties[property_names.DELAY] = str(level)
             # A retry topic made earlier may have fewer queues than the group has by now.
             queues = max(1, min(group.retry_queue_nums, retry.write_queue_nums))
             queue_id = self._services.runtime.random.randrange(queues)
@@ -81,7 +81,7 @@ class SendBackHandlers(Family):
 
     async def _topic(self, name: str, queues: int, sys_flag: int = 0) -> TopicConfig:
         config = await self.inner_topic(name, queues, sys_flag)
-        if not config.perm & names.PERM_WRITE:
+        if not config.perm & reserved.PERM_WRITE:
             raise RemotingError(ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden")
         return config
 
@@ -98,9 +98,9 @@ class SendBackHandlers(Family):
 
     def _properties(self, record: Record) -> dict[str, str]:
         properties = decode_properties(record.properties)
-        properties.setdefault(keys.RETRY_TOPIC, record.topic)
-        properties.setdefault(keys.ORIGIN_MESSAGE_ID, record.message_id)
-        properties[keys.WAIT] = "false"
+        properties.setdefault(property_names.RETRY_TOPIC, record.topic)
+        properties.setdefault(property_names.ORIGIN_MESSAGE_ID, record.message_id)
+        properties[property_names.WAIT] = "false"
         return properties
 
     def _copy(self, record: Record, properties: dict[str, str], topic: str, queue_id: int) -> NewMessage:
@@ -114,7 +114,7 @@ class SendBackHandlers(Family):
             born_timestamp=record.born_timestamp,
             born_host=record.born_host,
             reconsume_times=record.reconsume_times + 1,
-            tags_code=tags_code(properties.get(keys.TAGS)),
+            tags_code=tags_code(properties.get(property_names.TAGS)),
         )
 
     async def _stored(self, copy: NewMessage, properties: dict[str, str]) -> None:

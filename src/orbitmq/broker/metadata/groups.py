@@ -12,6 +12,7 @@ from orbitmq.broker.journal import Journal
 from orbitmq.broker.metadata.attributes import GROUP_ATTRIBUTES, altered
 from orbitmq.broker.metadata.config_table import ConfigTable
 from orbitmq.broker.metadata.plain import from_plain, to_plain
+from orbitmq.message import reserved
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies import DataVersion, SubscriptionGroupConfig
 from orbitmq.wire.errors import RemotingError
@@ -19,7 +20,7 @@ from orbitmq.wire.errors import RemotingError
 log = logging.getLogger(__name__)
 
 # Bit of a forbidden value that says "must not read" (PermName.INDEX_PERM_READ).
-FORBID_READ = names.PERM_READ
+FORBID_READ = reserved.PERM_READ
 
 
 class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
@@ -28,7 +29,7 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
     def __init__(self, clock: Clock, config: BrokerConfig, changes: Journal) -> None:
         super().__init__(clock, changes, journal.GROUPS)
         self._config = config
-        self._table = {name: SubscriptionGroupConfig(group_name=name) for name in names.SYSTEM_GROUPS}
+        self._table = {name: SubscriptionGroupConfig(group_name=name) for name in reserved.SYSTEM_GROUPS}
         self._forbidden: dict[str, dict[str, int]] = {}
 
     # -- reading ---------------------------------------------------------------------------------------
@@ -39,7 +40,7 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
         if config is not None:
             return config
         allowed = self._config.auto_create_subscription_group or (
-            names.is_system_group(group) and self._config.enable_create_sys_group
+            reserved.is_system_group(group) and self._config.enable_create_sys_group
         )
         if not allowed:
             return None

@@ -6,18 +6,19 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from orbitmq.broker import journal, names
+from orbitmq.broker import journal
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.journal import Journal
 from orbitmq.broker.metadata.attributes import TOPIC_ATTRIBUTES, altered
 from orbitmq.broker.metadata.config_table import ConfigTable
 from orbitmq.broker.metadata.plain import from_plain, to_plain
+from orbitmq.message import reserved
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies import DataVersion, TopicConfig
 
 log = logging.getLogger(__name__)
 
-_READ_WRITE = names.PERM_READ | names.PERM_WRITE
+_READ_WRITE = reserved.PERM_READ | reserved.PERM_WRITE
 MAX_QUEUES = 65_536
 
 
@@ -34,26 +35,28 @@ class TopicConfigs(ConfigTable[TopicConfig]):
 
     def _system_topics(self) -> Iterator[TopicConfig]:
         config = self._config
-        inherit_only = names.PERM_INHERIT
-        yield _topic(names.SELF_TEST_TOPIC, 1)
+        inherit_only = reserved.PERM_INHERIT
+        yield _topic(reserved.SELF_TEST_TOPIC, 1)
         if config.auto_create_topic_enable:
-            yield _topic(names.AUTO_CREATE_TOPIC, config.default_topic_queue_nums, _READ_WRITE | inherit_only)
-        yield _topic(names.BENCHMARK_TOPIC, 1024)
+            yield _topic(
+                reserved.AUTO_CREATE_TOPIC, config.default_topic_queue_nums, _READ_WRITE | inherit_only
+            )
+        yield _topic(reserved.BENCHMARK_TOPIC, 1024)
         cluster_perm = inherit_only | (_READ_WRITE if config.cluster_topic_enable else 0)
         yield _topic(config.broker_cluster_name, 16, cluster_perm)
         broker_perm = inherit_only | (_READ_WRITE if config.broker_topic_enable else 0)
         yield _topic(config.broker_name, 1, broker_perm)
-        yield _topic(names.OFFSET_MOVED_TOPIC, 1)
-        yield _topic(names.SCHEDULE_TOPIC, names.SCHEDULE_QUEUES)
+        yield _topic(reserved.OFFSET_MOVED_TOPIC, 1)
+        yield _topic(reserved.SCHEDULE_TOPIC, reserved.SCHEDULE_QUEUES)
         if config.trace_topic_enable:
             yield _topic(config.msg_trace_topic_name, 1)
-        yield _topic(config.broker_cluster_name + names.REPLY_TOPIC_SUFFIX, 1)
-        yield _topic(names.REVIVE_TOPIC_PREFIX + config.broker_cluster_name, config.revive_queue_num)
-        yield _topic(names.SYNC_MEMBER_TOPIC_PREFIX + config.broker_name, 1, inherit_only)
-        yield _topic(names.TRANS_HALF_TOPIC, 1)
-        yield _topic(names.TRANS_OP_TOPIC, 1)
+        yield _topic(config.broker_cluster_name + reserved.REPLY_TOPIC_SUFFIX, 1)
+        yield _topic(reserved.REVIVE_TOPIC_PREFIX + config.broker_cluster_name, config.revive_queue_num)
+        yield _topic(reserved.SYNC_MEMBER_TOPIC_PREFIX + config.broker_name, 1, inherit_only)
+        yield _topic(reserved.TRANS_HALF_TOPIC, 1)
+        yield _topic(reserved.TRANS_OP_TOPIC, 1)
         if config.timer_wheel_enable:
-            yield _topic(names.TIMER_TOPIC, 1)
+            yield _topic(reserved.TIMER_TOPIC, 1)
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -64,11 +67,11 @@ class TopicConfigs(ConfigTable[TopicConfig]):
 
     def is_system(self, topic: str) -> bool:
         """Whether the name is reserved, in every cluster or by this broker's names."""
-        return topic in self._own_system_topics or names.is_system_topic(topic)
+        return topic in self._own_system_topics or reserved.is_system_topic(topic)
 
     def system_topics(self) -> list[str]:
         """All reserved names, sorted."""
-        return sorted(self._own_system_topics | names.SYSTEM_TOPICS)
+        return sorted(self._own_system_topics | reserved.SYSTEM_TOPICS)
 
     # -- changing --------------------------------------------------------------------------------------
 
@@ -85,13 +88,13 @@ class TopicConfigs(ConfigTable[TopicConfig]):
             return known
         template = self._table.get(default_topic)
         perm = template.perm if template is not None else 0
-        if default_topic == names.AUTO_CREATE_TOPIC and not self._config.auto_create_topic_enable:
+        if default_topic == reserved.AUTO_CREATE_TOPIC and not self._config.auto_create_topic_enable:
             perm = _READ_WRITE
-        if template is None or not perm & names.PERM_INHERIT:
+        if template is None or not perm & reserved.PERM_INHERIT:
             log.warning("topic %s is not created: template %s has permission %d", topic, default_topic, perm)
             return None
         queues = max(0, min(client_queues, template.write_queue_nums))
-        created = _topic(topic, queues, perm & ~names.PERM_INHERIT)
+        created = _topic(topic, queues, perm & ~reserved.PERM_INHERIT)
         created.topic_sys_flag = sys_flag
         created.topic_filter_type = template.topic_filter_type
         self._put(created.topic_name, created)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from orbitmq.broker import names
 from orbitmq.broker.delay.levels import level_of
-from orbitmq.message import keys, sysflag
+from orbitmq.message import property_names, reserved, sysflag
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, encode_properties
 from orbitmq.message.record import Record, encode_record
 from orbitmq.message.tags import tags_code
@@ -26,7 +25,7 @@ def is_prepared(message: NewMessage, properties: Mapping[str, str]) -> bool:
 
     Clients before 4.6.1 leave the mark on messages that they send back for a retry.
     """
-    if properties.get(keys.TRANSACTION_PREPARED, "").lower() != "true":
+    if properties.get(property_names.TRANSACTION_PREPARED, "").lower() != "true":
         return False
     return not (message.reconsume_times > 0 and level_of(properties) > 0)
 
@@ -38,14 +37,14 @@ def half_message(message: NewMessage, properties: Mapping[str, str]) -> NewMessa
         RemotingError: MESSAGE_ILLEGAL, the properties are too long with the names of topic and queue.
     """
     marked = dict(properties)
-    unique_id = marked.get(keys.UNIQ_KEY)
+    unique_id = marked.get(property_names.UNIQ_KEY)
     if unique_id:
-        marked[keys.TRANSACTION_ID] = unique_id
-    marked[keys.REAL_TOPIC] = message.topic
-    marked[keys.REAL_QUEUE_ID] = str(message.queue_id)
+        marked[property_names.TRANSACTION_ID] = unique_id
+    marked[property_names.REAL_TOPIC] = message.topic
+    marked[property_names.REAL_QUEUE_ID] = str(message.queue_id)
     return replace(
         message,
-        topic=names.TRANS_HALF_TOPIC,
+        topic=reserved.TRANS_HALF_TOPIC,
         queue_id=0,
         properties=_encoded(marked, room_bytes=ROOM_BYTES),
         sys_flag=sysflag.with_transaction(message.sys_flag, sysflag.TRANSACTION_NOT),
@@ -62,9 +61,9 @@ def final_message(record: Record, properties: Mapping[str, str]) -> tuple[NewMes
         RemotingError: the half message does not say where it belongs.
     """
     judged = dict(properties)
-    judged.pop(keys.TRANSACTION_PREPARED, None)
-    topic = judged.pop(keys.REAL_TOPIC, "")
-    queue_id = judged.pop(keys.REAL_QUEUE_ID, "")
+    judged.pop(property_names.TRANSACTION_PREPARED, None)
+    topic = judged.pop(property_names.REAL_TOPIC, "")
+    queue_id = judged.pop(property_names.REAL_QUEUE_ID, "")
     if not topic or not queue_id.isdecimal():
         raise RemotingError(
             ResponseCode.SYSTEM_ERROR,
@@ -81,14 +80,14 @@ def final_message(record: Record, properties: Mapping[str, str]) -> tuple[NewMes
 def renewed(record: Record, properties: Mapping[str, str]) -> NewMessage:
     """The half message once more, at the end of its queue, with changed properties."""
     message = _again(record, properties)
-    message.topic = names.TRANS_HALF_TOPIC
+    message.topic = reserved.TRANS_HALF_TOPIC
     return message
 
 
 def discarded(record: Record, properties: Mapping[str, str]) -> NewMessage:
     """What becomes of a half message that was asked about too often."""
     message = _again(record, properties)
-    message.topic = names.TRANS_CHECK_MAX_TIME_TOPIC
+    message.topic = reserved.TRANS_CHECK_MAX_TIME_TOPIC
     return message
 
 
@@ -103,7 +102,7 @@ def _again(record: Record, properties: Mapping[str, str]) -> NewMessage:
         born_timestamp=record.born_timestamp,
         born_host=record.born_host,
         reconsume_times=record.reconsume_times,
-        tags_code=tags_code(properties.get(keys.TAGS)),
+        tags_code=tags_code(properties.get(property_names.TAGS)),
     )
 
 
@@ -117,8 +116,8 @@ def question(record: Record, properties: Mapping[str, str], offset: int, physica
     return encode_record(
         replace(
             record,
-            topic=properties.get(keys.REAL_TOPIC, ""),
-            queue_id=_whole(properties.get(keys.REAL_QUEUE_ID)) or 0,
+            topic=properties.get(property_names.REAL_TOPIC, ""),
+            queue_id=_whole(properties.get(property_names.REAL_QUEUE_ID)) or 0,
             queue_offset=offset,
             physical_offset=physical_offset,
             properties=_encoded(properties),
@@ -128,24 +127,24 @@ def question(record: Record, properties: Mapping[str, str], offset: int, physica
 
 def immunity_ms(properties: Mapping[str, str], default_ms: int) -> int:
     """How long after its birth nobody is asked about a message (TransactionalMessageUtil.getImmunityTime)."""
-    text = properties.get(keys.CHECK_IMMUNITY_TIME_IN_SECONDS)
+    text = properties.get(property_names.CHECK_IMMUNITY_TIME_IN_SECONDS)
     seconds = _whole(text)
     return default_ms if seconds is None or seconds < 0 else seconds * 1000
 
 
 def has_immunity(properties: Mapping[str, str]) -> bool:
     """Whether the producer chose the time of the first check itself."""
-    return bool(properties.get(keys.CHECK_IMMUNITY_TIME_IN_SECONDS))
+    return bool(properties.get(property_names.CHECK_IMMUNITY_TIME_IN_SECONDS))
 
 
 def checks_so_far(properties: Mapping[str, str]) -> int:
     """How often its producer has been asked about a half message."""
-    return max(0, _whole(properties.get(keys.TRANSACTION_CHECK_TIMES)) or 0)
+    return max(0, _whole(properties.get(property_names.TRANSACTION_CHECK_TIMES)) or 0)
 
 
 def origin(offset: int, properties: Mapping[str, str]) -> int:
     """The offset of the half message for which the one at ``offset`` stands, in the half queue."""
-    known = _whole(properties.get(keys.TRANSACTION_PREPARED_QUEUE_OFFSET))
+    known = _whole(properties.get(property_names.TRANSACTION_PREPARED_QUEUE_OFFSET))
     return offset if known is None or not 0 <= known < offset else known
 
 
@@ -165,7 +164,7 @@ def op_messages(
         offsets: of the finished messages in the half queue.
         limit_bytes: a body that has reached this size is closed (transactionOpMsgMaxSize).
     """
-    properties = _encoded({keys.TAGS: REMOVE_TAG, keys.WAIT: "true"})
+    properties = _encoded({property_names.TAGS: REMOVE_TAG, property_names.WAIT: "true"})
     code = tags_code(REMOVE_TAG)
     made: list[OpMessage] = []
     part: list[int] = []
@@ -174,7 +173,7 @@ def op_messages(
     def close() -> None:
         body = "".join(f"{offset}{OFFSET_SEPARATOR}" for offset in part).encode()
         message = NewMessage(
-            names.TRANS_OP_TOPIC,
+            reserved.TRANS_OP_TOPIC,
             0,
             body,
             properties,

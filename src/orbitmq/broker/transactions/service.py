@@ -12,7 +12,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from orbitmq.broker import names
 from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.messaging.append import Putter
@@ -20,7 +19,7 @@ from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.transactions import forms as messages
 from orbitmq.broker.transactions.half_table import Half, HalfTable, MarkProgress
-from orbitmq.message import keys, sysflag
+from orbitmq.message import property_names, reserved, sysflag
 from orbitmq.message.ids import offset_message_id
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record, decode_record, iter_records
@@ -40,9 +39,9 @@ _HOUR_MS = 3_600_000
 _SLICE = 2000
 _ASK_SLICE = 200
 
-_HALF = names.TRANS_HALF_TOPIC
-_OP = names.TRANS_OP_TOPIC
-_GROUP = names.TRANS_GROUP
+_HALF = reserved.TRANS_HALF_TOPIC
+_OP = reserved.TRANS_OP_TOPIC
+_GROUP = reserved.TRANS_GROUP
 
 
 @dataclass(slots=True)
@@ -194,7 +193,7 @@ class Transactions:
         self, request: EndTransactionRequest, record: Record, properties: Mapping[str, str]
     ) -> None:
         """EndTransactionProcessor.checkPrepareMessage and rejectCommitOrRollback."""
-        group = properties.get(keys.PRODUCER_GROUP)
+        group = properties.get(property_names.PRODUCER_GROUP)
         if group != request.producer_group:
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR,
@@ -214,7 +213,8 @@ class Transactions:
             raise RemotingError(
                 ResponseCode.ILLEGAL_OPERATION,
                 f"the transaction ends {age} ms after its message was made, its "
-                f"{keys.CHECK_IMMUNITY_TIME_IN_SECONDS} is {limit} ms: the answer to the next check decides",
+                f"{property_names.CHECK_IMMUNITY_TIME_IN_SECONDS} is {limit} ms: "
+                "the answer to the next check decides",
             )
 
     def _finish(self, offset: int) -> None:
@@ -288,7 +288,7 @@ class Transactions:
                 offset,
                 record.physical_offset,
                 messages.origin(offset, properties),
-                properties.get(keys.UNIQ_KEY, ""),
+                properties.get(property_names.UNIQ_KEY, ""),
                 self._due_ms(record, properties, checks),
             )
         )
@@ -345,18 +345,21 @@ class Transactions:
             until = min(self._immune_until(record, properties), now + HOLD_MS)
             self._renew(half, record, properties, until)
         else:
-            properties[keys.TRANSACTION_CHECK_TIMES] = str(checks + 1)
+            properties[property_names.TRANSACTION_CHECK_TIMES] = str(checks + 1)
             copy = self._renew(half, record, properties, now + config.transaction_check_interval_ms)
             self._ask(copy, record, properties)
 
     async def _discard(self, half: Half, record: Record, properties: Mapping[str, str], checks: int) -> None:
-        topic = names.TRANS_CHECK_MAX_TIME_TOPIC
+        topic = reserved.TRANS_CHECK_MAX_TIME_TOPIC
         if topic not in self._parts.topics:
             self._parts.topics.create_if_absent(topic, 1)
             await self._parts.save_topics()
             if half not in self._table:
                 return
-        group, real_topic = properties.get(keys.PRODUCER_GROUP), properties.get(keys.REAL_TOPIC)
+        group, real_topic = (
+            properties.get(property_names.PRODUCER_GROUP),
+            properties.get(property_names.REAL_TOPIC),
+        )
         self._tell.warn(
             f"group {group}, topic {real_topic}: not ended after {checks} checks, moved to {topic}",
             half.unique_id,
@@ -366,7 +369,7 @@ class Transactions:
 
     def _renew(self, half: Half, record: Record, properties: dict[str, str], due_ms: int) -> Half:
         """Put a half message once more at the end of its queue, where the progress does not wait for it."""
-        properties[keys.TRANSACTION_PREPARED_QUEUE_OFFSET] = str(half.origin)
+        properties[property_names.TRANSACTION_PREPARED_QUEUE_OFFSET] = str(half.origin)
         self._schedule_marks()
         result = self._parts.putter.put_many([messages.renewed(record, properties)])
         copy = Half(result.queue_offset, result.commit_log_offset, half.origin, half.unique_id, due_ms)
@@ -375,7 +378,7 @@ class Transactions:
         return copy
 
     def _ask(self, half: Half, record: Record, properties: Mapping[str, str]) -> None:
-        group = properties.get(keys.PRODUCER_GROUP, "")
+        group = properties.get(property_names.PRODUCER_GROUP, "")
         producers = self._parts.clients.producers(group)
         if not producers:
             self._tell.warn(f"no producer of group {group} is there to be asked", half.unique_id)
@@ -414,10 +417,10 @@ class Transactions:
             RemotingError: the message is no half message, or the store takes none.
         """
         properties = decode_properties(record.properties)
-        if keys.REAL_TOPIC not in properties or keys.PRODUCER_GROUP not in properties:
+        if property_names.REAL_TOPIC not in properties or property_names.PRODUCER_GROUP not in properties:
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR,
                 f"message {record.message_id} of topic {record.topic} is no half message",
             )
-        properties[keys.TRANSACTION_CHECK_TIMES] = "0"
+        properties[property_names.TRANSACTION_CHECK_TIMES] = "0"
         return self._parts.putter.put_many([messages.renewed(record, properties)])

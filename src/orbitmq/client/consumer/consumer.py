@@ -21,7 +21,7 @@ from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.consumer.puller import FlowLimits
 from orbitmq.client.consumer.queue_locks import FIRST_RENEWAL_S, RENEW_EVERY_S
 from orbitmq.client.consumer.rebalance import Rebalancer
-from orbitmq.client.consumer.redelivery import restore_topic, retry_topic
+from orbitmq.client.consumer.redelivery import restore_topic
 from orbitmq.client.core.broker_calls import Filter, PullOptions
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.hooks import ConsumeHook, ConsumeHooks, ConsumeMiddleware, around_listener
@@ -29,6 +29,7 @@ from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.observe.trace import ConsumeTrace, Tracer
 from orbitmq.errors import ClientStateError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
+from orbitmq.message.reserved import retry_topic
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import Background, every
 from orbitmq.wire.bodies import ConsumerData, ConsumeType, MessageModel

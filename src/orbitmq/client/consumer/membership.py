@@ -8,9 +8,10 @@ from orbitmq.client.core.broker_calls import BrokerCalls, Filter
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.namespaces import Namespace
-from orbitmq.client.validation import RETRY_PREFIX, check_group, check_topic
+from orbitmq.client.validation import check_group, check_topic
 from orbitmq.errors import ValidationError
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.reserved import RETRY_PREFIX
 from orbitmq.message.tags import java_hash
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.system import system_runtime

@@ -9,29 +9,23 @@ from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.namespaces import Namespace
 from orbitmq.client.producer.producer import Producer
-from orbitmq.client.validation import RETRY_PREFIX
 from orbitmq.errors import OrbitError
-from orbitmq.message import keys
+from orbitmq.message import property_names
 from orbitmq.message.model import Message, ReceivedMessage, UnreadableMessage
+from orbitmq.message.reserved import INNER_PRODUCER_GROUP, retry_topic
 
 log = logging.getLogger("orbitmq.client")
 
-INNER_GROUP = "CLIENT_INNER_PRODUCER"
 DEFAULT_MAX_RECONSUME_TIMES = 16
 ORDERED_MAX_RECONSUME_TIMES = 2**31 - 1
 FIRST_RETRY_LEVEL = 3
 DEAD_LETTER_LEVEL = -1
 
 
-def retry_topic(group: str) -> str:
-    """The topic through which messages come back to a group."""
-    return RETRY_PREFIX + group
-
-
 def restore_topic(message: ReceivedMessage, group: str, namespace: Namespace) -> None:
     """A message from the retry topic shows the topic it was sent to (CR-17), without the namespace."""
     if message.topic == retry_topic(group):
-        message.topic = message.properties.get(keys.RETRY_TOPIC, message.topic)
+        message.topic = message.properties.get(property_names.RETRY_TOPIC, message.topic)
     if namespace:
         message.topic = namespace.short(message.topic)
 
@@ -115,16 +109,16 @@ class Redelivery:
             log.warning("%s cannot be read, so only its broker could send it again", message.message_id)
             return False
         properties = dict(message.properties)
-        properties.setdefault(keys.RETRY_TOPIC, self._namespace.full(message.topic))
-        properties.setdefault(keys.ORIGIN_MESSAGE_ID, message.offset_message_id)
-        properties[keys.RECONSUME_TIME] = str(message.reconsume_times + 1)
-        properties[keys.MAX_RECONSUME_TIMES] = str(self._max)
-        properties[keys.DELAY] = str(FIRST_RETRY_LEVEL + message.reconsume_times)
-        properties.pop(keys.TRANSACTION_PREPARED, None)
+        properties.setdefault(property_names.RETRY_TOPIC, self._namespace.full(message.topic))
+        properties.setdefault(property_names.ORIGIN_MESSAGE_ID, message.offset_message_id)
+        properties[property_names.RECONSUME_TIME] = str(message.reconsume_times + 1)
+        properties[property_names.MAX_RECONSUME_TIMES] = str(self._max)
+        properties[property_names.DELAY] = str(FIRST_RETRY_LEVEL + message.reconsume_times)
+        properties.pop(property_names.TRANSACTION_PREPARED, None)
         again = Message(retry_topic(self._group), message.body, flag=message.flag, properties=properties)
         try:
             if self._producer is None:
-                producer = Producer(INNER_GROUP, client=self._client)
+                producer = Producer(INNER_PRODUCER_GROUP, client=self._client)
                 await producer.start()
                 self._producer = producer
             await self._producer.send(again)

@@ -9,11 +9,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
 from orbitmq.client.consumer.admin_requests import GROUP_FIELDS
-from orbitmq.client.core.name_servers import DEFAULT_TOPIC, TIMEOUT_MS, NameServers, parse_addresses
+from orbitmq.client.core.name_servers import TIMEOUT_MS, NameServers, parse_addresses
 from orbitmq.client.core.routes import RouteCache
-from orbitmq.client.core.routing import MASTER_ID, TopicRoute, topic_route
+from orbitmq.client.core.routing import TopicRoute, topic_route
 from orbitmq.errors import BrokerError, ClientStateError, OrbitError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.reserved import AUTO_CREATE_TOPIC, MASTER_ID
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import Background, every
 from orbitmq.transport.client import RemotingClient
@@ -234,7 +235,7 @@ class ClientInstance:
             if for_send:
                 # Nobody waits for it any more; a consumer's topic goes on being looked for.
                 self._routes.forget(topic)
-            hint = f" and no broker offers {DEFAULT_TOPIC} (autoCreateTopicEnable)" if for_send else ""
+            hint = f" and no broker offers {AUTO_CREATE_TOPIC} (autoCreateTopicEnable)" if for_send else ""
             raise TopicNotFoundError(
                 topic,
                 f"topic {topic!r} is unknown to the name servers "
@@ -275,7 +276,7 @@ class ClientInstance:
         if topic not in self._send_topics or (known is not None and not known.from_default):
             # Unknown now, but it was known: its brokers may just be gone. The old route names them.
             return known
-        data = await self.name_servers.topic_route(DEFAULT_TOPIC, timeout_ms)
+        data = await self.name_servers.topic_route(AUTO_CREATE_TOPIC, timeout_ms)
         if data is None:
             return known
         return self._learn(topic, topic_route(topic, data, default_queues=self.default_topic_queues))

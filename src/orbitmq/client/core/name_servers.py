@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orbitmq.client.validation import DEFAULT_TOPIC as DEFAULT_TOPIC
 from orbitmq.errors import BrokerError, NameServerError, ValidationError
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies import TopicRouteData

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orbitmq.message.model import MessageQueue
-from orbitmq.wire.bodies import MASTER_ID as MASTER_ID
-from orbitmq.wire.bodies import PERM_READ, PERM_WRITE, QueueData, TopicRouteData
+from orbitmq.message.reserved import MASTER_ID, PERM_READ, PERM_WRITE
+from orbitmq.wire.bodies import QueueData, TopicRouteData
 
 
 @dataclass(frozen=True, slots=True)

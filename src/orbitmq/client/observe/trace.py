@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from orbitmq.client.hooks import ConsumeContext, ConsumeHook, EndTransactionContext, SendContext, SendHook
 from orbitmq.client.model import SendStatus
 from orbitmq.client.namespaces import Namespace
-from orbitmq.client.validation import TIMER_KEYS
 from orbitmq.errors import OrbitError
-from orbitmq.message import keys
+from orbitmq.message import property_names
 from orbitmq.message.ids import UniqueIds
 from orbitmq.message.model import Message
 from orbitmq.message.properties import parse_properties
+from orbitmq.message.reserved import TRACE_TOPIC
 from orbitmq.runtime.tasks import Background, every
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orbitmq.client")
 
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 TRACE_GROUP = "_INNER_TRACE_PRODUCER"
 # Read between the fields and between the records (TraceConstants).
 FIELD = "\x01"
@@ -37,7 +36,7 @@ DEFAULT_REGION = "DefaultRegion"
 FLUSH_EVERY_S = 1.0
 MAX_WAITING = 2048
 MAX_BODY_CHARS = 100_000
-_DELAYED = TIMER_KEYS | {keys.DELAY}
+_DELAYED = property_names.TIMER_PROPERTIES | {property_names.DELAY}
 _NORMAL, _HALF, _COMMIT, _DELAY = range(4)
 _SUCCESS, _EXCEPTION = 0, 2  # ConsumeReturnType
 # What Java's client writes for a field without a value. Its reader needs the last field not to be empty.
@@ -113,12 +112,13 @@ class SendTrace(SendHook):
         properties = parse_properties(context.properties_text)
         kind = (
             _DELAY
-            if properties.keys() & {keys.DELAY, keys.TIMER_DELIVER_MS, keys.TIMER_DELAY_MS}
+            if properties.keys()
+            & {property_names.DELAY, property_names.TIMER_DELIVER_MS, property_names.TIMER_DELAY_MS}
             else _NORMAL
         )
-        if properties.get(keys.TRANSACTION_PREPARED) == "true":
+        if properties.get(property_names.TRANSACTION_PREPARED) == "true":
             kind = _HALF
-        found_keys = properties.get(keys.KEYS, "")
+        found_keys = properties.get(property_names.KEYS, "")
         fields = (
             "Pub",
             context.begun_ms,
@@ -126,7 +126,7 @@ class SendTrace(SendHook):
             self._namespace.short(context.group),
             self._namespace.short(context.queue.topic),
             result.message_id,
-            properties.get(keys.TAGS, _NONE),
+            properties.get(property_names.TAGS, _NONE),
             found_keys or _NONE,
             context.address,
             context.body_bytes,
@@ -167,13 +167,16 @@ class ConsumeTrace(ConsumeHook):
 
     def before(self, context: ConsumeContext) -> None:
         message = context.message
-        if message.properties.get(keys.TRACE_ON) == "false" or context.queue.topic == self._tracer.topic:
+        if (
+            message.properties.get(property_names.TRACE_ON) == "false"
+            or context.queue.topic == self._tracer.topic
+        ):
             return
         request_id = self._requests[id(message)] = self._tracer.next_id()
         fields = (
             "SubBefore",
             context.begun_ms,
-            message.properties.get(keys.MSG_REGION, DEFAULT_REGION),
+            message.properties.get(property_names.MSG_REGION, DEFAULT_REGION),
             self._namespace.short(context.group),
             request_id,
             message.message_id,
@@ -206,7 +209,7 @@ def _record(fields: tuple[object, ...]) -> str:
 
 
 def _keys(message: Message) -> str:
-    return message.properties.get(keys.KEYS, "")
+    return message.properties.get(property_names.KEYS, "")
 
 
 def _java(value: bool) -> str:

@@ -9,20 +9,20 @@ from dataclasses import dataclass
 
 from orbitmq.client.model import SendResult
 from orbitmq.client.producer.request import PLAIN_ITEM_BYTES, Item, Outgoing, OutgoingFactory
-from orbitmq.client.validation import RETRY_PREFIX, TIMER_KEYS
 from orbitmq.errors import ClientStateError
-from orbitmq.message import keys
+from orbitmq.message import property_names
 from orbitmq.message.model import Message
+from orbitmq.message.reserved import RETRY_PREFIX
 from orbitmq.runtime.tasks import Background
 
 _ALONE = frozenset(
     {
-        keys.DELAY,
-        keys.TRANSACTION_PREPARED,
-        keys.WAIT,
-        keys.INNER_MULTI_DISPATCH,
-        keys.MSG_TYPE,
-        *TIMER_KEYS,
+        property_names.DELAY,
+        property_names.TRANSACTION_PREPARED,
+        property_names.WAIT,
+        property_names.INNER_MULTI_DISPATCH,
+        property_names.MSG_TYPE,
+        *property_names.TIMER_PROPERTIES,
     }
 )
 

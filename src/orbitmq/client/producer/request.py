@@ -9,18 +9,17 @@ from typing import NamedTuple, cast
 
 from orbitmq.client.model import SendResult, SendStatus
 from orbitmq.client.validation import (
-    DEFAULT_TOPIC,
     MAX_MESSAGE_BYTES,
     MAX_PROPERTIES_BYTES,
-    RETRY_PREFIX,
 )
 from orbitmq.errors import ValidationError
-from orbitmq.message import keys, sysflag
+from orbitmq.message import property_names, sysflag
 from orbitmq.message.batch import encode_batch
 from orbitmq.message.compression import compress
 from orbitmq.message.ids import UniqueIds
 from orbitmq.message.model import REPLY_TYPE, Message, MessageQueue
 from orbitmq.message.properties import properties_text
+from orbitmq.message.reserved import AUTO_CREATE_TOPIC, RETRY_PREFIX
 from orbitmq.message.sysflag import CompressionType
 from orbitmq.runtime.seam import Runtime
 from orbitmq.wire.codes import RequestCode
@@ -177,23 +176,23 @@ class OutgoingFactory:
 
     def _build(self, message: Message, body: bytes, flags: int, ordering_key: object | None) -> Outgoing:
         properties = message.properties
-        unique_id = properties.get(keys.UNIQ_KEY)
+        unique_id = properties.get(property_names.UNIQ_KEY)
         text = _checked_text(properties)
         if unique_id is None:
             unique_id = self._next_id()
             text = f"{text}UNIQ_KEY\x01{unique_id}\x02"
-        if ordering_key is not None and keys.SHARDING_KEY not in properties and str(ordering_key):
-            text += _checked_text({keys.SHARDING_KEY: str(ordering_key)})
-        if properties.get(keys.TRANSACTION_PREPARED) == "true":
+        if ordering_key is not None and property_names.SHARDING_KEY not in properties and str(ordering_key):
+            text += _checked_text({property_names.SHARDING_KEY: str(ordering_key)})
+        if properties.get(property_names.TRANSACTION_PREPARED) == "true":
             flags |= sysflag.TRANSACTION_PREPARED
         fields = self._fields(message.topic, flags, message.flag, text, "false")
         if message.topic.startswith(RETRY_PREFIX):
             # SK-15: both stay in the properties too.
-            if keys.RECONSUME_TIME in properties:
-                fields["j"] = properties[keys.RECONSUME_TIME]
-            if keys.MAX_RECONSUME_TIMES in properties:
-                fields["l"] = properties[keys.MAX_RECONSUME_TIMES]
-        code = _SEND_REPLY if properties.get(keys.MSG_TYPE) == REPLY_TYPE else _SEND
+            if property_names.RECONSUME_TIME in properties:
+                fields["j"] = properties[property_names.RECONSUME_TIME]
+            if property_names.MAX_RECONSUME_TIMES in properties:
+                fields["l"] = properties[property_names.MAX_RECONSUME_TIMES]
+        code = _SEND_REPLY if properties.get(property_names.MSG_TYPE) == REPLY_TYPE else _SEND
         return Outgoing(code, message.topic, body, unique_id, fields)
 
     def batch(self, messages: Sequence[Message]) -> Outgoing:
@@ -206,9 +205,9 @@ class OutgoingFactory:
         ids: list[str] = []
         for message in messages:
             properties = dict(message.properties)
-            ids.append(properties.setdefault(keys.UNIQ_KEY, "") or self._next_id())
-            properties[keys.UNIQ_KEY] = ids[-1]
-            properties.setdefault(keys.WAIT, "true")
+            ids.append(properties.setdefault(property_names.UNIQ_KEY, "") or self._next_id())
+            properties[property_names.UNIQ_KEY] = ids[-1]
+            properties.setdefault(property_names.WAIT, "true")
             _checked_text(properties)
             items.append(Message(message.topic, message.body, flag=message.flag, properties=properties))
         body = encode_batch(items)
@@ -217,7 +216,7 @@ class OutgoingFactory:
                 f"the batch of {len(items)} messages takes {len(body)} bytes, over the limit of "
                 f"{self._max_message_bytes}; send it in parts"
             )
-        text = "" if messages[0].wait_stored else f"{keys.WAIT}\x01false\x02"
+        text = "" if messages[0].wait_stored else f"{property_names.WAIT}\x01false\x02"
         fields = self._fields(messages[0].topic, 0, 0, text, "true")
         return Outgoing(_SEND_BATCH, messages[0].topic, body, ",".join(ids), fields)
 
@@ -229,9 +228,9 @@ class OutgoingFactory:
         """
         properties = message.properties
         text = _checked_text(properties)
-        if keys.WAIT not in properties:
+        if property_names.WAIT not in properties:
             text += "WAIT\x01true\x02"
-        return Item(message.body, message.flag, text.encode(), properties.get(keys.UNIQ_KEY))
+        return Item(message.body, message.flag, text.encode(), properties.get(property_names.UNIQ_KEY))
 
     def joined(self, topic: str, items: Sequence[bytes | Item], *, plain: bool) -> tuple[Outgoing, list[str]]:
         """The request for these items, and the unique id of each (BA-04).
@@ -264,7 +263,7 @@ class OutgoingFactory:
         return {
             "a": self._group,
             "b": topic,
-            "c": DEFAULT_TOPIC,
+            "c": AUTO_CREATE_TOPIC,
             "d": self._default_queues,
             "e": "0",
             "f": str(flags),

@@ -9,7 +9,7 @@ from typing import Any
 
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import ClientStateError, ReplyTimeoutError
-from orbitmq.message import keys
+from orbitmq.message import property_names
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.model import Message, ReceivedMessage
 from orbitmq.message.properties import encode_properties, parse_properties
@@ -37,9 +37,9 @@ class Replies:
         correlation_id = str(uuid.UUID(int=random.getrandbits(128), version=4))
         properties = {
             **message.properties,
-            keys.CORRELATION_ID: correlation_id,
-            keys.REPLY_TO_CLIENT: self._client.client_id,
-            keys.TTL: str(timeout_ms),
+            property_names.CORRELATION_ID: correlation_id,
+            property_names.REPLY_TO_CLIENT: self._client.client_id,
+            property_names.TTL: str(timeout_ms),
         }
         return Message(message.topic, message.body, flag=message.flag, properties=properties), correlation_id
 
@@ -79,7 +79,7 @@ class Replies:
     def _arrived(self, connection: Any, command: Command) -> Command:
         header = PushReplyMessageToClientRequest.from_ext(command.ext)
         properties = parse_properties(header.properties or "")
-        correlation_id = properties.get(keys.CORRELATION_ID, "")
+        correlation_id = properties.get(property_names.CORRELATION_ID, "")
         future = self._waiting.get(correlation_id)
         if future is None or future.done():
             log.warning("a reply from %s came too late or for nobody: %s", header.born_host, correlation_id)
@@ -94,7 +94,7 @@ class Replies:
     def _received(
         self, header: PushReplyMessageToClientRequest, properties: dict[str, str], body: bytes
     ) -> ReceivedMessage:
-        properties[keys.ARRIVE_TIME] = str(self._client.runtime.clock.now_ms())
+        properties[property_names.ARRIVE_TIME] = str(self._client.runtime.clock.now_ms())
         record = Record(
             header.topic,
             body,

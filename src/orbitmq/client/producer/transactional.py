@@ -16,9 +16,8 @@ from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.hooks import EndTransactionContext
 from orbitmq.client.model import SendResult, SendStatus
 from orbitmq.client.producer.producer import Producer
-from orbitmq.client.validation import TIMER_KEYS
 from orbitmq.errors import NotStoredSafelyError, ValidationError
-from orbitmq.message import keys, sysflag
+from orbitmq.message import property_names, sysflag
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.ids import parse_offset_message_id
 from orbitmq.message.model import Message, ReceivedMessage
@@ -179,14 +178,16 @@ class TransactionProducer(Producer):
 
     async def _begin(self, message: Message, timeout_ms: int | None) -> tuple[Message, SendResult]:
         """Store the half message; one that is not safe is rolled back, as in RocketMQ."""
-        if message.delay_level > 0 or message.properties.keys() & TIMER_KEYS:
+        if message.delay_level > 0 or message.properties.keys() & property_names.TIMER_PROPERTIES:
             raise ValidationError("a transaction message cannot be delayed")
-        half = _copy(message, {keys.TRANSACTION_PREPARED: "true", keys.PRODUCER_GROUP: self.group})
+        half = _copy(
+            message, {property_names.TRANSACTION_PREPARED: "true", property_names.PRODUCER_GROUP: self.group}
+        )
         # A send with a timeout of its own travels alone, never in a batch.
         sent = await self.send(half, timeout_ms=self._timeout_ms if timeout_ms is None else timeout_ms)
         if sent.status is not SendStatus.SEND_OK:
             await self._end(half.topic, sent, LocalTransactionState.ROLLBACK)
-        added = {keys.UNIQ_KEY: sent.message_id, keys.TRANSACTION_ID: sent.transaction_id}
+        added = {property_names.UNIQ_KEY: sent.message_id, property_names.TRANSACTION_ID: sent.transaction_id}
         return _copy(half, added), sent
 
     async def _leave_open(self, message: Message, sent: SendResult, error: BaseException) -> None:
@@ -288,7 +289,7 @@ class TransactionChecks:
         except MessageFormatError as error:
             log.warning("%s asks about a message that cannot be read: %s", connection.remote_address, error)
             return
-        group = message.properties.get(keys.PRODUCER_GROUP, "")
+        group = message.properties.get(property_names.PRODUCER_GROUP, "")
         producer = self.producers.get(group)
         if producer is None or self._under_way >= MAX_CHECKS:
             reason = f"no producer of group {group} is here" if producer is None else "too many are"

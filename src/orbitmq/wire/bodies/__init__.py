@@ -75,7 +75,6 @@ from orbitmq.wire.bodies.pop import (
     SetMessageRequestModeRequestBody,
 )
 from orbitmq.wire.bodies.route import (
-    MASTER_ID,
     MAX_REGISTRATION_BYTES,
     BrokerData,
     BrokerMemberGroup,
@@ -110,12 +109,6 @@ from orbitmq.wire.bodies.stats import (
     TopicStatsTable,
 )
 from orbitmq.wire.bodies.topic import (
-    PERM_INHERIT,
-    PERM_PRIORITY,
-    PERM_READ,
-    PERM_WRITE,
-    TOPIC_FLAG_UNIT,
-    TOPIC_FLAG_UNIT_SUB,
     CreateTopicListRequestBody,
     DataVersion,
     GroupList,
@@ -134,14 +127,7 @@ from orbitmq.wire.bodies.topic import (
 )
 
 __all__ = [
-    "MASTER_ID",
     "MAX_REGISTRATION_BYTES",
-    "PERM_INHERIT",
-    "PERM_PRIORITY",
-    "PERM_READ",
-    "PERM_WRITE",
-    "TOPIC_FLAG_UNIT",
-    "TOPIC_FLAG_UNIT_SUB",
     "AckMsg",
     "AclInfo",
     "BatchAck",

@@ -21,7 +21,6 @@ from orbitmq.wire.bodies.topic import (
 from orbitmq.wire.errors import BodyError
 from orbitmq.wire.versions import V3_0_11, V5_0_0
 
-MASTER_ID: Final = 0
 MAX_REGISTRATION_BYTES: Final = 256 * 1024 * 1024
 
 _INT32 = struct.Struct(">i")

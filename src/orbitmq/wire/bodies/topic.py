@@ -5,17 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from orbitmq.message.reserved import PERM_READ, PERM_WRITE
 from orbitmq.wire import fastjson
 from orbitmq.wire.bodies.base import Body
 from orbitmq.wire.errors import BodyError
-
-PERM_INHERIT = 1
-PERM_WRITE = 2
-PERM_READ = 4
-PERM_PRIORITY = 8
-
-TOPIC_FLAG_UNIT = 1
-TOPIC_FLAG_UNIT_SUB = 2
 
 
 class TopicFilterType(StrEnum):
@@ -52,7 +45,7 @@ class DataVersion(Body):
 
 @dataclass(slots=True)
 class TopicConfig(Body):
-    """One topic of a broker. ``perm`` is a sum of ``PERM_*``, ``topic_sys_flag`` of ``TOPIC_FLAG_*``."""
+    """One topic of a broker. ``perm``, ``topic_sys_flag``: bits of :mod:`orbitmq.message.reserved`."""
 
     topic_name: str = ""
     read_queue_nums: int = 16

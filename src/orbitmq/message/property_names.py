@@ -82,6 +82,8 @@ TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
 TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
 TIMER_DELAY_LEVEL: Final = "TIMER_DELAY_LEVEL"
+# Those with which a sender asks for a delivery at a time.
+TIMER_PROPERTIES: Final = frozenset({TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS})
 
 # Never stored: they live only inside a broker or a client.
 TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
