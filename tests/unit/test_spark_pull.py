@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,15 +14,17 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 from orbitmq.errors import BrokerError
+from orbitmq.message.errors import RecordError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.properties import encode_properties
 from orbitmq.message.record import Record, encode_record
+from orbitmq.spark import pull
 from orbitmq.spark.arrow import BatchMaker, message_schema
 from orbitmq.spark.brokers import TopicRoute
 from orbitmq.spark.errors import DataLossError, UnreachableError
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.partitions import QueueRange
-from orbitmq.spark.pull import RangeReader
+from orbitmq.spark.pull import Cursor, RangeReader
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
@@ -43,12 +46,17 @@ class ScriptedBrokers:
         self.cap, self.minimum, self.lost = cap, minimum, lost or set()
         self.failures: list[Exception | int] = []
         self.rounds = 0
+        self.master = True
+        self.reset = False
+        self.asked: list[int] = []
 
     def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
-        return TopicRoute({queue: f"{queue.broker_name}:1" for queue in QUEUES}, {})
+        addresses = {queue: f"{queue.broker_name}:1" for queue in QUEUES}
+        return TopicRoute(addresses, {}, frozenset(addresses.values() if self.master else ()))
 
     def ask(self, address: str, commands: Sequence[Command]) -> list[Command]:
         self.rounds += 1
+        self.asked.append(len(commands))
         if self.failures:
             failure = self.failures.pop(0)
             if isinstance(failure, Exception):
@@ -62,6 +70,10 @@ class ScriptedBrokers:
         header = PullMessageResponse(
             suggest_which_broker_id=0, next_begin_offset=low, min_offset=self.minimum, max_offset=1000
         )
+        if self.reset:
+            self.reset = False
+            header.next_begin_offset = 900
+            return header.reply_to(command, code=ResponseCode.PULL_OFFSET_MOVED, remark="OFFSET_RESET")
         if low < self.minimum:
             header.next_begin_offset = self.minimum
             return header.reply_to(command, code=ResponseCode.PULL_OFFSET_MOVED)
@@ -169,10 +181,128 @@ def test_loss_is_an_error_unless_it_is_accepted(brokers: Any, kept: Callable[[in
     assert read(brokers, ranges, fail_on_data_loss=False) == expected(ranges, kept)
 
 
-def test_a_promised_end_that_never_comes_is_loss() -> None:
+def test_a_masters_end_below_the_promised_one_is_loss() -> None:
     ranges = [QueueRange(QUEUES[0], 990, 1010)]
     with pytest.raises(DataLossError, match="offsets 1000 to 1009"):
-        read(ScriptedBrokers(), ranges)
-    assert read(ScriptedBrokers(), ranges, fail_on_data_loss=False) == expected(
-        [QueueRange(QUEUES[0], 990, 1000)]
+        read(ScriptedBrokers(), ranges, offset_timeout_ms=60)
+    lenient = read(ScriptedBrokers(), ranges, offset_timeout_ms=60, fail_on_data_loss=False)
+    assert lenient == expected([QueueRange(QUEUES[0], 990, 1000)])
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+def test_busy_or_behind_is_never_loss(fail_on_data_loss: bool) -> None:
+    behind = ScriptedBrokers()
+    behind.master = False
+    with pytest.raises(UnreachableError, match=r"offset 1000 of .*: it ends at 1000 for 0.06 s"):
+        read(
+            behind, [QueueRange(QUEUES[0], 990, 1010)],
+            offset_timeout_ms=60, fail_on_data_loss=fail_on_data_loss,
+        )  # fmt: skip
+    busy = ScriptedBrokers()
+    busy.failures = [ResponseCode.SYSTEM_BUSY] * 1000
+    with pytest.raises(UnreachableError, match="it answers 2 scripted"):
+        read(busy, [QueueRange(QUEUES[0], 0, 10)], offset_timeout_ms=60, fail_on_data_loss=fail_on_data_loss)
+
+
+def test_a_reset_of_the_group_is_not_loss() -> None:
+    brokers = ScriptedBrokers()
+    brokers.reset = True
+    ranges = [QueueRange(QUEUES[0], 0, 40)]
+    assert read(brokers, ranges) == expected(ranges)
+
+
+def test_time_that_spark_takes_with_the_rows_does_not_count_as_failure() -> None:
+    brokers = ScriptedBrokers(cap=lambda offset: 10)
+    options = ReadOptions(topics=("t",), batch_bytes=1, offset_timeout_ms=150, pull_depth=1)
+    batches = RangeReader(brokers, options).batches(
+        [QueueRange(QUEUES[0], 0, 30)], BatchMaker(message_schema(["queue_offset"]))
     )
+    rows = next(batches).num_rows
+    time.sleep(0.2)
+    brokers.failures = [UnreachableError("restarted meanwhile")] * 2
+    assert rows + sum(batch.num_rows for batch in batches) == 30
+
+
+class LargeMessages(ScriptedBrokers):
+    """Message n has ``sizes[n % len(sizes)]`` bytes; one answer holds 256 KiB, or one message."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        super().__init__()
+        self.sizes = sizes
+        self.largest_round = 0
+
+    def ask(self, address: str, commands: Sequence[Command]) -> list[Command]:
+        answers = super().ask(address, commands)
+        self.largest_round = max(self.largest_round, sum(len(answer.body) for answer in answers))
+        return answers
+
+    def _pull(self, command: Command) -> Command:
+        request = PullMessageRequest.from_ext(command.ext)
+        body, offset = b"", request.queue_offset
+        while offset < min(1000, request.queue_offset + request.max_msg_nums):
+            content = bytes(self.sizes[offset % len(self.sizes)])
+            if body and len(body) + len(content) > 256 << 10:
+                break
+            record = encode_record(Record("t", content, b"", request.queue_id, queue_offset=offset))
+            body, offset = body + record, offset + 1
+        header = PullMessageResponse(
+            suggest_which_broker_id=0, next_begin_offset=offset, min_offset=0, max_offset=1000
+        )
+        return header.reply_to(command, code=ResponseCode.SUCCESS, body=body)
+
+
+def drain(brokers: Any, high: int, **options: Any) -> int:
+    chosen = ReadOptions(topics=("t",), **options)
+    maker = BatchMaker(message_schema(["queue_offset"]), chosen.tags)
+    ranges = [QueueRange(QUEUES[0], 0, high)]
+    return sum(batch.num_rows for batch in RangeReader(brokers, chosen).batches(ranges, maker))
+
+
+def test_large_messages_stay_within_the_memory_of_a_task() -> None:
+    brokers = LargeMessages([8 << 20])
+    assert drain(brokers, 24, pull_depth=64) == 24
+    # The first round expects messages of at most 4 MiB; every later one knows better.
+    assert max(brokers.asked[1:]) <= 8
+    mixed = LargeMessages([100] * 50 + [3 << 20])
+    assert drain(mixed, 400, pull_depth=64) == 400
+    assert mixed.largest_round <= 64 << 20
+
+
+def test_after_a_large_message_the_parts_grow_again() -> None:
+    brokers = LargeMessages([300 << 10] + [100] * 999)
+    assert drain(brokers, 1000, pull_depth=1) == 1000
+    # 1 + 1 + 2 + 4 + 8 + 16, then 32 at a time; a part that stays at one message would need 1000 rounds.
+    assert brokers.rounds < 60
+
+
+def test_a_filter_that_leaves_little_holds_no_more_than_the_memory() -> None:
+    brokers = LargeMessages([1 << 20])
+    ranges = [QueueRange(QUEUES[0], 0, 200)]
+    chosen = ReadOptions(topics=("t",), tags="red", pull_depth=64, batch_bytes=1)
+    reader = RangeReader(brokers, chosen)
+    cursors: list[Cursor] = []
+
+    class Watched(Cursor):
+        def __init__(self, *args: Any, **names: Any) -> None:
+            super().__init__(*args, **names)
+            cursors.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pull, "Cursor", Watched)
+        patch.setattr(pull, "FILTERED_STEP", 4)
+        for _ in reader._pieces(ranges):
+            assert sum(cursor.held_bytes for cursor in cursors) <= (64 << 20) + (2 << 20)
+
+
+def test_damaged_records_name_broker_queue_and_offset() -> None:
+    class Damaged(ScriptedBrokers):
+        def _pull(self, command: Command) -> Command:
+            answer = super()._pull(command)
+            return Command(**{**vars_of(answer), "body": b"\x00\x00\x00\x63" + answer.body[4:]})
+
+    with pytest.raises(RecordError, match=r"broker-a:1 sent for .*'broker-a'.* from offset 3 on: "):
+        read(Damaged(), [QueueRange(QUEUES[0], 3, 10)])
+
+
+def vars_of(command: Command) -> dict[str, Any]:
+    return {name: getattr(command, name) for name in ("code", "ext", "remark", "flag", "opaque")}

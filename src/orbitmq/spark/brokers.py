@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
-from orbitmq.message.reserved import PERM_READ, PERM_WRITE
+from orbitmq.message.reserved import MASTER_ID, PERM_READ, PERM_WRITE
 from orbitmq.runtime.system import SystemClock
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.transport.blocking import BlockingConnection
@@ -40,14 +40,24 @@ _connections: dict[tuple[int, str], BlockingConnection] = {}
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """Where the queues of a topic are: addresses of the broker to ask, by queue."""
+    """Where the queues of a topic are.
+
+    Attributes:
+        readable: the address to read from, by queue: the master's, else that of the slave that is there.
+        writable: the master's address, by queue; a slave takes no messages.
+        masters: the addresses among them that are masters: only these can tell that something is gone.
+    """
 
     readable: dict[MessageQueue, str]
     writable: dict[MessageQueue, str]
+    masters: frozenset[str] = frozenset()
 
 
 class Patience:
-    """A deadline with pauses that grow from 20 ms to half a second.
+    """How long failures in a row are borne, with pauses that grow from 20 ms to half a second.
+
+    The time begins with the first failure after a success, not when the object is made: what Spark does with
+    rows meanwhile does not count.
 
     Args:
         limit_ms: how long to go on trying.
@@ -55,17 +65,26 @@ class Patience:
 
     def __init__(self, limit_ms: int) -> None:
         self._clock = SystemClock()
-        self._end = self._clock.monotonic() + limit_ms / 1000
+        self._limit_s = limit_ms / 1000
+        self._end: float | None = None
         self._pause_s = 0.02
 
     @property
     def is_over(self) -> bool:
-        return self._clock.monotonic() >= self._end
+        """Whether failures have lasted for the limit."""
+        return self._end is not None and self._clock.monotonic() >= self._end
+
+    def succeeded(self) -> None:
+        """End the run of failures: the next one has the whole time again."""
+        self._end = None
+        self._pause_s = 0.02
 
     def pause(self) -> None:
-        """Wait before the next try."""
-        left = self._end - self._clock.monotonic()
-        time.sleep(max(0.0, min(self._pause_s, left)))
+        """Note a failure, and wait before the next try."""
+        now = self._clock.monotonic()
+        if self._end is None:
+            self._end = now + self._limit_s
+        time.sleep(max(0.0, min(self._pause_s, self._end - now)))
         self._pause_s = min(self._pause_s * 2, 0.5)
 
 
@@ -211,20 +230,20 @@ def _checked(answer: Command, address: str) -> Command:
 
 
 def _topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
-    addresses = {}
+    nearest, masters = {}, {}
     for broker in data.broker_datas:
         if broker.broker_addrs:
-            addresses[broker.broker_name] = broker.broker_addrs[min(broker.broker_addrs)]
-    route = TopicRoute({}, {})
+            nearest[broker.broker_name] = broker.broker_addrs[min(broker.broker_addrs)]
+        if MASTER_ID in broker.broker_addrs:
+            masters[broker.broker_name] = broker.broker_addrs[MASTER_ID]
+    route = TopicRoute({}, {}, frozenset(masters.values()))
     for entry in data.queue_datas:
-        address = addresses.get(entry.broker_name)
-        if address is None:
-            continue
-        for table, bit, count in (
-            (route.readable, PERM_READ, entry.read_queue_nums),
-            (route.writable, PERM_WRITE, entry.write_queue_nums),
+        for table, addresses, bit, count in (
+            (route.readable, nearest, PERM_READ, entry.read_queue_nums),
+            (route.writable, masters, PERM_WRITE, entry.write_queue_nums),
         ):
-            if entry.perm & bit:
+            address = addresses.get(entry.broker_name)
+            if address is not None and entry.perm & bit:
                 for queue_id in range(count):
                     table[MessageQueue(topic, entry.broker_name, queue_id)] = address
     return route

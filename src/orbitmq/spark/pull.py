@@ -8,13 +8,16 @@ order however often it is read.
 from __future__ import annotations
 
 import logging
+from bisect import insort
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message.columns import scan_range
+from orbitmq.message.errors import RecordError
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.arrow import BatchMaker
 from orbitmq.spark.brokers import Brokers, Patience, is_busy
@@ -30,6 +33,10 @@ log = logging.getLogger("orbitmq.spark")
 SUBSCRIPTION_IN_HEADER = 4  # PullSysFlag: the filter travels with the request
 # Offsets that one pull may cover when the broker filters: it returns fewer messages than it looks at.
 FILTERED_STEP = 2048
+# What a task holds of answers that are not handed out yet, those on their way included.
+MEMORY_BYTES = 64 << 20
+# How large an answer may be before one was seen: a message of RocketMQ's largest size.
+FIRST_ANSWER_BYTES = 4 << 20
 
 
 class Cursor:
@@ -44,12 +51,14 @@ class Cursor:
     def __init__(self, wanted: QueueRange, step: int, *, strict: bool) -> None:
         self.wanted = wanted
         self.strict = strict
-        self._step = step
+        self._step = self._longest_step = step
         self._asked = wanted.low
-        self._holes: deque[tuple[int, int]] = deque()
+        # In order, since what comes first is handed out first, and the rest waits in memory for it.
+        self._holes: list[tuple[int, int]] = []
         self._early: dict[int, tuple[bytes, int, int]] = {}
         self._emitted = wanted.low
         self.settled = 0  # offsets that came or were given up; grows with every progress
+        self.held_bytes = 0  # came, but not handed out yet
 
     @property
     def is_done(self) -> bool:
@@ -59,7 +68,7 @@ class Cursor:
     def next_request(self) -> tuple[int, int] | None:
         """The next part to ask for, as ``[low, high)``, or ``None`` when all of it is asked for."""
         if self._holes:
-            return self._holes.popleft()
+            return self._holes.pop(0)
         if self._asked >= self.wanted.high:
             return None
         low = self._asked
@@ -68,7 +77,7 @@ class Cursor:
 
     def retry(self, low: int, high: int) -> None:
         """Nothing came for this part; ask again."""
-        self._holes.append((low, high))
+        insort(self._holes, (low, high))
 
     def found(self, low: int, high: int, body: bytes, progress: int) -> tuple[int, int] | None:
         """Take the answer to one part.
@@ -93,10 +102,13 @@ class Cursor:
         if reached > low:
             self._keep(low, reached, body[: scan.end_position], scan.records)
         if reached < high:
-            self._holes.append((max(reached, low), high))
+            insort(self._holes, (max(reached, low), high))
             if self.strict and scan.records:
                 # The broker sends less at a time than we ask for: fit the parts to it.
                 self._step = min(self._step, scan.records)
+        elif self.strict and high - low >= self._step:
+            # It might send more: one large message must not leave all later parts at a length of one.
+            self._step = min(2 * self._step, self._longest_step)
         return (scan.next_offset, scan.found) if scan.found >= 0 else None
 
     def skip(self, low: int, to: int) -> None:
@@ -113,14 +125,19 @@ class Cursor:
 
     def _keep(self, low: int, high: int, body: bytes, records: int) -> None:
         self.settled += high - low
+        self.held_bytes += len(body)
         self._early[low] = (body, high, records)
 
     def ready(self) -> Iterator[tuple[bytes, int]]:
         """What is complete up to here: records and their number, in order, each once."""
         while (entry := self._early.pop(self._emitted, None)) is not None:
             body, self._emitted, records = entry
+            self.held_bytes -= len(body)
             if records:
                 yield body, records
+
+
+Part: TypeAlias = tuple[Cursor, int, int]  # and its first and last offset, the last one exclusive
 
 
 class RangeReader:
@@ -135,6 +152,8 @@ class RangeReader:
         self._brokers = brokers
         self._options = options
         self._strict = options.tags == "*"
+        self._patience = Patience(options.offset_timeout_ms)
+        self._answer_bytes = FIRST_ANSWER_BYTES
 
     def batches(self, ranges: Sequence[QueueRange], maker: BatchMaker) -> Iterator[pa.RecordBatch]:
         """The messages of ``ranges``, in the order of the ranges, as batches of about ``batch_bytes``.
@@ -164,10 +183,8 @@ class RangeReader:
     def _pieces(self, ranges: Sequence[QueueRange]) -> Iterator[tuple[MessageQueue, bytes, int]]:
         step = self._options.pull_messages if self._strict else FILTERED_STEP
         waiting = deque(Cursor(item, step, strict=self._strict) for item in ranges)
-        patience = Patience(self._options.offset_timeout_ms)
         while waiting:
-            if self._round(waiting, patience):
-                patience = Patience(self._options.offset_timeout_ms)
+            self._round(waiting)
             while waiting:
                 head = waiting[0]
                 for body, records in head.ready():
@@ -176,55 +193,88 @@ class RangeReader:
                     break
                 waiting.popleft()
 
-    def _round(self, waiting: deque[Cursor], patience: Patience) -> bool:
-        """Send one round of pulls to the broker of the first cursor; whether there was progress."""
-        address = self._address(waiting[0].wanted.queue, patience)
-        sent: list[tuple[Cursor, int, int]] = []
-        for cursor in waiting:
-            if cursor.wanted.queue.broker_name != waiting[0].wanted.queue.broker_name:
-                break
-            while len(sent) < self._options.pull_depth and (part := cursor.next_request()) is not None:
-                sent.append((cursor, *part))
+    def _round(self, waiting: deque[Cursor]) -> None:
+        """Send one round of pulls to the broker of the first cursor, and take what comes."""
+        queue = waiting[0].wanted.queue
+        address, is_master = self._address(queue)
+        sent = self._parts(waiting)
         try:
-            answers = self._brokers.ask(address, [self._pull(*entry) for entry in sent])
+            answers = self._brokers.ask(address, [self._pull(*part) for part in sent])
         except UnreachableError as error:
             for cursor, low, high in sent:
                 cursor.retry(low, high)
-            self._wait(patience, error)
-            self._refresh(waiting[0].wanted.queue, patience)
-            return False
-        moved = [self._take(*entry, answer, address) for entry, answer in zip(sent, answers, strict=True)]
+            self._wait(error)
+            self._refresh(queue)
+            return
+        largest = max(len(answer.body) for answer in answers)
+        self._answer_bytes = max(largest, self._answer_bytes // 2, 1)
+        moved = [self._take(*part, answer, address) for part, answer in zip(sent, answers, strict=True)]
         if any(moved):
-            return True
-        if patience.is_over:
-            for cursor, low, high in sent:
-                self._lost(cursor, low, high)
-        patience.pause()
-        return False
+            self._patience.succeeded()
+        elif self._patience.is_over:
+            self._give_up(sent, answers, address, is_master=is_master)
+            self._patience.succeeded()
+        else:
+            self._patience.pause()
 
-    def _address(self, queue: MessageQueue, patience: Patience) -> str:
+    def _parts(self, waiting: deque[Cursor]) -> list[Part]:
+        """What to ask for next: as much as the depth and the memory allow, always one part of the first."""
+        room = MEMORY_BYTES - sum(cursor.held_bytes for cursor in waiting)
+        count = max(1, min(self._options.pull_depth, room // self._answer_bytes))
+        parts: list[Part] = []
+        for cursor in waiting:
+            if cursor.wanted.queue.broker_name != waiting[0].wanted.queue.broker_name:
+                break
+            while len(parts) < count and (part := cursor.next_request()) is not None:
+                parts.append((cursor, *part))
+        return parts
+
+    def _address(self, queue: MessageQueue) -> tuple[str, bool]:
+        """Where to read the queue, and whether that is a master."""
         while True:
             try:
                 route = self._brokers.route(queue.topic)
             except (UnreachableError, TopicNotFoundError) as error:
                 # A name server that just started knows no topics yet.
-                self._wait(patience, error)
+                self._wait(error)
                 continue
             if queue in route.readable:
-                return route.readable[queue]
-            self._wait(patience, UnreachableError(f"no broker serves {queue}"))
-            self._refresh(queue, patience)
+                address = route.readable[queue]
+                return address, address in route.masters
+            self._wait(UnreachableError(f"no broker serves {queue}"))
+            self._refresh(queue)
 
-    def _refresh(self, queue: MessageQueue, patience: Patience) -> None:
+    def _refresh(self, queue: MessageQueue) -> None:
         try:
             self._brokers.route(queue.topic, refresh=True)
         except (UnreachableError, TopicNotFoundError) as error:
-            self._wait(patience, error)
+            self._wait(error)
 
-    def _wait(self, patience: Patience, error: Exception) -> None:
-        if patience.is_over:
+    def _wait(self, error: Exception) -> None:
+        if self._patience.is_over:
             raise error
-        patience.pause()
+        self._patience.pause()
+
+    def _give_up(self, sent: list[Part], answers: list[Command], address: str, *, is_master: bool) -> None:
+        """What the broker has not sent for so long: gone if its master says so, else not to be had now.
+
+        Raises:
+            DataLossError: the master's queue ends before what was promised, and ``failOnDataLoss`` is on.
+            UnreachableError: the broker is busy or behind; what it does not send may still be there.
+        """
+        for (cursor, low, high), answer in zip(sent, answers, strict=True):
+            told = answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED)
+            end = PullMessageResponse.from_ext(answer.ext).max_offset if told and answer.ext else None
+            if end is None or not is_master or end > low:
+                state = (
+                    f"ends at {end}" if end is not None else f"answers {answer.code} {answer.remark or ''}"
+                )
+                seconds = self._options.offset_timeout_ms / 1000
+                raise UnreachableError(
+                    f"{address} does not send offset {low} of {cursor.wanted.queue}: it {state} "
+                    f"for {seconds:g} s (offsetTimeout)"
+                )
+            self._lost(cursor, low, high)
 
     def _pull(self, cursor: Cursor, low: int, high: int) -> Command:
         queue = cursor.wanted.queue
@@ -259,13 +309,17 @@ class RangeReader:
         header = PullMessageResponse.from_ext(answer.ext)
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
             cursor.retry(low, high)
-            if header.next_begin_offset <= low:
+            # Also told when an administrator has moved the group, which makes no message go away.
+            if header.min_offset <= low:
                 return False
-            self._lost(cursor, low, header.next_begin_offset)
+            self._lost(cursor, low, min(header.min_offset, high))
             return True
         body = answer.body if answer.code == ResponseCode.SUCCESS else b""
         before = cursor.settled
-        gap = cursor.found(low, high, body, header.next_begin_offset)
+        try:
+            gap = cursor.found(low, high, body, header.next_begin_offset)
+        except RecordError as error:
+            raise RecordError(f"{address} sent for {queue} from offset {low} on: {error}") from error
         if gap is not None:
             expected, came = gap
             if came < expected:
