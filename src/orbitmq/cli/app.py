@@ -49,14 +49,14 @@ class Faults:
     Parameters
     ----------
     fault_tolerance
-        Send around slow and failed brokers by the rules of RocketMQ 4.x, which avoids them for long, or 5.x,
-        which avoids them briefly and probes them.
+        Send around slow and failed brokers by the rules of RocketMQ 4.x, which avoids them for long, of 4.7,
+        whose retries prefer the broker just tried, or of 5.x, which avoids them briefly and probes them.
     watch
         Show while it sends, and once more at the end, the producer's fault table: which brokers are avoided
         and for how long, their latencies, and how the last messages were shared out.
     """
 
-    fault_tolerance: Literal["off", "4.x", "5.x"] = "off"
+    fault_tolerance: Literal["off", "4.7", "4.x", "5.x"] = "off"
     watch: Annotated[bool, Parameter(negative=())] = False
 
 

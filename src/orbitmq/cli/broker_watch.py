@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -63,10 +64,10 @@ class BrokerWatch(SendHook):
     def after(self, context: SendContext) -> None:
         broker = context.queue.broker_name
         self._latency_ms[broker] = context.cost_ms
-        if context.result is None:
-            self._failed[broker] += 1
-        else:
+        if context.result is not None:
             self._recent.append(broker)
+        elif not isinstance(context.error, asyncio.CancelledError):
+            self._failed[broker] += 1
 
     async def refresh(self, producer: Producer, topic: str) -> None:
         """Make :attr:`rows` say what is so now."""

@@ -35,7 +35,7 @@ class SendContext:
         begun_ms: milliseconds since the epoch.
         cost_ms: how long the try took, once it is over.
         result: after a success.
-        error: after a failure.
+        error: after a failure; :class:`asyncio.CancelledError` when the send was cancelled.
     """
 
     group: str
@@ -47,7 +47,7 @@ class SendContext:
     begun_ms: int = 0
     cost_ms: float = 0.0
     result: SendResult | None = None
-    error: Exception | None = None
+    error: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,10 @@ class SendHook:
         """Before the request is sent. An exception is logged and changes nothing."""
 
     def after(self, context: SendContext) -> None:
-        """After the answer or the failure. An exception is logged and changes nothing."""
+        """After the answer, the failure or the cancellation; once for every try whose ``before`` ran (SK-16).
+
+        An exception is logged and changes nothing.
+        """
 
     def end_transaction(self, context: EndTransactionContext) -> None:
         """Before a broker is told how a transaction ended. An exception is logged and changes nothing."""
@@ -107,9 +110,9 @@ class Hooks:
             except Exception:
                 log.exception("send hook %r failed before a send", hook)
 
-    def end(self, context: SendContext, outcome: SendResult | Exception) -> None:
+    def end(self, context: SendContext, outcome: SendResult | BaseException) -> None:
         """All ``after`` calls."""
-        if isinstance(outcome, Exception):
+        if isinstance(outcome, BaseException):
             context.error = outcome
         else:
             context.result = outcome

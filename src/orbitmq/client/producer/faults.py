@@ -1,7 +1,8 @@
 """Which brokers to avoid for a while because they were slow or failed (MQFaultStrategy).
 
-Two named profiles: ``4.x`` isolates long and lets a fast success end an isolation, ``5.x`` isolates
-briefly, never shortens, and keeps a reachable flag that a detector may restore.
+Named profiles: ``4.x`` isolates long and lets a fast success end an isolation; ``4.7`` is ``4.x`` with
+retries that prefer the broker just tried, as in RocketMQ up to 4.7.1; ``5.x`` isolates briefly, never
+shortens, and keeps a reachable flag that a detector may restore.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ class FaultProfile:
         isolation_ms: pseudo latency of an attempt that failed.
         only_forward: an update never shortens an isolation (FT-08); else the newest update counts (FT-07).
         uses_reachable: the second choice is a broker that is reachable though isolated (FT-16).
+        missing_master_isolates: so does a broker whose route names no master (FT-10); else it is only noted.
+        retry_prefers_last: a retry takes an available queue only of the broker just tried (FT-14).
     """
 
     name: str
@@ -31,6 +34,8 @@ class FaultProfile:
     isolation_ms: int
     only_forward: bool
     uses_reachable: bool
+    missing_master_isolates: bool
+    retry_prefers_last: bool = False
 
     def not_available_for(self, latency_ms: float) -> int:
         """How long a broker with this latency is avoided, in ms (FT-04)."""
@@ -49,7 +54,9 @@ PROFILE_4X = FaultProfile(
     isolation_ms=30_000,
     only_forward=False,
     uses_reachable=False,
+    missing_master_isolates=True,
 )
+PROFILE_4_7 = replace(PROFILE_4X, name="4.7", retry_prefers_last=True)
 PROFILE_5X = FaultProfile(
     "5.x",
     (50, 100, 550, 1800, 3000, 5000, 15000),
@@ -57,8 +64,9 @@ PROFILE_5X = FaultProfile(
     isolation_ms=10_000,
     only_forward=True,
     uses_reachable=True,
+    missing_master_isolates=False,
 )
-PROFILES = {profile.name: profile for profile in (PROFILE_4X, PROFILE_5X)}
+PROFILES = {profile.name: profile for profile in (PROFILE_4_7, PROFILE_4X, PROFILE_5X)}
 
 
 @dataclass(slots=True)
@@ -86,7 +94,7 @@ class FaultTable:
     """The fault items of one producer. Times are milliseconds on one monotonic clock.
 
     Args:
-        profile: ``4.x`` (RocketMQ's tables up to 5.1.3) or ``5.x`` (5.1.4 and later).
+        profile: one of :data:`PROFILES`: ``4.7``, ``4.x`` (up to RocketMQ 5.1.3) or ``5.x`` (from 5.1.4).
         random_source: breaks ties between equal items.
     """
 

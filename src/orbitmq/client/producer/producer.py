@@ -61,7 +61,8 @@ class Producer:
         compression: zlib, LZ4 or ZSTD; the last two need ``orbitmq[compression]`` and 5.x consumers.
         compression_level: of zlib or ZSTD.
         send_latency_fault_enable: avoid brokers that were slow or failed, for a while.
-        fault_profile: how long: ``4.x`` (30 s to 600 s) or ``5.x`` (2 s to 30 s).
+        fault_profile: how long: ``4.x`` (30 s to 600 s), ``5.x`` (2 s to 30 s), or ``4.7``: as ``4.x``, but a
+            retry prefers the broker just tried, as in RocketMQ up to 4.7.1.
         start_detector_enable: probe brokers that failed, every 3 s, to see when they can be reached again.
         auto_batch: collect plain sends of a topic into batches; many more messages per second, each up to
             ``linger_ms`` later. A send to a chosen queue or with a timeout of its own goes alone.

@@ -93,6 +93,10 @@ class QueueChooser:
         self, faults: FaultTable, route: TopicRoute, tried: Sequence[str], now_ms: float
     ) -> MessageQueue:
         queues = route.publish
+        if tried and faults.profile.retry_prefers_last:
+            last = tried[-1]
+            chosen = self._scan(queues, lambda name: name == last and faults.is_available(name, now_ms))
+            return chosen or self._better_half(faults, route, now_ms) or self._other(queues, ())
         chosen = self._scan(queues, lambda name: name not in tried and faults.is_available(name, now_ms))
         if chosen is None and faults.profile.uses_reachable:
             chosen = self._scan(queues, lambda name: name not in tried and faults.is_reachable(name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -180,6 +181,10 @@ class SendKernel:
             # SK-08: the route may name a master by now; ask once.
             address = (await self._fresh_route(route)).master(queue.broker_name)
         if address is None:
+            # FT-10, FT-11: to Java's client this is an error of its own, which counted only up to 5.1.3.
+            isolates = self._faults is not None and self._faults.profile.missing_master_isolates
+            cost = self._client.now_ms() - begun
+            self._note(queue.broker_name, cost, isolation=isolates, reachable=True)
             return _Failure(_no_such_broker(queue), SendErrorKind.BROKER_UNREACHABLE, retry=True)
         if self._hooks is None:
             return await self._exchange(out, queue, address, limit_ms, begun)
@@ -193,7 +198,13 @@ class SendKernel:
             self._client.runtime.clock.now_ms(),
         )
         self._hooks.begin(context)
-        outcome = await self._exchange(out, queue, address, limit_ms, begun)
+        try:
+            outcome = await self._exchange(out, queue, address, limit_ms, begun)
+        except BaseException as error:
+            # Cancelled, or failed in an unforeseen way: the after-hooks run all the same (SK-16).
+            context.cost_ms = self._client.now_ms() - begun
+            self._hooks.end(context, error)
+            raise
         context.cost_ms = self._client.now_ms() - begun
         if isinstance(outcome, SendResult):
             self._hooks.end(context, outcome)
@@ -212,6 +223,10 @@ class SendKernel:
         command = Command(code=out.code, ext=out.header(queue), body=out.body)
         try:
             answer = await client.remoting.request(address, command, int(limit_ms) or 1)
+        except asyncio.CancelledError:
+            # FT-10: an interruption does not isolate; the time that the broker has taken counts.
+            self._note(queue.broker_name, client.now_ms() - begun, isolation=False, reachable=True)
+            raise
         except TransportError as error:
             cost = client.now_ms() - begun
             kind, code = _transport_kind(error)
