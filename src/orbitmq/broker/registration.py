@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.runtime.backoff import Backoff
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import every
 from orbitmq.transport.client import RemotingClient
@@ -58,6 +59,7 @@ class Registration:
         # A name server that was restarted has forgotten us: RocketMQ's brokers let it wait for up to 30 s.
         self._client = RemotingClient(runtime, on_lost=self._lost)
         self._servers = [_NameServer(a) for a in config.namesrv_addr.split(";") if a]
+        self._backoff = Backoff(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, runtime.random)
         self._asked = 0
         self._progress = asyncio.Condition()
 
@@ -120,7 +122,7 @@ class Registration:
 
     async def _keep_registered(self, server: _NameServer) -> None:
         period = self._config.register_period_ms / 1000
-        retry = FIRST_RETRY_SECONDS
+        failures = 0
         while True:
             server.wanted.clear()
             covered = self._asked
@@ -128,8 +130,8 @@ class Registration:
             async with self._progress:
                 server.done = covered
                 self._progress.notify_all()
-            pause = period if reached else min(retry, period)
-            retry = FIRST_RETRY_SECONDS if reached else min(2 * retry, MAX_RETRY_SECONDS)
+            failures = 0 if reached else failures + 1
+            pause = period if reached else min(self._backoff.pause_s(failures), period)
             try:
                 # Not wait_for(): before Python 3.12 it loses a cancellation that comes with the event.
                 async with asyncio.timeout(pause):

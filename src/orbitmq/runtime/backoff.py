@@ -27,5 +27,5 @@ class Backoff:
         """Seconds to wait after the ``failures``-th failure in a row; 0 before the first."""
         if failures < 1:
             return 0.0
-        pause = min(self.first_s * 2 ** min(failures - 1, _MAX_DOUBLINGS), self.longest_s)
+        pause = min(self.first_s * 2.0 ** min(failures - 1, _MAX_DOUBLINGS), self.longest_s)
         return pause * (1 - 0.2 * self.random.random())

@@ -12,6 +12,7 @@ from orbitmq.client.core.broker_calls import BrokerCalls, Filter, Pulled, PullOp
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import BrokerError, OrbitError
 from orbitmq.message.model import ReceivedMessage
+from orbitmq.runtime.backoff import Backoff
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import ResponseCode
 
@@ -69,6 +70,7 @@ class QueuePuller:
         self._offsets = offsets
         self._broker_id = 0
         self._failures = 0
+        self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self._client.runtime.random)
 
     async def run(self) -> None:
         """Pull until the queue is dropped."""
@@ -128,7 +130,7 @@ class QueuePuller:
 
     async def _recover(self, error: Exception) -> None:
         self._failures += 1
-        pause = min(FIRST_PAUSE_S * 2 ** min(self._failures - 1, 10), LONGEST_PAUSE_S)
+        pause = self._backoff.pause_s(self._failures)
         log.log(
             logging.WARNING if self._failures == 1 else logging.INFO,
             "pull of %s failed, next try in %.1f s: %s",

@@ -17,6 +17,7 @@ from orbitmq.client.producer.queue_choice import QueueChooser
 from orbitmq.client.producer.request import Outgoing
 from orbitmq.errors import Attempt, NameServerError, SendError, SendErrorKind, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
+from orbitmq.runtime.backoff import Backoff
 from orbitmq.transport.errors import RequestTimeoutError, TooManyRequestsError, TransportError
 from orbitmq.wire.command import Command
 
@@ -26,7 +27,8 @@ BROKER_NOT_EXIST = 10003
 NO_QUEUE = 10005
 
 # A try on the broker that has just failed waits this long, doubled each time: the new route may come.
-_SAME_BROKER_PAUSE_MS = 50.0
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 5.0
 _STATUSES = {int(status): status for status in SendStatus}
 
 
@@ -66,6 +68,7 @@ class SendKernel:
         self._options = options
         self._faults = faults
         self._restores_reachable = restores_reachable
+        self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, client.runtime.random)
 
     async def route(self, topic: str, started: float) -> TopicRoute:
         """The route to send by.
@@ -259,9 +262,8 @@ class SendKernel:
         """The route for the next try. When every broker has failed, wait a little for a better one."""
         if any(name not in tried for name in route.write_queues):
             return self._client.route(route.topic) or route
-        pause = _SAME_BROKER_PAUSE_MS * 2 ** (len(tried) - 1)
-        spare = budget.remaining_ms(self._client.now_ms()) / (budget.attempts_left + 1)
-        await self._client.runtime.clock.sleep(max(0.0, min(pause, spare)) / 1000)
+        spare = budget.remaining_ms(self._client.now_ms()) / (budget.attempts_left + 1) / 1000
+        await self._client.runtime.clock.sleep(max(0.0, min(self._backoff.pause_s(len(tried)), spare)))
         return await self._fresh_route(route)
 
     async def _fresh_route(self, route: TopicRoute) -> TopicRoute:
