@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.transport.errors import ConnectionLostError, RequestTimeoutError
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
@@ -61,7 +62,7 @@ class Limits:
 class Endpoint:
     """What the connections of one server or one client share."""
 
-    __slots__ = ("_opaque", "handle", "limits", "on_chunk", "runtime", "view")
+    __slots__ = ("_opaque", "handle", "limits", "on_chunk", "peers_log", "runtime", "view")
 
     def __init__(
         self, runtime: Runtime, handle: Handler | None, on_chunk: ChunkHook | None, limits: Limits
@@ -71,6 +72,7 @@ class Endpoint:
         self.on_chunk = on_chunk
         self.limits = limits
         self.view = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        self.peers_log = LogLimiter(log)
         self._opaque = 0
 
     def next_opaque(self) -> int:
@@ -160,10 +162,16 @@ class Connection(asyncio.BufferedProtocol):
             if position < end:
                 position = self._consume(buffer, position, end)
         except FrameError as error:
-            self._refuse(f"unreadable frame: {error}")
+            self._refuse("unreadable frame", str(error))
             return
-        except Exception:
-            log.exception("%s: receiving failed, disconnecting", self.remote_address)
+        except Exception as error:
+            self._note(
+                logging.ERROR,
+                f"receiving failed with {type(error).__name__}",
+                "%s: receiving failed, disconnecting",
+                self.remote_address,
+                error=error,
+            )
             self.abort()
             return
         finally:
@@ -213,15 +221,23 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse_length(self, content: int, first: bytes) -> None:
         if not self._framed and first[:1] == b"\x16":
-            self._refuse("it starts a TLS handshake, and TLS is not enabled here")
+            self._refuse("it starts a TLS handshake", "TLS is not enabled here")
         elif not self._framed and (first[:4] == b"PROX" or first[:4] == b"\r\n\r\n"):
-            self._refuse("it sends a PROXY protocol header, which is not enabled here")
+            self._refuse("it sends a PROXY protocol header", "that is not enabled here")
         else:
-            self._refuse(f"frame of {content} bytes; allowed: 4 to {self._limits.max_frame_bytes - 4}")
+            self._refuse(
+                "impossible frame length",
+                f"{content} bytes; allowed: 4 to {self._limits.max_frame_bytes - 4}",
+            )
 
-    def _refuse(self, reason: str) -> None:
-        log.warning("disconnecting %s: %s", self.remote_address, reason)
+    def _refuse(self, reason: str, detail: str) -> None:
+        self._note(logging.WARNING, reason, "disconnecting %s: %s: %s", self.remote_address, reason, detail)
         self.abort()
+
+    def _note(
+        self, level: int, kind: str, text: str, *args: object, error: BaseException | None = None
+    ) -> None:
+        self._endpoint.peers_log.write(level, kind, text, *args, error=error)
 
     def eof_received(self) -> bool:
         return False
@@ -295,9 +311,23 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(error, RemotingError):
             return command.reply(error.code, error.remark)
         if isinstance(error, WireError):
-            log.warning("%s: request %d refused: %s", self.remote_address, command.code, error)
+            self._note(
+                logging.WARNING,
+                f"request refused with {type(error).__name__}",
+                "%s: request %d refused: %s",
+                self.remote_address,
+                command.code,
+                error,
+            )
             return command.reply(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-        log.error("%s: request %d failed", self.remote_address, command.code, exc_info=error)
+        self._note(
+            logging.ERROR,
+            f"request failed with {type(error).__name__}",
+            "%s: request %d failed",
+            self.remote_address,
+            command.code,
+            error=error,
+        )
         return command.reply(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
     def _answer(self, command: Command, answer: Command | None) -> None:
@@ -334,7 +364,7 @@ class Connection(asyncio.BufferedProtocol):
         self.active = True
         transport.write(data)
         if self._write_paused and transport.get_write_buffer_size() > self._limits.max_queued_bytes:
-            self._refuse(f"it does not read; {transport.get_write_buffer_size()} bytes are queued for it")
+            self._refuse("it does not read", f"{transport.get_write_buffer_size()} bytes are queued for it")
 
     def _flush(self) -> None:
         self._flush_planned = False

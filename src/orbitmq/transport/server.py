@@ -134,8 +134,12 @@ class RemotingServer:
             connection.abort()
             return
         if self._max_connections and len(self._connections) >= self._max_connections:
-            log.warning(
-                "refusing %s: all %d connections are in use", connection.remote_address, self._max_connections
+            self._endpoint.peers_log.write(
+                logging.WARNING,
+                "connection refused",
+                "refusing %s: all %d connections are in use",
+                connection.remote_address,
+                self._max_connections,
             )
             connection.abort()
             return
@@ -168,7 +172,13 @@ class RemotingServer:
                     continue
                 connection.idle_checks += 1
                 if connection.idle_checks >= IDLE_CHECKS:
-                    log.info("closing %s: idle for %d s", connection.remote_address, self._idle_seconds)
+                    self._endpoint.peers_log.write(
+                        logging.INFO,
+                        "idle connection closed",
+                        "closing %s: idle for %d s",
+                        connection.remote_address,
+                        self._idle_seconds,
+                    )
                     connection.abort()
 
 

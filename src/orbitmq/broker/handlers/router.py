@@ -19,6 +19,7 @@ from orbitmq.broker.handlers.send import SendHandlers
 from orbitmq.broker.handlers.send_back import SendBackHandlers
 from orbitmq.broker.handlers.topics import TopicHandlers
 from orbitmq.broker.handlers.transactions import TransactionHandlers
+from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -48,6 +49,7 @@ class Dispatcher:
 
     def __init__(self, services: Services) -> None:
         self._routes: dict[int, Handler] = {}
+        self._peers_log = LogLimiter(log)
         for family in FAMILIES:
             self._routes.update(family(services).routes())
 
@@ -68,7 +70,14 @@ class Dispatcher:
         try:
             return handler(connection, command)
         except WireError as error:
-            log.info("bad request %d from %s: %s", command.code, connection.remote_address, error)
+            self._peers_log.write(
+                logging.INFO,
+                "bad request",
+                "bad request %d from %s: %s",
+                command.code,
+                connection.remote_address,
+                error,
+            )
             return command.reply(ResponseCode.SYSTEM_ERROR, str(error))
 
 
