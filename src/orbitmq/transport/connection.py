@@ -227,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._refuse(
                 "impossible frame length",
-                f"{content} bytes; allowed: 4 to {self._limits.max_frame_bytes - 4}",
+                f"frame of {content} bytes; allowed: 4 to {self._limits.max_frame_bytes - 4}",
             )
 
     def _refuse(self, reason: str, detail: str) -> None:
