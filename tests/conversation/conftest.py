@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.message.batch import iter_batch
 from orbitmq.message.record import Record, encode_record
@@ -41,7 +42,7 @@ class ScriptedBroker:
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.heartbeats: dict[str, HeartbeatData] = {}
         self.connections: dict[str, Any] = {}
-        self.locks = QueueLocks(world.runtime.clock)
+        self.locks = QueueLocks(world.runtime.clock, ChangeFeed())
         self.script: Callable[[Command], Answer | str] | None = None
         self._server = RemotingServer(world.runtime, self._handle)
 

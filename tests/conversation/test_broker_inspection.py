@@ -9,6 +9,7 @@ from typing import Any
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.events import SettingsChanged
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.tags import java_hash
 from orbitmq.runtime.simulated import run, simulated_runtime
@@ -262,8 +263,7 @@ def test_expired_files_are_deleted_when_asked_for_at_any_hour() -> None:
         await operator.ok(RequestCode.DELETE_EXPIRED_COMMITLOG)
         assert store.min_commit_log_offset == 0
         broker.config.file_reserved_time_hours = 0
-        for listener in broker.services.on_settings:
-            listener()
+        broker.services.events.publish(SettingsChanged(frozenset(["fileReservedTime"])))
         await asyncio.sleep(1)
         await operator.ok(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
         assert store.min_commit_log_offset > 0

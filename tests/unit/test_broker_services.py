@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbitmq.broker import names
+from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.clients.queue_locks import QueueLocks
-from orbitmq.broker.clients.registry import Client, ClientManager, ConsumerGroup
+from orbitmq.broker.clients.registry import Client, ClientManager
+from orbitmq.broker.events import Events, MembersChanged
 from orbitmq.broker.messaging.filters import parse, tag_codes
 from orbitmq.broker.messaging.held_pulls import LongPolling
 from orbitmq.broker.metadata.attributes import parse as parse_attributes
@@ -168,13 +170,14 @@ def told(member: Client) -> int:
 
 
 def test_changes_of_a_group_are_told_to_its_members_and_listeners() -> None:
-    manager = ClientManager(Clock())
+    events = Events()
+    manager = ClientManager(Clock(), events)
     seen: list[tuple[str, list[str]]] = []
 
-    def note(group: str, state: ConsumerGroup | None) -> None:
-        seen.append((group, state.client_ids if state is not None else []))
+    def note(event: MembersChanged) -> None:
+        seen.append((event.group, event.state.client_ids if event.state is not None else []))
 
-    manager.on_change.append(note)
+    events.subscribe(MembersChanged, note)
     one, two = client("one"), client("two")
     manager.register_consumer(one, consumer("T"))
     manager.register_consumer(two, consumer("T"))
@@ -191,7 +194,7 @@ def test_changes_of_a_group_are_told_to_its_members_and_listeners() -> None:
 
 
 def test_broadcasting_and_quiet_groups_are_not_told() -> None:
-    manager = ClientManager(Clock())
+    manager = ClientManager(Clock(), Events())
     one = client("one")
     data = consumer("T")
     data.message_model = MessageModel.BROADCASTING
@@ -201,7 +204,7 @@ def test_broadcasting_and_quiet_groups_are_not_told() -> None:
 
 
 def test_subscriptions_follow_the_newest_version() -> None:
-    manager = ClientManager(Clock())
+    manager = ClientManager(Clock(), Events())
     one = client("one")
     manager.register_consumer(one, consumer("T", "U", version=5))
     assert manager.groups_reading("U") == {"g"}
@@ -214,7 +217,7 @@ def test_subscriptions_follow_the_newest_version() -> None:
 
 
 def test_members_that_disagree_are_named(caplog: pytest.LogCaptureFixture) -> None:
-    manager = ClientManager(Clock())
+    manager = ClientManager(Clock(), Events())
     first = ConsumerData("g", subscription_data_set=[SubscriptionData("T", "a", sub_version=1)])
     second = ConsumerData("g", subscription_data_set=[SubscriptionData("T", "b", sub_version=2)])
     manager.register_consumer(client("one"), first)
@@ -224,7 +227,7 @@ def test_members_that_disagree_are_named(caplog: pytest.LogCaptureFixture) -> No
 
 def test_silent_clients_are_closed() -> None:
     clock = Clock()
-    manager = ClientManager(clock, expire_ms=120_000)
+    manager = ClientManager(clock, Events(), expire_ms=120_000)
     silent, lively = client("silent"), client("lively")
     manager.register_consumer(silent, consumer("T"))
     manager.register_producer("pg", lively)
@@ -242,7 +245,7 @@ def test_silent_clients_are_closed() -> None:
 
 def test_a_lock_that_is_not_renewed_is_free_after_a_minute() -> None:
     clock = Clock()
-    locks = QueueLocks(clock)
+    locks = QueueLocks(clock, ChangeFeed())
     queue = MessageQueue("T", "b", 0)
     assert locks.lock("g", "one", [queue]) == [queue]
     clock.ms += 60_000

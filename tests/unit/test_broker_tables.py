@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from orbitmq.broker import journal
+from orbitmq.broker.change_feed import OFFSETS, ChangeFeed
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.journal import Journal
+from orbitmq.broker.events import Events, TopicChanged
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.table_files import Persistence, TableError, pretty
@@ -43,18 +43,19 @@ OFFSETS_FILE = b"""{
 }"""
 
 
-def parts(config: BrokerConfig | None = None) -> tuple[Journal, TopicConfigs, SubscriptionGroups]:
+def parts(config: BrokerConfig | None = None) -> tuple[ChangeFeed, TopicConfigs, SubscriptionGroups, Events]:
     clock = simulated_runtime().clock
-    changes = Journal()
+    feed, events = ChangeFeed(), Events()
     config = config or BrokerConfig()
-    return changes, TopicConfigs(clock, config, changes), SubscriptionGroups(clock, config, changes)
+    groups = SubscriptionGroups(clock, config, feed, events)
+    return feed, TopicConfigs(clock, config, feed, events), groups, events
 
 
 def offsets() -> tuple[ConsumerOffsets, list[tuple[str, object]]]:
-    changes = Journal()
+    changes = ChangeFeed()
     seen: list[tuple[str, object]] = []
     changes.subscribe(lambda table, key, value: seen.append((f"{table}:{key}", value)))
-    return ConsumerOffsets(simulated_runtime().clock, changes, version_step=2), seen
+    return ConsumerOffsets(simulated_runtime().clock, changes, Events(), version_step=2), seen
 
 
 # -- files ---------------------------------------------------------------------------------------------------
@@ -70,7 +71,7 @@ def test_the_pretty_form_is_fastjsons() -> None:
 
 
 def test_a_topic_table_is_read_and_written() -> None:
-    _, topics, _ = parts()
+    _, topics, _, _ = parts()
     topics.restore(
         {
             "dataVersion": {"counter": 9, "stateVersion": 0, "timestamp": 5},
@@ -103,11 +104,11 @@ def test_a_topic_table_is_read_and_written() -> None:
 
 
 def test_a_group_table_is_read_and_written() -> None:
-    _, _, groups = parts()
+    _, _, groups, _ = parts()
     groups.update(SubscriptionGroupConfig("mine", retry_max_times=2))
     groups.set_readable("mine", "T", False)
     content = fastjson.loads(pretty(groups.snapshot()))
-    _, _, again = parts()
+    _, _, again, _ = parts()
     again.restore(content)
     mine = again.get("mine")
     assert mine is not None
@@ -138,9 +139,9 @@ class Disk:
 
     def __init__(self, runtime: SimulatedRuntime) -> None:
         self.files = runtime.files
-        self.changes = Journal()
+        self.changes = ChangeFeed()
         self.content: dict[str, object] = {"n": 1}
-        self.persistence = Persistence(runtime, "/store/config", self.changes)
+        self.persistence = Persistence(runtime, "/store/config", self.changes, Events())
         self.persistence.register("t", lambda: self.content)
 
     async def save(self, number: int) -> None:
@@ -211,10 +212,10 @@ def test_a_save_that_is_cancelled_is_on_disk_before_the_next_one() -> None:
 def test_committed_offsets_survive_a_crash_at_any_write(broken_write: int, keep: Keep) -> None:
     async def main() -> None:
         runtime = simulated_runtime()
-        changes = Journal()
-        table = ConsumerOffsets(runtime.clock, changes)
-        persistence = Persistence(runtime, "/store/config", changes)
-        persistence.register(journal.OFFSETS, table.snapshot)
+        changes = ChangeFeed()
+        table = ConsumerOffsets(runtime.clock, changes, Events())
+        persistence = Persistence(runtime, "/store/config", changes, Events())
+        persistence.register(OFFSETS, table.snapshot)
         table.commit("cg", "T", 0, 1)
         await persistence.flush_all()
         runtime.files.fail("write_atomic", "consumerOffset", skip=broken_write, times=100)
@@ -223,9 +224,9 @@ def test_committed_offsets_survive_a_crash_at_any_write(broken_write: int, keep:
             await persistence.flush_all()
         runtime.files.crash(keep=keep)
         runtime.files.heal()
-        content = persistence.load(journal.OFFSETS)
+        content = persistence.load(OFFSETS)
         assert content is not None
-        again = ConsumerOffsets(runtime.clock, Journal())
+        again = ConsumerOffsets(runtime.clock, ChangeFeed(), Events())
         again.restore(content)
         assert again.query("cg", "T", 0) == 1 + broken_write // 2
 
@@ -236,7 +237,7 @@ def test_committed_offsets_survive_a_crash_at_any_write(broken_write: int, keep:
 
 
 def test_the_system_topics() -> None:
-    _, topics, _ = parts()
+    _, topics, _, _ = parts()
     shown = {t.topic_name: (t.read_queue_nums, t.perm) for t in topics}
     assert shown == {
         "TBW102": (8, 7),
@@ -262,7 +263,7 @@ def test_settings_choose_system_topics() -> None:
         trace_topic_enable=True,
         timer_wheel_enable=False,
     )
-    _, topics, _ = parts(config)
+    _, topics, _, _ = parts(config)
     assert "TBW102" not in topics
     assert "rmq_sys_wheel_timer" not in topics
     assert "RMQ_SYS_TRACE_TOPIC" in topics
@@ -274,18 +275,18 @@ def test_settings_choose_system_topics() -> None:
 @pytest.mark.behaviour("RT-09")
 def test_a_template_left_from_earlier_does_not_create_topics() -> None:
     config = BrokerConfig(auto_create_topic_enable=False)
-    _, topics, _ = parts(config)
+    _, topics, _, _ = parts(config)
     topics.restore({"topicConfigTable": {"TBW102": {"topicName": "TBW102", "perm": 7}}})
     assert topics.create_for_send("New", "TBW102", 4) is None
     assert topics.create_for_send("New", "DefaultCluster", 4) is not None
 
 
 def test_every_change_of_a_topic_is_told_once_and_gives_a_new_version() -> None:
-    changes, topics, _ = parts()
+    changes, topics, _, events = parts()
     told: list[tuple[str, object]] = []
     changes.subscribe(lambda table, key, value: told.append((f"{table}:{key}", value)))
     heard: list[str] = []
-    topics.on_change.append(lambda topic, config: heard.append(f"{topic} {config is not None}"))
+    events.subscribe(TopicChanged, lambda event: heard.append(f"{event.topic} {event.config is not None}"))
     config = TopicConfig("T", 2, 2)
     topics.update(config)
     topics.update(TopicConfig("T", 2, 2))
@@ -299,15 +300,15 @@ def test_every_change_of_a_topic_is_told_once_and_gives_a_new_version() -> None:
 
 
 def test_a_listener_that_fails_does_not_keep_a_change_from_the_others() -> None:
-    _, topics, _ = parts()
+    _, topics, _, events = parts()
     topics.create_if_absent("orders", 4)
     heard: list[tuple[str, bool]] = []
 
-    def disk_refuses(_topic: str, _config: TopicConfig | None) -> None:
+    def disk_refuses(_event: TopicChanged) -> None:
         raise OSError("no space left")
 
-    topics.on_change.append(disk_refuses)
-    topics.on_change.append(lambda topic, config: heard.append((topic, config is None)))
+    events.subscribe(TopicChanged, disk_refuses)
+    events.subscribe(TopicChanged, lambda event: heard.append((event.topic, event.config is None)))
     with pytest.raises(OSError, match="no space left"):
         topics.delete("orders")
     assert heard == [("orders", True)]
@@ -315,7 +316,7 @@ def test_a_listener_that_fails_does_not_keep_a_change_from_the_others() -> None:
 
 
 def test_attributes_change_by_their_signs() -> None:
-    _, topics, _ = parts()
+    _, topics, _, _ = parts()
     topics.update(TopicConfig("T", attributes={"+queue.type": "SimpleCQ", "+message.type": "FIFO"}))
     topics.update(TopicConfig("T", attributes={"+message.type": "NORMAL"}))
     known = topics.get("T")
@@ -334,7 +335,7 @@ def test_attributes_change_by_their_signs() -> None:
 
 
 def test_groups_are_made_when_they_are_met_and_have_a_good_name() -> None:
-    _, _, groups = parts()
+    _, _, groups, _ = parts()
     assert "TOOLS_CONSUMER" in groups
     assert groups.find("new") is not None
     assert groups.find("bad name") is None
@@ -343,7 +344,7 @@ def test_groups_are_made_when_they_are_met_and_have_a_good_name() -> None:
 
 
 def test_without_automatic_creation_only_system_groups_are_made() -> None:
-    _, _, groups = parts(BrokerConfig(auto_create_subscription_group=False))
+    _, _, groups, _ = parts(BrokerConfig(auto_create_subscription_group=False))
     assert groups.find("new") is None
     assert groups.find("CID_RMQ_SYS_x") is not None
 
@@ -357,7 +358,7 @@ def test_the_last_commit_wins_and_is_journaled() -> None:
     table.commit("g", "T", 0, 5)
     table.commit("g", "T", 0, 3)
     assert table.query("g", "T", 0) == 3
-    assert seen == [(f"{journal.OFFSETS}:T@g@0", 5), (f"{journal.OFFSETS}:T@g@0", 3)]
+    assert seen == [(f"{OFFSETS}:T@g@0", 5), (f"{OFFSETS}:T@g@0", 3)]
     assert table.version.counter == 1
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.clients.queue_locks import LOCK_LIVES_MS, QueueLocks
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.core.routes import EAGER_INTERVAL_MS, RouteCache
@@ -204,7 +205,7 @@ def test_what_may_be_committed_is_never_behind_an_unfinished_message(
 @pytest.mark.behaviour("LK-01")
 def test_a_lock_that_is_not_renewed_is_free_after_a_minute() -> None:
     clock = VirtualClock()
-    locks = QueueLocks(clock)
+    locks = QueueLocks(clock, ChangeFeed())
     queue = MessageQueue("t", "a", 0)
     assert locks.lock("g", "one", [queue]) == [queue]
     clock.advance(LOCK_LIVES_MS / 1000 - 1)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from orbitmq.broker.change_feed import DELAYS, FORBIDDEN, GROUPS, OFFSETS, TOPICS, ChangeFeed
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.delay.service import ScheduleService
-from orbitmq.broker.journal import DELAYS, GROUPS, OFFSETS, TOPICS, Journal
+from orbitmq.broker.events import Events, OffsetsReset, SettingsChanged, TopicChanged
 from orbitmq.broker.messaging.append import Putter
 from orbitmq.broker.messaging.held_pulls import LongPolling
 from orbitmq.broker.metadata.groups import SubscriptionGroups
@@ -26,7 +26,6 @@ from orbitmq.message import reserved
 from orbitmq.message.ids import UniqueIds
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore, StoreConfig
-from orbitmq.wire.bodies import TopicConfig
 
 _HOUR_MS = 3_600_000
 _BATCH_SLACK_BYTES = 128 * 1024
@@ -61,21 +60,14 @@ class Counters:
         return self.handled_out + self.fast_out()
 
 
-class PullPermitted(Protocol):
-    """Told when a group's pull of a topic passed all checks, and what it filters by."""
-
-    def __call__(
-        self, group: str, topic: str, tags: frozenset[int] | None, registered: bool, version: int
-    ) -> None: ...
-
-
 @dataclass(slots=True)
 class Services:
     """Everything that handlers call. Built by :func:`build`."""
 
     runtime: Runtime
     config: BrokerConfig
-    journal: Journal
+    events: Events
+    feed: ChangeFeed
     persistence: Persistence
     store: MessageStore
     topics: TopicConfigs
@@ -93,11 +85,10 @@ class Services:
     address: str
     counters: Counters
     rates: Rates = field(default_factory=Rates)
-    on_pull_permitted: PullPermitted | None = None
-    on_settings: list[Callable[[], None]] = field(default_factory=list)
 
-    def follow_topic(self, topic: str, config: TopicConfig | None) -> None:
+    def follow_topic(self, event: TopicChanged) -> None:
         """Carry a topic's change to where it matters: the store and the pulls that wait."""
+        topic, config = event.topic, event.config
         if config is None:
             self.store.drop_topic(topic)
         else:
@@ -116,18 +107,19 @@ class Services:
 def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     """Make the services of a broker that is reached at ``port``; nothing is started or read yet."""
     address = f"{config.broker_ip1}:{port}"
-    journal = Journal()
+    events = Events()
+    feed = ChangeFeed(lambda: store.log.end)
     levels = DelayLevels.parse(config.message_delay_level)
     store = MessageStore(runtime, store_config(config, port), tags_code_of=levels.tags_code_of)
-    topics = TopicConfigs(runtime.clock, config, journal)
-    persistence = Persistence(runtime, f"{config.store_path_root_dir}/config", journal)
-    groups = SubscriptionGroups(runtime.clock, config, journal)
-    offsets = ConsumerOffsets(runtime.clock, journal, version_step=config.offset_version_step)
+    topics = TopicConfigs(runtime.clock, config, feed, events)
+    persistence = Persistence(runtime, f"{config.store_path_root_dir}/config", feed, events)
+    groups = SubscriptionGroups(runtime.clock, config, feed, events)
+    offsets = ConsumerOffsets(runtime.clock, feed, events, version_step=config.offset_version_step)
     persistence.register(TOPICS, topics.snapshot, note_keys=True)
-    persistence.register(GROUPS, groups.snapshot)
+    persistence.register(GROUPS, groups.snapshot, parts=[FORBIDDEN])
     persistence.register(OFFSETS, offsets.snapshot)
     putter = Putter(store, sync_flush=config.flush_disk_type == "SYNC_FLUSH")
-    clients = ClientManager(runtime.clock, expire_ms=config.channel_expired_ms)
+    clients = ClientManager(runtime.clock, events, expire_ms=config.channel_expired_ms)
     transactions = Transactions(
         Parts(
             clock=runtime.clock,
@@ -142,7 +134,7 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         )
     )
     putter.hooks += [transactions.prepare, levels.delayed]
-    schedule = ScheduleService(runtime.clock, store, putter, topics, levels, journal)
+    schedule = ScheduleService(runtime.clock, store, putter, topics, levels, feed)
     persistence.register(DELAYS, schedule.snapshot)
     counters = Counters()
     stats = Stats(
@@ -157,14 +149,15 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     services = Services(
         runtime=runtime,
         config=config,
-        journal=journal,
+        events=events,
+        feed=feed,
         persistence=persistence,
         store=store,
         topics=topics,
         groups=groups,
         offsets=offsets,
         clients=clients,
-        locks=QueueLocks(runtime.clock),
+        locks=QueueLocks(runtime.clock, feed),
         long_polling=LongPolling(runtime.clock, store.watch, limit=config.pull_queue_capacity),
         registration=Registration(runtime, config, topics, address),
         putter=putter,
@@ -176,18 +169,18 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         counters=counters,
     )
 
-    def arrived(topic: str, queue_id: int, max_offset: int) -> None:
-        services.long_polling.on_arrival(topic, queue_id, max_offset)
-        if topic == reserved.SCHEDULE_TOPIC:
-            schedule.on_arrival(queue_id)
+    store.on_arrival = events.messages_arrived
+    events.on_messages_arrived(services.long_polling.on_arrival)
+    events.on_messages_arrived(schedule.on_arrival, topic=reserved.SCHEDULE_TOPIC)
 
-    store.on_arrival = arrived
-
-    def settings_changed() -> None:
+    def settings_changed(event: SettingsChanged) -> None:
         store.config = store_config(config, port)
+        if "brokerPermission" in event.keys:
+            topics.touch()
+            services.registration.soon()
 
-    services.on_settings.append(settings_changed)
-    offsets.on_reset.append(lambda _group, topic: services.long_polling.wake_topic(topic))
+    events.subscribe(SettingsChanged, settings_changed)
+    events.subscribe(OffsetsReset, lambda event: services.long_polling.wake_topic(event.topic))
     return services
 
 

@@ -8,6 +8,7 @@ from typing import Self
 
 from orbitmq.broker.assembly import Services, build, load_tables
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.events import TopicChanged
 from orbitmq.broker.fast_path.driver import FastPath
 from orbitmq.broker.handlers.base import Answer
 from orbitmq.broker.handlers.router import Dispatcher
@@ -105,8 +106,8 @@ class Broker:
         services.counters.started_offset = services.store.max_commit_log_offset
         load_tables(services)
         for topic in services.topics:
-            services.follow_topic(topic.topic_name, topic)
-        services.topics.on_change.append(services.follow_topic)
+            services.follow_topic(TopicChanged(topic.topic_name, topic))
+        services.events.subscribe(TopicChanged, services.follow_topic)
         services.transactions.load()
         self._dispatcher = Dispatcher(services)
         fast_path = self._fast_path = FastPath(services)

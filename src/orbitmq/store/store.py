@@ -205,15 +205,6 @@ class MessageStore:
         self._acceptance.refuse(reason)
 
     @property
-    def on_accepting(self) -> Callable[[bool], None] | None:
-        """Told each time it is decided whether messages are taken."""
-        return self._acceptance.on_change
-
-    @on_accepting.setter
-    def on_accepting(self, told: Callable[[bool], None] | None) -> None:
-        self._acceptance.on_change = told
-
-    @property
     def index(self) -> MessageIndex | None:
         """The message index, while the store is open and has one."""
         return self._upkeep.index

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
@@ -13,39 +12,29 @@ class Acceptance:
 
     Attributes:
         refusal: why no message is taken; ``None``: they are.
-        on_change: told each time this is decided, with whether messages are taken.
     """
 
     def __init__(self) -> None:
         self.refusal: str | None = "it is not started"
-        self.on_change: Callable[[bool], None] | None = None
 
     def begin(self) -> None:
         """The store has started."""
         self.refusal = None
-        self._tell()
 
     def end(self) -> None:
         """The store stops."""
         self.refusal = "it is stopped"
-        self._tell()
 
     def refuse(self, reason: str) -> None:
         """Take no more messages until :meth:`accept`."""
         if self.refusal is None:
             logger.warning("the store takes no messages: %s", reason)
         self.refusal = reason
-        self._tell()
 
     def accept(self) -> None:
         """Take messages again."""
         logger.info("the store takes messages again")
         self.refusal = None
-        self._tell()
-
-    def _tell(self) -> None:
-        if self.on_change is not None:
-            self.on_change(self.refusal is None)
 
     def write_failed(self, error: OSError) -> None:
         self.refuse(f"the commit log could not be written ({error}); it is tried again")

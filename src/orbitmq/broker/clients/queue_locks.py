@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
+
+from orbitmq.broker.change_feed import LOCKS, ChangeFeed, FedTable
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.seam import Clock
 
@@ -20,8 +23,10 @@ class _Lock:
 class QueueLocks:
     """Queue locks by group. A lock that is not renewed for a minute is free."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, feed: ChangeFeed) -> None:
         self._clock = clock
+        self._feed = feed
+        feed.register(LOCKS, FedTable(lambda lock: [lock.client_id, lock.renewed_ms], self._apply))
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
@@ -33,6 +38,7 @@ class QueueLocks:
             lock = locks.get(queue)
             if lock is None or lock.client_id == client_id or now - lock.renewed_ms > LOCK_LIVES_MS:
                 locks[queue] = _Lock(client_id, now)
+                self._feed.changed(LOCKS, _key(group, queue), locks[queue])
                 held.append(queue)
         return held
 
@@ -43,6 +49,7 @@ class QueueLocks:
             lock = locks.get(queue)
             if lock is not None and lock.client_id == client_id:
                 del locks[queue]
+                self._feed.changed(LOCKS, _key(group, queue), None)
         if not locks:
             self._groups.pop(group, None)
 
@@ -50,3 +57,21 @@ class QueueLocks:
         """Whether any lock of the group is alive: the group consumes in order (behaviour SB-16)."""
         now = self._clock.now_ms()
         return any(now - lock.renewed_ms <= LOCK_LIVES_MS for lock in self._groups.get(group, {}).values())
+
+    def _apply(self, key: str, value: list[str | int] | None) -> None:
+        group, topic, broker, queue_id = msgspec.json.decode(key, type=tuple[str, str, str, int])
+        queue = MessageQueue(topic, broker, queue_id)
+        if value is None:
+            locks = self._groups.get(group, {})
+            locks.pop(queue, None)
+            if not locks:
+                self._groups.pop(group, None)
+            self._feed.changed(LOCKS, key, None)
+        else:
+            lock = self._groups.setdefault(group, {})[queue] = _Lock(str(value[0]), int(value[1]))
+            self._feed.changed(LOCKS, key, lock)
+
+
+def _key(group: str, queue: MessageQueue) -> str:
+    """Names come from the wire and may hold anything: JSON keeps them apart."""
+    return msgspec.json.encode((group, queue.topic, queue.broker_name, queue.queue_id)).decode()

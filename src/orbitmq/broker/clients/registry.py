@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from orbitmq.broker.events import Events, MembersChanged
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from orbitmq.wire.command import Command
@@ -60,25 +61,22 @@ class ConsumerGroup:
         return next((c for c in self.members.values() if c.client_id == client_id), None)
 
 
-OnChange = Callable[[str, "ConsumerGroup | None"], None]
-
-
 class ClientManager:
     """Producers and consumers that are online.
 
-    ``on_change(group, state)`` is called when a consumer group's members or subscriptions change; ``state``
-    is ``None`` when its last member has gone. Members are told by NOTIFY_CONSUMER_IDS_CHANGED.
+    When a consumer group's members or subscriptions change, its members hear NOTIFY_CONSUMER_IDS_CHANGED and
+    the parts of this broker the event MembersChanged.
     """
 
-    def __init__(self, clock: Clock, *, expire_ms: int = 120_000) -> None:
+    def __init__(self, clock: Clock, events: Events, *, expire_ms: int = 120_000) -> None:
         self._clock = clock
+        self._events = events
         self._expire_ms = expire_ms
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Peer, Client]] = {}
         self._producers_by_id: dict[str, Client] = {}
         # Fingerprint of the last heartbeat per group: a V2 heartbeat leaves out what did not change.
         self._fingerprints: dict[str, int] = {}
-        self.on_change: list[OnChange] = []
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -232,5 +230,4 @@ class ClientManager:
             notice = NotifyConsumerIdsChangedRequest(consumer_group=state.name)
             for peer in list(state.members):
                 peer.oneway(notice.command())
-        for listener in self.on_change:
-            listener(state.name, state if state.members else None)
+        self._events.publish(MembersChanged(state.name, state if state.members else None))

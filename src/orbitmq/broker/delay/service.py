@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from orbitmq.broker.change_feed import DELAYS, ChangeFeed, FedTable
 from orbitmq.broker.delay.levels import DelayLevels
-from orbitmq.broker.journal import DELAYS, Journal
 from orbitmq.broker.messaging.append import Putter
 from orbitmq.broker.metadata.plain import from_plain, to_plain
 from orbitmq.broker.metadata.topics import TopicConfigs
@@ -63,13 +63,14 @@ class ScheduleService:
         putter: Putter,
         topics: TopicConfigs,
         levels: DelayLevels,
-        changes: Journal,
+        feed: ChangeFeed,
     ) -> None:
         self._clock = clock
         self._store = store
         self._putter = putter
         self._topics = topics
-        self._journal = changes
+        self._feed = feed
+        feed.register(DELAYS, FedTable(int, self._apply, self))
         self.levels = levels
         self._levels = [_Level(number) for number in range(1, levels.highest + 1)]
         # (end of the delivered record in the log, its level, the progress that it allows), oldest first.
@@ -107,7 +108,7 @@ class ScheduleService:
             level.look_at_ms = 0
             self._store.watch(reserved.SCHEDULE_TOPIC, queue_id)
 
-    def on_arrival(self, queue_id: int) -> None:
+    def on_arrival(self, _topic: str, queue_id: int, _max_offset: int) -> None:
         """Messages of a level can be read now."""
         if queue_id < len(self._levels) and self._levels[queue_id].look_at_ms == _FAR_AWAY_MS:
             self._levels[queue_id].look_at_ms = 0
@@ -242,7 +243,13 @@ class ScheduleService:
             level.progress = changed[level.number] = progress
         for number, progress in changed.items():
             self.version = self.version.next(self._clock.now_ms())
-            self._journal.changed(DELAYS, str(number), progress)
+            self._feed.changed(DELAYS, str(number), progress)
+
+    def _apply(self, key: str, progress: int | None) -> None:
+        """Take over progress of another broker, which worked while this one did not."""
+        level = self._levels[int(key) - 1]
+        level.progress = level.position = progress or 0
+        self._feed.changed(DELAYS, key, progress)
 
     async def finish(self) -> None:
         """After the end of :meth:`run`: bring what was delivered to the device and count it."""

@@ -6,11 +6,20 @@ import os
 from datetime import datetime
 
 from orbitmq.broker.assembly import Services
+from orbitmq.broker.change_feed import TOPICS
+from orbitmq.broker.events import (
+    GroupChanged,
+    MembersChanged,
+    OffsetsReset,
+    PullPermitted,
+    SettingsChanged,
+    TableSaved,
+    TopicChanged,
+)
 from orbitmq.broker.fast_path import layout
 from orbitmq.broker.fast_path.frames import FastFrames
 from orbitmq.broker.fast_path.held_frame import WaitingPull
 from orbitmq.broker.fast_path.pulls import Pulls
-from orbitmq.broker.journal import TOPICS
 from orbitmq.message import reserved
 from orbitmq.message.ids import pack_ip
 from orbitmq.store import StoreClosedError
@@ -55,13 +64,14 @@ class FastPath:
         self._topics_stale = True
         self._pulls_stale = True
         self._new_month_ms = 0
-        services.on_settings.append(self._topic_changed)
-        services.persistence.on_saved.append(self._table_saved)
-        services.topics.on_change.append(lambda _topic, _config: self._topic_changed())
-        services.groups.on_change.append(lambda _group, _config: self._forget_pulls())
-        services.clients.on_change.append(lambda group, _state: self._forget_group(group))
-        services.offsets.on_reset.append(lambda group, _topic: self._forget_group(group))
-        services.on_pull_permitted = self.permit
+        subscribe = services.events.subscribe
+        subscribe(SettingsChanged, lambda _event: self._topic_changed())
+        subscribe(TableSaved, self._table_saved)
+        subscribe(TopicChanged, lambda _event: self._topic_changed())
+        subscribe(GroupChanged, lambda _event: self._forget_pulls())
+        subscribe(MembersChanged, lambda event: self._forget_group(event.group))
+        subscribe(OffsetsReset, lambda event: self._forget_group(event.group))
+        subscribe(PullPermitted, self._permit)
 
     # -- tables ----------------------------------------------------------------------------------------
 
@@ -69,8 +79,8 @@ class FastPath:
         self._topics_stale = True
         self._forget_pulls()
 
-    def _table_saved(self, table: str) -> None:
-        if table == TOPICS:
+    def _table_saved(self, event: TableSaved) -> None:
+        if event.table == TOPICS:
             self._topics_stale = True
 
     def _forget_pulls(self) -> None:
@@ -82,23 +92,20 @@ class FastPath:
             del self._pulls[key]
         self._pulls_stale = True
 
-    def permit(
-        self, group: str, topic: str, tags: frozenset[int] | None, registered: bool, version: int
-    ) -> None:
-        """The ordinary handler let a pull of ``group`` pass.
+    def _permit(self, event: PullPermitted) -> None:
+        """The ordinary handler let a pull pass: from now on the fast path may answer such pulls.
 
-        Args:
-            registered: ``tags`` and ``version`` are those of the group's heartbeats; else the request
-                brought its own expression, and only requests for all messages may take the fast path.
+        Of a pull that brought its own expression, only those for all messages.
         """
+        group, topic = event.group, event.topic
         if self._services.offsets.has_any_reset(group, topic):
             return  # the ordinary handler must still tell the group's other queues
         known = self._pulls.get((group, topic))
-        if known is not None and (known[1] or not registered):
+        if known is not None and (known[1] or not event.registered):
             return
         if len(self._pulls) >= MAX_PULL_ROWS:
             self._pulls.clear()
-        self._pulls[(group, topic)] = (tags, registered, version)
+        self._pulls[(group, topic)] = (event.tags, event.registered, event.version)
         self._pulls_stale = True
 
     def _refresh(self) -> None:

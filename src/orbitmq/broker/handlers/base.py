@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from orbitmq.broker.assembly import Services
-from orbitmq.broker.journal import TOPICS
+from orbitmq.broker.change_feed import TOPICS
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
 from orbitmq.wire.codes import ResponseCode

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from orbitmq.broker import names
+from orbitmq.broker.change_feed import GROUPS, OFFSETS
 from orbitmq.broker.handlers.base import Answer, Family, Handler
-from orbitmq.broker.journal import GROUPS, OFFSETS
 from orbitmq.broker.metadata.offsets import SEPARATOR
 from orbitmq.broker.statistics import GROUP_GET_NUMS
 from orbitmq.message.model import MessageQueue

@@ -7,6 +7,7 @@ import logging
 
 from orbitmq.broker.assembly import Services
 from orbitmq.broker.config import ConfigError
+from orbitmq.broker.events import SettingsChanged
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.rates import Rates
 from orbitmq.transport.server import ServerConnection
@@ -50,11 +51,7 @@ class OperationHandlers(Family):
         except UnicodeDecodeError as error:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"the settings are not UTF-8: {error}") from error
         log.info("settings changed by %s: %s", connection.remote_address, ", ".join(sorted(changes)))
-        for listener in services.on_settings:
-            listener()
-        if "brokerPermission" in changes:
-            services.topics.touch()
-            services.registration.soon()
+        services.events.publish(SettingsChanged(frozenset(changes)))
         if services.config.broker_config_path:
             await self._save(services.config.broker_config_path, changes)
         return command.reply()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from orbitmq.broker.assembly import Services
+from orbitmq.broker.events import PullPermitted
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.messaging import filters as subscriptions
 from orbitmq.message import reserved
@@ -168,10 +169,9 @@ class PullHandlers(Family):
         return pull.answer(code, result)
 
     def _tell_permitted(self, header: PullMessageRequest, tags: frozenset[int] | None) -> None:
-        permitted = self._services.on_pull_permitted
-        if permitted is not None:
-            own = bool(header.sys_flag & PullFlag.SUBSCRIPTION)
-            permitted(header.consumer_group, header.topic, tags, not own, header.sub_version)
+        own = bool(header.sys_flag & PullFlag.SUBSCRIPTION)
+        event = PullPermitted(header.consumer_group, header.topic, tags, not own, header.sub_version)
+        self._services.events.publish(event)
 
     def _park(self, pull: _Pull) -> None:
         config = self._services.config

@@ -7,9 +7,9 @@ from inspect import isawaitable
 import msgspec
 
 from orbitmq.broker import names
+from orbitmq.broker.change_feed import TOPICS
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.handlers.send_back import DEAD_LETTER_QUEUES, max_reconsume_times
-from orbitmq.broker.journal import TOPICS
 from orbitmq.message import property_names, reserved, sysflag
 from orbitmq.message.batch import iter_batch
 from orbitmq.message.errors import MessageFormatError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from orbitmq.broker import names
+from orbitmq.broker.change_feed import OFFSETS, TOPICS
 from orbitmq.broker.handlers.base import Answer, Family, Handler
-from orbitmq.broker.journal import OFFSETS, TOPICS
 from orbitmq.broker.metadata import attributes
 from orbitmq.broker.metadata.topics import MAX_QUEUES
 from orbitmq.broker.statistics import TOPIC_PUT_NUMS

@@ -1,37 +1,39 @@
-"""What the tables of topics and of subscription groups share: configs by name, versions, listeners."""
+"""What the tables of topics and of subscription groups share: configs by name, versions, events."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
-from orbitmq.broker.journal import Journal
-from orbitmq.broker.metadata.plain import to_plain
+from orbitmq.broker.change_feed import ChangeFeed, FedTable
+from orbitmq.broker.metadata.plain import from_plain, to_plain
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies import Body, DataVersion
 
 C = TypeVar("C", bound=Body)
 
 
-class ConfigTable(Generic[C]):
+class ConfigTable(ABC, Generic[C]):
     """Configs by name. Those handed out are the live ones: read them, change them only through the table.
 
-    Every change gives the table a new version, passes the journal and then ``on_change(name, config)``;
-    ``config`` is ``None`` for a deleted one.
+    Every change gives the table a new version, passes the change feed and is then told as an event.
 
     Args:
-        table: the journal's name of this table.
+        table: the change feed's name of this table.
+        kind: the class of its configs.
     """
 
-    def __init__(self, clock: Clock, changes: Journal, table: str) -> None:
+    def __init__(self, clock: Clock, feed: ChangeFeed, table: str, kind: type[C]) -> None:
         self._clock = clock
-        self._journal = changes
+        self._feed = feed
         self._name = table
+        self._kind = kind
         self._table: dict[str, C] = {}
         # Configs as plain values, kept until they change: a table of many is written often.
         self._plain: dict[str, dict[str, Any]] = {}
         self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
-        self.on_change: list[Callable[[str, C | None], None]] = []
+        feed.register(table, FedTable(to_plain, self._apply, self))
 
     def get(self, name: str) -> C | None:
         """The config as it is; nothing is created."""
@@ -70,16 +72,18 @@ class ConfigTable(Generic[C]):
     def _changed(self, name: str, config: C | None) -> None:
         self._plain.pop(name, None)
         self.touch()
-        self._journal.changed(self._name, name, config)
-        failures = []
-        for listener in self.on_change:
-            try:
-                listener(name, config)
-            except Exception as error:
-                # The others must still be told: one of them may go on serving what is gone.
-                failures.append(error)
-        if failures:
-            raise failures[0]
+        self._feed.changed(self._name, name, config)
+        self._tell(name, config)
+
+    @abstractmethod
+    def _tell(self, name: str, config: C | None) -> None:
+        """Publish the event of a change."""
+
+    def _apply(self, name: str, plain: dict[str, Any] | None) -> None:
+        if plain is None:
+            self.delete(name)
+        else:
+            self._put(name, from_plain(self._kind, plain))
 
     # -- on disk ---------------------------------------------------------------------------------------
 

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from orbitmq.broker import journal, names
+from orbitmq.broker import names
+from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, ChangeFeed, FedTable
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.journal import Journal
+from orbitmq.broker.events import Events, GroupChanged
 from orbitmq.broker.metadata.attributes import GROUP_ATTRIBUTES, altered
 from orbitmq.broker.metadata.config_table import ConfigTable
 from orbitmq.broker.metadata.plain import from_plain, to_plain
@@ -21,16 +22,22 @@ log = logging.getLogger(__name__)
 
 # Bit of a forbidden value that says "must not read" (PermName.INDEX_PERM_READ).
 FORBID_READ = reserved.PERM_READ
+_SEPARATOR = "@"
 
 
 class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
     """All subscription groups of this broker."""
 
-    def __init__(self, clock: Clock, config: BrokerConfig, changes: Journal) -> None:
-        super().__init__(clock, changes, journal.GROUPS)
+    def __init__(self, clock: Clock, config: BrokerConfig, feed: ChangeFeed, events: Events) -> None:
+        super().__init__(clock, feed, GROUPS, SubscriptionGroupConfig)
+        feed.register(FORBIDDEN, FedTable(int, self._apply_forbidden, self))
+        self._events = events
         self._config = config
         self._table = {name: SubscriptionGroupConfig(group_name=name) for name in reserved.SYSTEM_GROUPS}
         self._forbidden: dict[str, dict[str, int]] = {}
+
+    def _tell(self, name: str, config: SubscriptionGroupConfig | None) -> None:
+        self._events.publish(GroupChanged(name, config))
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -80,20 +87,29 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
 
     def set_readable(self, group: str, topic: str, readable: bool) -> None:
         """Forbid a group to read a topic, or allow it again."""
+        value = self._forbidden.get(group, {}).get(topic, 0)
+        self._forbid(group, topic, value & ~FORBID_READ if readable else value | FORBID_READ)
+
+    def _forbid(self, group: str, topic: str, value: int) -> None:
         topics = self._forbidden.setdefault(group, {})
-        value = topics.get(topic, 0)
-        value = value & ~FORBID_READ if readable else value | FORBID_READ
         if value:
             topics[topic] = value
         else:
             topics.pop(topic, None)
         if not topics:
             del self._forbidden[group]
-        self._changed(group, self._table.get(group))
+        self.touch()
+        self._feed.changed(FORBIDDEN, f"{group}{_SEPARATOR}{topic}", value or None)
+        self._tell(group, self._table.get(group))
+
+    def _apply_forbidden(self, key: str, value: int | None) -> None:
+        group, _, topic = key.rpartition(_SEPARATOR)
+        self._forbid(group, topic, int(value or 0))
 
     def delete(self, group: str) -> bool:
         """Forget a group and what it was forbidden; ``False`` when there was none."""
-        self._forbidden.pop(group, None)
+        for topic in list(self._forbidden.get(group, ())):
+            self._forbid(group, topic, 0)
         return super().delete(group)
 
     # -- on disk ---------------------------------------------------------------------------------------

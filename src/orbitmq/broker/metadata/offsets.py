@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from orbitmq.broker import journal
-from orbitmq.broker.journal import Journal
+from orbitmq.broker.change_feed import OFFSETS, RESETS, ChangeFeed, FedTable
+from orbitmq.broker.events import Events, OffsetsReset
 from orbitmq.broker.metadata.plain import from_plain, to_plain
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies import DataVersion
@@ -17,23 +17,23 @@ SEPARATOR = "@"
 class ConsumerOffsets:
     """Committed offsets by group, topic and queue, with resets that clients have not seen yet.
 
-    ``on_reset(group, topic)`` is called when a group is moved.
-
     Args:
         version_step: the table's version goes up once in so many commits (consumerOffsetUpdateVersionStep).
     """
 
-    def __init__(self, clock: Clock, changes: Journal, *, version_step: int = 500) -> None:
+    def __init__(self, clock: Clock, feed: ChangeFeed, events: Events, *, version_step: int = 500) -> None:
         self._clock = clock
-        self._journal = changes
+        self._feed = feed
+        self._events = events
         self._version_step = version_step
         self._commits = 0
         self._table: dict[str, dict[int, int]] = {}
         self._pulled: dict[str, dict[int, int]] = {}
         self._pull_starts: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
-        self.on_reset: list[Callable[[str, str], None]] = []
         self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
+        feed.register(OFFSETS, FedTable(int, self._apply_offset, self))
+        feed.register(RESETS, FedTable(int, self._apply_reset))
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -103,10 +103,11 @@ class ConsumerOffsets:
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Move a group; its next pull of the queue is told, and commits before that have no effect."""
-        self._resets.setdefault(_key(topic, group), {})[queue_id] = offset
+        key = _key(topic, group)
+        self._resets.setdefault(key, {})[queue_id] = offset
+        self._feed.changed(RESETS, f"{key}{SEPARATOR}{queue_id}", offset)
         self.commit(group, topic, queue_id, offset)
-        for listener in self.on_reset:
-            listener(group, topic)
+        self._events.publish(OffsetsReset(group, topic))
 
     def has_any_reset(self, group: str, topic: str) -> bool:
         """Whether a reset waits for one of the queues."""
@@ -121,6 +122,8 @@ class ConsumerOffsets:
         offset = queues.pop(queue_id, None)
         if not queues:
             del self._resets[key]
+        if offset is not None:
+            self._feed.changed(RESETS, f"{key}{SEPARATOR}{queue_id}", None)
         return offset
 
     def clone(self, source: str, target: str, topic: str) -> None:
@@ -143,7 +146,8 @@ class ConsumerOffsets:
         for key in keys:
             self._pulled.pop(key, None)
             self._pull_starts.pop(key, None)
-            self._resets.pop(key, None)
+            for queue_id in self._resets.pop(key, {}):
+                self._feed.changed(RESETS, f"{key}{SEPARATOR}{queue_id}", None)
             for queue_id in self._table.pop(key, {}):
                 self._changed(key, queue_id, None)
 
@@ -151,7 +155,25 @@ class ConsumerOffsets:
         self._commits += 1
         if self._commits % self._version_step == 0:
             self.version = self.version.next(self._clock.now_ms())
-        self._journal.changed(journal.OFFSETS, f"{key}{SEPARATOR}{queue_id}", offset)
+        self._feed.changed(OFFSETS, f"{key}{SEPARATOR}{queue_id}", offset)
+
+    def _apply_offset(self, key: str, offset: int | None) -> None:
+        topic, group, queue_id = _split_queue(key)
+        if offset is not None:
+            self.commit(group, topic, queue_id, int(offset))
+            return
+        queues = self._table.get(_key(topic, group), {})
+        if queues.pop(queue_id, None) is not None:
+            self._changed(_key(topic, group), queue_id, None)
+        if not queues:
+            self._table.pop(_key(topic, group), None)
+
+    def _apply_reset(self, key: str, offset: int | None) -> None:
+        topic, group, queue_id = _split_queue(key)
+        if offset is None:
+            self.take_reset(group, topic, queue_id)
+        else:
+            self.reset(group, topic, queue_id, int(offset))
 
     # -- on disk ---------------------------------------------------------------------------------------
 
@@ -177,3 +199,9 @@ def _key(topic: str, group: str) -> str:
 def _split(key: str) -> tuple[str, str]:
     topic, _, group = key.partition(SEPARATOR)
     return topic, group
+
+
+def _split_queue(key: str) -> tuple[str, str, int]:
+    pair, _, queue_id = key.rpartition(SEPARATOR)
+    topic, group = _split(pair)
+    return topic, group, int(queue_id)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from orbitmq.broker.journal import Journal
+from orbitmq.broker.change_feed import ChangeFeed
+from orbitmq.broker.events import Events, TableSaved
 from orbitmq.errors import OrbitError
 from orbitmq.runtime.seam import Runtime
 from orbitmq.wire import fastjson
@@ -69,27 +70,34 @@ class Persistence:
         folder: ``config`` below the store's root.
     """
 
-    def __init__(self, runtime: Runtime, folder: str, journal: Journal) -> None:
+    def __init__(self, runtime: Runtime, folder: str, feed: ChangeFeed, events: Events) -> None:
         self._files = runtime.files
         self._threads = runtime.threads
         self._folder = folder
         self._tables: dict[str, _Table] = {}
-        self.on_saved: list[Callable[[str], None]] = []
-        journal.subscribe(self._on_change)
+        self._changed_by: dict[str, _Table] = {}
+        self._events = events
+        feed.subscribe(self._on_change)
 
     def register(
-        self, table: str, snapshot: Callable[[], dict[str, Any]], *, note_keys: bool = False
+        self,
+        table: str,
+        snapshot: Callable[[], dict[str, Any]],
+        *,
+        parts: Iterable[str] = (),
+        note_keys: bool = False,
     ) -> None:
         """Keep ``table`` on disk; ``snapshot()`` gives its content when it has to be written.
 
         A worker thread reads the content: it must not change any more.
 
         Args:
+            parts: other names of the change feed whose changes belong into this file.
             note_keys: let :meth:`saved` tell about single keys of this table.
         """
-        self._tables[table] = _Table(
-            f"{self._folder}/{table}.json", snapshot, changed=set() if note_keys else None
-        )
+        entry = _Table(f"{self._folder}/{table}.json", snapshot, changed=set() if note_keys else None)
+        self._tables[table] = entry
+        self._changed_by.update(dict.fromkeys((table, *parts), entry))
 
     def saved(self, table: str, key: str) -> bool:
         """Whether the last change of ``key`` is on disk; of a table whose keys are noted."""
@@ -148,8 +156,7 @@ class Persistence:
                         entry.changed |= entry.being_saved
                 entry.being_saved = frozenset()
             saving.result()
-        for listener in self.on_saved:
-            listener(table)
+        self._events.publish(TableSaved(table))
 
     async def flush_all(self) -> None:
         """Write every table that changed; one that the disk refuses is logged and tried again later."""
@@ -168,7 +175,7 @@ class Persistence:
         files.write_atomic(path, data)
 
     def _on_change(self, table: str, key: str, _value: object) -> None:
-        entry = self._tables.get(table)
+        entry = self._changed_by.get(table)
         if entry is not None:
             entry.dirty = True
             if entry.changed is not None:

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from orbitmq.broker import journal
+from orbitmq.broker.change_feed import TOPICS, ChangeFeed
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.journal import Journal
+from orbitmq.broker.events import Events, TopicChanged
 from orbitmq.broker.metadata.attributes import TOPIC_ATTRIBUTES, altered
 from orbitmq.broker.metadata.config_table import ConfigTable
 from orbitmq.broker.metadata.plain import from_plain, to_plain
@@ -25,13 +25,17 @@ MAX_QUEUES = 65_536
 class TopicConfigs(ConfigTable[TopicConfig]):
     """All topics of this broker."""
 
-    def __init__(self, clock: Clock, config: BrokerConfig, changes: Journal) -> None:
-        super().__init__(clock, changes, journal.TOPICS)
+    def __init__(self, clock: Clock, config: BrokerConfig, feed: ChangeFeed, events: Events) -> None:
+        super().__init__(clock, feed, TOPICS, TopicConfig)
+        self._events = events
         self._config = config
         self._own_system_topics: set[str] = set()
         for topic in self._system_topics():
             self._table[topic.topic_name] = topic
             self._own_system_topics.add(topic.topic_name)
+
+    def _tell(self, name: str, config: TopicConfig | None) -> None:
+        self._events.publish(TopicChanged(name, config))
 
     def _system_topics(self) -> Iterator[TopicConfig]:
         config = self._config

@@ -1,0 +1,157 @@
+"""Every change of a broker's tables, in order, in a form that another broker can apply.
+
+A table tells the feed of each change within the call that made it. Who marks what has to be written to disk
+subscribes to the live values; who writes or sends the changes themselves follows the entries, which are plain
+values with a sequence number and the place in the commit log that they belong to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from orbitmq.broker.events import tell
+from orbitmq.wire.bodies import DataVersion
+from orbitmq.wire.errors import WireError
+
+TOPICS = "topics"
+GROUPS = "subscriptionGroup"
+FORBIDDEN = "forbiddenReads"
+OFFSETS = "consumerOffset"
+RESETS = "pendingResets"
+DELAYS = "delayOffset"
+LOCKS = "queueLocks"
+
+Listener: TypeAlias = Callable[[str, str, object], object]
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One change.
+
+    Attributes:
+        sequence: 1 for the first change since the start, then one more each.
+        log_offset: the end of the commit log when the change was made: what it says holds from there on.
+        table: one of the names above.
+        key: what changed in the table, in the table's own form.
+        value: the new value as JSON has it, ``None``: the key is gone.
+        version: the table's data version after the change (state version, timestamp in ms, counter), ``None``
+            for a table without one.
+    """
+
+    sequence: int
+    log_offset: int
+    table: str
+    key: str
+    value: Any
+    version: tuple[int, int, int] | None = None
+
+    def encode(self) -> bytes:
+        """The entry as one line of JSON, without its end."""
+        return _encoder.encode(self)
+
+    @staticmethod
+    def decode(data: bytes) -> Entry:
+        """The entry that was encoded.
+
+        Raises:
+            ValueError: it is not one.
+        """
+        return _decoder.decode(data)
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Entry)
+
+
+class Versioned(Protocol):
+    """A table that knows how new it is."""
+
+    version: DataVersion
+
+
+@dataclass(frozen=True, slots=True)
+class FedTable:
+    """What a table gives the feed for one of its names.
+
+    Attributes:
+        plain: a live value as JSON has it; also what the table's file holds for it.
+        apply: makes a change of another broker's table: a key and its plain value, ``None``: remove it.
+        versioned: the table, when it has a data version that follows its changes.
+    """
+
+    plain: Callable[[Any], Any]
+    apply: Callable[[str, Any], object]
+    versioned: Versioned | None = None
+
+
+class ChangeFeed:
+    """The changes of one broker's tables.
+
+    Args:
+        log_end: gives the present end of the commit log.
+    """
+
+    def __init__(self, log_end: Callable[[], int] = lambda: 0) -> None:
+        self._log_end = log_end
+        self._tables: dict[str, FedTable] = {}
+        self._listeners: list[Listener] = []
+        self._followers: list[Callable[[Entry], object]] = []
+        self.sequence = 0
+
+    def register(self, name: str, table: FedTable) -> None:
+        """Say how the changes that come under ``name`` are encoded and applied."""
+        self._tables[name] = table
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call ``listener(table, key, value)`` on every change; ``value`` is live, ``None``: it is gone."""
+        self._listeners.append(listener)
+
+    def follow(self, follower: Callable[[Entry], object]) -> Callable[[], None]:
+        """Call ``follower`` with every change from now on; returns what ends that."""
+        if not self._followers:
+            self._listeners.append(self._to_followers)
+        self._followers.append(follower)
+
+        def end() -> None:
+            self._followers.remove(follower)
+            if not self._followers:
+                self._listeners.remove(self._to_followers)
+
+        return end
+
+    def changed(self, table: str, key: str, value: object) -> None:
+        """``key`` of ``table`` now has ``value`` (``None``: removed).
+
+        Raises:
+            Exception: the first failure of a listener or follower, after all have heard of the change.
+        """
+        self.sequence += 1
+        tell(self._listeners, table, key, value)
+
+    def _to_followers(self, table: str, key: str, value: object) -> None:
+        known = self._tables[table]
+        version = None
+        if known.versioned is not None:
+            now = known.versioned.version
+            version = (now.state_version, now.timestamp, now.counter)
+        plain = None if value is None else known.plain(value)
+        tell(self._followers, Entry(self.sequence, self._log_end(), table, key, plain, version))
+
+    def apply(self, entry: Entry) -> None:
+        """Make a change that another broker has made. It passes this feed as a change of its own.
+
+        Raises:
+            ValueError: no table of that name is registered, or key and value are not of its form.
+        """
+        known = self._tables.get(entry.table)
+        if known is None:
+            raise ValueError(f"change {entry.sequence}: this broker has no table {entry.table}")
+        try:
+            known.apply(entry.key, entry.value)
+        except (LookupError, TypeError, ValueError, AttributeError, WireError) as error:
+            raise ValueError(f"change {entry.sequence} of {entry.table} {entry.key!r}: {error!r}") from error
+        if entry.version is not None and known.versioned is not None:
+            known.versioned.version = DataVersion(*entry.version)

@@ -1,0 +1,153 @@
+"""What the parts of one broker tell each other: typed events on one bus.
+
+An event is published within the call that made the change, so a listener may rely on the change and must not
+take long. The one rule for a listener that fails: all others still hear the event, in the order in which they
+subscribed; then the first failure is raised to the publisher, and later ones are logged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
+
+if TYPE_CHECKING:
+    from orbitmq.broker.clients.registry import ConsumerGroup
+
+log = logging.getLogger(__name__)
+
+E = TypeVar("E")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChanged:
+    """A topic was made or changed; ``config`` is ``None`` for a deleted one."""
+
+    topic: str
+    config: TopicConfig | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChanged:
+    """A subscription group, or what it must not read, changed; ``config`` is ``None`` for a deleted one."""
+
+    group: str
+    config: SubscriptionGroupConfig | None
+
+
+@dataclass(frozen=True, slots=True)
+class MembersChanged:
+    """Members or subscriptions of a consumer group changed; ``state`` is ``None`` after the last member."""
+
+    group: str
+    state: ConsumerGroup | None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsReset:
+    """An administrator moved a group in a topic."""
+
+    group: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChanged:
+    """Settings of the running broker changed; ``keys`` are RocketMQ's names of them."""
+
+    keys: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TableSaved:
+    """Changes of a table are on disk; ``table`` is its name in the change feed."""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class PullPermitted:
+    """A group's pull of a topic passed all checks.
+
+    Attributes:
+        tags: what the pull filters by, ``None``: it takes all messages.
+        registered: ``tags`` and ``version`` are those of the group's heartbeats; else the request brought
+            its own expression.
+    """
+
+    group: str
+    topic: str
+    tags: frozenset[int] | None
+    registered: bool
+    version: int
+
+
+# Called with topic, queue id and the offset behind the newest message that can be read.
+Arrival: TypeAlias = Callable[[str, int, int], object]
+
+
+class Events:
+    """The bus of one broker."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[type, list[Callable[[Any], object]]] = {}
+        self._every_arrival: tuple[Arrival, ...] = ()
+        self._arrivals: dict[str, tuple[Arrival, ...]] = {}
+
+    def subscribe(self, kind: type[E], listener: Callable[[E], object]) -> None:
+        """Call ``listener`` with each event of class ``kind``."""
+        self._listeners.setdefault(kind, []).append(listener)
+
+    def publish(self, event: object) -> None:
+        """Tell all listeners of the event's class.
+
+        Raises:
+            Exception: the first failure of a listener, after all have heard the event.
+        """
+        listeners = self._listeners.get(type(event))
+        if listeners:
+            tell(listeners, event)
+
+    # Arrivals are too many for an object each: held pulls wait for them.
+
+    def on_messages_arrived(self, listener: Arrival, *, topic: str | None = None) -> None:
+        """Call ``listener`` when a watched queue got messages, of ``topic`` only when that is given."""
+        if topic is None:
+            self._every_arrival += (listener,)
+            self._arrivals = {name: (*known, listener) for name, known in self._arrivals.items()}
+        else:
+            self._arrivals[topic] = (*self._arrivals.get(topic, self._every_arrival), listener)
+
+    def messages_arrived(self, topic: str, queue_id: int, max_offset: int) -> None:
+        """Messages below ``max_offset`` can be read now.
+
+        Raises:
+            Exception: as :meth:`publish`.
+        """
+        listeners = self._arrivals.get(topic, self._every_arrival)
+        if len(listeners) == 1:
+            listeners[0](topic, queue_id, max_offset)
+        else:
+            tell(listeners, topic, queue_id, max_offset)
+
+
+def tell(listeners: Sequence[Callable[..., object]], *what: object) -> None:
+    """Call each of ``listeners`` with ``what``.
+
+    Raises:
+        Exception: the first failure of a listener, after all were called.
+    """
+    first: Exception | None = None
+    for listener in list(listeners):
+        try:
+            listener(*what)
+        except Exception as error:
+            if first is None:
+                first = error
+            else:
+                log.exception("one more listener of %s failed", what)
+    if first is not None:
+        raise first
