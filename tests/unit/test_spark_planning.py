@@ -13,7 +13,7 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.spark.errors import OffsetError, OptionError
 from orbitmq.spark.offsets import Offsets, backlog, prorate
 from orbitmq.spark.options import Start, read_options, write_options
-from orbitmq.spark.partitions import MIN_ROWS_PER_TASK, QueueRange, plan
+from orbitmq.spark.partitions import MIN_ROWS_PER_TASK, QueueRange, plan, task_count
 
 _queues = st.builds(
     MessageQueue,
@@ -86,7 +86,10 @@ def test_offsets_survive_json_in_one_form(offsets: Offsets) -> None:
     [
         None,
         {},
-        {"v": 2, "t": {}},
+        {"v": 3, "t": {}},
+        {"v": 2, "t": {}, "n": "two"},
+        {"v": 2, "t": {}, "n": 0},
+        {"v": 2, "t": {}, "from": 5},
         {"v": 1, "t": {"a": 3}},
         {"v": 1, "t": {"a": {"b": {"x": 1}}}},
         {"v": 1, "t": {"a": {"b": {"0": -1}}}},
@@ -101,7 +104,7 @@ def test_other_offsets_are_refused(value: object) -> None:
 
 @given(_offsets, _offsets, st.integers(1, 10**6))
 def test_prorated_ends_move_on_and_stay_inside(start: Offsets, latest: Offsets, max_rows: int) -> None:
-    end = latest.no_less_than(start)
+    end = Offsets({**start, **{q: max(o, start.get(q, 0)) for q, o in latest.items()}})
     limited = prorate(start, end, max_rows)
     waiting = sum(backlog(start, end).values())
     assert sum(backlog(start, limited).values()) == min(max_rows, waiting)
@@ -121,8 +124,10 @@ _ranges = st.lists(
 
 @given(_ranges, st.integers(1, 9))
 def test_a_plan_covers_everything_once_and_evenly(ranges: list[QueueRange], tasks: int) -> None:
-    plans = plan(ranges, tasks)
     total = sum(r.rows for r in ranges)
+    assert task_count(total, tasks, None) <= task_count(total, 1, tasks) <= max(1, min(tasks, total))
+    tasks = task_count(total, tasks, None)
+    plans = plan(ranges, tasks)
     assert len(plans) <= tasks
     rows = [sum(r.rows for r in entries) for entries in plans]
     assert sum(rows) == total

@@ -54,7 +54,7 @@ class ScriptedBrokers:
         addresses = {queue: f"{queue.broker_name}:1" for queue in QUEUES}
         return TopicRoute(addresses, {}, frozenset(addresses.values() if self.master else ()))
 
-    def ask(self, address: str, commands: Sequence[Command]) -> list[Command]:
+    def ask(self, address: str, commands: Sequence[Command], **_: Any) -> list[Command]:
         self.rounds += 1
         self.asked.append(len(commands))
         if self.failures:
@@ -231,7 +231,7 @@ class LargeMessages(ScriptedBrokers):
         self.sizes = sizes
         self.largest_round = 0
 
-    def ask(self, address: str, commands: Sequence[Command]) -> list[Command]:
+    def ask(self, address: str, commands: Sequence[Command], **_: Any) -> list[Command]:
         answers = super().ask(address, commands)
         self.largest_round = max(self.largest_round, sum(len(answer.body) for answer in answers))
         return answers

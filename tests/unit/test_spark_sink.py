@@ -52,7 +52,7 @@ class ScriptedBrokers(Brokers):
         table = {queue: f"{queue.broker_name}:1" for queue in QUEUES}
         return TopicRoute(table, table)
 
-    def ask(self, address: str, commands: Sequence[Command]) -> list[Command]:
+    def ask(self, address: str, commands: Sequence[Command], **_: Any) -> list[Command]:
         return [self._answer(address, command) for command in commands]
 
     def _answer(self, address: str, command: Command) -> Command:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -14,12 +15,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
-from orbitmq.spark import source
+from orbitmq.spark import positions, source
 from orbitmq.spark.arrow import message_schema
+from orbitmq.spark.brokers import TopicRoute
 from orbitmq.spark.errors import DataLossError, OffsetError, UnreachableError
 from orbitmq.spark.offsets import Offsets
 from orbitmq.spark.options import read_options
-from orbitmq.spark.source import Positions, StreamReader, TaskPartition
+from orbitmq.spark.positions import Positions
+from orbitmq.spark.source import StreamReader, TaskPartition, tasks
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 
@@ -36,6 +39,7 @@ class ScriptedCluster:
         self.last: dict[MessageQueue, int] = {A0: 100, A1: 60}
         self.error: Exception | None = None
         self.away: set[str] = set()
+        self.slaves: set[str] = set()
 
     def __call__(self, name_servers: Any, timeout_ms: int) -> ScriptedCluster:
         return self
@@ -47,10 +51,15 @@ class ScriptedCluster:
 
     def offsets_where_possible(
         self, queues: dict[MessageQueue, str], request: Callable[[MessageQueue], Command]
-    ) -> tuple[dict[MessageQueue, int], UnreachableError | None]:
+    ) -> tuple[dict[MessageQueue, int], dict[str, UnreachableError]]:
         there = {queue: at for queue, at in queues.items() if at not in self.away}
-        error = UnreachableError("away") if self.away else None
-        return self.offsets(there, request), error
+        return self.offsets(there, request), {at: UnreachableError(f"{at} away") for at in self.away}
+
+    def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
+        return TopicRoute({queue: f"{queue.broker_name}:1" for queue in self.last}, {})
+
+    def is_master(self, topic: str, address: str) -> bool:
+        return address not in self.slaves
 
     def offsets(
         self, queues: dict[MessageQueue, str], request: Callable[[MessageQueue], Command]
@@ -66,7 +75,7 @@ class ScriptedCluster:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
     made = ScriptedCluster()
-    monkeypatch.setattr(source, "Brokers", made)
+    monkeypatch.setattr(positions, "Brokers", made)
     return made
 
 
@@ -76,6 +85,17 @@ def reader(**options: str) -> StreamReader:
 
 def places(value: dict[str, Any]) -> dict[MessageQueue, int]:
     return dict(Offsets.from_json(value))
+
+
+def rows_of(planned: Any) -> dict[MessageQueue, tuple[int, int]]:
+    ranges = [r for task in planned for r in task.ranges]
+    return {
+        queue: (
+            min(r.low for r in ranges if r.queue == queue),
+            max(r.high for r in ranges if r.queue == queue),
+        )
+        for queue in {r.queue for r in ranges}
+    }
 
 
 def at(**_: int) -> dict[str, Any]:
@@ -101,11 +121,60 @@ def test_the_end_moves_on_and_never_back(cluster: ScriptedCluster) -> None:
     stream = reader()
     end = stream.latestOffset(at(), ReadAllAvailable())
     assert places(end) == {A0: 100, A1: 60}
-    cluster.last = {A0: 90, A1: 61}  # a fail-over lost ten messages of one queue
-    end = stream.latestOffset(end, ReadAllAvailable())
-    assert places(end) == {A0: 100, A1: 61}
     del cluster.last[A0]  # a queue that is gone keeps its place
+    cluster.last[A1] = 61
     assert places(stream.latestOffset(end, ReadAllAvailable())) == {A0: 100, A1: 61}
+
+
+def test_a_queue_that_lost_its_end_is_loss(cluster: ScriptedCluster) -> None:
+    end = reader().latestOffset(at(), ReadAllAvailable())
+    cluster.last = {A0: 90, A1: 61}  # the topic was made again, or a fail-over lost ten messages
+    with pytest.raises(DataLossError, match=r"'broker-a'.* ends at 90, but was read up to 100"):
+        reader().latestOffset(end, ReadAllAvailable())
+    lenient = reader(failOnDataLoss="false")
+    after = lenient.latestOffset(end, ReadAllAvailable())
+    assert places(after) == {A0: 90, A1: 61}
+    assert rows_of(lenient.partitions(end, after)) == {A1: (60, 61)}
+    cluster.last[A0] = 95
+    following = lenient.latestOffset(after, ReadAllAvailable())
+    assert rows_of(lenient.partitions(after, following)) == {A0: (90, 95)}
+
+
+def test_a_slave_that_is_behind_has_lost_nothing(cluster: ScriptedCluster) -> None:
+    end = reader().latestOffset(at(), ReadAllAvailable())
+    cluster.slaves = {"broker-a:1"}
+    cluster.last = {A0: 90, A1: 60}
+    assert reader().latestOffset(end, ReadAllAvailable()) == end
+
+
+def test_a_batch_is_replayed_from_its_end_alone(cluster: ScriptedCluster) -> None:
+    """Spark keeps ends only, asks for the first place anew, and may run on a machine with other cores."""
+    cluster.last[B0], cluster.first[B0] = 9000, 5
+    first = reader(startingOffsets="latest", parallelism="3")
+    start = first.initialOffset()
+    cluster.last = {A0: 7000, A1: 8000, B0: 9001}
+    end = first.latestOffset(start, ReadAllAvailable())
+    planned = first.partitions(start, end)
+    assert len(planned) == 3
+    again = reader(startingOffsets="latest", parallelism="1")
+    cluster.last = {A0: 7500, A1: 8000, B0: 9500}
+    replayed = again.partitions(again.initialOffset(), json.loads(json.dumps(end)))
+    assert [task.ranges for task in replayed] == [task.ranges for task in planned]
+    # A new queue: where it began is told by the end, whatever is deleted by the time of the replay.
+    new = MessageQueue("t", "broker-c", 0)
+    cluster.first[new], cluster.last[new] = 20, 30
+    following = first.latestOffset(end, ReadAllAvailable())
+    cluster.first[new] = 29
+    assert rows_of(reader().partitions(end, following))[new] == (20, 30)
+
+
+def test_checkpoints_of_the_first_form_go_on(cluster: ScriptedCluster) -> None:
+    old = Offsets({A0: 50}).to_json()
+    assert old["v"] == 1
+    end = reader().latestOffset(old, ReadAllAvailable())
+    assert rows_of(reader().partitions(old, end)) == {A0: (50, 100), A1: (10, 60)}
+    plain_end = Offsets({A0: 60, A1: 40}).to_json()
+    assert rows_of(reader().partitions(old, plain_end)) == {A0: (50, 60), A1: (10, 40)}
 
 
 def test_a_new_queue_is_read_from_its_first_message(cluster: ScriptedCluster) -> None:
@@ -113,8 +182,8 @@ def test_a_new_queue_is_read_from_its_first_message(cluster: ScriptedCluster) ->
     stream = reader()
     end = stream.latestOffset(at(), ReadMaxRows(72))
     assert sum(places(end).values()) - 15 == 72  # starts: 0, 10 and 5
-    tasks = stream.partitions(at(), stream.latestOffset(at(), ReadAllAvailable()))
-    ranges = [r for task in tasks if isinstance(task, TaskPartition) for r in task.ranges]
+    planned = stream.partitions(at(), stream.latestOffset(at(), ReadAllAvailable()))
+    ranges = [r for task in planned if isinstance(task, TaskPartition) for r in task.ranges]
     assert [(r.low, r.high) for r in ranges if r.queue == B0] == [(5, 9)]
 
 
@@ -132,13 +201,31 @@ def test_an_absent_cluster_is_waited_for_then_it_is_an_error(cluster: ScriptedCl
     assert reader().latestOffset(at(), ReadAllAvailable()) == at()
 
 
-def test_one_broker_away_does_not_stop_the_others(cluster: ScriptedCluster) -> None:
+def test_one_broker_away_does_not_stop_the_others(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     cluster.first[B0], cluster.last[B0] = 0, 50
-    stream = reader(offsetTimeout="10s")
+    stream = reader(offsetTimeout="1ms")
     cluster.away = {"broker-a:1"}
-    assert places(stream.latestOffset(at(), ReadAllAvailable())) == {A0: 0, A1: 10, B0: 50}
+    end = at()
+    for rows in range(50, 60):  # however long it lasts
+        cluster.last[B0] = rows
+        end = stream.latestOffset(end, ReadAllAvailable())
+        assert places(end) == {A0: 0, A1: 10, B0: rows}
+    assert [record.levelname for record in caplog.records] == ["WARNING"]  # one a minute
+    assert "broker-a:1 away" in caplog.text
     cluster.away.clear()
-    assert places(stream.latestOffset(at(), ReadAllAvailable())) == {A0: 100, A1: 60, B0: 50}
+    assert places(stream.latestOffset(end, ReadAllAvailable())) == {A0: 100, A1: 60, B0: 59}
+
+
+def test_failures_of_an_hour_ago_do_not_count(cluster: ScriptedCluster) -> None:
+    stream = reader(offsetTimeout="300ms")
+    for _ in range(12):
+        cluster.error = UnreachableError("cut")
+        assert stream.latestOffset(at(), ReadAllAvailable()) == at()
+        source.Patience(40).pause()
+        cluster.error = None
+        assert places(stream.latestOffset(at(), ReadAllAvailable()))[A0] == 100
 
 
 def test_few_rows_wait_until_the_delay_is_over(cluster: ScriptedCluster) -> None:
@@ -166,7 +253,7 @@ def test_available_now_ends_where_it_began(cluster: ScriptedCluster) -> None:
 
 
 def test_offsets_between_two_places_are_tasks(cluster: ScriptedCluster) -> None:
-    positions = Positions(read_options({"topic": "t", "parallelism": "3"}))
-    tasks = positions.tasks(Offsets({A0: 0, A1: 10}), Offsets({A0: 9000, A1: 10}))
-    assert len(tasks) == 3
-    assert StreamReader(positions.options, message_schema()).partitions(at(), at()) == []
+    asked = Positions(read_options({"topic": "t", "parallelism": "3"}))
+    assert len(tasks(asked, Offsets({A0: 0, A1: 10}), Offsets({A0: 9000, A1: 10}))) == 3
+    assert len(tasks(asked, Offsets({A0: 0, A1: 10}), Offsets({A0: 30, A1: 10}))) == 3
+    assert StreamReader(asked.options, message_schema()).partitions(at(), at()) == []

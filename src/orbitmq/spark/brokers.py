@@ -1,19 +1,20 @@
-"""A cluster as one Spark process sees it: routes, offsets and answers over blocking connections."""
+"""A cluster as one Spark process sees it: routes and offsets."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import MASTER_ID, PERM_READ, PERM_WRITE
+from orbitmq.runtime.side_by_side import side_by_side
 from orbitmq.runtime.system import SystemClock
+from orbitmq.spark import connections
 from orbitmq.spark.errors import UnreachableError
-from orbitmq.transport.blocking import BlockingConnection
-from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies import TopicRouteData
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
@@ -25,17 +26,14 @@ from orbitmq.wire.headers.offset import (
 )
 from orbitmq.wire.headers.route import GetRouteinfoByTopicRequest
 
-# Requests that travel together; the answers of one round are in memory at once.
-MAX_PIPELINE = 256
-# Worker processes live long and a topic's brokers are few; more than this is a leak.
-MAX_CONNECTIONS = 64
+# A broker that did not answer is asked again after 1 s, then 2, 4 ...; each time for no longer than this.
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 15.0
+PROBE_TIMEOUT_MS = 2_000
 
 _BUSY_CODES = frozenset(
     {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLOW_CONTROL}
 )
-
-# By process, since Spark forks: a connection must not be shared with a child.
-_connections: dict[tuple[int, str], BlockingConnection] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +86,14 @@ class Patience:
         self._pause_s = min(self._pause_s * 2, 0.5)
 
 
+class _Silence(NamedTuple):
+    """A broker that did not answer: what was wrong, and until when it is left alone."""
+
+    error: UnreachableError
+    pause_s: float
+    until: float
+
+
 class Brokers:
     """Asks name servers and brokers. Not thread-safe; its connections are shared within the process.
 
@@ -100,29 +106,19 @@ class Brokers:
         self._name_servers = tuple(name_servers)
         self._timeout_ms = timeout_ms
         self._routes: dict[str, TopicRoute] = {}
+        self._silent: dict[str, _Silence] = {}
+        self._clock = SystemClock()
 
-    def ask(self, address: str, commands: Sequence[Command]) -> list[Command]:
-        """The answers to ``commands``, which travel together, in their order; error codes included.
-
-        Raises:
-            UnreachableError: there was no answer to at least one; the connection is given up.
-        """
-        key = (os.getpid(), address)
-        answers: list[Command] = []
-        try:
-            connection = _connections.get(key)
-            if connection is None:
-                if len(_connections) >= MAX_CONNECTIONS:
-                    close_connections()
-                connection = _connections[key] = BlockingConnection(address, timeout_ms=self._timeout_ms)
-            for first in range(0, len(commands), MAX_PIPELINE):
-                answers += connection.request_many(list(commands[first : first + MAX_PIPELINE]))
-        except TransportError as error:
-            broken = _connections.pop(key, None)
-            if broken is not None:
-                broken.close()
-            raise UnreachableError(f"{address}: {error}") from error
-        return answers
+    def ask(
+        self,
+        address: str,
+        commands: Sequence[Command],
+        *,
+        timeout_ms: int | None = None,
+        repeatable: bool = True,
+    ) -> list[Command]:
+        """The answers to ``commands``, which travel together; see :func:`orbitmq.spark.connections.ask`."""
+        return connections.ask(address, commands, timeout_ms or self._timeout_ms, repeatable=repeatable)
 
     def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
         """The queues of ``topic``, from the first name server that answers; remembered until refreshed.
@@ -151,37 +147,80 @@ class Brokers:
         raise UnreachableError(f"no name server answered: {'; '.join(failures)}")
 
     def readable(self, topics: Iterable[str], *, refresh: bool = False) -> dict[MessageQueue, str]:
-        """The readable queues of all ``topics`` and whom to ask."""
-        return {q: a for topic in topics for q, a in self.route(topic, refresh=refresh).readable.items()}
+        """The readable queues of all ``topics`` and whom to ask.
+
+        Raises:
+            UnreachableError: a topic has no readable queue, or no name server answers.
+            TopicNotFoundError: the name server does not know a topic.
+        """
+        found: dict[MessageQueue, str] = {}
+        for topic in topics:
+            route = self.route(topic, refresh=refresh)
+            if not route.readable:
+                raise UnreachableError(f"topic {topic!r} has no queue that can be read now")
+            found |= route.readable
+        return found
+
+    def is_master(self, topic: str, address: str) -> bool:
+        """Whether the last route of ``topic`` names the broker at ``address`` as a master."""
+        return address in self.route(topic).masters
 
     def offsets(
         self, queues: dict[MessageQueue, str], request: Callable[[MessageQueue], Command]
     ) -> dict[MessageQueue, int]:
-        """One offset per queue: the answers to ``request``, one round trip per broker.
+        """One offset per queue: the answers to ``request``, one round trip per broker, all side by side.
 
         Raises:
             UnreachableError: a broker does not answer, or says that it is busy.
             BrokerError: a broker answered with another error.
         """
-        found, error = self.offsets_where_possible(queues, request)
-        if error is not None:
-            raise error
+        found, failures = self.offsets_where_possible(queues, request)
+        for failure in failures.values():
+            raise failure
         return found
 
     def offsets_where_possible(
         self, queues: dict[MessageQueue, str], request: Callable[[MessageQueue], Command]
-    ) -> tuple[dict[MessageQueue, int], UnreachableError | None]:
-        """:meth:`offsets` of the brokers that answer, and what was wrong with another one, if any."""
+    ) -> tuple[dict[MessageQueue, int], dict[str, UnreachableError]]:
+        """:meth:`offsets` of the brokers that answer, and what is wrong with the others, by address.
+
+        A broker that did not answer is left alone for a while, so that it does not hold up each call.
+        """
+        owners = by_address(queues)
+        now = self._clock.monotonic()
+        failures = {
+            address: silence.error
+            for address, silence in self._silent.items()
+            if address in owners and now < silence.until
+        }
+        asked = [address for address in owners if address not in failures]
+        outcomes = side_by_side([partial(self._offsets_of, a, owners[a], request) for a in asked])
         found: dict[MessageQueue, int] = {}
-        missing: UnreachableError | None = None
-        for address, owned in by_address(queues).items():
-            try:
-                answers = self.ask(address, [request(queue) for queue in owned])
-                for queue, answer in zip(owned, answers, strict=True):
-                    found[queue] = GetMaxOffsetResponse.from_ext(_checked(answer, address).ext).offset
-            except UnreachableError as error:
-                missing = error
-        return found, missing
+        for address, outcome in zip(asked, outcomes, strict=True):
+            if isinstance(outcome, UnreachableError):
+                failures[address] = outcome
+                self._note_silence(address, outcome)
+            elif isinstance(outcome, Exception):
+                raise outcome
+            else:
+                self._silent.pop(address, None)
+                found |= outcome
+        return found, failures
+
+    def _note_silence(self, address: str, error: UnreachableError) -> None:
+        before = self._silent.get(address)
+        pause_s = min(2 * before.pause_s, LONGEST_PAUSE_S) if before else FIRST_PAUSE_S
+        self._silent[address] = _Silence(error, pause_s, self._clock.monotonic() + pause_s)
+
+    def _offsets_of(
+        self, address: str, owned: list[MessageQueue], request: Callable[[MessageQueue], Command]
+    ) -> dict[MessageQueue, int]:
+        timeout_ms = min(self._timeout_ms, PROBE_TIMEOUT_MS) if address in self._silent else self._timeout_ms
+        answers = self.ask(address, [request(queue) for queue in owned], timeout_ms=timeout_ms)
+        return {
+            queue: GetMaxOffsetResponse.from_ext(_checked(answer, address).ext).offset
+            for queue, answer in zip(owned, answers, strict=True)
+        }
 
 
 def max_offset(queue: MessageQueue) -> Command:
@@ -208,12 +247,6 @@ def by_address(queues: dict[MessageQueue, str]) -> dict[str, list[MessageQueue]]
     for queue in sorted(queues):
         owned.setdefault(queues[queue], []).append(queue)
     return owned
-
-
-def close_connections() -> None:
-    """Close every connection of this process."""
-    for key in [key for key in _connections if key[0] == os.getpid()]:
-        _connections.pop(key).close()
 
 
 def is_busy(code: int) -> bool:

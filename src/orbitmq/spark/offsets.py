@@ -1,7 +1,11 @@
 """Where a query stands in every queue, as JSON that Spark compares as text.
 
-The form is ``{"v":1,"t":{topic:{broker:{queue:offset}}}}``: start inclusive, end exclusive, keys sorted, no
+The form is ``{"t":{topic:{broker:{queue:offset}}},"v":1}``: start inclusive, end exclusive, keys sorted, no
 negative numbers. Equal offsets must be equal text, or Spark runs empty batches for ever.
+
+What a batch reads must not depend on when and where it is read. So the end of a batch may hold, as ``"v":2``,
+``from`` (a table as ``t``: where the batch begins, in queues where the previous end does not tell) and ``n`` (in
+how many tasks it is read). Spark keeps ends only: the place where a query begins is all in its ``from``.
 """
 
 from __future__ import annotations
@@ -14,18 +18,35 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.spark.errors import OffsetError
 
 VERSION = 1
+VERSION_WITH_BEGINS = 2
 
 
 class Offsets(Mapping[MessageQueue, int]):
-    """An immutable map from queue to offset."""
+    """An immutable map from queue to offset.
 
-    __slots__ = ("_table",)
+    Args:
+        table: the offsets.
+        begins: where the batch that ends here begins, for the queues where that is told.
+        tasks: in how many tasks that batch is read; ``None``: not told.
+    """
 
-    def __init__(self, table: Mapping[MessageQueue, int] | None = None) -> None:
+    __slots__ = ("_table", "begins", "tasks")
+
+    def __init__(
+        self,
+        table: Mapping[MessageQueue, int] | None = None,
+        *,
+        begins: Mapping[MessageQueue, int] | None = None,
+        tasks: int | None = None,
+    ) -> None:
         self._table = dict(sorted(table.items())) if table else {}
-        for queue, offset in self._table.items():
+        self.begins = dict(sorted(begins.items())) if begins else {}
+        self.tasks = tasks
+        for queue, offset in (*self._table.items(), *self.begins.items()):
             if offset < 0:
                 raise OffsetError(f"offset {offset} of {queue} is negative")
+        if tasks is not None and tasks < 1:
+            raise OffsetError(f"{tasks} tasks cannot read a batch")
 
     def __getitem__(self, queue: MessageQueue) -> int:
         return self._table[queue]
@@ -46,13 +67,22 @@ class Offsets(Mapping[MessageQueue, int]):
         """The sum of all offsets."""
         return sum(self._table.values())
 
+    @property
+    def is_first(self) -> bool:
+        """Whether this is where a query began: no batch ends here, and Spark does not keep it."""
+        return self.tasks is None and bool(self._table) and self.begins == self._table
+
+    def as_first(self) -> Offsets:
+        """These offsets as the place where a query begins."""
+        return Offsets(self._table, begins=self._table)
+
     def to_json(self) -> dict[str, Any]:
         """The dict that Spark writes into its checkpoint; keys are inserted in sorted order."""
-        topics: dict[str, dict[str, dict[str, int]]] = {}
-        for queue, offset in self._table.items():
-            brokers = topics.setdefault(queue.topic, {})
-            brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = offset
-        return {"t": topics, "v": VERSION}
+        if self.tasks is None and not self.begins:
+            return {"t": _nested(self._table), "v": VERSION}
+        tasks = {} if self.tasks is None else {"n": self.tasks}
+        table = {"t": _nested(self._table), "v": VERSION_WITH_BEGINS}
+        return {"from": _nested(self.begins), **tasks, **table}
 
     def text(self) -> str:
         """The canonical text."""
@@ -65,28 +95,35 @@ class Offsets(Mapping[MessageQueue, int]):
         Raises:
             OffsetError: another version, or not this form.
         """
-        if not isinstance(value, dict) or value.get("v") != VERSION or not isinstance(value.get("t"), dict):
+        if (
+            not isinstance(value, dict)
+            or value.get("v") not in (VERSION, VERSION_WITH_BEGINS)
+            or not isinstance(value.get("t"), dict)
+        ):
             raise OffsetError(f'offsets must be {{"v":{VERSION},"t":{{...}}}}, got {json.dumps(value)[:200]}')
-        table: dict[MessageQueue, int] = {}
-        for topic, brokers in value["t"].items():
-            for broker, queues in _entries(brokers, topic):
-                for queue_id, offset in _entries(queues, f"{topic}/{broker}"):
-                    place = f"{topic}/{broker}/{queue_id}"
-                    if not queue_id.isdigit() or type(offset) is not int:
-                        raise OffsetError(f"offset of {place} is {offset!r}, not a whole number")
-                    table[MessageQueue(topic, broker, int(queue_id))] = offset
-        return cls(table)
+        tasks = value.get("n")
+        if tasks is not None and type(tasks) is not int:
+            raise OffsetError(f"the number of tasks is {tasks!r}, not a whole number")
+        return cls(_table(value["t"]), begins=_table(value.get("from", {})), tasks=tasks)
 
-    def no_less_than(self, floor: Offsets) -> Offsets:
-        """The later place of each queue; queues of either side are kept."""
-        table = dict(self._table)
-        for queue, offset in floor.items():
-            table[queue] = max(offset, table.get(queue, 0))
-        return Offsets(table)
 
-    def no_more_than(self, ceiling: Offsets) -> Offsets:
-        """The earlier place of each queue that ``ceiling`` knows; other queues are dropped."""
-        return Offsets({q: min(offset, ceiling[q]) for q, offset in self._table.items() if q in ceiling})
+def _nested(table: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
+    topics: dict[str, dict[str, dict[str, int]]] = {}
+    for queue, offset in table.items():
+        topics.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offset
+    return topics
+
+
+def _table(topics: Any) -> dict[MessageQueue, int]:
+    table: dict[MessageQueue, int] = {}
+    for topic, brokers in _entries(topics, "the topics"):
+        for broker, queues in _entries(brokers, topic):
+            for queue_id, offset in _entries(queues, f"{topic}/{broker}"):
+                place = f"{topic}/{broker}/{queue_id}"
+                if not queue_id.isdigit() or type(offset) is not int:
+                    raise OffsetError(f"offset of {place} is {offset!r}, not a whole number")
+                table[MessageQueue(topic, broker, int(queue_id))] = offset
+    return table
 
 
 def _entries(value: Any, place: str) -> Iterator[tuple[str, Any]]:
@@ -96,9 +133,14 @@ def _entries(value: Any, place: str) -> Iterator[tuple[str, Any]]:
 
 
 def backlog(start: Offsets, end: Offsets) -> dict[MessageQueue, int]:
-    """Rows between two places, for the queues that have any. A queue missing in ``start`` begins at 0."""
-    rows = {queue: offset - start.get(queue, 0) for queue, offset in end.items()}
+    """Rows between two places, for the queues that have any. A queue of unknown begin begins at 0."""
+    rows = {queue: offset - begin_of(start, end, queue) for queue, offset in end.items()}
     return {queue: count for queue, count in rows.items() if count > 0}
+
+
+def begin_of(start: Offsets, end: Offsets, queue: MessageQueue) -> int:
+    """Where the batch between two places begins in a queue; 0 when neither tells."""
+    return end.begins.get(queue, start.get(queue, 0))
 
 
 def prorate(start: Offsets, end: Offsets, max_rows: int) -> Offsets:
@@ -117,5 +159,5 @@ def prorate(start: Offsets, end: Offsets, max_rows: int) -> Offsets:
     by_remainder = sorted(waiting, key=lambda queue: (-(waiting[queue] * max_rows % total), queue))
     for queue in by_remainder[:left]:
         shares[queue] += 1
-    moved = {queue: start.get(queue, 0) + shares.get(queue, 0) for queue in end}
-    return Offsets(moved).no_less_than(Offsets({q: o for q, o in start.items() if q in end}))
+    moved = {queue: begin_of(start, end, queue) + shares.get(queue, 0) for queue in end}
+    return Offsets(moved, begins=end.begins, tasks=end.tasks)

@@ -13,6 +13,8 @@ from orbitmq.message.model import MessageQueue
 
 # Below this a second task costs more than it saves.
 MIN_ROWS_PER_TASK = 2_000
+# How many tasks the cluster runs at a time, for the process that plans batches and cannot ask Spark.
+CORES_VARIABLE = "ORBITMQ_SPARK_CORES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,18 @@ class QueueRange:
     @property
     def rows(self) -> int:
         return self.high - self.low
+
+
+def task_count(rows: int, default: int, asked: int | None) -> int:
+    """In how many tasks to read ``rows`` rows.
+
+    Args:
+        default: how many tasks run at a time; fewer are made of few rows.
+        asked: the option ``parallelism``, which counts however few the rows are.
+    """
+    if asked is not None:
+        return max(1, min(asked, rows))
+    return max(1, min(default, -(-rows // MIN_ROWS_PER_TASK)))
 
 
 def plan(ranges: Iterable[QueueRange], tasks: int) -> list[list[QueueRange]]:
@@ -42,7 +56,7 @@ def plan(ranges: Iterable[QueueRange], tasks: int) -> list[list[QueueRange]]:
     total = sum(r.rows for r in todo)
     if not total:
         return []
-    count = max(1, min(tasks, -(-total // MIN_ROWS_PER_TASK)))
+    count = max(1, min(tasks, total))
     plans: list[list[QueueRange]] = [[] for _ in range(count)]
     before = 0
     for item in todo:

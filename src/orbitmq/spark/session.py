@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
 from pyspark.sql import SparkSession
+
+from orbitmq.spark.partitions import CORES_VARIABLE
 
 DEFAULTS = {
     # Measured: 22 % more batch reads per second, 45 ms less per micro-batch than over loopback TCP.
@@ -42,8 +46,22 @@ def session(app_name: str, *, master: str | None = None, **conf: Any) -> SparkSe
         if master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     given = {name.replace("__", "."): str(value) for name, value in conf.items()}
+    cores = _cores(master or "", given)
+    if cores:
+        # Inherited by Spark's JVM and from there by its Python processes.
+        os.environ[CORES_VARIABLE] = str(cores)
     quiet = f"-Dlog4j2.configurationFile={files('orbitmq.spark') / 'log4j2.properties'}"
     for name, value in (DEFAULTS | {"spark.driver.extraJavaOptions": quiet} | given).items():
         builder = builder.config(name, value)
     made: SparkSession = builder.getOrCreate()
     return made
+
+
+def _cores(master: str, conf: Mapping[str, str]) -> int:
+    """How many tasks the cluster will run at a time; 0 when neither master nor settings tell."""
+    local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
+    if local is not None:
+        return len(os.sched_getaffinity(0)) if local[1] == "*" else int(local[1] or 1)
+    if "spark.cores.max" in conf:
+        return int(conf["spark.cores.max"])
+    return int(conf.get("spark.executor.instances", 0)) * int(conf.get("spark.executor.cores", 0))

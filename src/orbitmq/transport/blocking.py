@@ -118,6 +118,18 @@ class BlockingConnection:
             self.close()
             raise ConnectionLostError(f"connection to {self.address} lost: {error}", self.address) from error
 
+    @property
+    def usable(self) -> bool:
+        """Whether the server has not closed the connection as far as can be seen now."""
+        if self.closed:
+            return False
+        try:
+            # Late answers may have come; only the end of the stream shows that it is dead.
+            self._receive({}, [])
+        except (OSError, FrameError):
+            self.close()
+        return not self.closed
+
     def close(self) -> None:
         """Close the connection. Closing twice is fine."""
         if not self.closed:

@@ -1,0 +1,76 @@
+"""The connections of one Spark process: kept between calls, opened anew when the server closed them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from orbitmq.spark.errors import UnreachableError
+from orbitmq.transport.blocking import BlockingConnection
+from orbitmq.transport.errors import ConnectionLostError, TransportError
+from orbitmq.wire.command import Command
+
+# Requests that travel together; the answers of one round are in memory at once.
+MAX_PIPELINE = 256
+# Worker processes live long and a topic's brokers are few; more than this is a leak.
+MAX_CONNECTIONS = 64
+
+# Idle ones, the longest idle first. By process, since Spark forks: a child must not use its parent's.
+_idle: dict[tuple[int, str], BlockingConnection] = {}
+
+
+def ask(
+    address: str, commands: Sequence[Command], timeout_ms: int, *, repeatable: bool = True
+) -> list[Command]:
+    """The answers to ``commands``, which travel together, in their order; error codes included.
+
+    A server closes connections that were idle for long (120 s in RocketMQ), which shows only when the next
+    request is lost: a kept connection that breaks is replaced once.
+
+    Args:
+        timeout_ms: for the connect, and for the answers to each group of requests.
+        repeatable: the server may see the requests twice. Of others a break is told, not mended.
+
+    Raises:
+        UnreachableError: there was no answer to at least one; the connection is given up.
+    """
+    kept = _idle.pop((os.getpid(), address), None)
+    if kept is not None and kept.usable:
+        try:
+            return _exchange(kept, commands, timeout_ms)
+        except ConnectionLostError as error:
+            if not repeatable:
+                raise UnreachableError(f"{address}: {error}") from error
+        except TransportError as error:
+            raise UnreachableError(f"{address}: {error}") from error
+    try:
+        return _exchange(BlockingConnection(address, timeout_ms=timeout_ms), commands, timeout_ms)
+    except TransportError as error:
+        raise UnreachableError(f"{address}: {error}") from error
+
+
+def _exchange(connection: BlockingConnection, commands: Sequence[Command], timeout_ms: int) -> list[Command]:
+    answers: list[Command] = []
+    try:
+        for first in range(0, len(commands), MAX_PIPELINE):
+            answers += connection.request_many(list(commands[first : first + MAX_PIPELINE]), timeout_ms)
+    except TransportError:
+        connection.close()
+        raise
+    _keep(connection)
+    return answers
+
+
+def _keep(connection: BlockingConnection) -> None:
+    other = _idle.pop((os.getpid(), connection.address), None)
+    if other is not None:
+        other.close()
+    while len(_idle) >= MAX_CONNECTIONS:
+        _idle.pop(next(iter(_idle))).close()
+    _idle[os.getpid(), connection.address] = connection
+
+
+def close_connections() -> None:
+    """Close every connection of this process that no call uses."""
+    for key in [key for key in _idle if key[0] == os.getpid()]:
+        _idle.pop(key).close()
