@@ -4,8 +4,8 @@ The form is ``{"t":{topic:{broker:{queue:offset}}},"v":1}``: start inclusive, en
 negative numbers. Equal offsets must be equal text, or Spark runs empty batches for ever.
 
 What a batch reads must not depend on when and where it is read. So the end of a batch may hold, as ``"v":2``,
-``from`` (a table as ``t``: where the batch begins, in queues where the previous end does not tell) and ``n`` (in
-how many tasks it is read). Spark keeps ends only: the place where a query begins is all in its ``from``.
+``from`` (a table as ``t``: where the batch begins, in queues where the previous end does not tell) and ``n``
+(in how many tasks it is read). Spark keeps ends only: the place where a query begins is all in its ``from``.
 """
 
 from __future__ import annotations
