@@ -11,6 +11,7 @@ from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.delay.service import ScheduleService
+from orbitmq.broker.durability import DiskGate, Durability
 from orbitmq.broker.events import Events, OffsetsReset, SettingsChanged, TopicChanged
 from orbitmq.broker.messaging.append import Putter
 from orbitmq.broker.messaging.held_pulls import LongPolling
@@ -77,6 +78,7 @@ class Services:
     locks: QueueLocks
     long_polling: LongPolling
     registration: Registration
+    durability: Durability
     putter: Putter
     transactions: Transactions
     schedule: ScheduleService
@@ -118,7 +120,9 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     persistence.register(TOPICS, topics.snapshot, note_keys=True)
     persistence.register(GROUPS, groups.snapshot, parts=[FORBIDDEN])
     persistence.register(OFFSETS, offsets.snapshot)
-    putter = Putter(store, sync_flush=config.flush_disk_type == "SYNC_FLUSH")
+    durability = Durability(runtime.clock, [DiskGate(store.flusher)], config.sync_flush_timeout_ms)
+    store.flusher.attach(durability)
+    putter = Putter(store, durability, sync_flush=config.flush_disk_type == "SYNC_FLUSH")
     clients = ClientManager(runtime.clock, events, expire_ms=config.channel_expired_ms)
     transactions = Transactions(
         Parts(
@@ -134,7 +138,7 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         )
     )
     putter.hooks += [transactions.prepare, levels.delayed]
-    schedule = ScheduleService(runtime.clock, store, putter, topics, levels, feed)
+    schedule = ScheduleService(runtime.clock, store, durability, putter, topics, levels, feed)
     persistence.register(DELAYS, schedule.snapshot)
     counters = Counters()
     stats = Stats(
@@ -160,6 +164,7 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         locks=QueueLocks(runtime.clock, feed),
         long_polling=LongPolling(runtime.clock, store.watch, limit=config.pull_queue_capacity),
         registration=Registration(runtime, config, topics, address),
+        durability=durability,
         putter=putter,
         transactions=transactions,
         schedule=schedule,
@@ -210,7 +215,6 @@ def store_config(config: BrokerConfig, port: int) -> StoreConfig:
         # RocketMQ rounds the size up to whole entries of 20 bytes.
         consume_queue_file_bytes=-(-config.mapped_file_size_consume_queue // 20) * 20,
         sync_flush=config.flush_disk_type == "SYNC_FLUSH",
-        sync_flush_timeout_ms=config.sync_flush_timeout_ms,
         flush_interval_ms=config.flush_interval_commit_log_ms,
         store_host=(config.broker_ip1, port),
         batch_bytes=max(4 << 20, config.max_message_size) + _BATCH_SLACK_BYTES,

@@ -195,7 +195,7 @@ class Broker:
         await asyncio.sleep(0)  # the write batch under way ends with this iteration of the event loop
         try:
             await asyncio.wait_for(
-                services.store.stored(services.store.max_commit_log_offset), DRAIN_LIMIT_SECONDS
+                services.durability.stored(services.store.max_commit_log_offset), DRAIN_LIMIT_SECONDS
             )
         except (TimeoutError, StoreError) as error:
             log.warning("some senders get no answer: %s", error or "the disk is too slow")
@@ -216,6 +216,7 @@ class Broker:
             await services.schedule.finish()
             await services.persistence.flush_all()
             await services.store.stop()
+            services.durability.close()
 
 
 def _sample(services: Services) -> None:

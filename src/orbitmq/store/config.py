@@ -18,7 +18,6 @@ class StoreConfig:
         consume_queue_file_bytes: size of one consume queue file, a multiple of 20.
         sync_flush: an acknowledged message is on the device (SYNC_FLUSH), else flushed within
             ``flush_interval_ms``.
-        sync_flush_timeout_ms: how long a sender waits for the device.
         store_host: this broker's address and port, part of every record.
         batch_bytes: buffer for what arrives between two writes; at least one maximal record.
         tail_entries: index entries of each queue kept in memory.
@@ -37,7 +36,6 @@ class StoreConfig:
     commit_log_file_bytes: int = 1 << 30
     consume_queue_file_bytes: int = 300_000 * CONSUME_QUEUE_ENTRY_BYTES
     sync_flush: bool = True
-    sync_flush_timeout_ms: int = 5000
     flush_interval_ms: int = 500
     checkpoint_interval_ms: int = 5000
     store_host: tuple[str, int] = ("127.0.0.1", 10911)

@@ -13,7 +13,7 @@ from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.files import LogFiles
 from orbitmq.store.log.flush import Flusher
-from orbitmq.store.model import GetResult, NewMessage, PutResult, PutStatus
+from orbitmq.store.model import GetResult, NewMessage, PutResult
 from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.lookup import Lookup
 from orbitmq.store.queues.queues import Queues
@@ -62,7 +62,6 @@ class MessageStore:
         self.flusher = Flusher(
             runtime,
             sync=config.sync_flush,
-            timeout_ms=config.sync_flush_timeout_ms,
             segments=self._files.between,
             failed=self._acceptance.flush_failed,
         )
@@ -284,13 +283,13 @@ class MessageStore:
         """
         self.log.end_batch()
 
-    async def stored(self, end_offset: int) -> PutStatus:
-        """Wait until the log is safe up to ``end_offset`` by the rules of the flush mode.
+    async def stored(self, end_offset: int) -> None:
+        """Wait until the log is safe up to ``end_offset`` by the rules of the flush mode, without a limit.
 
         Raises:
             StoreClosedError: the disk failed; whether the message survives is unknown.
         """
-        return await self.flusher.stored(end_offset)
+        await self.flusher.stored(end_offset)
 
     # -- get -------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from orbitmq.broker.change_feed import DELAYS, ChangeFeed, FedTable
 from orbitmq.broker.delay.levels import DelayLevels
+from orbitmq.broker.durability import Durability
 from orbitmq.broker.messaging.append import Putter
 from orbitmq.broker.metadata.plain import from_plain, to_plain
 from orbitmq.broker.metadata.topics import TopicConfigs
@@ -60,6 +61,7 @@ class ScheduleService:
         self,
         clock: Clock,
         store: MessageStore,
+        durability: Durability,
         putter: Putter,
         topics: TopicConfigs,
         levels: DelayLevels,
@@ -67,6 +69,7 @@ class ScheduleService:
     ) -> None:
         self._clock = clock
         self._store = store
+        self._durability = durability
         self._putter = putter
         self._topics = topics
         self._feed = feed
@@ -132,7 +135,7 @@ class ScheduleService:
                 await asyncio.sleep(0)
         if end and self._putter.must_wait(True):
             try:
-                status = await self._store.stored(end)
+                status = await self._durability.stored(end)
             except StoreClosedError as error:
                 log.error("delivered messages may not be on the disk: %s", error)
             else:

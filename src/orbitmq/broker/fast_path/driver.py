@@ -7,6 +7,7 @@ from datetime import datetime
 
 from orbitmq.broker.assembly import Services
 from orbitmq.broker.change_feed import TOPICS
+from orbitmq.broker.durability import with_code
 from orbitmq.broker.events import (
     GroupChanged,
     MembersChanged,
@@ -42,6 +43,7 @@ class FastPath:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._store = services.store
+        self._when_safe = services.durability.when_safe
         config = services.config
         self._frames = FastFrames(
             services.store.appender,
@@ -256,7 +258,7 @@ class FastPath:
             connection.write(frames.now.take())
         if frames.later.used:
             store = self._store
-            store.flusher.when_safe(store.log.end, connection.write, frames.later.take(), connection.abort)
+            self._when_safe(store.log.end, connection.write, frames.later.take(), with_code, connection.abort)
             store.log.schedule()
         elif self._store.appender.batch_used:
             self._store.log.schedule()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from orbitmq.broker.durability import Durability
 from orbitmq.store import MessageStore, NewMessage, PutResult, PutStatus, StoreClosedError, UnknownQueueError
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
@@ -15,8 +16,9 @@ PutHook = Callable[[NewMessage, Mapping[str, str]], NewMessage]
 class Putter:
     """Puts single messages through the hooks, in order, and then into the store."""
 
-    def __init__(self, store: MessageStore, *, sync_flush: bool) -> None:
+    def __init__(self, store: MessageStore, durability: Durability, *, sync_flush: bool) -> None:
         self._store = store
+        self._durability = durability
         self._sync_flush = sync_flush
         self.hooks: list[PutHook] = []
 
@@ -64,4 +66,4 @@ class Putter:
 
     async def stored(self, result: PutResult) -> PutStatus:
         """Return when the message is as safe as the broker promises."""
-        return await self._store.stored(result.end_offset)
+        return await self._durability.stored(result.end_offset)

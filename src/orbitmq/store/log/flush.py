@@ -1,34 +1,41 @@
-"""Group commit: one ``fdatasync`` for all that was written meanwhile, and who waits for it."""
+"""Group commit: one ``fdatasync`` for all that was written meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Protocol
 
 from orbitmq.runtime import Runtime, Segment
 from orbitmq.store.errors import StoreClosedError
 from orbitmq.store.log.files import sync_all
-from orbitmq.store.model import PutStatus
 
 logger = logging.getLogger(__name__)
 
-Release = Callable[[Any], object]
-GiveUp = Callable[[], object]
+
+class FlushListener(Protocol):
+    """What is told how far the log is."""
+
+    def advance(self) -> None:
+        """:attr:`Flusher.safe` may have grown."""
+        ...
+
+    def abandon(self) -> None:
+        """A flush failed: :attr:`Flusher.safe` grows no more."""
+        ...
 
 
 class Flusher:
     """Knows how far the log is written and how far it is on the device.
 
-    What must not happen before a log offset is safe (a response, a future) waits in one ordered queue. With
-    ``sync`` a thing is released when the device has it, else as soon as it is written.
+    With ``sync`` the log is safe as far as the device has it, else as far as it is written. A flush starts
+    when somebody waits for what is written, see :meth:`want`.
 
     Args:
         segments: gives the files that hold the bytes between two offsets.
-        failed: told once when a flush failed; nothing is released after that.
+        failed: told once when a flush failed; nothing becomes safe after that.
     """
 
     def __init__(
@@ -36,34 +43,40 @@ class Flusher:
         runtime: Runtime,
         *,
         sync: bool,
-        timeout_ms: int,
         segments: Callable[[int, int], list[Segment]],
         failed: Callable[[BaseException], None],
     ) -> None:
         self._runtime = runtime
         self.sync = sync
-        self._timeout_s = timeout_ms / 1000
         self._segments = segments
         self._failed = failed
-        self._waiting: deque[tuple[int, Release, Any, GiveUp]] = deque()
+        self._listener: FlushListener | None = None
+        self._wanted = 0
         self._running = False
-        # Of those who wait for the end of the run under way.
+        # Of those who wait for the log to be safe, or for the end of the run under way.
         self._passes: list[asyncio.Future[None]] = []
         self.error: BaseException | None = None
         self.written = 0
         self.flushed = 0
 
+    def attach(self, listener: FlushListener) -> None:
+        """Tell ``listener`` from now on how far the log is."""
+        self._listener = listener
+
+    @property
+    def safe(self) -> int:
+        """The log is safe up to here."""
+        return self.flushed if self.sync else self.written
+
     def begin(self, offset: int) -> None:
         """All below ``offset`` is written and on the device."""
         self.written = self.flushed = offset
 
-    def when_safe(self, offset: int, release: Release, argument: Any, give_up: GiveUp) -> None:
-        """Call ``release(argument)`` when the log is safe up to ``offset``, or ``give_up()`` if it never is.
-
-        Offsets never go down from call to call.
-        """
-        self._waiting.append((offset, release, argument, give_up))
-        # Who comes after the end of its turn finds no flush under way.
+    def want(self, offset: int) -> None:
+        """Somebody waits for the log to be safe up to ``offset``."""
+        if offset > self._wanted:
+            self._wanted = offset
+        # A waiter that arrives after its bytes were written must start the flush itself.
         if self.sync and offset <= self.written and not self._running and self.error is None:
             self._start()
 
@@ -71,9 +84,15 @@ class Flusher:
         """The log is written up to ``written``."""
         self.written = written
         if not self.sync:
-            self._release(written)
-        elif self._waiting and not self._running and self.error is None:
+            self._tell()
+        elif self._wanted > self.flushed and not self._running and self.error is None:
             self._start()
+
+    def _tell(self) -> None:
+        if self._listener is not None:
+            self._listener.advance()
+        if self._passes:
+            self._wake()
 
     def _start(self) -> None:
         """Bring what is written now to the device, off the loop; one such run at a time."""
@@ -92,8 +111,8 @@ class Flusher:
         elif self.error is None:
             self.flushed = max(self.flushed, target)
             if self.sync:
-                self._release(self.flushed)
-                if self._waiting and self.flushed < self.written and not self._running:
+                self._tell()
+                if self._wanted > self.flushed and self.flushed < self.written and not self._running:
                     self._start()
         self._wake()
 
@@ -121,12 +140,6 @@ class Flusher:
         except OSError as error:
             self._fail(error)
 
-    def _release(self, offset: int) -> None:
-        waiting = self._waiting
-        while waiting and waiting[0][0] <= offset:
-            _, release, argument, _ = waiting.popleft()
-            release(argument)
-
     def _fail(self, error: BaseException) -> None:
         # After a failed fdatasync the kernel may have dropped the pages: a later success would prove nothing.
         if self.error is not None:
@@ -134,46 +147,24 @@ class Flusher:
         self.error = error
         logger.error("flush of the commit log failed, no message is acknowledged any more: %s", error)
         self._failed(error)
-        self.abandon()
+        if self._listener is not None:
+            self._listener.abandon()
+        self._wake()
 
-    def abandon(self) -> None:
-        """Give up what waits: no response may say that these messages are safe."""
-        while self._waiting:
-            self._waiting.popleft()[3]()
-
-    async def stored(self, offset: int) -> PutStatus:
-        """Return when the log is safe up to ``offset``, or FLUSH_DISK_TIMEOUT after the configured time.
+    async def stored(self, offset: int) -> None:
+        """Return when the log is safe up to ``offset``, however long that takes.
 
         Raises:
-            StoreClosedError: the flush failed.
+            StoreClosedError: a flush failed.
         """
+        while self.error is None and self.safe < offset:
+            progress: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._passes.append(progress)
+            self.want(offset)
+            await progress
         if self.error is not None:
             raise StoreClosedError(f"the commit log could not be flushed: {self.error}")
-        if offset <= (self.flushed if self.sync else self.written):
-            return PutStatus.OK
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[PutStatus] = loop.create_future()
-        self.when_safe(offset, _set_ok, done, partial(self._set_failed, done))
-        timer = loop.call_later(self._timeout_s, _set_timeout, done)
-        try:
-            return await done
-        finally:
-            timer.cancel()
-
-    def _set_failed(self, done: asyncio.Future[PutStatus]) -> None:
-        if not done.done():
-            done.set_exception(StoreClosedError(f"the commit log could not be flushed: {self.error}"))
 
     async def stop(self) -> None:
-        """Flush the rest and let what waits go."""
+        """Flush the rest."""
         await self.flush()
-
-
-def _set_ok(done: asyncio.Future[PutStatus]) -> None:
-    if not done.done():
-        done.set_result(PutStatus.OK)
-
-
-def _set_timeout(done: asyncio.Future[PutStatus]) -> None:
-    if not done.done():
-        done.set_result(PutStatus.FLUSH_DISK_TIMEOUT)
