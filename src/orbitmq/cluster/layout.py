@@ -37,15 +37,22 @@ def broker_names(count: int) -> list[str]:
 
 
 def broker_settings(
-    name: str, *, cluster: str, port: int, root: str, name_servers: str, more: Mapping[str, str]
+    name: str,
+    *,
+    cluster: str,
+    port: int,
+    root: str,
+    name_servers: str,
+    more: Mapping[str, str],
+    host: str = HOST,
 ) -> dict[str, str]:
-    """A broker.conf for one master on this host; ``more`` wins."""
+    """A broker.conf for one master on ``host``; ``more`` wins."""
     return {
         "brokerClusterName": cluster,
         "brokerName": name,
         "brokerId": "0",
-        "brokerIP1": HOST,
-        "bindAddress": HOST,
+        "brokerIP1": host,
+        "bindAddress": host,
         "listenPort": str(port),
         "namesrvAddr": name_servers,
         "storePathRootDir": posixpath.join(root, name),

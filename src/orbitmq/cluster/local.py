@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
@@ -13,6 +14,14 @@ from orbitmq.runtime import Runtime
 from orbitmq.transport.client import RemotingClient
 
 READY_SECONDS = 10.0
+NAME_SERVER = "nameserver"
+
+
+class Machine(NamedTuple):
+    """Where a server runs: what it may ask of the machine, and the machine's address."""
+
+    runtime: Runtime
+    host: str
 
 
 class LocalCluster:
@@ -35,6 +44,7 @@ class LocalCluster:
         name_server_port: int = 0,
         settings: Mapping[str, str] | None = None,
         ready_seconds: float = READY_SECONDS,
+        machine_of: Callable[[str], Machine] | None = None,
     ) -> None:
         """Nothing starts yet.
 
@@ -42,6 +52,8 @@ class LocalCluster:
             root: folder of the data; a cluster started again on it has its messages.
             name_server_port: 0 takes any free port.
             settings: RocketMQ keys put over the settings of every broker.
+            machine_of: the machine of the broker of that name, or of ``nameserver``; asked at each start.
+                By default all run on ``runtime``, addressed 127.0.0.1.
 
         Raises:
             ValueError: more than 26 brokers, or none.
@@ -54,6 +66,8 @@ class LocalCluster:
         self._name_server_port = name_server_port
         self._settings = dict(settings or {})
         self._ready_seconds = ready_seconds
+        self._machine_of = machine_of or (lambda _: Machine(runtime, HOST))
+        self._name_server_host = self._machine_of(NAME_SERVER).host
         self._name_server: NameServer | None = None
         self._ports: dict[str, int] = {}
         self.brokers: dict[str, Broker] = {}
@@ -70,7 +84,7 @@ class LocalCluster:
     @property
     def name_server(self) -> str:
         """The name server as "host:port"."""
-        return f"{HOST}:{self._name_server_port}"
+        return f"{self._name_server_host}:{self._name_server_port}"
 
     async def start(self) -> None:
         """Start everything and wait until the name server knows every broker.
@@ -122,13 +136,14 @@ class LocalCluster:
         await self._until_ready()
 
     async def _launch_name_server(self) -> None:
-        config = NameServerConfig(bind_address=HOST, listen_port=self._name_server_port)
-        self._name_server = NameServer(self._runtime, config)
+        machine = self._machine_of(NAME_SERVER)
+        config = NameServerConfig(bind_address=machine.host, listen_port=self._name_server_port)
+        self._name_server = NameServer(machine.runtime, config)
         await self._name_server.start()
         self._name_server_port = self._name_server.port
 
     async def _launch(self, name: str) -> None:
-        broker = Broker(self._runtime, self._broker_config(name))
+        broker = Broker(self._machine_of(name).runtime, self._broker_config(name))
         self.brokers[name] = broker
         await broker.start()
         self._ports[name] = broker.port
@@ -141,6 +156,7 @@ class LocalCluster:
             root=self._root,
             name_servers=self.name_server if self._name_server_port else "",
             more=self._settings,
+            host=self._machine_of(name).host,
         )
         config, warnings = BrokerConfig().updated(settings)
         if warnings:

@@ -1,8 +1,53 @@
-"""For tests of users and of our own: a whole cluster in memory, on a virtual clock.
+"""For tests of users and of our own: whole clusters, on real sockets or in memory on a virtual clock.
 
->>> from orbitmq.testing import run, simulated_runtime
+:mod:`orbitmq.testing.plugin` gives them to pytest as fixtures; nothing here needs pytest itself.
+
+>>> from orbitmq.testing import World, run, running_cluster, simulated_runtime
 """
 
-from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
+from __future__ import annotations
 
-__all__ = ["SimulatedRuntime", "run", "simulated_runtime"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orbitmq.runtime.memory_files import Keep as Keep
+    from orbitmq.runtime.simulated import SimulatedRuntime as SimulatedRuntime
+    from orbitmq.runtime.simulated import run as run
+    from orbitmq.runtime.simulated import simulated_runtime as simulated_runtime
+    from orbitmq.testing.cluster import RunningCluster as RunningCluster
+    from orbitmq.testing.cluster import running_cluster as running_cluster
+    from orbitmq.testing.loop import SimulatedLoop as SimulatedLoop
+    from orbitmq.testing.world import World as World
+
+_HOMES = {
+    "Keep": "orbitmq.runtime.memory_files",
+    "RunningCluster": "orbitmq.testing.cluster",
+    "SimulatedLoop": "orbitmq.testing.loop",
+    "SimulatedRuntime": "orbitmq.runtime.simulated",
+    "World": "orbitmq.testing.world",
+    "run": "orbitmq.runtime.simulated",
+    "running_cluster": "orbitmq.testing.cluster",
+    "simulated_runtime": "orbitmq.runtime.simulated",
+}
+
+__all__ = [
+    "Keep",
+    "RunningCluster",
+    "SimulatedLoop",
+    "SimulatedRuntime",
+    "World",
+    "run",
+    "running_cluster",
+    "simulated_runtime",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded on first use: pytest imports this package at every start, also where no test asks for a fixture.
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'orbitmq.testing' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value

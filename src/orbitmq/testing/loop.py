@@ -1,0 +1,51 @@
+"""An event loop on virtual time for several coroutines: servers started before a test serve the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Any, TypeVar
+
+from orbitmq.runtime.simulated import DEFAULT_LIMIT_S
+from orbitmq.runtime.virtual_loop import VirtualClock, VirtualLoop
+
+T = TypeVar("T")
+
+
+class SimulatedLoop:
+    """Runs coroutines one after the other on one virtual-time loop; between them nothing happens.
+
+    Args:
+        seed: for every ``simulated_runtime()`` made on it without a seed of its own.
+        limit_s: seconds of virtual time that one coroutine may take.
+    """
+
+    def __init__(self, *, seed: int = 0, limit_s: float = DEFAULT_LIMIT_S) -> None:
+        self._limit_s = limit_s
+        self._runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(VirtualClock(), seed))
+        self._entered = AsyncExitStack()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine and return its result.
+
+        Raises:
+            TimeoutError: it took longer than ``limit_s``.
+            SimulationStuckError: it waits for something that cannot happen any more.
+        """
+
+        async def limited() -> T:
+            return await asyncio.wait_for(work, self._limit_s)
+
+        return self._runner.run(limited())
+
+    def enter(self, manager: AbstractAsyncContextManager[T]) -> T:
+        """Enter an async context manager; :meth:`close` exits it, last entered first."""
+        return self.run(self._entered.enter_async_context(manager))
+
+    def close(self) -> None:
+        """Exit what was entered, cancel the tasks that are left, close the loop."""
+        try:
+            self.run(self._entered.aclose())
+        finally:
+            self._runner.close()

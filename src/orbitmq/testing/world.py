@@ -1,0 +1,215 @@
+"""A cluster in memory: every server on a machine of its own, one virtual clock, faults on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+from orbitmq.admin import Admin
+from orbitmq.broker.broker import Broker
+from orbitmq.client.consumer.assigned import AssignedConsumer
+from orbitmq.client.consumer.consumer import Consumer
+from orbitmq.client.model import ConsumeFrom
+from orbitmq.client.producer.producer import Producer
+from orbitmq.client.producer.transactional import TransactionProducer
+from orbitmq.cluster.layout import broker_names
+from orbitmq.cluster.local import NAME_SERVER, LocalCluster, Machine
+from orbitmq.runtime.memory_files import Keep
+from orbitmq.runtime.seam import Clock
+from orbitmq.runtime.simulated import SimulatedRuntime
+from orbitmq.testing.machines import PowerMachine
+
+CLIENTS = "clients"
+UNTIL_SECONDS = 30.0
+UNTIL_STEP_SECONDS = 0.01
+# A simulated disk is memory twice; a test seldom stores more than this.
+LOG_FILE_BYTES = 1024 * 1024
+
+
+class World:
+    """Name server and brokers on a memory network with memory disks; an idle hour costs about a second.
+
+    Example::
+
+        async with World(simulated_runtime(), brokers=2) as world:
+            async with world.producer() as producer:
+                await producer.send(Message("TopicA", b"hello"))
+            await world.crash("broker-a")
+            await world.sleep(60)
+
+    Attributes:
+        runtime: the machine of the test's clients, address 127.0.0.1.
+        machines: the servers' machines by name: ``nameserver``, ``broker-a`` and so on.
+    """
+
+    def __init__(
+        self, runtime: SimulatedRuntime, *, brokers: int = 1, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Nothing starts yet.
+
+        Args:
+            brokers: how many masters; they are called broker-a, broker-b and so on.
+            settings: RocketMQ keys put over the settings of every broker.
+
+        Raises:
+            ValueError: more than 26 brokers, or none.
+            ClusterError: ``settings`` holds a key that the broker does not support.
+        """
+        self.runtime = runtime
+        names = [NAME_SERVER, *broker_names(brokers)]
+        self.machines = {
+            name: PowerMachine(runtime.machine(f"10.0.0.{number}")) for number, name in enumerate(names, 1)
+        }
+        self._cluster = LocalCluster(
+            runtime,
+            brokers=brokers,
+            root="/store",
+            name_server_port=9876,
+            settings={
+                "listenPort": "10911",
+                "mappedFileSizeCommitLog": str(LOG_FILE_BYTES),
+                **(settings or {}),
+            },
+            machine_of=self._machine_of,
+        )
+
+    def _machine_of(self, name: str) -> Machine:
+        machine = self.machines[name]
+        return Machine(machine.runtime, machine.host)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Start all servers and wait until the name server knows every broker.
+
+        Raises:
+            ClusterError: a broker did not register in time.
+        """
+        await self._cluster.start()
+
+    async def stop(self) -> None:
+        """Stop all servers that run; partitions are healed before."""
+        self.heal()
+        await self._cluster.stop()
+
+    # ---- what the cluster is
+
+    @property
+    def name_server(self) -> str:
+        """The name server as "host:port"."""
+        return self._cluster.name_server
+
+    @property
+    def brokers(self) -> dict[str, Broker]:
+        """The brokers that run, by name."""
+        return self._cluster.brokers
+
+    @property
+    def clock(self) -> Clock:
+        """The virtual clock of all machines."""
+        return self.runtime.clock
+
+    # ---- time
+
+    async def sleep(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        await self.runtime.clock.sleep(seconds)
+
+    async def until(self, condition: Callable[[], object], timeout_s: float = UNTIL_SECONDS) -> float:
+        """Wait until ``condition()`` is true; seconds of virtual time that it took.
+
+        Raises:
+            AssertionError: not within ``timeout_s``.
+        """
+        begin = self.clock.monotonic()
+        while not condition():
+            if self.clock.monotonic() - begin >= timeout_s:
+                raise AssertionError(f"not true within {timeout_s:g} s of virtual time: {condition}")
+            await self.sleep(UNTIL_STEP_SECONDS)
+        return self.clock.monotonic() - begin
+
+    # ---- clients; each takes the options of its class
+
+    def producer(self, group: str = "test_producer", **options: Any) -> Producer:
+        return Producer(group, name_servers=self.name_server, runtime=self.runtime, **options)
+
+    def transaction_producer(self, group: str = "test_producer", **options: Any) -> TransactionProducer:
+        return TransactionProducer(group, name_servers=self.name_server, runtime=self.runtime, **options)
+
+    def consumer(self, group: str = "test_consumer", **options: Any) -> Consumer:
+        """A consumer that begins at the first message unless ``consume_from`` says otherwise."""
+        options.setdefault("consume_from", ConsumeFrom.FIRST)
+        return Consumer(group, name_servers=self.name_server, runtime=self.runtime, **options)
+
+    def assigned_consumer(self, group: str = "test_consumer", **options: Any) -> AssignedConsumer:
+        options.setdefault("consume_from", ConsumeFrom.FIRST)
+        return AssignedConsumer(group, name_servers=self.name_server, runtime=self.runtime, **options)
+
+    def admin(self, **options: Any) -> Admin:
+        return Admin(self.name_server, runtime=self.runtime, **options)
+
+    # ---- faults
+
+    async def stop_broker(self, name: str) -> None:
+        """Stop one broker cleanly."""
+        await self._cluster.stop_broker(name)
+
+    async def start_broker(self, name: str) -> None:
+        """Start a stopped or crashed broker on its address and disk, and wait until it has registered.
+
+        Raises:
+            ClusterError: it did not register in time.
+        """
+        await self._cluster.start_broker(name)
+
+    async def stop_name_server(self) -> None:
+        """Stop the name server; the brokers go on."""
+        await self._cluster.stop_name_server()
+
+    async def start_name_server(self) -> None:
+        """Start the name server again, without what it knew, and wait for the brokers."""
+        await self._cluster.start_name_server()
+
+    def crash(self, name: str, keep: Keep = Keep.NOTHING) -> None:
+        """A broker's machine loses power; :meth:`start_broker` starts it again on what its disk has.
+
+        Args:
+            keep: what is left of the writes that were not synced; drawn from the seed.
+
+        Raises:
+            KeyError: no broker of that name runs.
+        """
+        del self._cluster.brokers[name]
+        self.machines[name].crash(keep)
+
+    def partition(self, *names: str) -> None:
+        """Cut these machines from all others until :meth:`heal`; what is sent meanwhile waits.
+
+        Args:
+            names: of brokers, ``nameserver``, or ``clients`` for the machine of the test.
+
+        Raises:
+            KeyError: there is no such machine.
+        """
+        hosts = {name: machine.host for name, machine in self.machines.items()}
+        hosts[CLIENTS] = self.runtime.network.host
+        cut = [hosts.pop(name) for name in names]
+        self.runtime.network.partition(cut, hosts.values())
+
+    def heal(self) -> None:
+        """End all partitions."""
+        self.runtime.network.heal()
+
+    def disconnect(self, *names: str) -> None:
+        """Reset the connections of these machines; peers may connect again at once.
+
+        Raises:
+            KeyError: there is no such machine.
+        """
+        for name in names:
+            self.runtime.network.cut(self.machines[name].host)
