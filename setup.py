@@ -1,9 +1,12 @@
 """Compile the modules on the path of every message.
 
 A module is compiled when a ``.pxd`` of the same name stands beside its ``.py``. It stays ordinary Python, so
-a machine without a compiler installs the same package and runs it uncompiled, with one warning line.
+the package also runs uncompiled. Either all of these modules are compiled or none: they call each other's C
+functions, and they share Cython's own helpers in one more binary, ``orbitmq._cyutility``.
 
-``ORBITMQ_PURE=1`` skips compiling. ``python setup.py build_ext --inplace`` builds for development.
+- ``python setup.py build_ext --inplace`` builds for development, only what changed and what depends on it
+  (``--force``: all of it). What cannot be compiled leaves the package uncompiled, with one warning line.
+- A wheel that cannot be compiled fails. ``ORBITMQ_PURE=1`` asks for an uncompiled one.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from setuptools.errors import BaseError, CCompilerError
 
 SOURCE = Path("src")
 GENERATED = Path("build") / "cython"
+SHARED = "orbitmq._cyutility"
 DIRECTIVES = {
     "language_level": 3,
     "boundscheck": False,
@@ -40,76 +44,90 @@ def hot_modules() -> list[Path]:
 def extensions() -> list[Extension]:
     if os.environ.get("ORBITMQ_PURE") == "1":
         return []
+    sources = {".".join(path.relative_to(SOURCE).with_suffix("").parts): [str(path)] for path in hot_modules()}
+    # Cython writes the shared module's source itself.
+    sources[SHARED] = []
     return [
-        Extension(
-            ".".join(path.relative_to(SOURCE).with_suffix("").parts),
-            [str(path)],
-            depends=[str(path.with_suffix(".pxd"))],
-            extra_compile_args=["-O3"],
-            optional=True,
-        )
-        for path in hot_modules()
+        # Python's own flags ask for debug information, which doubles the time and the size.
+        Extension(name, files, depends=["setup.py"], extra_compile_args=["-O3", "-g0"])
+        for name, files in sources.items()
     ]
 
 
-class BuildOrWarn(build_ext):
-    """Compile what can be compiled; what cannot stays Python and is named in one warning line."""
+class NotCompiledError(BaseError):
+    """The hot modules cannot be compiled here; the text says why."""
+
+
+class BuildAllOrNone(build_ext):
+    """Compile all hot modules, several at a time."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = self.parallel or len(os.sched_getaffinity(0))
 
     def run(self) -> None:
-        self.failed: dict[str, str] = {}
-        super().run()
-        if self.inplace:
-            for name in self.failed:
-                # A binary of an older source must not win over the source that failed to compile.
-                Path(self.get_ext_fullpath(name)).unlink(missing_ok=True)
-        if self.failed:
-            names = ", ".join(sorted(self.failed))
-            reasons = "; ".join(sorted(set(self.failed.values())))
-            print(f"WARNING: OrbitMQ runs uncompiled, and slower, in {names}: {reasons}", file=sys.stderr)
-
-    def build_extension(self, ext: Extension) -> None:
-        Path(self.build_lib, self.get_ext_filename(ext.name)).unlink(missing_ok=True)
-        missing = self._missing_tool()
-        if missing:
-            self.failed[ext.name] = missing
-            return
+        development = self.inplace
         try:
-            ext.sources = [self._generate(ext)]
-            super().build_extension(ext)
-        except CCompilerError:
-            self.failed[ext.name] = "the C compiler failed (its message is above)"
-        except (BaseError, OSError, ValueError) as error:
-            self.failed[ext.name] = " ".join(str(error).split())[:200]
+            super().run()
+        except (NotCompiledError, CCompilerError) as error:
+            reason = "the C compiler failed (its message is above)"
+            if isinstance(error, NotCompiledError):
+                reason = str(error)
+            if not development:
+                raise NotCompiledError(
+                    f"OrbitMQ is not compiled: {reason}. ORBITMQ_PURE=1 builds it uncompiled, and slower"
+                ) from error
+            remove_binaries(keep=[])
+            print(f"WARNING: OrbitMQ runs uncompiled, and slower: {reason}", file=sys.stderr)
+        else:
+            if development:
+                remove_binaries(keep=[self.get_ext_filename(ext.name) for ext in self.extensions])
 
-    def _missing_tool(self) -> str | None:
+    def build_extensions(self) -> None:
         command = getattr(self.compiler, "compiler", None)
         if command and shutil.which(shlex.split(str(command[0]))[0]) is None:
-            return f"no C compiler ({command[0]} not found)"
+            raise NotCompiledError(f"no C compiler ({command[0]} not found)")
+        self._generate()
+        # The longest first, so that no core waits for it at the end.
+        self.extensions.sort(key=lambda ext: -Path(ext.sources[0]).stat().st_size)
+        super().build_extensions()
+
+    def _generate(self) -> None:
+        """Write the C sources that are older than what they are made from, and name them in the extensions."""
         try:
-            import Cython  # noqa: F401
+            from Cython.Build import cythonize
+            from Cython.Compiler.Errors import CompileError
         except ImportError:
-            return "Cython is not installed"
-        return None
-
-    def _generate(self, ext: Extension) -> str:
-        from Cython.Build import cythonize
-        from Cython.Compiler.Errors import CompileError
-
-        module = Extension(ext.name, list(ext.sources))
+            raise NotCompiledError("Cython is not installed") from None
+        shared = str(SOURCE.joinpath(*SHARED.split(".")).with_suffix(".c"))
+        recipe = Path(__file__).stat().st_mtime
         try:
             made = cythonize(
-                [module],
+                [Extension(ext.name, list(ext.sources) or [shared]) for ext in self.extensions],
                 include_path=[str(SOURCE)],
                 compiler_directives=DIRECTIVES,
+                shared_utility_qualified_name=SHARED,
                 build_dir=str(GENERATED),
+                nthreads=self.parallel,
+                force=bool(self.force) or any(c.stat().st_mtime < recipe for c in GENERATED.rglob("*.c")),
                 quiet=True,
             )
-        except CompileError as error:
-            raise ValueError("Cython refuses it (its message is above)") from error
-        return str(made[0].sources[0])
+        except CompileError:
+            raise NotCompiledError("Cython refuses a module (its message is above)") from None
+        except (OSError, ValueError) as error:
+            raise NotCompiledError(" ".join(str(error).split())[:200]) from error
+        generated = {extension.name: list(extension.sources) for extension in made}
+        for ext in self.extensions:
+            ext.sources = generated[ext.name]
 
-    def get_outputs(self) -> list[str]:
-        return [path for path in super().get_outputs() if Path(path).exists()]
+
+def remove_binaries(keep: list[str]) -> None:
+    """Remove the binaries in the source tree, but for ``keep``: an older one would win over its source."""
+    kept = {SOURCE / name for name in keep}
+    for binary in SOURCE.rglob("*.so"):
+        if binary not in kept:
+            binary.unlink()
 
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": BuildOrWarn})
+if __name__ == "__main__":
+    setup(ext_modules=extensions(), cmdclass={"build_ext": BuildAllOrNone})
