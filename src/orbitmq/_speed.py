@@ -11,6 +11,7 @@ was there at installation. Imported first by the package, this module
 
 from __future__ import annotations
 
+import importlib
 import importlib.machinery
 import importlib.util
 import os
@@ -88,6 +89,11 @@ def prepare() -> None:
 def is_compiled(module: ModuleType) -> bool:
     """Whether ``module`` runs as machine code."""
     return isinstance(module.__loader__, importlib.machinery.ExtensionFileLoader)
+
+
+def of_package() -> str:
+    """``compiled`` or ``uncompiled``: the hot modules are compiled all or none, so that one of them tells it."""
+    return "compiled" if is_compiled(importlib.import_module(f"{PACKAGE}.message.octets")) else "uncompiled"
 
 
 prepare()

@@ -46,9 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name == "help":
         name, words = words[1], [words[1], "--help"]
     if name in ("--version", "-V", "version"):
-        from orbitmq import __version__
+        from orbitmq import __version__, _speed
 
-        print(f"orbitmq {__version__}")
+        print(f"orbitmq {__version__} ({_speed.of_package()})")
         return 0
     if name in SERVERS:
         from orbitmq.cli import serve

@@ -173,9 +173,8 @@ def _broker(options: argparse.Namespace) -> int:
         from orbitmq import _speed
         from orbitmq.broker.broker import Broker
         from orbitmq.runtime.system import system_runtime
-        from orbitmq.store.log import appender
 
-        if not _speed.is_compiled(appender):
+        if _speed.of_package() == "uncompiled":
             _warn(["the modules on the path of every message run uncompiled, and slower"])
         return Broker(system_runtime(), config)
 

@@ -1,0 +1,94 @@
+"""A wheel: compiled, whole, and usable where there is neither a compiler nor Cython."""
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import msgspec
+import pytest
+import typing_extensions
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """The project's source, without what development has built of it."""
+    tree = tmp_path / "source"
+    built = shutil.ignore_patterns("*.so", "__pycache__", "*.egg-info")
+    for folder in ("src", "scripts"):
+        shutil.copytree(ROOT / folder, tree / folder, ignore=built)
+    for file in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / file, tree)
+    return tree
+
+
+def make_wheel(source: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", str(source / "scripts" / "wheel.sh"), sys.executable],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def install(wheel: Path, folder: Path) -> Path:
+    """An environment with the wheel and what it depends on; returns its folder of commands."""
+    venv.create(folder, with_pip=False)
+    python = folder / "bin" / "python"
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps", "--no-index"]
+    subprocess.run([*command, "--no-compile", str(wheel)], check=True)
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    (packages / "msgspec").symlink_to(Path(msgspec.__file__).parent)
+    (packages / "typing_extensions.py").symlink_to(typing_extensions.__file__)
+    return python.parent
+
+
+def run(bin_folder: Path, *command: str) -> str:
+    """Run a command of that environment, which sees nothing else."""
+    done = subprocess.run(
+        [str(bin_folder / command[0]), *command[1:]],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=bin_folder,
+        env={"PATH": str(bin_folder)},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_a_wheel_runs_compiled_in_an_environment_without_a_compiler(source: Path, tmp_path: Path) -> None:
+    built = make_wheel(source)
+    assert built.returncode == 0, built.stderr
+    (wheel,) = (source / "dist").glob("*.whl")
+    commands = install(wheel, tmp_path / "empty")
+    assert "(compiled)" in run(commands, "orbitmq", "--version")
+    modules = [
+        ".".join(pxd.relative_to(source / "src").with_suffix("").parts) for pxd in (source / "src").rglob("*.pxd")
+    ]
+    report = "import importlib; print(*(importlib.import_module(m).__file__ for m in %r), sep='\\n')" % modules
+    files = run(commands, "python", "-c", report).splitlines()
+    assert len(files) == len(modules) > 10
+    assert all(file.endswith(".so") and str(tmp_path / "empty") in file for file in files)
+
+
+def test_a_wheel_that_cannot_be_compiled_is_not_built(source: Path) -> None:
+    built = make_wheel(source, CC="/nowhere/cc")
+    assert built.returncode != 0
+    assert "not compiled: no C compiler (/nowhere/cc not found)" in built.stderr
+    assert "ORBITMQ_PURE=1" in built.stderr
+    assert not list(source.glob("dist/*.whl"))
+
+
+@pytest.mark.slow
+def test_an_uncompiled_wheel_is_built_when_asked_for(source: Path, tmp_path: Path) -> None:
+    built = make_wheel(source, CC="/nowhere/cc", ORBITMQ_PURE="1")
+    assert built.returncode == 0, built.stderr
+    (wheel,) = (source / "dist").glob("*-none-any.whl")
+    assert "(uncompiled)" in run(install(wheel, tmp_path / "empty"), "orbitmq", "--version")
