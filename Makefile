@@ -26,7 +26,7 @@ $(INSTALLED): pyproject.toml
 	@python=$$(sh scripts/find_python.sh) || exit 1; \
 	test -x $(PY) || { echo "setup: $$python makes $(VENV)"; "$$python" -m venv $(VENV); }
 	@echo "setup: installing what pyproject.toml names (once; some minutes on a slow line)"
-	@$(PY) -m pip install -q --disable-pip-version-check 'setuptools>=77' wheel 'Cython>=3.1,<4'
+	@$(PY) -m pip install -q --disable-pip-version-check 'setuptools>=77' wheel 'Cython>=3.3,<4'
 	@ORBITMQ_PURE=1 $(PY) -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[dev]'
 	@touch $@
 

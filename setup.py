@@ -44,7 +44,9 @@ def hot_modules() -> list[Path]:
 def extensions() -> list[Extension]:
     if os.environ.get("ORBITMQ_PURE") == "1":
         return []
-    sources = {".".join(path.relative_to(SOURCE).with_suffix("").parts): [str(path)] for path in hot_modules()}
+    sources = {
+        ".".join(path.relative_to(SOURCE).with_suffix("").parts): [str(path)] for path in hot_modules()
+    }
     # Cython writes the shared module's source itself.
     sources[SHARED] = []
     return [
@@ -93,7 +95,7 @@ class BuildAllOrNone(build_ext):
         super().build_extensions()
 
     def _generate(self) -> None:
-        """Write the C sources that are older than what they are made from, and name them in the extensions."""
+        """Write the C sources that are older than what they are made of; name them in the extensions."""
         try:
             from Cython.Build import cythonize
             from Cython.Compiler.Errors import CompileError

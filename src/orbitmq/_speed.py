@@ -92,7 +92,7 @@ def is_compiled(module: ModuleType) -> bool:
 
 
 def of_package() -> str:
-    """``compiled`` or ``uncompiled``: the hot modules are compiled all or none, so that one of them tells it."""
+    """``compiled`` or ``uncompiled``: all hot modules are compiled or none, so one of them tells it."""
     return "compiled" if is_compiled(importlib.import_module(f"{PACKAGE}.message.octets")) else "uncompiled"
 
 

@@ -11,7 +11,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = "import cython\n\n\ndef twice(number):\n    return 2 * number\n"
-USER = "import cython\nfrom orbitmq.base import twice\n\n\ndef four(number):\n    return twice(twice(number))\n"
+USER = (
+    "import cython\nfrom orbitmq.base import twice\n\n\ndef four(number):\n    return twice(twice(number))\n"
+)
 OTHER = "import cython\n\n\nclass Kept:\n    def __init__(self, data):\n        self.view = data\n"
 
 
@@ -52,9 +54,7 @@ def build(project: Path, **environment: str) -> str:
 
 def binaries(project: Path) -> dict[str, int]:
     """Module to when it was compiled, ns."""
-    return {
-        path.name.partition(".")[0]: path.stat().st_mtime_ns for path in project.glob("src/orbitmq/*.so")
-    }
+    return {path.name.partition(".")[0]: path.stat().st_mtime_ns for path in project.glob("src/orbitmq/*.so")}
 
 
 def change(file: Path, text: str) -> None:

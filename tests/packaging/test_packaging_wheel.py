@@ -40,7 +40,17 @@ def install(wheel: Path, folder: Path) -> Path:
     """An environment with the wheel and what it depends on; returns its folder of commands."""
     venv.create(folder, with_pip=False)
     python = folder / "bin" / "python"
-    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps", "--no-index"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(python),
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+    ]
     subprocess.run([*command, "--no-compile", str(wheel)], check=True)
     (packages,) = folder.glob("lib/python3*/site-packages")
     (packages / "msgspec").symlink_to(Path(msgspec.__file__).parent)
@@ -70,10 +80,11 @@ def test_a_wheel_runs_compiled_in_an_environment_without_a_compiler(source: Path
     commands = install(wheel, tmp_path / "empty")
     assert "(compiled)" in run(commands, "orbitmq", "--version")
     modules = [
-        ".".join(pxd.relative_to(source / "src").with_suffix("").parts) for pxd in (source / "src").rglob("*.pxd")
+        ".".join(pxd.relative_to(source / "src").with_suffix("").parts)
+        for pxd in (source / "src").rglob("*.pxd")
     ]
-    report = "import importlib; print(*(importlib.import_module(m).__file__ for m in %r), sep='\\n')" % modules
-    files = run(commands, "python", "-c", report).splitlines()
+    code = f"import importlib; [print(importlib.import_module(name).__file__) for name in {modules}]"
+    files = run(commands, "python", "-c", code).splitlines()
     assert len(files) == len(modules) > 10
     assert all(file.endswith(".so") and str(tmp_path / "empty") in file for file in files)
 
