@@ -7,6 +7,8 @@ import importlib
 import pytest
 from hypothesis import settings
 
+from orbitmq.testing import SimulatedRuntime
+
 pytest_plugins = ["pytester"]
 
 # No test judges speed; a busy machine must not fail one.
@@ -18,3 +20,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # pytest finds our plugin by its entry point, unless the checkout was installed before there was one.
     if not config.pluginmanager.has_plugin("orbitmq"):
         config.pluginmanager.register(importlib.import_module("orbitmq.testing.plugin"), "orbitmq")
+
+
+@pytest.fixture
+def runtime(orbitmq_runtime: SimulatedRuntime) -> SimulatedRuntime:
+    """A machine in memory; an ``async def`` test that asks for it runs on the virtual loop."""
+    return orbitmq_runtime

@@ -15,7 +15,6 @@ from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import ClientStateError
 from orbitmq.message.properties import encode_properties, parse_properties
-from orbitmq.runtime.simulated import run
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 
@@ -37,649 +36,544 @@ class Collector:
         return [message.body for message in self.got]
 
 
-def test_the_first_message_comes_at_once_and_the_offset_is_committed_at_close(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a", "b") as world:
-            world.topics["t"] = {"a": 2, "b": 2}
-            for broker in world.brokers.values():
-                for queue_id in range(2):
-                    for number in range(50):
-                        broker.store("t", b"%d" % number, queue_id)
-            seen = Collector()
-            async with consumer_of(world) as consumer:
-                consumer.subscribe("t")
-                task = start(consumer, seen)
-                assert await until(world, lambda: seen.got) < 0.5
-                await until(world, lambda: len(seen.got) == 200)
-                assert len(consumer.assignment()) == 4
-            await task
-            assert len({(m.broker_name, m.queue_id, m.queue_offset) for m in seen.got}) == 200
-            for broker in world.brokers.values():
-                assert broker.offsets["cg", "t", 0] == broker.offsets["cg", "t", 1] == 50
-                assert broker.heartbeats == {}
-
-    run(main())
+@pytest.mark.scripted("a", "b")
+async def test_the_first_message_comes_at_once_and_the_offset_is_committed_at_close(world: Any) -> None:
+    world.topics["t"] = {"a": 2, "b": 2}
+    for broker in world.brokers.values():
+        for queue_id in range(2):
+            for number in range(50):
+                broker.store("t", b"%d" % number, queue_id)
+    seen = Collector()
+    async with consumer_of(world) as consumer:
+        consumer.subscribe("t")
+        task = start(consumer, seen)
+        assert await until(world, lambda: seen.got) < 0.5
+        await until(world, lambda: len(seen.got) == 200)
+        assert len(consumer.assignment()) == 4
+    await task
+    assert len({(m.broker_name, m.queue_id, m.queue_offset) for m in seen.got}) == 200
+    for broker in world.brokers.values():
+        assert broker.offsets["cg", "t", 0] == broker.offsets["cg", "t", 1] == 50
+        assert broker.heartbeats == {}
 
 
-def test_offsets_are_committed_every_five_seconds_and_taken_up_again(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            broker = world.brokers["a"]
-            for number in range(10):
-                broker.store("t", b"%d" % number)
-            seen = Collector()
-            async with consumer_of(world) as consumer:
-                consumer.subscribe("t")
-                task = start(consumer, seen)
-                await until(world, lambda: len(seen.got) == 10)
-                await world.runtime.clock.sleep(5.2)
-                assert broker.offsets["cg", "t", 0] == 10
-                commits = broker.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
-                assert any(command.is_oneway for command in commits)
-            await task
-            broker.store("t", b"next")
-            again = Collector()
-            async with consumer_of(world) as consumer:
-                consumer.subscribe("t")
-                task = start(consumer, again)
-                await until(world, lambda: again.got)
-                await world.runtime.clock.sleep(1)
-            await task
-            assert again.bodies == [b"next"]
-
-    run(main())
+async def test_offsets_are_committed_every_five_seconds_and_taken_up_again(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    broker = world.brokers["a"]
+    for number in range(10):
+        broker.store("t", b"%d" % number)
+    seen = Collector()
+    async with consumer_of(world) as consumer:
+        consumer.subscribe("t")
+        task = start(consumer, seen)
+        await until(world, lambda: len(seen.got) == 10)
+        await world.runtime.clock.sleep(5.2)
+        assert broker.offsets["cg", "t", 0] == 10
+        commits = broker.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
+        assert any(command.is_oneway for command in commits)
+    await task
+    broker.store("t", b"next")
+    again = Collector()
+    async with consumer_of(world) as consumer:
+        consumer.subscribe("t")
+        task = start(consumer, again)
+        await until(world, lambda: again.got)
+        await world.runtime.clock.sleep(1)
+    await task
+    assert again.bodies == [b"next"]
 
 
 @pytest.mark.parametrize(
     ("consume_from", "first"),
     [(ConsumeFrom.FIRST, b"0"), (ConsumeFrom.LAST, b"new"), (ConsumeFrom.TIMESTAMP, b"1")],
 )
-def test_where_a_new_group_begins(client_world: Any, consume_from: ConsumeFrom, first: bytes) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            for number in range(3):
-                world.brokers["a"].store("t", b"%d" % number)
-            seen = Collector()
-            async with consumer_of(world, consume_from=consume_from, consume_timestamp_ms=5) as consumer:
-                consumer.subscribe("t")
-                task = start(consumer, seen)
-                await until(world, lambda: world.brokers["a"].requests(RequestCode.PULL_MESSAGE))
-                await world.runtime.clock.sleep(0.2)
-                world.brokers["a"].store("t", b"new")
-                await until(world, lambda: b"new" in seen.bodies)
-            await task
-            assert seen.bodies[0] == first
-
-    run(main())
+async def test_where_a_new_group_begins(world: Any, consume_from: ConsumeFrom, first: bytes) -> None:
+    world.topics["t"] = {"a": 1}
+    for number in range(3):
+        world.brokers["a"].store("t", b"%d" % number)
+    seen = Collector()
+    async with consumer_of(world, consume_from=consume_from, consume_timestamp_ms=5) as consumer:
+        consumer.subscribe("t")
+        task = start(consumer, seen)
+        await until(world, lambda: world.brokers["a"].requests(RequestCode.PULL_MESSAGE))
+        await world.runtime.clock.sleep(0.2)
+        world.brokers["a"].store("t", b"new")
+        await until(world, lambda: b"new" in seen.bodies)
+    await task
+    assert seen.bodies[0] == first
 
 
-def test_members_share_the_queues_at_once(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a", "b") as world:
-            world.topics["t"] = {"a": 4, "b": 4}
-            async with consumer_of(world) as one:
-                one.subscribe("t")
-                await until(world, lambda: len(one.assignment()) == 8)
-                async with consumer_of(world) as two:
-                    two.subscribe("t")
-                    took = await until(world, lambda: len(two.assignment()) == len(one.assignment()) == 4)
-                    assert took < 1.5
-                    assert not set(one.assignment()) & set(two.assignment())
-                assert await until(world, lambda: len(one.assignment()) == 8) < 0.5
-
-    run(main())
+@pytest.mark.scripted("a", "b")
+async def test_members_share_the_queues_at_once(world: Any) -> None:
+    world.topics["t"] = {"a": 4, "b": 4}
+    async with consumer_of(world) as one:
+        one.subscribe("t")
+        await until(world, lambda: len(one.assignment()) == 8)
+        async with consumer_of(world) as two:
+            two.subscribe("t")
+            took = await until(world, lambda: len(two.assignment()) == len(one.assignment()) == 4)
+            assert took < 1.5
+            assert not set(one.assignment()) & set(two.assignment())
+        assert await until(world, lambda: len(one.assignment()) == 8) < 0.5
 
 
-def test_no_message_is_lost_or_doubled_when_nothing_is_in_hand_at_a_rebalance(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 4}
-            broker = world.brokers["a"]
-            one_seen, two_seen = Collector(), Collector()
-            async with consumer_of(world) as one:
-                one.subscribe("t")
-                first = start(one, one_seen)
-                await until(world, lambda: len(one.assignment()) == 4)
-                for number in range(40):
-                    broker.store("t", b"%d" % number, number % 4)
-                await until(world, lambda: len(one_seen.got) == 40)
-                async with consumer_of(world) as two:
-                    two.subscribe("t")
-                    second = start(two, two_seen)
-                    await until(world, lambda: len(two.assignment()) == 2)
-                    for number in range(40, 80):
-                        broker.store("t", b"%d" % number, number % 4)
-                    await until(world, lambda: len(one_seen.got) + len(two_seen.got) == 80)
-                    await world.runtime.clock.sleep(2)
-                await second
-            await first
-            assert sorted(int(b) for b in one_seen.bodies + two_seen.bodies) == list(range(80))
-            assert two_seen.got
-
-    run(main())
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_members_that_come_and_go_hand_over_what_they_have_in_hand(client_world: Any, seed: int) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 4}
-            broker = world.brokers["a"]
-            for number in range(2000):
+async def test_no_message_is_lost_or_doubled_when_nothing_is_in_hand_at_a_rebalance(world: Any) -> None:
+    world.topics["t"] = {"a": 4}
+    broker = world.brokers["a"]
+    one_seen, two_seen = Collector(), Collector()
+    async with consumer_of(world) as one:
+        one.subscribe("t")
+        first = start(one, one_seen)
+        await until(world, lambda: len(one.assignment()) == 4)
+        for number in range(40):
+            broker.store("t", b"%d" % number, number % 4)
+        await until(world, lambda: len(one_seen.got) == 40)
+        async with consumer_of(world) as two:
+            two.subscribe("t")
+            second = start(two, two_seen)
+            await until(world, lambda: len(two.assignment()) == 2)
+            for number in range(40, 80):
                 broker.store("t", b"%d" % number, number % 4)
-            got: list[int] = []
+            await until(world, lambda: len(one_seen.got) + len(two_seen.got) == 80)
+            await world.runtime.clock.sleep(2)
+        await second
+    await first
+    assert sorted(int(b) for b in one_seen.bodies + two_seen.bodies) == list(range(80))
+    assert two_seen.got
 
-            async def listener(message: ReceivedMessage) -> None:
-                await world.runtime.clock.sleep(world.runtime.random.uniform(0.0, 0.1))
-                got.append(int(message.body))
 
-            async def member(after: float, stay: float) -> None:
-                await world.runtime.clock.sleep(after)
-                async with consumer_of(world) as consumer:
-                    consumer.subscribe("t")
-                    task = start(consumer, listener)
-                    await world.runtime.clock.sleep(stay)
-                await task
+@pytest.mark.parametrize("orbitmq_seed", range(4))
+async def test_members_that_come_and_go_hand_over_what_they_have_in_hand(world: Any) -> None:
+    world.topics["t"] = {"a": 4}
+    broker = world.brokers["a"]
+    for number in range(2000):
+        broker.store("t", b"%d" % number, number % 4)
+    got: list[int] = []
 
-            await asyncio.gather(member(0, 40), member(1, 2), member(2, 40), member(2.5, 1))
-            assert sorted(got) == list(range(2000))
+    async def listener(message: ReceivedMessage) -> None:
+        await world.runtime.clock.sleep(world.runtime.random.uniform(0.0, 0.1))
+        got.append(int(message.body))
 
-    run(main(), seed=seed)
+    async def member(after: float, stay: float) -> None:
+        await world.runtime.clock.sleep(after)
+        async with consumer_of(world) as consumer:
+            consumer.subscribe("t")
+            task = start(consumer, listener)
+            await world.runtime.clock.sleep(stay)
+        await task
+
+    await asyncio.gather(member(0, 40), member(1, 2), member(2, 40), member(2.5, 1))
+    assert sorted(got) == list(range(2000))
 
 
 @pytest.mark.behaviour("CR-11")
-def test_a_message_that_takes_too_long_belongs_to_the_next_owner(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            world.brokers["a"].store("t", b"x")
-            seen = Collector()
+async def test_a_message_that_takes_too_long_belongs_to_the_next_owner(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    world.brokers["a"].store("t", b"x")
+    seen = Collector()
 
-            async def slow(message: ReceivedMessage) -> None:
-                await seen(message)
-                await world.runtime.clock.sleep(2)
+    async def slow(message: ReceivedMessage) -> None:
+        await seen(message)
+        await world.runtime.clock.sleep(2)
 
-            async with consumer_of(world) as consumer:
-                consumer.subscribe("t")
-                task = start(consumer, slow)
-                await until(world, lambda: seen.got)
-                await consumer._queues.drop(MessageQueue("t", "a", 0))
-                await world.runtime.clock.sleep(3)
-            await task
-            assert world.brokers["a"].offsets.get(("cg", "t", 0), 0) == 0
-
-    run(main())
+    async with consumer_of(world) as consumer:
+        consumer.subscribe("t")
+        task = start(consumer, slow)
+        await until(world, lambda: seen.got)
+        await consumer._queues.drop(MessageQueue("t", "a", 0))
+        await world.runtime.clock.sleep(3)
+    await task
+    assert world.brokers["a"].offsets.get(("cg", "t", 0), 0) == 0
 
 
 @pytest.mark.behaviour("CR-02")
 @pytest.mark.behaviour("CR-04")
 @pytest.mark.behaviour("CR-07")
-def test_a_failed_message_is_sent_back_and_the_offset_goes_on(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            broker = world.brokers["a"]
-            for number in range(5):
-                broker.store("t", b"%d" % number, properties=encode_properties({"UNIQ_KEY": f"ID{number}"}))
-            seen = Collector(lambda message: message.body == b"2")
-            async with consumer_of(world, max_reconsume_times=4) as consumer:
-                consumer.subscribe("t")
-                task = start(consumer, seen)
-                await until(world, lambda: broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK))
-                await until(world, lambda: len(seen.got) == 5)
-            await task
-            (command,) = broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
-            assert command.ext == {
-                "offset": str(next(m.commit_log_offset for m in seen.got if m.body == b"2")),
-                "group": "cg",
-                "delayLevel": "0",
-                "originMsgId": "ID2",
-                "originTopic": "t",
-                "unitMode": "false",
-                "maxReconsumeTimes": "4",
-            }
-            assert broker.offsets["cg", "t", 0] == 5
-
-    run(main())
+async def test_a_failed_message_is_sent_back_and_the_offset_goes_on(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    broker = world.brokers["a"]
+    for number in range(5):
+        broker.store("t", b"%d" % number, properties=encode_properties({"UNIQ_KEY": f"ID{number}"}))
+    seen = Collector(lambda message: message.body == b"2")
+    async with consumer_of(world, max_reconsume_times=4) as consumer:
+        consumer.subscribe("t")
+        task = start(consumer, seen)
+        await until(world, lambda: broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK))
+        await until(world, lambda: len(seen.got) == 5)
+    await task
+    (command,) = broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
+    assert command.ext == {
+        "offset": str(next(m.commit_log_offset for m in seen.got if m.body == b"2")),
+        "group": "cg",
+        "delayLevel": "0",
+        "originMsgId": "ID2",
+        "originTopic": "t",
+        "unitMode": "false",
+        "maxReconsumeTimes": "4",
+    }
+    assert broker.offsets["cg", "t", 0] == 5
 
 
 @pytest.mark.behaviour("CR-08")
 @pytest.mark.behaviour("CR-14")
-def test_a_message_that_cannot_be_sent_back_goes_to_the_retry_topic(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            broker = world.brokers["a"]
-            broker.script = lambda command: (
-                command.reply(1, "no") if command.code == RequestCode.CONSUMER_SEND_MSG_BACK else "default"
-            )
-            broker.store(
-                "t", b"x", properties=encode_properties({"UNIQ_KEY": "ID", "k": "v"}), reconsume_times=2
-            )
-            async with consumer_of(world) as consumer:
-                consumer.subscribe("t")
-                task = start(consumer, Collector(lambda message: message.reconsume_times == 2))
-                await until(world, lambda: broker.requests(RequestCode.SEND_MESSAGE_V2))
-            await task
-            (command,) = broker.requests(RequestCode.SEND_MESSAGE_V2)
-            properties = parse_properties(command.ext["i"])
-            assert len(properties.pop("ORIGIN_MESSAGE_ID")) == 32
-            assert properties == {
-                "UNIQ_KEY": "ID",
-                "k": "v",
-                "RETRY_TOPIC": "t",
-                "RECONSUME_TIME": "3",
-                "MAX_RECONSUME_TIMES": "16",
-                "DELAY": "5",
-            }
-            assert command.ext["b"] == "%RETRY%cg"
-            assert command.ext["j"] == "3"
-            assert broker.offsets["cg", "t", 0] == 1
-
-    run(main())
+async def test_a_message_that_cannot_be_sent_back_goes_to_the_retry_topic(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    broker = world.brokers["a"]
+    broker.script = lambda command: (
+        command.reply(1, "no") if command.code == RequestCode.CONSUMER_SEND_MSG_BACK else "default"
+    )
+    broker.store("t", b"x", properties=encode_properties({"UNIQ_KEY": "ID", "k": "v"}), reconsume_times=2)
+    async with consumer_of(world) as consumer:
+        consumer.subscribe("t")
+        task = start(consumer, Collector(lambda message: message.reconsume_times == 2))
+        await until(world, lambda: broker.requests(RequestCode.SEND_MESSAGE_V2))
+    await task
+    (command,) = broker.requests(RequestCode.SEND_MESSAGE_V2)
+    properties = parse_properties(command.ext["i"])
+    assert len(properties.pop("ORIGIN_MESSAGE_ID")) == 32
+    assert properties == {
+        "UNIQ_KEY": "ID",
+        "k": "v",
+        "RETRY_TOPIC": "t",
+        "RECONSUME_TIME": "3",
+        "MAX_RECONSUME_TIMES": "16",
+        "DELAY": "5",
+    }
+    assert command.ext["b"] == "%RETRY%cg"
+    assert command.ext["j"] == "3"
+    assert broker.offsets["cg", "t", 0] == 1
 
 
 @pytest.mark.behaviour("CR-09")
 @pytest.mark.behaviour("CR-10")
-def test_a_message_that_no_broker_takes_back_stays_and_holds_the_offset(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            broker = world.brokers["a"]
-            refuse = {RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2}
-            broker.script = lambda command: command.reply(13, "no") if command.code in refuse else "default"
-            for number in range(3):
-                broker.store("t", b"%d" % number)
-            tries: list[int] = []
+async def test_a_message_that_no_broker_takes_back_stays_and_holds_the_offset(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    broker = world.brokers["a"]
+    refuse = {RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2}
+    broker.script = lambda command: command.reply(13, "no") if command.code in refuse else "default"
+    for number in range(3):
+        broker.store("t", b"%d" % number)
+    tries: list[int] = []
 
-            def fail(message: ReceivedMessage) -> bool:
-                if message.body == b"1":
-                    tries.append(message.reconsume_times)
-                return message.body == b"1" and len(tries) < 3
+    def fail(message: ReceivedMessage) -> bool:
+        if message.body == b"1":
+            tries.append(message.reconsume_times)
+        return message.body == b"1" and len(tries) < 3
 
-            async with consumer_of(world) as consumer:
-                consumer.subscribe("t")
-                task = start(consumer, Collector(fail))
-                await until(world, lambda: len(tries) == 2, 7)
-                await consumer.commit()
-                assert broker.offsets["cg", "t", 0] == 1
-                await until(world, lambda: len(tries) == 3, 7)
-                await consumer.commit()
-                assert broker.offsets["cg", "t", 0] == 3
-                assert tries == [0, 1, 2]
-            await task
-
-    run(main())
+    async with consumer_of(world) as consumer:
+        consumer.subscribe("t")
+        task = start(consumer, Collector(fail))
+        await until(world, lambda: len(tries) == 2, 7)
+        await consumer.commit()
+        assert broker.offsets["cg", "t", 0] == 1
+        await until(world, lambda: len(tries) == 3, 7)
+        await consumer.commit()
+        assert broker.offsets["cg", "t", 0] == 3
+        assert tries == [0, 1, 2]
+    await task
 
 
 @pytest.mark.behaviour("CR-16")
 @pytest.mark.behaviour("CR-17")
-def test_messages_come_back_through_the_retry_topic_under_their_own_name(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            seen = Collector()
-            async with consumer_of(world, consume_from=ConsumeFrom.LAST) as consumer:
-                consumer.subscribe("t")
-                task = start(consumer, seen)
-                await until(world, lambda: consumer.assignment())
-                (data,) = world.brokers["a"].heartbeats.values()
-                wanted = {s.topic: s.sub_string for s in data.consumer_data_set[0].subscription_data_set}
-                assert wanted == {"t": "*", "%RETRY%cg": "*"}
-                # The retry topic appears later, as a broker makes it; it is found within about a second.
-                world.topics["%RETRY%cg"] = {"a": 1}
-                world.brokers["a"].store(
-                    "%RETRY%cg", b"x", properties=encode_properties({"RETRY_TOPIC": "t"})
-                )
-                assert await until(world, lambda: seen.got) < 1.5
-                assert seen.got[0].topic == "t"
-            await task
-            assert world.brokers["a"].offsets["cg", "%RETRY%cg", 0] == 1
-
-    run(main())
+async def test_messages_come_back_through_the_retry_topic_under_their_own_name(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    seen = Collector()
+    async with consumer_of(world, consume_from=ConsumeFrom.LAST) as consumer:
+        consumer.subscribe("t")
+        task = start(consumer, seen)
+        await until(world, lambda: consumer.assignment())
+        (data,) = world.brokers["a"].heartbeats.values()
+        wanted = {s.topic: s.sub_string for s in data.consumer_data_set[0].subscription_data_set}
+        assert wanted == {"t": "*", "%RETRY%cg": "*"}
+        # The retry topic appears later, as a broker makes it; it is found within about a second.
+        world.topics["%RETRY%cg"] = {"a": 1}
+        world.brokers["a"].store("%RETRY%cg", b"x", properties=encode_properties({"RETRY_TOPIC": "t"}))
+        assert await until(world, lambda: seen.got) < 1.5
+        assert seen.got[0].topic == "t"
+    await task
+    assert world.brokers["a"].offsets["cg", "%RETRY%cg", 0] == 1
 
 
-def test_tags_are_announced_and_checked_again_here(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            broker = world.brokers["a"]
-            for tag in ("a", "b", "c", "b"):
-                broker.store("t", tag.encode(), properties=encode_properties({"TAGS": tag}))
-            seen = Collector()
-            async with consumer_of(world) as consumer:
-                consumer.subscribe("t", "a || c")
-                task = start(consumer, seen)
-                await until(world, lambda: len(seen.got) == 2)
-                (data,) = broker.heartbeats.values()
-                subscription = data.consumer_data_set[0].subscription_data_set[1]
-                assert (subscription.sub_string, subscription.tags_set) == ("a || c", {"a", "c"})
-                assert subscription.code_set == {97, 99}
-                await until(world, lambda: consumer._offsets.get(MessageQueue("t", "a", 0)) == 4)
-            await task
-            assert seen.bodies == [b"a", b"c"]
-            assert broker.offsets["cg", "t", 0] == 4
-
-    run(main())
+async def test_tags_are_announced_and_checked_again_here(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    broker = world.brokers["a"]
+    for tag in ("a", "b", "c", "b"):
+        broker.store("t", tag.encode(), properties=encode_properties({"TAGS": tag}))
+    seen = Collector()
+    async with consumer_of(world) as consumer:
+        consumer.subscribe("t", "a || c")
+        task = start(consumer, seen)
+        await until(world, lambda: len(seen.got) == 2)
+        (data,) = broker.heartbeats.values()
+        subscription = data.consumer_data_set[0].subscription_data_set[1]
+        assert (subscription.sub_string, subscription.tags_set) == ("a || c", {"a", "c"})
+        assert subscription.code_set == {97, 99}
+        await until(world, lambda: consumer._offsets.get(MessageQueue("t", "a", 0)) == 4)
+    await task
+    assert seen.bodies == [b"a", b"c"]
+    assert broker.offsets["cg", "t", 0] == 4
 
 
-def test_a_queue_whose_listener_is_behind_is_not_pulled(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            for number in range(300):
-                world.brokers["a"].store("t", b"%d" % number)
-            gate = asyncio.Event()
-            seen = 0
+async def test_a_queue_whose_listener_is_behind_is_not_pulled(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    for number in range(300):
+        world.brokers["a"].store("t", b"%d" % number)
+    gate = asyncio.Event()
+    seen = 0
 
-            async def listener(message: ReceivedMessage) -> None:
-                nonlocal seen
-                await gate.wait()
-                seen += 1
+    async def listener(message: ReceivedMessage) -> None:
+        nonlocal seen
+        await gate.wait()
+        seen += 1
 
-            async with consumer_of(world, limits=FlowLimits(messages=64)) as consumer:
-                consumer.subscribe("t")
-                task = start(consumer, listener)
-                await world.runtime.clock.sleep(3)
-                assert len(world.brokers["a"].requests(RequestCode.PULL_MESSAGE)) == 2
-                gate.set()
-                await until(world, lambda: seen == 300)
-            await task
-
-    run(main())
+    async with consumer_of(world, limits=FlowLimits(messages=64)) as consumer:
+        consumer.subscribe("t")
+        task = start(consumer, listener)
+        await world.runtime.clock.sleep(3)
+        assert len(world.brokers["a"].requests(RequestCode.PULL_MESSAGE)) == 2
+        gate.set()
+        await until(world, lambda: seen == 300)
+    await task
 
 
 @pytest.mark.behaviour("CR-13")
-def test_iterating_acks_the_message_before(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            broker = world.brokers["a"]
-            for number in range(4):
-                broker.store("t", b"%d" % number)
-            async with consumer_of(world) as consumer:
-                consumer.subscribe("t")
-                bodies = []
-                async for message in consumer:
-                    bodies.append(message.body)
-                    if message.body == b"1":
-                        await consumer.retry(message, delay_level=3)
-                    if message.body == b"2":
-                        async with consumer.process(message):
-                            raise RuntimeError("again, please")
-                    if len(bodies) == 4:
-                        break
-                assert bodies == [b"0", b"1", b"2", b"3"]
-            levels = [c.ext["delayLevel"] for c in broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)]
-            assert levels == ["3", "0"]
-            assert broker.offsets["cg", "t", 0] == 3
-
-    run(main())
+async def test_iterating_acks_the_message_before(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    broker = world.brokers["a"]
+    for number in range(4):
+        broker.store("t", b"%d" % number)
+    async with consumer_of(world) as consumer:
+        consumer.subscribe("t")
+        bodies = []
+        async for message in consumer:
+            bodies.append(message.body)
+            if message.body == b"1":
+                await consumer.retry(message, delay_level=3)
+            if message.body == b"2":
+                async with consumer.process(message):
+                    raise RuntimeError("again, please")
+            if len(bodies) == 4:
+                break
+        assert bodies == [b"0", b"1", b"2", b"3"]
+    levels = [c.ext["delayLevel"] for c in broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)]
+    assert levels == ["3", "0"]
+    assert broker.offsets["cg", "t", 0] == 3
 
 
-def test_process_and_ack_settle_at_once(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            for number in range(3):
-                world.brokers["a"].store("t", b"%d" % number)
-            async with consumer_of(world) as consumer:
-                consumer.subscribe("t")
-                async for message in consumer.messages(auto_ack=False):
-                    if message.body == b"2":
-                        break
-                    async with consumer.process(message):
-                        pass
-                    consumer.ack(message)
-            assert world.brokers["a"].offsets["cg", "t", 0] == 2
-
-    run(main())
-
-
-def test_a_plain_function_is_a_listener_too(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            world.brokers["a"].store("t", b"x")
-            got: list[bytes] = []
-            async with consumer_of(world) as consumer:
-                consumer.subscribe("t")
-                task = start(consumer, lambda message: got.append(message.body))
-                await until(world, lambda: got == [b"x"])
-            await task
-
-    run(main())
-
-
-def test_close_waits_for_running_listeners(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            world.brokers["a"].store("t", b"x")
-            begun: list[bytes] = []
-
-            async def slow(message: ReceivedMessage) -> None:
-                begun.append(message.body)
-                await world.runtime.clock.sleep(2)
-
-            async with consumer_of(world) as consumer:
-                consumer.subscribe("t")
-                task = start(consumer, slow)
-                await until(world, lambda: begun)
-            await task
-            assert world.brokers["a"].offsets["cg", "t", 0] == 1
-
-    run(main())
-
-
-def test_a_broker_that_forgot_us_is_told_again(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            broker = world.brokers["a"]
-            forgot = False
-
-            def script(command: Command) -> Any:
-                nonlocal forgot
-                if command.code == RequestCode.HEART_BEAT:
-                    forgot = False
-                if command.code == RequestCode.PULL_MESSAGE and forgot:
-                    return command.reply(24, "the consumer's subscription not exist")
-                return "default"
-
-            broker.script = script
-            seen = Collector()
-            async with consumer_of(world) as consumer:
-                consumer.subscribe("t")
-                task = start(consumer, seen)
-                await until(world, lambda: consumer.assignment())
-                forgot = True
-                broker.store("t", b"x")
-                await until(world, lambda: seen.got)
-                broker.store("t", b"y")
-                assert await until(world, lambda: len(seen.got) == 2) < 1
-            await task
-
-    run(main())
-
-
-def test_a_broker_that_comes_back_goes_on_being_read(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            broker = world.brokers["a"]
-            seen = Collector()
-            async with consumer_of(world) as consumer:
-                consumer.subscribe("t")
-                task = start(consumer, seen)
-                await until(world, lambda: consumer.assignment())
-                await broker.stop()
-                await world.runtime.clock.sleep(10)
-                broker.store("t", b"x")
-                await broker.start()
-                assert await until(world, lambda: seen.got) < 3.5
-            await task
-
-    run(main())
-
-
-def test_an_offset_outside_the_queue_is_corrected(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            broker = world.brokers["a"]
-            broker.offsets["cg", "t", 0] = 500
-            seen = Collector()
-            async with consumer_of(world) as consumer:
-                consumer.subscribe("t")
-                task = start(consumer, seen)
-                await until(world, lambda: len(broker.requests(RequestCode.PULL_MESSAGE)) == 2)
-                broker.store("t", b"x")
-                await until(world, lambda: seen.got)
-            await task
-            assert broker.offsets["cg", "t", 0] == 1
-
-    run(main())
-
-
-def test_subscriptions_may_change_while_running(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            world.topics["u"] = {"a": 1}
-            async with consumer_of(world) as consumer:
-                consumer.subscribe("t")
-                await until(world, lambda: consumer.assignment() == [MessageQueue("t", "a", 0)])
-                consumer.subscribe("u", sql="a > 1")
-                consumer.unsubscribe("t")
-                await until(world, lambda: consumer.assignment() == [MessageQueue("u", "a", 0)])
-                (data,) = world.brokers["a"].heartbeats.values()
-                kinds = {s.topic: s.expression_type for s in data.consumer_data_set[0].subscription_data_set}
-                assert kinds == {"u": "SQL92", "%RETRY%cg": "TAG"}
-
-    run(main())
-
-
-def test_a_consumer_runs_once(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            consumer = consumer_of(world)
-            with pytest.raises(ClientStateError, match="not running"):
-                await consumer.run(lambda message: None)
-            async with consumer:
+async def test_process_and_ack_settle_at_once(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    for number in range(3):
+        world.brokers["a"].store("t", b"%d" % number)
+    async with consumer_of(world) as consumer:
+        consumer.subscribe("t")
+        async for message in consumer.messages(auto_ack=False):
+            if message.body == b"2":
+                break
+            async with consumer.process(message):
                 pass
-            with pytest.raises(ClientStateError, match="started already"):
-                await consumer.start()
-
-    run(main())
+            consumer.ack(message)
+    assert world.brokers["a"].offsets["cg", "t", 0] == 2
 
 
-def test_a_consumer_on_a_client_that_has_been_in_use_starts_at_once_too(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            world.brokers["a"].store("t", b"x")
-            client = ClientInstance(world.runtime, world.name_servers)
-            async with Producer("pg", client=client) as producer:
-                await producer.send(Message("t", b"y"))
-                seen = Collector()
-                async with Consumer("cg", client=client, consume_from=ConsumeFrom.FIRST) as consumer:
-                    consumer.subscribe("t")
-                    task = start(consumer, seen)
-                    assert await until(world, lambda: len(seen.got) == 2) < 0.3
-                await task
-                with pytest.raises(ClientStateError, match="consumer of group 'cg' already"):
-                    async with Consumer("cg", client=client), Consumer("cg", client=client):
-                        pass
-
-    run(main())
+async def test_a_plain_function_is_a_listener_too(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    world.brokers["a"].store("t", b"x")
+    got: list[bytes] = []
+    async with consumer_of(world) as consumer:
+        consumer.subscribe("t")
+        task = start(consumer, lambda message: got.append(message.body))
+        await until(world, lambda: got == [b"x"])
+    await task
 
 
-def test_a_broker_that_died_with_our_offsets_does_not_give_messages_again(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a", "b") as world:
-            world.topics["t"] = {"a": 1, "b": 1}
-            broker = world.brokers["a"]
-            for number in range(10):
-                broker.store("t", b"%d" % number)
-            seen = Collector()
-            async with consumer_of(world) as consumer:
-                consumer.subscribe("t")
-                task = start(consumer, seen)
-                await until(world, lambda: len(seen.got) == 10)
-                await broker.stop()
-                world.down.add("a")
-                await until(world, lambda: len(consumer.assignment()) == 1)
-                broker.offsets.clear()
-                await broker.start()
-                world.down.clear()
-                await until(world, lambda: len(consumer.assignment()) == 2)
-                broker.store("t", b"new")
-                await until(world, lambda: seen.bodies[-1] == b"new")
-            await task
-            assert len(seen.got) == 11
-            assert broker.offsets["cg", "t", 0] == 11
+async def test_close_waits_for_running_listeners(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    world.brokers["a"].store("t", b"x")
+    begun: list[bytes] = []
 
-    run(main())
+    async def slow(message: ReceivedMessage) -> None:
+        begun.append(message.body)
+        await world.runtime.clock.sleep(2)
+
+    async with consumer_of(world) as consumer:
+        consumer.subscribe("t")
+        task = start(consumer, slow)
+        await until(world, lambda: begun)
+    await task
+    assert world.brokers["a"].offsets["cg", "t", 0] == 1
+
+
+async def test_a_broker_that_forgot_us_is_told_again(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    broker = world.brokers["a"]
+    forgot = False
+
+    def script(command: Command) -> Any:
+        nonlocal forgot
+        if command.code == RequestCode.HEART_BEAT:
+            forgot = False
+        if command.code == RequestCode.PULL_MESSAGE and forgot:
+            return command.reply(24, "the consumer's subscription not exist")
+        return "default"
+
+    broker.script = script
+    seen = Collector()
+    async with consumer_of(world) as consumer:
+        consumer.subscribe("t")
+        task = start(consumer, seen)
+        await until(world, lambda: consumer.assignment())
+        forgot = True
+        broker.store("t", b"x")
+        await until(world, lambda: seen.got)
+        broker.store("t", b"y")
+        assert await until(world, lambda: len(seen.got) == 2) < 1
+    await task
+
+
+async def test_a_broker_that_comes_back_goes_on_being_read(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    broker = world.brokers["a"]
+    seen = Collector()
+    async with consumer_of(world) as consumer:
+        consumer.subscribe("t")
+        task = start(consumer, seen)
+        await until(world, lambda: consumer.assignment())
+        await broker.stop()
+        await world.runtime.clock.sleep(10)
+        broker.store("t", b"x")
+        await broker.start()
+        assert await until(world, lambda: seen.got) < 3.5
+    await task
+
+
+async def test_an_offset_outside_the_queue_is_corrected(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    broker = world.brokers["a"]
+    broker.offsets["cg", "t", 0] = 500
+    seen = Collector()
+    async with consumer_of(world) as consumer:
+        consumer.subscribe("t")
+        task = start(consumer, seen)
+        await until(world, lambda: len(broker.requests(RequestCode.PULL_MESSAGE)) == 2)
+        broker.store("t", b"x")
+        await until(world, lambda: seen.got)
+    await task
+    assert broker.offsets["cg", "t", 0] == 1
+
+
+async def test_subscriptions_may_change_while_running(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    world.topics["u"] = {"a": 1}
+    async with consumer_of(world) as consumer:
+        consumer.subscribe("t")
+        await until(world, lambda: consumer.assignment() == [MessageQueue("t", "a", 0)])
+        consumer.subscribe("u", sql="a > 1")
+        consumer.unsubscribe("t")
+        await until(world, lambda: consumer.assignment() == [MessageQueue("u", "a", 0)])
+        (data,) = world.brokers["a"].heartbeats.values()
+        kinds = {s.topic: s.expression_type for s in data.consumer_data_set[0].subscription_data_set}
+        assert kinds == {"u": "SQL92", "%RETRY%cg": "TAG"}
+
+
+async def test_a_consumer_runs_once(world: Any) -> None:
+    consumer = consumer_of(world)
+    with pytest.raises(ClientStateError, match="not running"):
+        await consumer.run(lambda message: None)
+    async with consumer:
+        pass
+    with pytest.raises(ClientStateError, match="started already"):
+        await consumer.start()
+
+
+async def test_a_consumer_on_a_client_that_has_been_in_use_starts_at_once_too(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    world.brokers["a"].store("t", b"x")
+    client = ClientInstance(world.runtime, world.name_servers)
+    async with Producer("pg", client=client) as producer:
+        await producer.send(Message("t", b"y"))
+        seen = Collector()
+        async with Consumer("cg", client=client, consume_from=ConsumeFrom.FIRST) as consumer:
+            consumer.subscribe("t")
+            task = start(consumer, seen)
+            assert await until(world, lambda: len(seen.got) == 2) < 0.3
+        await task
+        with pytest.raises(ClientStateError, match="consumer of group 'cg' already"):
+            async with Consumer("cg", client=client), Consumer("cg", client=client):
+                pass
+
+
+@pytest.mark.scripted("a", "b")
+async def test_a_broker_that_died_with_our_offsets_does_not_give_messages_again(world: Any) -> None:
+    world.topics["t"] = {"a": 1, "b": 1}
+    broker = world.brokers["a"]
+    for number in range(10):
+        broker.store("t", b"%d" % number)
+    seen = Collector()
+    async with consumer_of(world) as consumer:
+        consumer.subscribe("t")
+        task = start(consumer, seen)
+        await until(world, lambda: len(seen.got) == 10)
+        await broker.stop()
+        world.down.add("a")
+        await until(world, lambda: len(consumer.assignment()) == 1)
+        broker.offsets.clear()
+        await broker.start()
+        world.down.clear()
+        await until(world, lambda: len(consumer.assignment()) == 2)
+        broker.store("t", b"new")
+        await until(world, lambda: seen.bodies[-1] == b"new")
+    await task
+    assert len(seen.got) == 11
+    assert broker.offsets["cg", "t", 0] == 11
 
 
 @pytest.mark.behaviour("CR-06")
 @pytest.mark.behaviour("CR-15")
-def test_what_the_listener_has_had_for_too_long_is_sent_back_once(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            broker = world.brokers["a"]
-            for number in range(3):
-                broker.store("t", b"%d" % number)
-            ended: list[bytes] = []
+async def test_what_the_listener_has_had_for_too_long_is_sent_back_once(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    broker = world.brokers["a"]
+    for number in range(3):
+        broker.store("t", b"%d" % number)
+    ended: list[bytes] = []
 
-            async def listener(message: ReceivedMessage) -> None:
-                if message.body == b"1":
-                    await world.runtime.clock.sleep(2000)
-                    ended.append(message.body)
-                    raise RuntimeError("too late to matter")
+    async def listener(message: ReceivedMessage) -> None:
+        if message.body == b"1":
+            await world.runtime.clock.sleep(2000)
+            ended.append(message.body)
+            raise RuntimeError("too late to matter")
 
-            async with consumer_of(world) as consumer:
-                consumer.subscribe("t")
-                task = start(consumer, listener)
-                await world.runtime.clock.sleep(800)
-                assert broker.offsets["cg", "t", 0] == 1
-                await world.runtime.clock.sleep(200)
-                assert broker.offsets["cg", "t", 0] == 3
-                await world.runtime.clock.sleep(1100)
-                assert ended
-            await task
-            (command,) = broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
-            assert command.ext["delayLevel"] == "3"
-
-    run(main())
+    async with consumer_of(world) as consumer:
+        consumer.subscribe("t")
+        task = start(consumer, listener)
+        await world.runtime.clock.sleep(800)
+        assert broker.offsets["cg", "t", 0] == 1
+        await world.runtime.clock.sleep(200)
+        assert broker.offsets["cg", "t", 0] == 3
+        await world.runtime.clock.sleep(1100)
+        assert ended
+    await task
+    (command,) = broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
+    assert command.ext["delayLevel"] == "3"
 
 
 @pytest.mark.behaviour("CR-12")
-def test_progress_never_goes_back_unless_it_is_reset(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            queue = MessageQueue("t", "a", 0)
-            client = ClientInstance(world.runtime, world.name_servers)
-            await client.start()
-            offsets = OffsetStore(BrokerCalls(client), "cg")
-            assert offsets.get(queue) == -1
-            offsets.update(queue, 5)
-            offsets.update(queue, 3)
-            assert offsets.get(queue) == 5
-            await offsets.commit()
-            offsets.update(queue, 2, increase_only=False)
-            await offsets.commit_periodically()
-            await world.runtime.clock.sleep(0.1)
-            assert world.brokers["a"].offsets["cg", "t", 0] == 2
-            commits = len(world.brokers["a"].requests(RequestCode.UPDATE_CONSUMER_OFFSET))
-            await offsets.commit_periodically()
-            await world.runtime.clock.sleep(0.1)
-            assert len(world.brokers["a"].requests(RequestCode.UPDATE_CONSUMER_OFFSET)) == commits
-            await client.close()
-
-    run(main())
+async def test_progress_never_goes_back_unless_it_is_reset(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    queue = MessageQueue("t", "a", 0)
+    client = ClientInstance(world.runtime, world.name_servers)
+    await client.start()
+    offsets = OffsetStore(BrokerCalls(client), "cg")
+    assert offsets.get(queue) == -1
+    offsets.update(queue, 5)
+    offsets.update(queue, 3)
+    assert offsets.get(queue) == 5
+    await offsets.commit()
+    offsets.update(queue, 2, increase_only=False)
+    await offsets.commit_periodically()
+    await world.runtime.clock.sleep(0.1)
+    assert world.brokers["a"].offsets["cg", "t", 0] == 2
+    commits = len(world.brokers["a"].requests(RequestCode.UPDATE_CONSUMER_OFFSET))
+    await offsets.commit_periodically()
+    await world.runtime.clock.sleep(0.1)
+    assert len(world.brokers["a"].requests(RequestCode.UPDATE_CONSUMER_OFFSET)) == commits
+    await client.close()

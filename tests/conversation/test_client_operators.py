@@ -9,7 +9,6 @@ import pytest
 
 from orbitmq import ConsumeFrom, Consumer, Message, MessageQueue, Producer, ReceivedMessage
 from orbitmq.message.record import Record, encode_record
-from orbitmq.runtime.simulated import run
 from orbitmq.wire.bodies import (
     CMResult,
     ConsumeMessageDirectlyResult,
@@ -27,129 +26,111 @@ async def settle(world: Any, seconds: float = 0.5) -> None:
     await world.runtime.clock.sleep(seconds)
 
 
-def test_an_operator_asks_about_progress_and_resets_it(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            broker = world.brokers["a"]
-            for number in range(10):
-                broker.store("t", b"%d" % number)
-            got: list[bytes] = []
+async def test_an_operator_asks_about_progress_and_resets_it(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    broker = world.brokers["a"]
+    for number in range(10):
+        broker.store("t", b"%d" % number)
+    got: list[bytes] = []
 
-            async def listener(message: ReceivedMessage) -> None:
-                if message.body == b"broken":
-                    raise ValueError("broken")
-                got.append(message.body)
+    async def listener(message: ReceivedMessage) -> None:
+        if message.body == b"broken":
+            raise ValueError("broken")
+        got.append(message.body)
 
-            consumer = Consumer(
-                "cg", name_servers=world.name_servers, runtime=world.runtime, consume_from=ConsumeFrom.FIRST
+    consumer = Consumer(
+        "cg", name_servers=world.name_servers, runtime=world.runtime, consume_from=ConsumeFrom.FIRST
+    )
+    consumer.subscribe("t")
+    async with consumer:
+        task = asyncio.create_task(consumer.run(listener))
+        await settle(world)
+        (connection,) = broker.connections.values()
+
+        async def ask(code: int, body: bytes = b"", **ext: str) -> Command:
+            answer = await connection.request(Command(code=code, ext=ext, body=body), 3000)
+            assert isinstance(answer, Command)
+            return answer
+
+        info = await ask(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="cg", clientId="x")
+        decoded = ConsumerRunningInfo.decode(info.body)
+        assert decoded.mq_table[QUEUE].commit_offset == 10
+        assert decoded.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+        assert {s.topic for s in decoded.subscription_set} == {"t", "%RETRY%cg"}
+        status = await ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, group="cg", topic="t")
+        assert GetConsumerStatusBody.decode(status.body).message_queue_table == {QUEUE: 10}
+        unknown = await ask(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="other", clientId="x")
+        assert (unknown.code, unknown.remark) == (
+            1,
+            "The Consumer Group <other> not exist in this consumer",
+        )
+        assert (await ask(999)).code == 3
+
+        for body, expected in ((b"now", CMResult.CR_SUCCESS), (b"broken", CMResult.CR_LATER)):
+            record = encode_record(Record("t", body, store_host=("127.0.0.1", 1)))
+            direct = await ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, record, consumerGroup="cg", clientId="x")
+            assert ConsumeMessageDirectlyResult.decode(direct.body).consume_result is expected
+        broken = await ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, b"junk", consumerGroup="cg", clientId="x")
+        assert broken.code == 1
+
+        got.clear()
+        connection.oneway(
+            Command(
+                code=RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+                ext={"group": "cg", "topic": "t", "timestamp": "0", "isForce": "true"},
+                body=ResetOffsetBody({QUEUE: 7, MessageQueue("other", "a", 0): 1}).encode(java_keys=True),
             )
-            consumer.subscribe("t")
-            async with consumer:
-                task = asyncio.create_task(consumer.run(listener))
-                await settle(world)
-                (connection,) = broker.connections.values()
-
-                async def ask(code: int, body: bytes = b"", **ext: str) -> Command:
-                    answer = await connection.request(Command(code=code, ext=ext, body=body), 3000)
-                    assert isinstance(answer, Command)
-                    return answer
-
-                info = await ask(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="cg", clientId="x")
-                decoded = ConsumerRunningInfo.decode(info.body)
-                assert decoded.mq_table[QUEUE].commit_offset == 10
-                assert decoded.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
-                assert {s.topic for s in decoded.subscription_set} == {"t", "%RETRY%cg"}
-                status = await ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, group="cg", topic="t")
-                assert GetConsumerStatusBody.decode(status.body).message_queue_table == {QUEUE: 10}
-                unknown = await ask(
-                    RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="other", clientId="x"
-                )
-                assert (unknown.code, unknown.remark) == (
-                    1,
-                    "The Consumer Group <other> not exist in this consumer",
-                )
-                assert (await ask(999)).code == 3
-
-                for body, expected in ((b"now", CMResult.CR_SUCCESS), (b"broken", CMResult.CR_LATER)):
-                    record = encode_record(Record("t", body, store_host=("127.0.0.1", 1)))
-                    direct = await ask(
-                        RequestCode.CONSUME_MESSAGE_DIRECTLY, record, consumerGroup="cg", clientId="x"
-                    )
-                    assert ConsumeMessageDirectlyResult.decode(direct.body).consume_result is expected
-                broken = await ask(
-                    RequestCode.CONSUME_MESSAGE_DIRECTLY, b"junk", consumerGroup="cg", clientId="x"
-                )
-                assert broken.code == 1
-
-                got.clear()
-                connection.oneway(
-                    Command(
-                        code=RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
-                        ext={"group": "cg", "topic": "t", "timestamp": "0", "isForce": "true"},
-                        body=ResetOffsetBody({QUEUE: 7, MessageQueue("other", "a", 0): 1}).encode(
-                            java_keys=True
-                        ),
-                    )
-                )
-                await settle(world)
-                assert got == [b"7", b"8", b"9"]
-            await task
-            assert broker.offsets["cg", "t", 0] == 10
-
-    run(main())
+        )
+        await settle(world)
+        assert got == [b"7", b"8", b"9"]
+    await task
+    assert broker.offsets["cg", "t", 0] == 10
 
 
 @pytest.mark.behaviour("FT-11")
 @pytest.mark.behaviour("FT-28")
-def test_the_detector_finds_a_broker_that_can_be_reached_again(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a", "b") as world:
-            world.topics["t"] = {"a": 1, "b": 1}
-            producer = Producer(
-                "pg",
-                name_servers=world.name_servers,
-                runtime=world.runtime,
-                send_latency_fault_enable=True,
-                fault_profile="5.x",
-                start_detector_enable=True,
-            )
-            async with producer:
-                await world.brokers["a"].stop()
-                for _ in range(4):
-                    assert (await producer.send(Message("t", b"x"))).queue.broker_name == "b"
+@pytest.mark.scripted("a", "b")
+async def test_the_detector_finds_a_broker_that_can_be_reached_again(world: Any) -> None:
+    world.topics["t"] = {"a": 1, "b": 1}
+    producer = Producer(
+        "pg",
+        name_servers=world.name_servers,
+        runtime=world.runtime,
+        send_latency_fault_enable=True,
+        fault_profile="5.x",
+        start_detector_enable=True,
+    )
+    async with producer:
+        await world.brokers["a"].stop()
+        for _ in range(4):
+            assert (await producer.send(Message("t", b"x"))).queue.broker_name == "b"
 
-                def reachable() -> bool:
-                    return next(i.reachable for i in producer.fault_table() if i.broker_name == "a")
+        def reachable() -> bool:
+            return next(i.reachable for i in producer.fault_table() if i.broker_name == "a")
 
-                assert not reachable()
-                await settle(world, 4)
-                assert not reachable()
-                await world.brokers["a"].start()
-                await settle(world, 4)
-                assert reachable()
-
-    run(main())
+        assert not reachable()
+        await settle(world, 4)
+        assert not reachable()
+        await world.brokers["a"].start()
+        await settle(world, 4)
+        assert reachable()
 
 
 @pytest.mark.behaviour("FT-11")
-def test_5x_without_a_detector_a_lost_connection_still_counts_as_reachable(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a", "b") as world:
-            world.topics["t"] = {"a": 1, "b": 1}
-            producer = Producer(
-                "pg",
-                name_servers=world.name_servers,
-                runtime=world.runtime,
-                send_latency_fault_enable=True,
-                fault_profile="5.x",
-            )
-            async with producer:
-                await world.brokers["a"].stop()
-                for _ in range(4):
-                    await producer.send(Message("t", b"x"))
-                (item,) = [i for i in producer.fault_table() if i.broker_name == "a"]
-                assert item.reachable
-                assert item.start_ms > producer._client.now_ms() + 9000
-
-    run(main())
+@pytest.mark.scripted("a", "b")
+async def test_5x_without_a_detector_a_lost_connection_still_counts_as_reachable(world: Any) -> None:
+    world.topics["t"] = {"a": 1, "b": 1}
+    producer = Producer(
+        "pg",
+        name_servers=world.name_servers,
+        runtime=world.runtime,
+        send_latency_fault_enable=True,
+        fault_profile="5.x",
+    )
+    async with producer:
+        await world.brokers["a"].stop()
+        for _ in range(4):
+            await producer.send(Message("t", b"x"))
+        (item,) = [i for i in producer.fault_table() if i.broker_name == "a"]
+        assert item.reachable
+        assert item.start_ms > producer._client.now_ms() + 9000

@@ -19,7 +19,6 @@ from orbitmq.errors import ClientStateError, SendErrorKind
 from orbitmq.message.batch import iter_batch
 from orbitmq.message.properties import decode_properties, parse_properties
 from orbitmq.message.record import decode_record
-from orbitmq.runtime.simulated import run
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import FLAG_ONEWAY, Command
 
@@ -30,728 +29,596 @@ SEND = RequestCode.SEND_MESSAGE_V2
 @pytest.mark.behaviour("SK-19")
 @pytest.mark.behaviour("MV-08")
 @pytest.mark.behaviour("MV-09")
-def test_a_send_carries_everything_and_gives_the_place(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 2}
-            async with producer_of(world) as producer:
-                message = Message("t", "hello", tags="x", keys=["k1", "k2"], flag=7, properties={"p": "ü"})
-                result = await producer.send(message)
-            (command,) = world.brokers["a"].requests(SEND)
-            ext = dict(command.ext)
-            properties = parse_properties(ext.pop("i"))
-            assert properties == {"TAGS": "x", "KEYS": "k1 k2", "p": "ü", "UNIQ_KEY": result.message_id}
-            assert int(ext.pop("g")) > 0
-            assert ext == {
-                "a": "pg",
-                "b": "t",
-                "c": "TBW102",
-                "d": "4",
-                "e": str(result.queue.queue_id),
-                "f": "0",
-                "h": "7",
-                "j": "0",
-                "k": "false",
-                "m": "false",
-                "n": "a",
-            }
-            assert command.body == b"hello"
-            assert result.status is SendStatus.SEND_OK
-            assert (result.queue.topic, result.queue.broker_name, result.queue_offset) == ("t", "a", 0)
-            assert message.unique_key is None
-
-    run(main())
+async def test_a_send_carries_everything_and_gives_the_place(world: Any) -> None:
+    world.topics["t"] = {"a": 2}
+    async with producer_of(world) as producer:
+        message = Message("t", "hello", tags="x", keys=["k1", "k2"], flag=7, properties={"p": "ü"})
+        result = await producer.send(message)
+    (command,) = world.brokers["a"].requests(SEND)
+    ext = dict(command.ext)
+    properties = parse_properties(ext.pop("i"))
+    assert properties == {"TAGS": "x", "KEYS": "k1 k2", "p": "ü", "UNIQ_KEY": result.message_id}
+    assert int(ext.pop("g")) > 0
+    assert ext == {
+        "a": "pg",
+        "b": "t",
+        "c": "TBW102",
+        "d": "4",
+        "e": str(result.queue.queue_id),
+        "f": "0",
+        "h": "7",
+        "j": "0",
+        "k": "false",
+        "m": "false",
+        "n": "a",
+    }
+    assert command.body == b"hello"
+    assert result.status is SendStatus.SEND_OK
+    assert (result.queue.topic, result.queue.broker_name, result.queue_offset) == ("t", "a", 0)
+    assert message.unique_key is None
 
 
 @pytest.mark.behaviour("SK-09")
-def test_an_existing_unique_id_is_kept(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world, producer_of(world) as producer:
-            result = await producer.send(Message("t", b"x", properties={"UNIQ_KEY": "MINE"}))
-            assert result.message_id == "MINE"
-            one, two = [await producer.send(Message("t", b"x")) for _ in range(2)]
-            assert len({one.message_id, two.message_id}) == 2
-
-    run(main())
+async def test_an_existing_unique_id_is_kept(world: Any) -> None:
+    async with producer_of(world) as producer:
+        result = await producer.send(Message("t", b"x", properties={"UNIQ_KEY": "MINE"}))
+        assert result.message_id == "MINE"
+        one, two = [await producer.send(Message("t", b"x")) for _ in range(2)]
+        assert len({one.message_id, two.message_id}) == 2
 
 
 @pytest.mark.behaviour("SK-10")
 @pytest.mark.behaviour("SK-11")
 @pytest.mark.parametrize("size", [4095, 4096, 100_000])
-def test_bodies_from_4096_bytes_on_are_compressed(client_world: Any, size: int) -> None:
-    async def main() -> None:
-        async with client_world("a") as world, producer_of(world) as producer:
-            message = Message("t", bytes(size))
-            await producer.send(message)
-            (command,) = world.brokers["a"].requests(SEND)
-            if size < 4096:
-                assert (command.ext["f"], command.body) == ("0", bytes(size))
-            else:
-                assert command.ext["f"] == str(0x301)
-                assert zlib.decompress(command.body) == bytes(size)
-            assert message.body == bytes(size)
-
-    run(main())
+async def test_bodies_from_4096_bytes_on_are_compressed(world: Any, size: int) -> None:
+    async with producer_of(world) as producer:
+        message = Message("t", bytes(size))
+        await producer.send(message)
+        (command,) = world.brokers["a"].requests(SEND)
+        if size < 4096:
+            assert (command.ext["f"], command.body) == ("0", bytes(size))
+        else:
+            assert command.ext["f"] == str(0x301)
+            assert zlib.decompress(command.body) == bytes(size)
+        assert message.body == bytes(size)
 
 
 @pytest.mark.behaviour("SK-12")
-def test_a_prepared_message_has_its_flag(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world, producer_of(world) as producer:
-            await producer.send(Message("t", b"x", properties={"TRAN_MSG": "true"}))
-            assert world.brokers["a"].requests(SEND)[0].ext["f"] == "4"
-
-    run(main())
+async def test_a_prepared_message_has_its_flag(world: Any) -> None:
+    async with producer_of(world) as producer:
+        await producer.send(Message("t", b"x", properties={"TRAN_MSG": "true"}))
+        assert world.brokers["a"].requests(SEND)[0].ext["f"] == "4"
 
 
 @pytest.mark.behaviour("SK-15")
-def test_retry_counters_move_to_the_header(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world, producer_of(world) as producer:
-            counters = {"RECONSUME_TIME": "3", "MAX_RECONSUME_TIMES": "16"}
-            await producer.send(Message("%RETRY%g", b"x", properties=counters))
-            ext = world.brokers["a"].requests(SEND)[0].ext
-            assert (ext["j"], ext["l"]) == ("3", "16")
-            assert counters.items() <= parse_properties(ext["i"]).items()
-
-    run(main())
+async def test_retry_counters_move_to_the_header(world: Any) -> None:
+    async with producer_of(world) as producer:
+        counters = {"RECONSUME_TIME": "3", "MAX_RECONSUME_TIMES": "16"}
+        await producer.send(Message("%RETRY%g", b"x", properties=counters))
+        ext = world.brokers["a"].requests(SEND)[0].ext
+        assert (ext["j"], ext["l"]) == ("3", "16")
+        assert counters.items() <= parse_properties(ext["i"]).items()
 
 
 @pytest.mark.behaviour("RT-01")
 @pytest.mark.behaviour("RT-02")
 @pytest.mark.behaviour("RT-03")
-def test_an_unknown_topic_takes_the_default_route_once(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a", "b") as world, producer_of(world) as producer:
-            for _ in range(8):
-                await producer.send(Message("new", b"x"))
-            assert world.route_queries == ["new", "TBW102"]
-            used = Counter((c.ext["n"], c.ext["e"]) for b in world.brokers.values() for c in b.requests(SEND))
-            assert used == {(name, str(number)): 1 for name in "ab" for number in range(4)}
-            await world.runtime.clock.sleep(30.4)
-            assert world.route_queries[2:] == ["new"]
-
-    run(main())
+@pytest.mark.scripted("a", "b")
+async def test_an_unknown_topic_takes_the_default_route_once(world: Any) -> None:
+    async with producer_of(world) as producer:
+        for _ in range(8):
+            await producer.send(Message("new", b"x"))
+        assert world.route_queries == ["new", "TBW102"]
+        used = Counter((c.ext["n"], c.ext["e"]) for b in world.brokers.values() for c in b.requests(SEND))
+        assert used == {(name, str(number)): 1 for name in "ab" for number in range(4)}
+        await world.runtime.clock.sleep(30.4)
+        assert world.route_queries[2:] == ["new"]
 
 
 @pytest.mark.behaviour("RT-10")
-def test_quick_messages_spread_a_new_topic_over_the_brokers(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a", "b") as world, producer_of(world) as producer:
-            for _ in range(2 * 4):
-                await producer.send(Message("new", b"x"))
-            assert all(broker.requests(SEND) for broker in world.brokers.values())
-
-    run(main())
+@pytest.mark.scripted("a", "b")
+async def test_quick_messages_spread_a_new_topic_over_the_brokers(world: Any) -> None:
+    async with producer_of(world) as producer:
+        for _ in range(2 * 4):
+            await producer.send(Message("new", b"x"))
+        assert all(broker.requests(SEND) for broker in world.brokers.values())
 
 
 @pytest.mark.behaviour("RT-04")
-def test_an_unknown_topic_and_no_default_topic(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a", auto_create=False) as world, producer_of(world) as producer:
-            with pytest.raises(SendError, match="unknown to the name servers") as caught:
-                await producer.send(Message("t", b"x"))
-            assert caught.value.kind is SendErrorKind.TOPIC_UNKNOWN
-            assert caught.value.code == 10005
-
-    run(main())
+@pytest.mark.scripted("a", auto_create=False)
+async def test_an_unknown_topic_and_no_default_topic(world: Any) -> None:
+    async with producer_of(world) as producer:
+        with pytest.raises(SendError, match="unknown to the name servers") as caught:
+            await producer.send(Message("t", b"x"))
+        assert caught.value.kind is SendErrorKind.TOPIC_UNKNOWN
+        assert caught.value.code == 10005
 
 
 @pytest.mark.behaviour("RT-04")
-def test_no_name_server_is_an_error_of_its_own(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            async with Producer("pg", name_servers="", runtime=world.runtime) as producer:
-                with pytest.raises(SendError, match="no name server is configured") as caught:
-                    await producer.send(Message("t", b"x"))
-                assert (caught.value.kind, caught.value.code) == (SendErrorKind.NO_NAME_SERVER, 10004)
-            async with Producer("pg", name_servers="127.0.0.1:1", runtime=world.runtime) as producer:
-                with pytest.raises(SendError, match=r"127\.0\.0\.1:1") as caught:
-                    await producer.send(Message("t", b"x"))
-                assert caught.value.kind is SendErrorKind.NO_NAME_SERVER
-
-    run(main())
+async def test_no_name_server_is_an_error_of_its_own(world: Any) -> None:
+    async with Producer("pg", name_servers="", runtime=world.runtime) as producer:
+        with pytest.raises(SendError, match="no name server is configured") as caught:
+            await producer.send(Message("t", b"x"))
+        assert (caught.value.kind, caught.value.code) == (SendErrorKind.NO_NAME_SERVER, 10004)
+    async with Producer("pg", name_servers="127.0.0.1:1", runtime=world.runtime) as producer:
+        with pytest.raises(SendError, match=r"127\.0\.0\.1:1") as caught:
+            await producer.send(Message("t", b"x"))
+        assert caught.value.kind is SendErrorKind.NO_NAME_SERVER
 
 
-def test_a_dead_name_server_is_passed_over(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            for _ in range(4):
-                servers = f"127.0.0.1:1;{world.name_servers};127.0.0.1:2"
-                async with Producer("pg", name_servers=servers, runtime=world.runtime) as producer:
-                    await producer.send(Message("t", b"x"))
-
-    run(main())
+async def test_a_dead_name_server_is_passed_over(world: Any) -> None:
+    for _ in range(4):
+        servers = f"127.0.0.1:1;{world.name_servers};127.0.0.1:2"
+        async with Producer("pg", name_servers=servers, runtime=world.runtime) as producer:
+            await producer.send(Message("t", b"x"))
 
 
-def test_a_topic_whose_brokers_have_no_master_is_not_unknown(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 0}
-            async with producer_of(world) as producer:
-                with pytest.raises(SendError, match="no writable queue") as caught:
-                    await producer.send(Message("t", b"x"))
-                assert caught.value.kind is SendErrorKind.NO_WRITABLE_QUEUE
-
-    run(main())
+async def test_a_topic_whose_brokers_have_no_master_is_not_unknown(world: Any) -> None:
+    world.topics["t"] = {"a": 0}
+    async with producer_of(world) as producer:
+        with pytest.raises(SendError, match="no writable queue") as caught:
+            await producer.send(Message("t", b"x"))
+        assert caught.value.kind is SendErrorKind.NO_WRITABLE_QUEUE
 
 
 @pytest.mark.behaviour("SK-04")
 @pytest.mark.behaviour("TI-04")
-def test_a_dead_broker_costs_nothing_but_a_retry(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a", "b") as world:
-            world.topics["t"] = {"a": 4, "b": 4}
-            async with producer_of(world) as producer:
-                await world.brokers["a"].stop()
-                for _ in range(20):
-                    result = await producer.send(Message("t", b"x"))
-                    assert result.queue.broker_name == "b"
-
-    run(main())
+@pytest.mark.scripted("a", "b")
+async def test_a_dead_broker_costs_nothing_but_a_retry(world: Any) -> None:
+    world.topics["t"] = {"a": 4, "b": 4}
+    async with producer_of(world) as producer:
+        await world.brokers["a"].stop()
+        for _ in range(20):
+            result = await producer.send(Message("t", b"x"))
+            assert result.queue.broker_name == "b"
 
 
-def test_a_dead_address_refreshes_the_route_at_once_and_once_for_all(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a", "b") as world:
-            world.topics["t"] = {"a": 4, "b": 4}
-            async with producer_of(world, retries=0) as producer:
-                for _ in range(8):
-                    await producer.send(Message("t", b"x"))
-                queries = len(world.route_queries)
-                await world.brokers["a"].stop()
-                world.down.add("a")
-                sends = [producer.send(Message("t", b"x")) for _ in range(100)]
-                results = await asyncio.gather(*sends, return_exceptions=True)
-                assert any(isinstance(result, SendError) for result in results)
-                await world.runtime.clock.sleep(0.5)
-                assert len(world.route_queries) == queries + 1
-                for _ in range(10):
-                    await producer.send(Message("t", b"x"))
-                # The master that comes back is found within about a second.
-                await world.brokers["a"].start()
-                world.down.clear()
-                await world.runtime.clock.sleep(1.3)
-                names = {(await producer.send(Message("t", b"x"))).queue.broker_name for _ in range(8)}
-                assert names == {"a", "b"}
-
-    run(main())
+@pytest.mark.scripted("a", "b")
+async def test_a_dead_address_refreshes_the_route_at_once_and_once_for_all(world: Any) -> None:
+    world.topics["t"] = {"a": 4, "b": 4}
+    async with producer_of(world, retries=0) as producer:
+        for _ in range(8):
+            await producer.send(Message("t", b"x"))
+        queries = len(world.route_queries)
+        await world.brokers["a"].stop()
+        world.down.add("a")
+        sends = [producer.send(Message("t", b"x")) for _ in range(100)]
+        results = await asyncio.gather(*sends, return_exceptions=True)
+        assert any(isinstance(result, SendError) for result in results)
+        await world.runtime.clock.sleep(0.5)
+        assert len(world.route_queries) == queries + 1
+        for _ in range(10):
+            await producer.send(Message("t", b"x"))
+        # The master that comes back is found within about a second.
+        await world.brokers["a"].start()
+        world.down.clear()
+        await world.runtime.clock.sleep(1.3)
+        names = {(await producer.send(Message("t", b"x"))).queue.broker_name for _ in range(8)}
+        assert names == {"a", "b"}
 
 
 @pytest.mark.behaviour("SK-02")
-def test_a_frozen_broker_leaves_time_for_another(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a", "b") as world:
-            world.topics["t"] = {"a": 4, "b": 4}
-            world.brokers["a"].script = never
-            async with producer_of(world) as producer:
-                for _ in range(6):
-                    begun = world.runtime.clock.monotonic()
-                    result = await producer.send(Message("t", b"x"))
-                    assert result.queue.broker_name == "b"
-                    assert world.runtime.clock.monotonic() - begun < 1.5
-
-    run(main())
+@pytest.mark.scripted("a", "b")
+async def test_a_frozen_broker_leaves_time_for_another(world: Any) -> None:
+    world.topics["t"] = {"a": 4, "b": 4}
+    world.brokers["a"].script = never
+    async with producer_of(world) as producer:
+        for _ in range(6):
+            begun = world.runtime.clock.monotonic()
+            result = await producer.send(Message("t", b"x"))
+            assert result.queue.broker_name == "b"
+            assert world.runtime.clock.monotonic() - begun < 1.5
 
 
 @pytest.mark.behaviour("SK-02")
 @pytest.mark.behaviour("SK-07")
-def test_the_final_error_tells_everything(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a", "b") as world:
-            world.topics["t"] = {"a": 4, "b": 4}
-            for broker in world.brokers.values():
-                broker.script = never
-            async with producer_of(world) as producer:
-                begun = world.runtime.clock.monotonic()
-                with pytest.raises(SendError) as caught:
-                    await producer.send(Message("t", b"x"))
-                assert world.runtime.clock.monotonic() - begun < 3.1
-            error = caught.value
-            assert error.kind is SendErrorKind.TIMEOUT
-            assert error.code == 10002
-            assert len(error.attempts) == 3
-            assert set(error.brokers_tried) == {"a", "b"}
-            assert error.brokers_tried[0] != error.brokers_tried[1]
-            assert sum(attempt.cost_ms for attempt in error.attempts) == pytest.approx(3000, abs=100)
-            assert "3 of at most 3 tries" in str(error)
-
-    run(main())
+@pytest.mark.scripted("a", "b")
+async def test_the_final_error_tells_everything(world: Any) -> None:
+    world.topics["t"] = {"a": 4, "b": 4}
+    for broker in world.brokers.values():
+        broker.script = never
+    async with producer_of(world) as producer:
+        begun = world.runtime.clock.monotonic()
+        with pytest.raises(SendError) as caught:
+            await producer.send(Message("t", b"x"))
+        assert world.runtime.clock.monotonic() - begun < 3.1
+    error = caught.value
+    assert error.kind is SendErrorKind.TIMEOUT
+    assert error.code == 10002
+    assert len(error.attempts) == 3
+    assert set(error.brokers_tried) == {"a", "b"}
+    assert error.brokers_tried[0] != error.brokers_tried[1]
+    assert sum(attempt.cost_ms for attempt in error.attempts) == pytest.approx(3000, abs=100)
+    assert "3 of at most 3 tries" in str(error)
 
 
-def test_all_brokers_dead_is_unreachable_not_unknown(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 4}
-            async with producer_of(world) as producer:
-                await producer.send(Message("t", b"x"))
-                await world.brokers["a"].stop()
-                world.down.add("a")
-                with pytest.raises(SendError) as caught:
-                    await producer.send(Message("t", b"x"))
-                assert caught.value.kind is SendErrorKind.BROKER_UNREACHABLE
-                assert caught.value.code == 10001
-
-    run(main())
+async def test_all_brokers_dead_is_unreachable_not_unknown(world: Any) -> None:
+    world.topics["t"] = {"a": 4}
+    async with producer_of(world) as producer:
+        await producer.send(Message("t", b"x"))
+        await world.brokers["a"].stop()
+        world.down.add("a")
+        with pytest.raises(SendError) as caught:
+            await producer.send(Message("t", b"x"))
+        assert caught.value.kind is SendErrorKind.BROKER_UNREACHABLE
+        assert caught.value.code == 10001
 
 
 @pytest.mark.behaviour("SK-05")
-def test_a_refusal_on_the_list_is_retried_elsewhere(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a", "b") as world:
-            world.topics["t"] = {"a": 4, "b": 4}
-            world.brokers["a"].script = lambda command: (
-                command.reply(2, "broker busy") if command.code == SEND else "default"
-            )
-            async with producer_of(world) as producer:
-                for _ in range(6):
-                    assert (await producer.send(Message("t", b"x"))).queue.broker_name == "b"
-
-    run(main())
+@pytest.mark.scripted("a", "b")
+async def test_a_refusal_on_the_list_is_retried_elsewhere(world: Any) -> None:
+    world.topics["t"] = {"a": 4, "b": 4}
+    world.brokers["a"].script = lambda command: (
+        command.reply(2, "broker busy") if command.code == SEND else "default"
+    )
+    async with producer_of(world) as producer:
+        for _ in range(6):
+            assert (await producer.send(Message("t", b"x"))).queue.broker_name == "b"
 
 
 @pytest.mark.behaviour("SK-05")
 @pytest.mark.behaviour("SK-18")
-def test_any_other_refusal_is_final_and_carries_code_and_remark(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a", "b") as world:
-            world.topics["t"] = {"a": 4, "b": 4}
-            for broker in world.brokers.values():
-                broker.script = lambda command: (
-                    command.reply(13, "too large") if command.code == SEND else "default"
-                )
-            async with producer_of(world) as producer:
-                with pytest.raises(SendError) as caught:
-                    await producer.send(Message("t", b"x"))
-                error = caught.value
-                assert (error.kind, error.code, error.remark) == (SendErrorKind.REFUSED, 13, "too large")
-                assert len(error.attempts) == 1
-            async with producer_of(world, retry_codes={13}) as producer:
-                with pytest.raises(SendError) as caught:
-                    await producer.send(Message("t", b"x"))
-                assert len(caught.value.attempts) == 3
-
-    run(main())
+@pytest.mark.scripted("a", "b")
+async def test_any_other_refusal_is_final_and_carries_code_and_remark(world: Any) -> None:
+    world.topics["t"] = {"a": 4, "b": 4}
+    for broker in world.brokers.values():
+        broker.script = lambda command: command.reply(13, "too large") if command.code == SEND else "default"
+    async with producer_of(world) as producer:
+        with pytest.raises(SendError) as caught:
+            await producer.send(Message("t", b"x"))
+        error = caught.value
+        assert (error.kind, error.code, error.remark) == (SendErrorKind.REFUSED, 13, "too large")
+        assert len(error.attempts) == 1
+    async with producer_of(world, retry_codes={13}) as producer:
+        with pytest.raises(SendError) as caught:
+            await producer.send(Message("t", b"x"))
+        assert len(caught.value.attempts) == 3
 
 
 @pytest.mark.behaviour("SK-06")
 @pytest.mark.behaviour("SK-18")
 @pytest.mark.parametrize(("retry", "sends"), [(False, 1), (True, 3)])
-def test_stored_but_not_safe_is_returned_unless_told_otherwise(
-    client_world: Any, retry: bool, sends: int
+@pytest.mark.scripted("a", "b")
+async def test_stored_but_not_safe_is_returned_unless_told_otherwise(
+    world: Any, retry: bool, sends: int
 ) -> None:
-    async def main() -> None:
-        async with client_world("a", "b") as world:
-            for broker in world.brokers.values():
-                broker.script = lambda command: (
-                    command.reply(12, ext={"msgId": "m", "queueId": command.ext["e"], "queueOffset": "5"})
-                    if command.code == SEND
-                    else "default"
-                )
-            async with producer_of(world, retry_not_stored_ok=retry) as producer:
-                result = await producer.send(Message("t", b"x"))
-                assert result.status is SendStatus.FLUSH_SLAVE_TIMEOUT
-                assert result.queue_offset == 5
-                assert sum(len(broker.requests(SEND)) for broker in world.brokers.values()) == sends
-
-    run(main())
+    for broker in world.brokers.values():
+        broker.script = lambda command: (
+            command.reply(12, ext={"msgId": "m", "queueId": command.ext["e"], "queueOffset": "5"})
+            if command.code == SEND
+            else "default"
+        )
+    async with producer_of(world, retry_not_stored_ok=retry) as producer:
+        result = await producer.send(Message("t", b"x"))
+        assert result.status is SendStatus.FLUSH_SLAVE_TIMEOUT
+        assert result.queue_offset == 5
+        assert sum(len(broker.requests(SEND)) for broker in world.brokers.values()) == sends
 
 
 @pytest.mark.behaviour("AS-10")
-def test_oneway_asks_for_no_answer_and_does_not_retry(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world, producer_of(world) as producer:
+async def test_oneway_asks_for_no_answer_and_does_not_retry(world: Any) -> None:
+    async with producer_of(world) as producer:
+        await producer.send_oneway(Message("t", b"x"))
+        await world.runtime.clock.sleep(0.1)
+        (command,) = world.brokers["a"].requests(SEND)
+        assert command.flag & FLAG_ONEWAY
+        await world.brokers["a"].stop()
+        await world.runtime.clock.sleep(0.1)
+        with pytest.raises(SendError) as caught:
             await producer.send_oneway(Message("t", b"x"))
-            await world.runtime.clock.sleep(0.1)
-            (command,) = world.brokers["a"].requests(SEND)
-            assert command.flag & FLAG_ONEWAY
-            await world.brokers["a"].stop()
-            await world.runtime.clock.sleep(0.1)
-            with pytest.raises(SendError) as caught:
-                await producer.send_oneway(Message("t", b"x"))
-            assert caught.value.kind is SendErrorKind.BROKER_UNREACHABLE
-            assert len(caught.value.attempts) == 1
-
-    run(main())
+        assert caught.value.kind is SendErrorKind.BROKER_UNREACHABLE
+        assert len(caught.value.attempts) == 1
 
 
 @pytest.mark.behaviour("BA-04")
 @pytest.mark.behaviour("BA-05")
 @pytest.mark.behaviour("BA-08")
-def test_a_batch_travels_in_one_request(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world, producer_of(world) as producer:
-            messages = [Message("t", bytes([65 + n]) * 5000, tags=f"t{n}") for n in range(3)]
-            result = await producer.send_batch(messages)
-            (command,) = world.brokers["a"].requests(RequestCode.SEND_BATCH_MESSAGE)
-            assert command.ext["m"] == "true"
-            assert command.ext["f"] == "0"
-            items = list(iter_batch(command.body))
-            assert [item.body for item in items] == [message.body for message in messages]
-            ids = [decode_properties(item.properties)["UNIQ_KEY"] for item in items]
-            assert result.message_id == ",".join(ids)
-            assert len(set(ids)) == 3
-            assert messages[0].unique_key is None
-
-    run(main())
+async def test_a_batch_travels_in_one_request(world: Any) -> None:
+    async with producer_of(world) as producer:
+        messages = [Message("t", bytes([65 + n]) * 5000, tags=f"t{n}") for n in range(3)]
+        result = await producer.send_batch(messages)
+        (command,) = world.brokers["a"].requests(RequestCode.SEND_BATCH_MESSAGE)
+        assert command.ext["m"] == "true"
+        assert command.ext["f"] == "0"
+        items = list(iter_batch(command.body))
+        assert [item.body for item in items] == [message.body for message in messages]
+        ids = [decode_properties(item.properties)["UNIQ_KEY"] for item in items]
+        assert result.message_id == ",".join(ids)
+        assert len(set(ids)) == 3
+        assert messages[0].unique_key is None
 
 
 @pytest.mark.behaviour("BA-03")
-def test_a_batch_over_the_limit_is_refused(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world, producer_of(world, max_message_bytes=1000) as producer:
-            with pytest.raises(ValidationError, match="over the limit of 1000"):
-                await producer.send_batch([Message("t", bytes(400))] * 3)
-
-    run(main())
+async def test_a_batch_over_the_limit_is_refused(world: Any) -> None:
+    async with producer_of(world, max_message_bytes=1000) as producer:
+        with pytest.raises(ValidationError, match="over the limit of 1000"):
+            await producer.send_batch([Message("t", bytes(400))] * 3)
 
 
-def test_chosen_queue_ordering_key_and_selector(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a", "b") as world:
-            world.topics["t"] = {"a": 4, "b": 4}
-            async with producer_of(world) as producer:
-                queue = MessageQueue("t", "b", 2)
-                assert (await producer.send(Message("t", b"x"), queue=queue)).queue == queue
-                places = {
-                    (await producer.send(Message("t", b"x"), ordering_key="o1")).queue for _ in range(5)
-                }
-                assert len(places) == 1
-                command = next(
-                    c
-                    for b in world.brokers.values()
-                    for c in b.requests(SEND)
-                    if "__SHARDINGKEY" in c.ext["i"]
-                )
-                assert parse_properties(command.ext["i"])["__SHARDINGKEY"] == "o1"
-                last = await producer.send(
-                    Message("t", b"x"), selector=lambda queues, message, key: queues[-1]
-                )
-                assert last.queue == MessageQueue("t", "b", 3)
-                await producer.send(Message("t", b"x"), selector=by_random(world.runtime.random))
-                assert len(await producer.queues("t")) == 8
-                with pytest.raises(ValidationError, match="is not a queue of topic"):
-                    await producer.send(Message("t", b"x"), queue=MessageQueue("other", "a", 0))
-                with pytest.raises(SendError, match="no master of broker 'z'"):
-                    await producer.send(Message("t", b"x"), queue=MessageQueue("t", "z", 0))
-
-    run(main())
+@pytest.mark.scripted("a", "b")
+async def test_chosen_queue_ordering_key_and_selector(world: Any) -> None:
+    world.topics["t"] = {"a": 4, "b": 4}
+    async with producer_of(world) as producer:
+        queue = MessageQueue("t", "b", 2)
+        assert (await producer.send(Message("t", b"x"), queue=queue)).queue == queue
+        places = {(await producer.send(Message("t", b"x"), ordering_key="o1")).queue for _ in range(5)}
+        assert len(places) == 1
+        command = next(
+            c for b in world.brokers.values() for c in b.requests(SEND) if "__SHARDINGKEY" in c.ext["i"]
+        )
+        assert parse_properties(command.ext["i"])["__SHARDINGKEY"] == "o1"
+        last = await producer.send(Message("t", b"x"), selector=lambda queues, message, key: queues[-1])
+        assert last.queue == MessageQueue("t", "b", 3)
+        await producer.send(Message("t", b"x"), selector=by_random(world.runtime.random))
+        assert len(await producer.queues("t")) == 8
+        with pytest.raises(ValidationError, match="is not a queue of topic"):
+            await producer.send(Message("t", b"x"), queue=MessageQueue("other", "a", 0))
+        with pytest.raises(SendError, match="no master of broker 'z'"):
+            await producer.send(Message("t", b"x"), queue=MessageQueue("t", "z", 0))
 
 
 @pytest.mark.parametrize("properties", [{"": "x"}, {"a": ""}, {"a": "b\x02"}, {"a\x01": "b"}])
-def test_properties_that_would_not_read_back_are_refused(client_world: Any, properties: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world, producer_of(world) as producer:
-            with pytest.raises(ValidationError, match="property"):
-                await producer.send(Message("t", b"x", properties=properties))
-            with pytest.raises(ValidationError, match="over the limit"):
-                await producer.send(Message("t", b"x", properties={"a": "ü" * 17000}))
-
-    run(main())
+async def test_properties_that_would_not_read_back_are_refused(world: Any, properties: Any) -> None:
+    async with producer_of(world) as producer:
+        with pytest.raises(ValidationError, match="property"):
+            await producer.send(Message("t", b"x", properties=properties))
+        with pytest.raises(ValidationError, match="over the limit"):
+            await producer.send(Message("t", b"x", properties={"a": "ü" * 17000}))
 
 
 @pytest.mark.behaviour("MV-01")
-def test_a_producer_must_run(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            producer = producer_of(world)
-            with pytest.raises(ClientStateError, match="not running"):
-                await producer.send(Message("t", b"x"))
-            async with producer:
-                with pytest.raises(ClientStateError, match="started already"):
-                    await producer.start()
-            with pytest.raises(ClientStateError, match="not running"):
-                await producer.send(Message("t", b"x"))
-            await producer.close()
-
-    run(main())
+async def test_a_producer_must_run(world: Any) -> None:
+    producer = producer_of(world)
+    with pytest.raises(ClientStateError, match="not running"):
+        await producer.send(Message("t", b"x"))
+    async with producer:
+        with pytest.raises(ClientStateError, match="started already"):
+            await producer.start()
+    with pytest.raises(ClientStateError, match="not running"):
+        await producer.send(Message("t", b"x"))
+    await producer.close()
 
 
-def test_brokers_hear_of_the_group_and_of_its_end(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            async with producer_of(world) as producer:
-                await producer.send(Message("t", b"x"))
-                await world.runtime.clock.sleep(0.1)
-                broker = world.brokers["a"]
-                (data,) = broker.heartbeats.values()
-                assert [group.group_name for group in data.producer_data_set] == ["pg"]
-                beats = len(broker.requests(RequestCode.HEART_BEAT))
-                await world.runtime.clock.sleep(60.5)
-                assert len(broker.requests(RequestCode.HEART_BEAT)) == beats + 2
-            assert broker.heartbeats == {}
-
-    run(main())
+async def test_brokers_hear_of_the_group_and_of_its_end(world: Any) -> None:
+    async with producer_of(world) as producer:
+        await producer.send(Message("t", b"x"))
+        await world.runtime.clock.sleep(0.1)
+        broker = world.brokers["a"]
+        (data,) = broker.heartbeats.values()
+        assert [group.group_name for group in data.producer_data_set] == ["pg"]
+        beats = len(broker.requests(RequestCode.HEART_BEAT))
+        await world.runtime.clock.sleep(60.5)
+        assert len(broker.requests(RequestCode.HEART_BEAT)) == beats + 2
+    assert broker.heartbeats == {}
 
 
-def test_two_producers_share_one_client(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            client = ClientInstance(world.runtime, world.name_servers)
-            async with Producer("p1", client=client) as one, Producer("p2", client=client) as two:
-                await one.send(Message("t", b"x"))
-                await two.send(Message("t", b"x"))
-                assert world.route_queries == ["t", "TBW102"]
-
-    run(main())
+async def test_two_producers_share_one_client(world: Any) -> None:
+    client = ClientInstance(world.runtime, world.name_servers)
+    async with Producer("p1", client=client) as one, Producer("p2", client=client) as two:
+        await one.send(Message("t", b"x"))
+        await two.send(Message("t", b"x"))
+        assert world.route_queries == ["t", "TBW102"]
 
 
 @pytest.mark.behaviour("FT-10")
 @pytest.mark.behaviour("FT-01")
-def test_with_fault_tolerance_a_failed_broker_is_left_alone(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a", "b") as world:
-            world.topics["t"] = {"a": 4, "b": 4}
-            world.brokers["a"].script = lambda command: (
-                command.reply(2, "busy") if command.code == SEND else "default"
-            )
-            async with producer_of(world, send_latency_fault_enable=True) as producer:
-                for _ in range(40):
-                    await producer.send(Message("t", b"x"))
-                assert len(world.brokers["a"].requests(SEND)) <= 1
-                items = {item.broker_name: item for item in producer.fault_table()}
-                assert "b" in items
-            async with producer_of(world) as producer:
-                await producer.send(Message("t", b"x"))
-                assert producer.fault_table() == []
-
-    run(main())
+@pytest.mark.scripted("a", "b")
+async def test_with_fault_tolerance_a_failed_broker_is_left_alone(world: Any) -> None:
+    world.topics["t"] = {"a": 4, "b": 4}
+    world.brokers["a"].script = lambda command: (
+        command.reply(2, "busy") if command.code == SEND else "default"
+    )
+    async with producer_of(world, send_latency_fault_enable=True) as producer:
+        for _ in range(40):
+            await producer.send(Message("t", b"x"))
+        assert len(world.brokers["a"].requests(SEND)) <= 1
+        items = {item.broker_name: item for item in producer.fault_table()}
+        assert "b" in items
+    async with producer_of(world) as producer:
+        await producer.send(Message("t", b"x"))
+        assert producer.fault_table() == []
 
 
 @pytest.mark.behaviour("BA-05")
 @pytest.mark.behaviour("BA-06")
-def test_auto_batch_collects_and_gives_each_its_own_result(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a", "b") as world:
-            world.topics["t"] = {"a": 1, "b": 1}
-            async with producer_of(world, auto_batch=AutoBatch(linger_ms=5, max_messages=64)) as producer:
-                sends = [producer.send(Message("t", b"%d" % number, tags="x")) for number in range(200)]
-                alone = [
-                    Message("t", b"delayed", delay_level=3),
-                    Message("t", bytes(40_000)),
-                    Message("t", b"", tags="bad"),
-                ]
-                results = await asyncio.gather(*sends, *map(producer.send, alone), return_exceptions=True)
-                assert isinstance(results.pop(), ValidationError)
-            batches = [c for b in world.brokers.values() for c in b.requests(RequestCode.SEND_BATCH_MESSAGE)]
-            assert len(batches) == 4
-            assert sum(len(b.requests(SEND)) for b in world.brokers.values()) == 2
-            assert len({r.message_id for r in results}) == 202
-            for number, result in enumerate(results[:200]):
-                stored = world.brokers[result.queue.broker_name].queues["t", result.queue.queue_id]
-                record = decode_record(stored[result.queue_offset])
-                assert record.body == b"%d" % number
-                found = decode_properties(record.properties)
-                assert found == {"TAGS": "x", "UNIQ_KEY": result.message_id, "WAIT": "true"}
-
-    run(main())
+@pytest.mark.scripted("a", "b")
+async def test_auto_batch_collects_and_gives_each_its_own_result(world: Any) -> None:
+    world.topics["t"] = {"a": 1, "b": 1}
+    async with producer_of(world, auto_batch=AutoBatch(linger_ms=5, max_messages=64)) as producer:
+        sends = [producer.send(Message("t", b"%d" % number, tags="x")) for number in range(200)]
+        alone = [
+            Message("t", b"delayed", delay_level=3),
+            Message("t", bytes(40_000)),
+            Message("t", b"", tags="bad"),
+        ]
+        results = await asyncio.gather(*sends, *map(producer.send, alone), return_exceptions=True)
+        assert isinstance(results.pop(), ValidationError)
+    batches = [c for b in world.brokers.values() for c in b.requests(RequestCode.SEND_BATCH_MESSAGE)]
+    assert len(batches) == 4
+    assert sum(len(b.requests(SEND)) for b in world.brokers.values()) == 2
+    assert len({r.message_id for r in results}) == 202
+    for number, result in enumerate(results[:200]):
+        stored = world.brokers[result.queue.broker_name].queues["t", result.queue.queue_id]
+        record = decode_record(stored[result.queue_offset])
+        assert record.body == b"%d" % number
+        found = decode_properties(record.properties)
+        assert found == {"TAGS": "x", "UNIQ_KEY": result.message_id, "WAIT": "true"}
 
 
-def test_auto_batch_failures_reach_every_sender(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            async with producer_of(world, auto_batch=AutoBatch(linger_ms=0)) as producer:
-                await producer.send(Message("t", b"x"))
-                await world.brokers["a"].stop()
-                sends = [producer.send(Message("t", b"x")) for _ in range(5)]
-                results = await asyncio.gather(*sends, return_exceptions=True)
-                assert all(isinstance(result, SendError) for result in results)
-
-    run(main())
+async def test_auto_batch_failures_reach_every_sender(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    async with producer_of(world, auto_batch=AutoBatch(linger_ms=0)) as producer:
+        await producer.send(Message("t", b"x"))
+        await world.brokers["a"].stop()
+        sends = [producer.send(Message("t", b"x")) for _ in range(5)]
+        results = await asyncio.gather(*sends, return_exceptions=True)
+        assert all(isinstance(result, SendError) for result in results)
 
 
-def test_closing_sends_what_waits(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            async with producer_of(world, auto_batch=AutoBatch(linger_ms=60_000)) as producer:
-                waiting = asyncio.create_task(producer.send(Message("t", b"x")))
-                await asyncio.sleep(0)
-            assert (await waiting).queue_offset == 0
-
-    run(main())
+async def test_closing_sends_what_waits(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    async with producer_of(world, auto_batch=AutoBatch(linger_ms=60_000)) as producer:
+        waiting = asyncio.create_task(producer.send(Message("t", b"x")))
+        await asyncio.sleep(0)
+    assert (await waiting).queue_offset == 0
 
 
 @pytest.mark.behaviour("SK-13")
 @pytest.mark.behaviour("SK-16")
-def test_hooks_see_every_try_and_may_forbid_it(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a", "b") as world:
-            world.topics["t"] = {"a": 1, "b": 1}
-            world.brokers["a"].script = lambda command: (
-                command.reply(2, "busy") if command.code == SEND else "default"
-            )
-            log: list[tuple[str, str, Any]] = []
+@pytest.mark.scripted("a", "b")
+async def test_hooks_see_every_try_and_may_forbid_it(world: Any) -> None:
+    world.topics["t"] = {"a": 1, "b": 1}
+    world.brokers["a"].script = lambda command: (
+        command.reply(2, "busy") if command.code == SEND else "default"
+    )
+    log: list[tuple[str, str, Any]] = []
 
-            class Watch(SendHook):
-                def check_forbidden(self, context: SendContext) -> None:
-                    log.append(("check", context.queue.broker_name, context.body_bytes))
-                    if context.body_bytes == 3:
-                        raise PermissionError("not three")
+    class Watch(SendHook):
+        def check_forbidden(self, context: SendContext) -> None:
+            log.append(("check", context.queue.broker_name, context.body_bytes))
+            if context.body_bytes == 3:
+                raise PermissionError("not three")
 
-                def before(self, context: SendContext) -> None:
-                    log.append(("before", context.queue.broker_name, context.message_id))
-                    raise RuntimeError("only logged")
+        def before(self, context: SendContext) -> None:
+            log.append(("before", context.queue.broker_name, context.message_id))
+            raise RuntimeError("only logged")
 
-                def after(self, context: SendContext) -> None:
-                    outcome = context.result.status if context.result else type(context.error)
-                    log.append(("after", context.queue.broker_name, outcome))
-                    raise RuntimeError("only logged")
+        def after(self, context: SendContext) -> None:
+            outcome = context.result.status if context.result else type(context.error)
+            log.append(("after", context.queue.broker_name, outcome))
+            raise RuntimeError("only logged")
 
-            async with producer_of(world, hooks=[Watch()]) as producer:
-                while not any(name == "a" for _, name, _ in log):
-                    log.clear()
-                    result = await producer.send(Message("t", b"xx"))
-                assert log == [
-                    ("check", "a", 2),
-                    ("before", "a", result.message_id),
-                    ("after", "a", SendError),
-                    ("check", "b", 2),
-                    ("before", "b", result.message_id),
-                    ("after", "b", SendStatus.SEND_OK),
-                ]
-                sends = len(world.brokers["a"].requests(SEND))
-                with pytest.raises(PermissionError, match="not three"):
-                    await producer.send(Message("t", b"xxx"))
-                assert len(world.brokers["a"].requests(SEND)) == sends
-
-    run(main())
+    async with producer_of(world, hooks=[Watch()]) as producer:
+        while not any(name == "a" for _, name, _ in log):
+            log.clear()
+            result = await producer.send(Message("t", b"xx"))
+        assert log == [
+            ("check", "a", 2),
+            ("before", "a", result.message_id),
+            ("after", "a", SendError),
+            ("check", "b", 2),
+            ("before", "b", result.message_id),
+            ("after", "b", SendStatus.SEND_OK),
+        ]
+        sends = len(world.brokers["a"].requests(SEND))
+        with pytest.raises(PermissionError, match="not three"):
+            await producer.send(Message("t", b"xxx"))
+        assert len(world.brokers["a"].requests(SEND)) == sends
 
 
 @pytest.mark.behaviour("AS-09")
-def test_back_pressure_limits_what_is_under_way(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            under_way = most = 0
+async def test_back_pressure_limits_what_is_under_way(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    under_way = most = 0
 
-            async def slow(command: Command) -> Command:
-                nonlocal under_way, most
-                under_way += 1
-                most = max(most, under_way)
-                await world.runtime.clock.sleep(0.1)
-                under_way -= 1
-                return command.reply(ext={"msgId": "m", "queueId": "0", "queueOffset": "0"})
+    async def slow(command: Command) -> Command:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await world.runtime.clock.sleep(0.1)
+        under_way -= 1
+        return command.reply(ext={"msgId": "m", "queueId": "0", "queueOffset": "0"})
 
-            world.brokers["a"].script = lambda c: slow(c) if c.code == SEND else "default"
-            async with producer_of(world, max_in_flight=10) as producer:
-                sends = [asyncio.create_task(producer.send(Message("t", b"x"))) for _ in range(50)]
-                await world.runtime.clock.sleep(0.05)
-                for task in sends[20:30]:
-                    task.cancel()
-                results = await asyncio.gather(*sends, return_exceptions=True)
-                assert sum(isinstance(r, SendResult) for r in results) == 40
-                assert most == 10
-            most = 0
-            async with producer_of(world, max_in_flight=100, max_in_flight_bytes=1) as producer:
-                bodies = [world.runtime.random.randbytes(600_000) for _ in range(3)]
-                await asyncio.gather(*(producer.send(Message("t", body)) for body in bodies))
-                assert most == 1
-
-    run(main())
+    world.brokers["a"].script = lambda c: slow(c) if c.code == SEND else "default"
+    async with producer_of(world, max_in_flight=10) as producer:
+        sends = [asyncio.create_task(producer.send(Message("t", b"x"))) for _ in range(50)]
+        await world.runtime.clock.sleep(0.05)
+        for task in sends[20:30]:
+            task.cancel()
+        results = await asyncio.gather(*sends, return_exceptions=True)
+        assert sum(isinstance(r, SendResult) for r in results) == 40
+        assert most == 10
+    most = 0
+    async with producer_of(world, max_in_flight=100, max_in_flight_bytes=1) as producer:
+        bodies = [world.runtime.random.randbytes(600_000) for _ in range(3)]
+        await asyncio.gather(*(producer.send(Message("t", body)) for body in bodies))
+        assert most == 1
 
 
 @pytest.mark.parametrize("profile", ["off", "4.x", "5.x"])
-@pytest.mark.parametrize("seed", range(8))
-def test_a_slow_and_a_dying_broker_lose_no_accepted_message(
-    client_world: Any, profile: str, seed: int
-) -> None:
-    async def main() -> None:
-        async with client_world("a", "b", "c") as world:
-            world.topics["t"] = dict.fromkeys("abc", 4)
-            clock, random = world.runtime.clock, world.runtime.random
+@pytest.mark.parametrize("orbitmq_seed", range(8))
+@pytest.mark.scripted("a", "b", "c")
+async def test_a_slow_and_a_dying_broker_lose_no_accepted_message(world: Any, profile: str) -> None:
+    world.topics["t"] = dict.fromkeys("abc", 4)
+    clock, random = world.runtime.clock, world.runtime.random
 
-            async def slowly(command: Command) -> Any:
-                await clock.sleep(0.7)
-                return world.brokers["b"]._on_send_message_v2(None, command)
+    async def slowly(command: Command) -> Any:
+        await clock.sleep(0.7)
+        return world.brokers["b"]._on_send_message_v2(None, command)
 
-            world.brokers["b"].script = lambda c: slowly(c) if c.code == SEND else "default"
-            options: dict[str, Any] = {}
-            if profile != "off":
-                options = {"send_latency_fault_enable": True, "fault_profile": profile}
-            accepted: list[Any] = []
+    world.brokers["b"].script = lambda c: slowly(c) if c.code == SEND else "default"
+    options: dict[str, Any] = {}
+    if profile != "off":
+        options = {"send_latency_fault_enable": True, "fault_profile": profile}
+    accepted: list[Any] = []
 
-            async def sender(producer: Producer, name: int) -> None:
-                for number in range(25):
-                    accepted.append(await producer.send(Message("t", f"{name}-{number}")))
-                    await clock.sleep(random.uniform(0, 0.4))
+    async def sender(producer: Producer, name: int) -> None:
+        for number in range(25):
+            accepted.append(await producer.send(Message("t", f"{name}-{number}")))
+            await clock.sleep(random.uniform(0, 0.4))
 
-            async def dying() -> None:
-                for _ in range(3):
-                    await clock.sleep(random.uniform(0.3, 2))
-                    await world.brokers["c"].stop()
-                    if random.random() < 0.5:
-                        world.down.add("c")
-                    await clock.sleep(random.uniform(0.3, 2))
-                    await world.brokers["c"].start()
-                    world.down.clear()
+    async def dying() -> None:
+        for _ in range(3):
+            await clock.sleep(random.uniform(0.3, 2))
+            await world.brokers["c"].stop()
+            if random.random() < 0.5:
+                world.down.add("c")
+            await clock.sleep(random.uniform(0.3, 2))
+            await world.brokers["c"].start()
+            world.down.clear()
 
-            async with producer_of(world, **options) as producer:
-                await asyncio.gather(*(sender(producer, name) for name in range(8)), dying())
-            for result in accepted:
-                queue = world.brokers[result.queue.broker_name].queues["t", result.queue.queue_id]
-                stored = decode_record(queue[result.queue_offset])
-                assert decode_properties(stored.properties)["UNIQ_KEY"] == result.message_id
-            assert len({result.message_id for result in accepted}) == 200
-            share = sum(result.queue.broker_name == "b" for result in accepted) / 200
-            assert (share > 0.2) if profile == "off" else (share < 0.2)
-
-    run(main(), seed=seed)
+    async with producer_of(world, **options) as producer:
+        await asyncio.gather(*(sender(producer, name) for name in range(8)), dying())
+    for result in accepted:
+        queue = world.brokers[result.queue.broker_name].queues["t", result.queue.queue_id]
+        stored = decode_record(queue[result.queue_offset])
+        assert decode_properties(stored.properties)["UNIQ_KEY"] == result.message_id
+    assert len({result.message_id for result in accepted}) == 200
+    share = sum(result.queue.broker_name == "b" for result in accepted) / 200
+    assert (share > 0.2) if profile == "off" else (share < 0.2)
 
 
 @pytest.mark.parametrize("answer", [(1, b"", "no"), (0, b"[]", "unreadable"), (0, b"{", "unreadable")])
-def test_a_name_server_that_talks_nonsense_is_named(client_world: Any, answer: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            code, body, text = answer
-            world.script = lambda command: command.reply(code, text, body=body)
-            async with producer_of(world) as producer:
-                with pytest.raises(SendError, match=f"127.0.0.1:9876.*{text}") as caught:
-                    await producer.send(Message("t", b"x"))
-                assert caught.value.kind is SendErrorKind.NO_NAME_SERVER
-
-    run(main())
+async def test_a_name_server_that_talks_nonsense_is_named(world: Any, answer: Any) -> None:
+    code, body, text = answer
+    world.script = lambda command: command.reply(code, text, body=body)
+    async with producer_of(world) as producer:
+        with pytest.raises(SendError, match=f"127.0.0.1:9876.*{text}") as caught:
+            await producer.send(Message("t", b"x"))
+        assert caught.value.kind is SendErrorKind.NO_NAME_SERVER
 
 
 @pytest.mark.behaviour("SK-08")
-def test_a_master_that_the_route_lacks_is_asked_for_once(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a", "b") as world:
-            world.topics["t"] = {"a": 1, "b": 1}
-            world.down.add("b")
-            queue = MessageQueue("t", "b", 0)
-            async with producer_of(world) as producer:
-                await producer.send(Message("t", b"x"))
-                await world.runtime.clock.sleep(1)
-                queries = len(world.route_queries)
-                with pytest.raises(SendError, match="no master of broker 'b'") as caught:
-                    await producer.send(Message("t", b"x"), queue=queue)
-                assert caught.value.code == 10003
-                assert len(world.route_queries) == queries + 1
-                world.down.clear()
-                await world.runtime.clock.sleep(0.3)
-                assert (await producer.send(Message("t", b"x"), queue=queue)).queue == queue
-
-    run(main())
+@pytest.mark.scripted("a", "b")
+async def test_a_master_that_the_route_lacks_is_asked_for_once(world: Any) -> None:
+    world.topics["t"] = {"a": 1, "b": 1}
+    world.down.add("b")
+    queue = MessageQueue("t", "b", 0)
+    async with producer_of(world) as producer:
+        await producer.send(Message("t", b"x"))
+        await world.runtime.clock.sleep(1)
+        queries = len(world.route_queries)
+        with pytest.raises(SendError, match="no master of broker 'b'") as caught:
+            await producer.send(Message("t", b"x"), queue=queue)
+        assert caught.value.code == 10003
+        assert len(world.route_queries) == queries + 1
+        world.down.clear()
+        await world.runtime.clock.sleep(0.3)
+        assert (await producer.send(Message("t", b"x"), queue=queue)).queue == queue
 
 
 @pytest.mark.parametrize("make", [bytearray, memoryview])
 @pytest.mark.parametrize("size", [10, 5000])
-def test_bodies_may_be_any_bytes_and_flags_must_fit(client_world: Any, make: Any, size: int) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            body = bytes(range(10)) * (size // 10)
-            for options in ({}, {"auto_batch": AutoBatch()}):
-                async with producer_of(world, **options) as producer:
-                    await producer.send(Message("t", make(body)))
-                    await producer.send_batch([Message("t", make(body))])
-                    for flag in (2**31, -(2**31) - 1):
-                        with pytest.raises(ValidationError, match="flag"):
-                            await producer.send(Message("t", body, flag=flag))
-            stored = [decode_record(record) for record in world.brokers["a"].queues["t", 0]]
-            bodies = [zlib.decompress(r.body) if r.sys_flag & 1 else r.body for r in stored]
-            assert bodies == [body] * 4
-
-    run(main())
+async def test_bodies_may_be_any_bytes_and_flags_must_fit(world: Any, make: Any, size: int) -> None:
+    world.topics["t"] = {"a": 1}
+    body = bytes(range(10)) * (size // 10)
+    for options in ({}, {"auto_batch": AutoBatch()}):
+        async with producer_of(world, **options) as producer:
+            await producer.send(Message("t", make(body)))
+            await producer.send_batch([Message("t", make(body))])
+            for flag in (2**31, -(2**31) - 1):
+                with pytest.raises(ValidationError, match="flag"):
+                    await producer.send(Message("t", body, flag=flag))
+    stored = [decode_record(record) for record in world.brokers["a"].queues["t", 0]]
+    bodies = [zlib.decompress(r.body) if r.sys_flag & 1 else r.body for r in stored]
+    assert bodies == [body] * 4

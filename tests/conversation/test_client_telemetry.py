@@ -10,7 +10,6 @@ import pytest
 
 from orbitmq import ConsumeFrom, Consumer, Message, Producer, ReceivedMessage, SendError, ValidationError
 from orbitmq.client.observe.telemetry import Telemetry
-from orbitmq.runtime.simulated import run
 from orbitmq.wire.codes import RequestCode
 
 
@@ -29,7 +28,7 @@ def metrics_of(reader: Any) -> dict[str, list[Any]]:
     return found
 
 
-def test_a_consumers_span_continues_the_producers_trace(client_world: Any) -> None:
+async def test_a_consumers_span_continues_the_producers_trace(world: Any) -> None:
     pytest.importorskip("opentelemetry.sdk", reason="needs opentelemetry-sdk")
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -38,53 +37,49 @@ def test_a_consumers_span_continues_the_producers_trace(client_world: Any) -> No
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
     from opentelemetry.trace import SpanKind, get_current_span
 
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
-            provider = TracerProvider()
-            provider.add_span_processor(SimpleSpanProcessor(spans))
-            telemetry = Telemetry(
-                tracer_provider=provider,
-                meter_provider=MeterProvider(metric_readers=[reader]),
-                runtime=world.runtime,
-            )
-            options = {"name_servers": world.name_servers, "runtime": world.runtime}
-            async with Producer("pg", middleware=[telemetry.sending("pg")], retries=0, **options) as producer:
-                result = await producer.send(Message("t", b"x", tags="blue", keys="k"))
-                world.brokers["a"].script = lambda c: (
-                    c.reply(13, "no") if c.code == RequestCode.SEND_MESSAGE_V2 else "default"
-                )
-                with pytest.raises(SendError):
-                    await producer.send(Message("t", b"y"))
-                world.brokers["a"].script = None
-            inside: list[Any] = []
+    world.topics["t"] = {"a": 1}
+    spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    telemetry = Telemetry(
+        tracer_provider=provider,
+        meter_provider=MeterProvider(metric_readers=[reader]),
+        runtime=world.runtime,
+    )
+    options = {"name_servers": world.name_servers, "runtime": world.runtime}
+    async with Producer("pg", middleware=[telemetry.sending("pg")], retries=0, **options) as producer:
+        result = await producer.send(Message("t", b"x", tags="blue", keys="k"))
+        world.brokers["a"].script = lambda c: (
+            c.reply(13, "no") if c.code == RequestCode.SEND_MESSAGE_V2 else "default"
+        )
+        with pytest.raises(SendError):
+            await producer.send(Message("t", b"y"))
+        world.brokers["a"].script = None
+    inside: list[Any] = []
 
-            async def listener(message: ReceivedMessage) -> None:
-                inside.append(get_current_span().get_span_context().span_id)
-                await world.runtime.clock.sleep(0.25)
+    async def listener(message: ReceivedMessage) -> None:
+        inside.append(get_current_span().get_span_context().span_id)
+        await world.runtime.clock.sleep(0.25)
 
-            consumer = Consumer(
-                "cg", middleware=[telemetry.handling("cg")], consume_from=ConsumeFrom.FIRST, **options
-            )
-            consumer.subscribe("t")
-            async with consumer:
-                task = asyncio.get_running_loop().create_task(consumer.run(listener))
-                await world.runtime.clock.sleep(2)
-            await task
-            send, failed, process = spans.get_finished_spans()
-            assert (send.name, failed.name, process.name) == ("send t", "send t", "process t")
-            assert (send.kind, process.kind) == (SpanKind.PRODUCER, SpanKind.CONSUMER)
-            assert process.parent.span_id == send.context.span_id
-            assert process.context.trace_id == send.context.trace_id
-            assert inside == [process.context.span_id]
-            assert send.attributes["messaging.message.id"] == result.message_id
-            assert process.attributes["messaging.rocketmq.message.tag"] == "blue"
-            assert failed.attributes["error.type"] == "SendError"
-            metrics = metrics_of(reader)
-            assert sum(point.value for point in metrics["messaging.client.sent.messages"]) == 2
-            assert sum(point.value for point in metrics["messaging.client.consumed.messages"]) == 1
-            (took,) = metrics["messaging.process.duration"]
-            assert took.sum == pytest.approx(0.25, abs=0.01)
-
-    run(main())
+    consumer = Consumer(
+        "cg", middleware=[telemetry.handling("cg")], consume_from=ConsumeFrom.FIRST, **options
+    )
+    consumer.subscribe("t")
+    async with consumer:
+        task = asyncio.get_running_loop().create_task(consumer.run(listener))
+        await world.runtime.clock.sleep(2)
+    await task
+    send, failed, process = spans.get_finished_spans()
+    assert (send.name, failed.name, process.name) == ("send t", "send t", "process t")
+    assert (send.kind, process.kind) == (SpanKind.PRODUCER, SpanKind.CONSUMER)
+    assert process.parent.span_id == send.context.span_id
+    assert process.context.trace_id == send.context.trace_id
+    assert inside == [process.context.span_id]
+    assert send.attributes["messaging.message.id"] == result.message_id
+    assert process.attributes["messaging.rocketmq.message.tag"] == "blue"
+    assert failed.attributes["error.type"] == "SendError"
+    metrics = metrics_of(reader)
+    assert sum(point.value for point in metrics["messaging.client.sent.messages"]) == 2
+    assert sum(point.value for point in metrics["messaging.client.consumed.messages"]) == 1
+    (took,) = metrics["messaging.process.duration"]
+    assert took.sum == pytest.approx(0.25, abs=0.01)
