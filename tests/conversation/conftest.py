@@ -18,7 +18,7 @@ def client_world() -> type[ClientWorld]:
 def world(
     request: pytest.FixtureRequest, orbitmq_loop: SimulatedLoop, orbitmq_runtime: SimulatedRuntime
 ) -> ClientWorld:
-    """A scripted name server with the brokers that ``pytest.mark.scripted`` names, or with broker "a" alone."""
+    """A scripted name server with the brokers that ``pytest.mark.scripted`` names; without it, "a"."""
     mark = request.node.get_closest_marker("scripted")
     names, options = (mark.args, mark.kwargs) if mark else (("a",), {})
     return orbitmq_loop.enter(ClientWorld(*names, runtime=orbitmq_runtime, **options))
