@@ -15,16 +15,27 @@ that runs on that thread.
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from orbitmq.client.consumer import assigned, consumer
+from orbitmq.client.consumer.consumer import Listener
+from orbitmq.client.consumer.options import (
+    AssignedKeywords,
+    AssignedOptions,
+    ConsumerKeywords,
+    ConsumerOptions,
+)
+from orbitmq.client.keywords import shows_keywords
 from orbitmq.client.model import SendResult
 from orbitmq.client.producer import producer, transactional
+from orbitmq.client.producer.callbacks import Done
 from orbitmq.client.producer.faults import FaultItem
+from orbitmq.client.producer.options import ProducerKeywords, ProducerOptions
 from orbitmq.client.producer.queue_choice import Selector
+from orbitmq.client.producer.transactional import Check, Execute, Transaction, TransactionResult
 from orbitmq.errors import ClientStateError
 from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
 from orbitmq.runtime.loop_thread import LoopThread
@@ -85,7 +96,8 @@ class Producer(_Face):
     Takes the same arguments.
     """
 
-    def __init__(self, group: str, **options: Any) -> None:
+    @shows_keywords(ProducerOptions)
+    def __init__(self, group: str, **options: Unpack[ProducerKeywords]) -> None:
         super().__init__()
         self._core: producer.Producer = producer.Producer(group, **options)
 
@@ -98,26 +110,46 @@ class Producer(_Face):
         selector: Selector | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Send one message and wait until the broker has stored it."""
-        return self.submit(
-            message, queue=queue, ordering_key=ordering_key, selector=selector, timeout_ms=timeout_ms
-        ).result()
+        """Send one message and wait until the broker has stored it.
+
+        Raises:
+            ValidationError, SendError, ClientStateError: as :meth:`orbitmq.Producer.send`.
+        """
+        return self._running().wait(
+            self._core.send(
+                message, queue=queue, ordering_key=ordering_key, selector=selector, timeout_ms=timeout_ms
+            )
+        )
 
     def submit(
         self,
         message: Message,
+        done: Done | None = None,
         *,
         queue: MessageQueue | None = None,
         ordering_key: object | None = None,
         selector: Selector | None = None,
         timeout_ms: int | None = None,
     ) -> concurrent.futures.Future[SendResult]:
-        """Send without waiting; the future gives the result, its callbacks run on the client's thread."""
-        return self._running().submit(
-            self._core.send(
-                message, queue=queue, ordering_key=ordering_key, selector=selector, timeout_ms=timeout_ms
+        """Send without waiting; the future gives the result or the error, all errors included.
+
+        Args:
+            done: called with the result and None, or with None and the error: on the client's thread, which a
+                slow one holds up, or in threads of their own with ``callback_threads``. Callbacks added to
+                the future run on the client's thread.
+        """
+
+        async def submitted() -> SendResult:
+            return await self._core.submit(
+                message,
+                done,
+                queue=queue,
+                ordering_key=ordering_key,
+                selector=selector,
+                timeout_ms=timeout_ms,
             )
-        )
+
+        return self._running().submit(submitted())
 
     def send_oneway(
         self,
@@ -176,22 +208,21 @@ class TransactionProducer(Producer):
     Takes the same arguments; ``check`` and ``execute`` run in threads of the runtime's pool.
     """
 
-    def __init__(self, group: str, *, check: transactional.Check, **options: Any) -> None:
+    @shows_keywords(ProducerOptions)
+    def __init__(self, group: str, *, check: Check, **options: Unpack[ProducerKeywords]) -> None:
         _Face.__init__(self)
         self._core: transactional.TransactionProducer = transactional.TransactionProducer(
             group, check=check, **options
         )
 
     def send_in_transaction(
-        self, message: Message, execute: transactional.Execute, *, timeout_ms: int | None = None
-    ) -> transactional.TransactionResult:
+        self, message: Message, execute: Execute, *, timeout_ms: int | None = None
+    ) -> TransactionResult:
         """Store ``message`` where no consumer sees it, do ``execute(message)``, and commit or roll back."""
         return self._running().wait(self._core.send_in_transaction(message, execute, timeout_ms=timeout_ms))
 
     @contextmanager
-    def transaction(
-        self, message: Message, *, timeout_ms: int | None = None
-    ) -> Iterator[transactional.Transaction]:
+    def transaction(self, message: Message, *, timeout_ms: int | None = None) -> Iterator[Transaction]:
         """The same as a block: consumers see ``message`` when it is left without an exception."""
         loop = self._running()
         block = self._core.transaction(message, timeout_ms=timeout_ms)
@@ -210,7 +241,8 @@ class Consumer(_Face):
     Takes the same arguments. Listeners run in threads of the runtime's pool.
     """
 
-    def __init__(self, group: str, **options: Any) -> None:
+    @shows_keywords(ConsumerOptions)
+    def __init__(self, group: str, **options: Unpack[ConsumerKeywords]) -> None:
         super().__init__()
         self._core: consumer.Consumer = consumer.Consumer(group, **options)
 
@@ -228,7 +260,7 @@ class Consumer(_Face):
         else:
             self._loop.call(self._core.unsubscribe, topic)
 
-    def run(self, listener: Callable[[ReceivedMessage], object]) -> None:
+    def run(self, listener: Listener) -> None:
         """Give every message to ``listener`` until :meth:`close` is called in another thread, or Ctrl-C."""
         self._running().wait(self._core.run(listener))
 
@@ -254,6 +286,22 @@ class Consumer(_Face):
         """Have this message delivered again, later."""
         self._running().wait(self._core.retry(message, delay_level=delay_level))
 
+    @contextmanager
+    def process(self, message: ReceivedMessage) -> Iterator[ReceivedMessage]:
+        """``with consumer.process(message):`` - done at the end, delivered again after an exception.
+
+        The exception is logged and does not leave the block, so that a loop over messages goes on.
+        """
+        loop = self._running()
+        block = self._core.process(message)
+        loop.wait(block.__aenter__())
+        try:
+            yield message
+        except Exception as error:
+            loop.wait(block.__aexit__(type(error), error, error.__traceback__))
+        else:
+            loop.wait(block.__aexit__(None, None, None))
+
     def commit(self) -> None:
         """Commit what is done, now."""
         self._running().wait(self._core.commit())
@@ -266,7 +314,8 @@ class Consumer(_Face):
 class AssignedConsumer(_Face):
     """Reads the queues it is told to read; see :class:`orbitmq.client.consumer.assigned.AssignedConsumer`."""
 
-    def __init__(self, group: str, **options: Any) -> None:
+    @shows_keywords(AssignedOptions)
+    def __init__(self, group: str, **options: Unpack[AssignedKeywords]) -> None:
         super().__init__()
         self._core: assigned.AssignedConsumer = assigned.AssignedConsumer(group, **options)
 

@@ -481,7 +481,7 @@ async def test_a_consumer_runs_once(world: Any) -> None:
         await consumer.run(lambda message: None)
     async with consumer:
         pass
-    with pytest.raises(ClientStateError, match="started already"):
+    with pytest.raises(ClientStateError, match="was closed"):
         await consumer.start()
 
 

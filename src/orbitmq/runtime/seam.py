@@ -142,7 +142,13 @@ class Threads(Protocol):
         """
         ...
 
-    def close(self) -> None: ...
+    def pool(self, max_threads: int) -> Threads:
+        """Threads apart from these, for work that may take long; whoever asks closes them."""
+        ...
+
+    def close(self, *, wait: bool = True) -> None:
+        """Finish what runs, drop what waits. Without ``wait`` return before what runs has finished."""
+        ...
 
 
 class Listener(Protocol):

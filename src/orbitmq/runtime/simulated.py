@@ -52,7 +52,11 @@ class SimulatedThreads:
         delay = self._random.uniform(0, self.max_delay_s)
         asyncio.get_running_loop().call_later(delay, done, outcome)
 
-    def close(self) -> None:
+    def pool(self, max_threads: int) -> SimulatedThreads:
+        """See the seam."""
+        return SimulatedThreads(self._random, self.max_delay_s)
+
+    def close(self, *, wait: bool = True) -> None:
         """Nothing to release."""
 
 

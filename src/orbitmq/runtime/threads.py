@@ -94,15 +94,19 @@ class SystemThreads:
             # The loop was closed meanwhile: nobody waits for the result any more.
             return
 
-    def close(self) -> None:
-        """Finish what runs, drop what waits."""
+    def pool(self, max_threads: int) -> SystemThreads:
+        """See the seam."""
+        return SystemThreads(max_threads)
+
+    def close(self, *, wait: bool = True) -> None:
+        """See the seam."""
         with self._lock:
             self._closed = True
             threads = list(self._threads)
         for _ in threads:
             self._work.put(None)
         for thread in threads:
-            if thread is not threading.current_thread():
+            if wait and thread is not threading.current_thread():
                 thread.join()
         if self._flush_thread is not None:
             self._flush_thread.close()

@@ -1,20 +1,26 @@
-"""What operators ask a consumer through a broker: running info, progress, a reset, one message right now."""
+"""What brokers tell and operators ask a push consumer: running info, progress, a reset, one message now."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping
 
+from orbitmq.client.consumer.assigned_queues import AssignedQueues
+from orbitmq.client.consumer.membership import Membership
+from orbitmq.client.consumer.mode import ConsumeMode
+from orbitmq.client.consumer.offsets import Offsets
 from orbitmq.client.consumer.process_queue import ProcessQueue
+from orbitmq.client.core.broker_calls import Filter
 from orbitmq.message.errors import MessageFormatError
-from orbitmq.message.model import MessageQueue, ReceivedMessage
+from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.record import decode_record, to_received
 from orbitmq.wire.bodies import (
     CMResult,
     ConsumeMessageDirectlyResult,
     ConsumerData,
     ConsumerRunningInfo,
+    ConsumeType,
     GetConsumerStatusBody,
+    MessageModel,
     ProcessQueueInfo,
     ResetOffsetBody,
 )
@@ -27,99 +33,111 @@ from orbitmq.wire.headers import (
     ResetConsumerClientOffsetRequest,
 )
 
-# Codes that name a consumer group, and the field in which they do.
-GROUP_FIELDS: Mapping[int, str] = {
-    int(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED): "consumerGroup",
-    int(RequestCode.RESET_CONSUMER_CLIENT_OFFSET): "group",
-    int(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT): "group",
-    int(RequestCode.GET_CONSUMER_RUNNING_INFO): "consumerGroup",
-    int(RequestCode.CONSUME_MESSAGE_DIRECTLY): "consumerGroup",
-}
 
+class PushMember:
+    """A push consumer as the shared core and the brokers see it.
 
-class Observed(Protocol):
-    """What is asked about."""
+    Args:
+        membership: of its group.
+        mode: how it consumes; heartbeats tell.
+        filters: what is wanted of each topic, live.
+        queues: the queues that it works on.
+        offsets: how far it is.
+        rebalance_soon: called when the queues may be shared anew.
+        consume: gives one message to the listener, beside the queues; None when there is no listener.
 
-    started_ms: int
-
-    @property
-    def ordered(self) -> bool: ...
-
-    def consumer_data(self) -> ConsumerData: ...
-
-    def members_changed(self) -> None: ...
-
-    def process_queues(self) -> Mapping[MessageQueue, ProcessQueue]: ...
-
-    def progress(self, queue: MessageQueue) -> int: ...
-
-    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None: ...
-
-    async def consume_now(self, message: ReceivedMessage) -> bool | None: ...
-
-
-def answer(consumer: Observed, command: Command) -> Command | Awaitable[Command | None] | None:
-    """Answer one request of :data:`GROUP_FIELDS`; one-way ones are answered by None.
-
-    Raises:
-        HeaderError, BodyError: the request cannot be read.
+    Attributes:
+        started_ms: when it was started, milliseconds since the epoch.
     """
-    if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
-        consumer.members_changed()
-        return None
-    if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
-        return command.reply(body=_running_info(consumer).encode(java_keys=True))
-    if command.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
-        topic = GetConsumerStatusFromClientRequest.from_ext(command.ext).topic
-        table = {
-            queue: consumer.progress(queue) for queue in consumer.process_queues() if queue.topic == topic
-        }
-        return command.reply(body=GetConsumerStatusBody(table).encode(java_keys=True))
-    if command.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
-        return _reset(consumer, command)
-    return _consume_directly(consumer, command)
+
+    def __init__(
+        self,
+        membership: Membership,
+        mode: ConsumeMode,
+        filters: Mapping[str, Filter],
+        queues: AssignedQueues,
+        offsets: Offsets,
+        *,
+        rebalance_soon: Callable[[], None],
+        consume: Callable[[ReceivedMessage], Awaitable[bool | None]],
+    ) -> None:
+        self._membership = membership
+        self._mode = mode
+        self._filters = filters
+        self._queues = queues
+        self._offsets = offsets
+        self._rebalance_soon = rebalance_soon
+        self._consume = consume
+        self.started_ms = 0
+
+    def consumer_data(self) -> ConsumerData:
+        """What heartbeats say about this consumer."""
+        model = MessageModel.BROADCASTING if self._mode.broadcast else MessageModel.CLUSTERING
+        return self._membership.consumer_data(ConsumeType.CONSUME_PASSIVELY, model, self._filters)
+
+    def route_changed(self, topic: str) -> None:
+        """Rebalance at once when it is a topic of this consumer."""
+        if topic in self._filters:
+            self._rebalance_soon()
+
+    def handle_request(self, command: Command) -> Command | Awaitable[Command | None] | None:
+        """Answer a request that names this consumer's group; one-way ones are answered by None.
+
+        Raises:
+            HeaderError, BodyError: the request cannot be read.
+        """
+        if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            self._rebalance_soon()
+            return None
+        if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
+            return command.reply(body=self._running_info().encode(java_keys=True))
+        if command.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
+            topic = GetConsumerStatusFromClientRequest.from_ext(command.ext).topic
+            queues = [queue for queue in self._queues.process_queues() if queue.topic == topic]
+            table = {queue: self._offsets.get(queue) for queue in queues}
+            return command.reply(body=GetConsumerStatusBody(table).encode(java_keys=True))
+        if command.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
+            return self._reset(command)
+        return self._consume_directly(command)
+
+    async def _reset(self, command: Command) -> None:
+        topic = ResetConsumerClientOffsetRequest.from_ext(command.ext).topic
+        table = ResetOffsetBody.decode(command.body).offset_table if command.body else {}
+        await self._queues.move({queue: offset for queue, offset in table.items() if queue.topic == topic})
+
+    async def _consume_directly(self, command: Command) -> Command:
+        header = ConsumeMessageDirectlyRequest.from_ext(command.ext)
+        try:
+            message = to_received(decode_record(command.body), header.broker_name or "")
+        except MessageFormatError as error:
+            raise RemotingError(1, f"the message cannot be read: {error}") from error
+        done = await self._consume(message)
+        if done is None:
+            raise RemotingError(1, f"the consumer of group {header.consumer_group} has no listener")
+        outcome = CMResult.CR_SUCCESS if done else CMResult.CR_LATER
+        return command.reply(body=ConsumeMessageDirectlyResult(consume_result=outcome).encode())
+
+    def _running_info(self) -> ConsumerRunningInfo:
+        data = self.consumer_data()
+        return ConsumerRunningInfo(
+            properties={
+                "PROP_CONSUMEORDERLY": str(self._mode.ordered).lower(),
+                "PROP_CONSUME_TYPE": data.consume_type.value,
+                "PROP_CLIENT_VERSION": str(PROTOCOL_VERSION),
+                "PROP_CONSUMER_START_TIMESTAMP": str(self.started_ms),
+            },
+            subscription_set=data.subscription_data_set,
+            mq_table={
+                queue: _queue_info(self._offsets.get(queue), process_queue)
+                for queue, process_queue in self._queues.process_queues().items()
+            },
+        )
 
 
-async def _reset(consumer: Observed, command: Command) -> None:
-    topic = ResetConsumerClientOffsetRequest.from_ext(command.ext).topic
-    table = ResetOffsetBody.decode(command.body).offset_table if command.body else {}
-    await consumer.reset_offsets({queue: offset for queue, offset in table.items() if queue.topic == topic})
-
-
-async def _consume_directly(consumer: Observed, command: Command) -> Command:
-    header = ConsumeMessageDirectlyRequest.from_ext(command.ext)
-    try:
-        message = to_received(decode_record(command.body), header.broker_name or "")
-    except MessageFormatError as error:
-        raise RemotingError(1, f"the message cannot be read: {error}") from error
-    done = await consumer.consume_now(message)
-    if done is None:
-        raise RemotingError(1, f"the consumer of group {header.consumer_group} has no listener")
-    result = ConsumeMessageDirectlyResult(consume_result=CMResult.CR_SUCCESS if done else CMResult.CR_LATER)
-    return command.reply(body=result.encode())
-
-
-def _running_info(consumer: Observed) -> ConsumerRunningInfo:
-    data = consumer.consumer_data()
-    return ConsumerRunningInfo(
-        properties={
-            "PROP_CONSUMEORDERLY": str(consumer.ordered).lower(),
-            "PROP_CONSUME_TYPE": data.consume_type.value,
-            "PROP_CLIENT_VERSION": str(PROTOCOL_VERSION),
-            "PROP_CONSUMER_START_TIMESTAMP": str(consumer.started_ms),
-        },
-        subscription_set=data.subscription_data_set,
-        mq_table={
-            queue: _queue_info(consumer, queue, process_queue)
-            for queue, process_queue in consumer.process_queues().items()
-        },
-    )
-
-
-def _queue_info(consumer: Observed, queue: MessageQueue, process_queue: ProcessQueue) -> ProcessQueueInfo:
+def _queue_info(commit_offset: int, process_queue: ProcessQueue) -> ProcessQueueInfo:
     messages = process_queue.messages()
     return ProcessQueueInfo(
-        commit_offset=consumer.progress(queue),
+        commit_offset=commit_offset,
         cached_msg_min_offset=messages[0].queue_offset if messages else 0,
         cached_msg_max_offset=messages[-1].queue_offset if messages else 0,
         cached_msg_count=len(messages),

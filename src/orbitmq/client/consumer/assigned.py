@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from orbitmq.client.consumer.membership import Membership
+from orbitmq.client.consumer.options import AssignedKeywords, AssignedOptions
 from orbitmq.client.core.broker_calls import Filter, PullOptions
-from orbitmq.client.core.instance import ClientInstance
-from orbitmq.client.model import ConsumeFrom
+from orbitmq.client.keywords import shows_keywords
+from orbitmq.client.life import Life, State
 from orbitmq.errors import ClientStateError, OrbitError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
-from orbitmq.runtime.seam import Runtime
 from orbitmq.wire.bodies import ConsumerData, ConsumeType, MessageModel
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
@@ -68,35 +68,26 @@ class AssignedConsumer:
         runtime: the machine; the real one by default.
     """
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        name_servers: str = "127.0.0.1:9876",
-        consume_from: ConsumeFrom = ConsumeFrom.LAST,
-        consume_timestamp_ms: int | None = None,
-        pull_batch_size: int = 32,
-        namespace: str = "",
-        namespace_v2: str = "",
-        client: ClientInstance | None = None,
-        runtime: Runtime | None = None,
-    ) -> None:
-        self._member = member = Membership(
+    @shows_keywords(AssignedOptions)
+    def __init__(self, group: str, **options: Unpack[AssignedKeywords]) -> None:
+        settings = AssignedOptions(**options)
+        self._membership = membership = Membership(
             group,
-            name_servers=name_servers,
-            consume_from=consume_from,
-            consume_timestamp_ms=consume_timestamp_ms,
-            namespace=namespace,
-            namespace_v2=namespace_v2,
-            client=client,
-            runtime=runtime,
+            name_servers=settings.name_servers,
+            consume_from=settings.consume_from,
+            consume_timestamp_ms=settings.consume_timestamp_ms,
+            namespace=settings.namespace,
+            namespace_v2=settings.namespace_v2,
+            client=settings.client,
+            runtime=settings.runtime,
         )
-        self.group = group = member.group
-        self._namespace, self._client, self._calls = member.namespace, member.client, member.calls
-        self._options = PullOptions(group, pull_batch_size)
+        self.group = group = membership.group
+        self._namespace, self._client = membership.namespace, membership.client
+        self._calls = membership.calls
+        self._options = PullOptions(group, settings.pull_batch_size)
         self._assigned: dict[MessageQueue, _Assigned] = {}
         self._next = 0
-        self._running = False
+        self._life = Life(f"consumer {group!r}")
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -110,17 +101,23 @@ class AssignedConsumer:
         await self.close()
 
     async def start(self) -> None:
-        if self._running:
-            raise ClientStateError(f"consumer {self.group!r} is started already")
-        self._client.register_consumer(self.group, self)
+        """Make the consumer known. Nothing is connected before the first call.
+
+        Raises:
+            ClientStateError: it was started before, or the client has a consumer of the group already.
+        """
+        self._life.move(State.RUNNING)
+        try:
+            self._client.register_consumer(self.group, _AssignedMember(self._membership, self._wanted))
+        except ClientStateError:
+            self._life.move(State.CLOSED)
+            raise
         await self._client.start()
-        self._running = True
 
     async def close(self) -> None:
         """Leave. Positions are not committed; call :meth:`commit` before when they shall be."""
-        if not self._running:
+        if self._life.move(State.CLOSED) is not State.RUNNING:
             return
-        self._running = False
         self.assign(())
         await self._client.unregister_consumer(self.group)
         await self._client.close()
@@ -133,8 +130,8 @@ class AssignedConsumer:
         Raises:
             TopicNotFoundError, NameServerError: the route is not to be had.
         """
-        topic = self._member.full_topic(topic)
-        self._check_running()
+        topic = self._membership.full_topic(topic)
+        self._life.check_running()
         return list((await self._client.find_route(topic, for_send=False)).subscribe)
 
     def assign(self, queues: Iterable[MessageQueue], *, tags: str = "*", sql: str | None = None) -> None:
@@ -143,7 +140,7 @@ class AssignedConsumer:
         Args:
             tags: ``*`` for all messages, else ``a || b``; ``sql`` instead: an SQL92 expression.
         """
-        wanted = self._member.wanted(tags, sql)
+        wanted = self._membership.wanted(tags, sql)
         before, self._assigned = self._assigned, {}
         for queue in queues:
             kept = before.pop(queue, None)
@@ -171,7 +168,7 @@ class AssignedConsumer:
             ClientStateError: not running.
             OrbitError, TransportError: nothing came and at least one queue failed; of the last failure.
         """
-        self._check_running()
+        self._life.check_running()
         deadline = self._client.now_ms() + timeout_ms
         failure: Exception | None = None
         while True:
@@ -276,7 +273,7 @@ class AssignedConsumer:
     async def _find_start(self, queue: MessageQueue, state: _Assigned) -> None:
         await self._client.find_route(queue.topic, for_send=False)
         await self._client.heartbeat(only_new=True)
-        offset = await self._member.start_offset(queue)
+        offset = await self._membership.start_offset(queue)
         if state.position is None:
             state.position = state.fetch_offset = offset
 
@@ -286,19 +283,24 @@ class AssignedConsumer:
             raise ClientStateError(f"{queue} is not assigned")
         return state
 
-    def _check_running(self) -> None:
-        if not self._running:
-            raise ClientStateError(f"consumer {self.group!r} is not running; use 'async with' or start()")
+    def _wanted(self) -> dict[str, Filter]:
+        return {queue.topic: state.wanted for queue, state in self._assigned.items()}
 
-    # -- for the shared core -----------------------------------------------------------------------------
+
+class _AssignedMember:
+    """An assigned-queue consumer as the shared core and the brokers see it."""
+
+    def __init__(self, membership: Membership, wanted: Callable[[], Mapping[str, Filter]]) -> None:
+        self._membership = membership
+        self._wanted = wanted
 
     def consumer_data(self) -> ConsumerData:
         """What heartbeats say about this consumer."""
-        wanted = {queue.topic: state.wanted for queue, state in self._assigned.items()}
-        return self._member.consumer_data(ConsumeType.CONSUME_ACTIVELY, MessageModel.CLUSTERING, wanted)
+        kind, model = ConsumeType.CONSUME_ACTIVELY, MessageModel.CLUSTERING
+        return self._membership.consumer_data(kind, model, self._wanted())
 
     def handle_request(self, command: Command) -> Command | None:
-        """The user assigns; who else is in the group makes no difference, and nothing else is answered."""
+        """The user assigns, so that other members make no difference; nothing else is answered."""
         if command.is_oneway:
             return None
         return command.reply(

@@ -6,34 +6,32 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
-from orbitmq.client.consumer import admin_requests as operator_requests
-from orbitmq.client.consumer.allocation import Allocation, average
+from orbitmq.client.consumer.admin_requests import PushMember
 from orbitmq.client.consumer.assigned_queues import AssignedQueues
-from orbitmq.client.consumer.delivery import SUSPEND_MS, Delivery, OrderedDelivery
+from orbitmq.client.consumer.delivery import Delivery
 from orbitmq.client.consumer.membership import Membership, tag_filter
 from orbitmq.client.consumer.mode import ConsumeMode, assemble
 from orbitmq.client.consumer.offsets import LocalOffsets
+from orbitmq.client.consumer.options import ConsumerKeywords, ConsumerOptions
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.consumer.puller import FlowLimits
 from orbitmq.client.consumer.queue_locks import FIRST_RENEWAL_S, RENEW_EVERY_S
 from orbitmq.client.consumer.rebalance import Rebalancer
 from orbitmq.client.consumer.redelivery import restore_topic
 from orbitmq.client.core.broker_calls import Filter, PullOptions
-from orbitmq.client.core.instance import ClientInstance
-from orbitmq.client.hooks import ConsumeHook, ConsumeHooks, ConsumeMiddleware, around_listener
-from orbitmq.client.model import ConsumeFrom
-from orbitmq.client.observe.trace import ConsumeTrace, Tracer
+from orbitmq.client.hooks import ConsumeHooks, around_listener
+from orbitmq.client.keywords import shows_keywords
+from orbitmq.client.life import Life, State
+from orbitmq.client.observe.trace import ConsumeTrace
+from orbitmq.client.producer.inner import InnerSender, make_tracer
 from orbitmq.errors import ClientStateError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
-from orbitmq.message.reserved import retry_topic
-from orbitmq.runtime.seam import Runtime
+from orbitmq.message.reserved import INNER_PRODUCER_GROUP, retry_topic
 from orbitmq.runtime.tasks import Background, every
-from orbitmq.wire.bodies import ConsumerData, ConsumeType, MessageModel
-from orbitmq.wire.command import Command
 
 log = logging.getLogger("orbitmq.client")
 
@@ -94,50 +92,25 @@ class Consumer:
         runtime: the machine; the real one by default.
     """
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        name_servers: str = "127.0.0.1:9876",
-        consume_from: ConsumeFrom = ConsumeFrom.LAST,
-        consume_timestamp_ms: int | None = None,
-        concurrency: int = 20,
-        pull_batch_size: int = 32,
-        limits: FlowLimits | None = None,
-        max_reconsume_times: int = -1,
-        ordered: bool = False,
-        suspend_ms: int = SUSPEND_MS,
-        broadcast: bool = False,
-        offsets_folder: str | None = None,
-        allocate: Allocation = average,
-        consume_timeout_s: float = 900.0,
-        close_timeout_s: float = 10.0,
-        hooks: Sequence[ConsumeHook] = (),
-        middleware: Sequence[ConsumeMiddleware] = (),
-        trace: bool | str = False,
-        namespace: str = "",
-        namespace_v2: str = "",
-        client: ClientInstance | None = None,
-        runtime: Runtime | None = None,
-    ) -> None:
-        self._member = member = Membership(
+    @shows_keywords(ConsumerOptions)
+    def __init__(self, group: str, **options: Unpack[ConsumerKeywords]) -> None:
+        settings = ConsumerOptions(**options)
+        self._membership = membership = Membership(
             group,
-            name_servers=name_servers,
-            consume_from=consume_from,
-            consume_timestamp_ms=consume_timestamp_ms,
-            namespace=namespace,
-            namespace_v2=namespace_v2,
-            client=client,
-            runtime=runtime,
+            name_servers=settings.name_servers,
+            consume_from=settings.consume_from,
+            consume_timestamp_ms=settings.consume_timestamp_ms,
+            namespace=settings.namespace,
+            namespace_v2=settings.namespace_v2,
+            client=settings.client,
+            runtime=settings.runtime,
         )
-        self.group = group = member.group
-        self._namespace, self._client, self._calls = member.namespace, member.client, member.calls
-        self._broadcast = broadcast
-        self._concurrency = concurrency
-        self._consume_timeout_s = consume_timeout_s
-        self._close_timeout_s = close_timeout_s
-        self._middleware = tuple(middleware)
-        self._tracer = Tracer(self._client, *([trace] if isinstance(trace, str) else [])) if trace else None
+        self.group = group = membership.group
+        self._namespace, self._client = membership.namespace, membership.client
+        self._settings = settings
+        self._sender = InnerSender(self._client, INNER_PRODUCER_GROUP)
+        self._trace_sender, self._tracer = make_tracer(self._client, settings.trace)
+        hooks = tuple(settings.hooks)
         if self._tracer is not None:
             hooks = (*hooks, ConsumeTrace(self._tracer, self._namespace))
         self._hooks = ConsumeHooks(group, hooks, self._client.runtime.clock) if hooks else None
@@ -148,35 +121,53 @@ class Consumer:
         self._served = 0
         self._idle = asyncio.Event()
         self._listener: Callable[[ReceivedMessage], Awaitable[object]] | None = None
-        self.started_ms = 0
-        self._state = "new"
-        mode = ConsumeMode(ordered, broadcast, max_reconsume_times, suspend_ms, offsets_folder)
-        parts = assemble(mode, self._client, self._calls, group, self._namespace, self._lock_lost)
-        self._offsets, self._redelivery = parts.offsets, parts.redelivery
-        self._delivery, self._locks = parts.delivery, parts.locks
+        self._life = Life(f"consumer {group!r}")
+        self._mode = ConsumeMode(
+            settings.ordered,
+            settings.broadcast,
+            settings.max_reconsume_times,
+            settings.suspend_ms,
+            settings.offsets_folder,
+        )
+        self._assemble()
+
+    def _assemble(self) -> None:
+        calls, group, settings = self._membership.calls, self.group, self._settings
+        parts = assemble(
+            self._mode, self._client, calls, group, self._namespace, self._sender.send, self._lock_lost
+        )
+        self._offsets, self._delivery, self._locks = parts.offsets, parts.delivery, parts.locks
         self._queues = AssignedQueues(
             self._client,
-            self._calls,
+            calls,
             self._background,
             self._offsets,
             self._delivery,
             self._filters,
-            PullOptions(group, pull_batch_size, commits=not broadcast),
-            limits or FlowLimits(),
+            PullOptions(group, settings.pull_batch_size, commits=not settings.broadcast),
+            settings.limits or FlowLimits(),
             self._start_offset,
             self._locks,
         )
-        self._rebalancer = Rebalancer(
-            self._client, self._calls, group, self._queues, None if broadcast else allocate
+        allocate = None if settings.broadcast else settings.allocate
+        self._rebalancer = Rebalancer(self._client, calls, group, self._queues, allocate)
+        self._member = PushMember(
+            self._membership,
+            self._mode,
+            self._filters,
+            self._queues,
+            self._offsets,
+            rebalance_soon=self._rebalancer.soon,
+            consume=self._consume_now,
         )
 
     async def _start_offset(self, queue: MessageQueue) -> int:
-        if not self._broadcast:
-            return await self._member.start_offset(queue)
+        if not self._settings.broadcast:
+            return await self._membership.start_offset(queue)
         known = self._offsets.get(queue)
         if known >= 0:
             return known
-        return await self._member.first_offset(queue)
+        return await self._membership.first_offset(queue)
 
     async def _lock_lost(self, queue: MessageQueue) -> None:
         await self._queues.drop(queue)
@@ -194,12 +185,18 @@ class Consumer:
         await self.close()
 
     async def start(self) -> None:
-        """Begin to work. Subscriptions may be made before or after."""
-        if self._state != "new":
-            raise ClientStateError(f"consumer {self.group!r} was started already")
-        self._client.register_consumer(self.group, self)
-        self._state = "running"
-        self.started_ms = self._now_ms()
+        """Begin to work. Subscriptions may be made before or after.
+
+        Raises:
+            ClientStateError: it was started before, or the client has a consumer of the group already.
+        """
+        self._life.move(State.RUNNING)
+        try:
+            self._client.register_consumer(self.group, self._member)
+        except ClientStateError:
+            self._life.move(State.CLOSED)
+            raise
+        self._member.started_ms = self._now_ms()
         await self._client.start()
         clock = self._client.runtime.clock
         if self._tracer is not None:
@@ -218,26 +215,26 @@ class Consumer:
 
     async def close(self) -> None:
         """Stop pulling, let running listener calls end, commit the offsets and leave the group."""
-        if self._state != "running":
-            self._state = "closed"
+        if self._life.move(State.CLOSED) is not State.RUNNING:
             return
-        self._state = "closed"
         self._delivery.closed = True
         self._delivery.ready.put_nowait(None)
         await self._background.stop()
         await self._listeners_ended()
         await self._queues.close()
         await self._client.unregister_consumer(self.group)
-        await self._redelivery.close()
         if self._tracer is not None:
             await self._tracer.close()
+        for sender in (self._sender, self._trace_sender):
+            if sender is not None:
+                await sender.close()
         await self._client.close()
 
     async def _listeners_ended(self) -> None:
         if not self._running:
             return
         self._idle.clear()
-        timer = asyncio.get_running_loop().call_later(self._close_timeout_s, self._idle.set)
+        timer = asyncio.get_running_loop().call_later(self._settings.close_timeout_s, self._idle.set)
         await self._idle.wait()
         timer.cancel()
         if self._running:
@@ -255,8 +252,8 @@ class Consumer:
         Raises:
             ValidationError: the topic or the expression cannot be right.
         """
-        topic = self._member.full_topic(topic)
-        self._filters[topic] = self._member.wanted(tags, sql)
+        topic = self._membership.full_topic(topic)
+        self._filters[topic] = self._membership.wanted(tags, sql)
         self._client.watch(topic)
         self._subscriptions_changed()
 
@@ -266,7 +263,7 @@ class Consumer:
             self._subscriptions_changed()
 
     def _subscriptions_changed(self) -> None:
-        if self._state == "running":
+        if self._life.running:
             self._background.spawn(self._announce(), "announce")
 
     async def _announce(self) -> None:
@@ -282,12 +279,12 @@ class Consumer:
 
         The listener's return means done; an exception means again later (behaviour CR-02).
         """
-        self._check_running()
+        self._life.check_running()
         is_async = inspect.iscoroutinefunction(_callable(listener))
         call: Callable[[ReceivedMessage], Any] = listener if is_async else self._in_thread(listener)
-        self._listener = call = around_listener(self._middleware, call)
+        self._listener = call = around_listener(self._settings.middleware, call)
         async with asyncio.TaskGroup() as workers:
-            for _ in range(self._concurrency):
+            for _ in range(self._settings.concurrency):
                 workers.create_task(self._work(call))
 
     def _in_thread(self, listener: Listener) -> Callable[[ReceivedMessage], Awaitable[object]]:
@@ -324,7 +321,7 @@ class Consumer:
                 :meth:`retry` or :meth:`process` settled it. The message that is in flight when the loop
                 is left is not done. Without it every message must be settled.
         """
-        self._check_running()
+        self._life.check_running()
         while (delivery := await self._next()) is not None:
             message = delivery[1]
             self._in_flight[id(message)] = delivery
@@ -374,7 +371,7 @@ class Consumer:
         ready = self._delivery.ready
         while True:
             delivery = await ready.get()
-            if delivery is None or self._state != "running":
+            if delivery is None or not self._life.running:
                 ready.put_nowait(None)  # for the others that wait
                 return None
             process_queue, message = delivery
@@ -405,8 +402,8 @@ class Consumer:
         await self._delivery.failed(process_queue, message, delay_level)
 
     async def _expire(self) -> None:
-        before_ms = self._now_ms() - int(self._consume_timeout_s * 1000)
-        for process_queue in self.process_queues().values():
+        before_ms = self._now_ms() - int(self._settings.consume_timeout_s * 1000)
+        for process_queue in self._queues.process_queues().values():
             for message in await self._delivery.expire(process_queue, before_ms):
                 log.warning(
                     "%s of %s takes too long, it is sent back", message.message_id, process_queue.queue
@@ -422,37 +419,9 @@ class Consumer:
         """The queues that are ours now."""
         return sorted(self._queues.process_queues())
 
-    # -- for the shared core and the rebalancer ----------------------------------------------------------
+    # -- small things ------------------------------------------------------------------------------------
 
-    def consumer_data(self) -> ConsumerData:
-        """What heartbeats say about this consumer."""
-        model = MessageModel.BROADCASTING if self._broadcast else MessageModel.CLUSTERING
-        return self._member.consumer_data(ConsumeType.CONSUME_PASSIVELY, model, self._filters)
-
-    def handle_request(self, command: Command) -> Command | Awaitable[Command | None] | None:
-        """What a broker asks or tells."""
-        return operator_requests.answer(self, command)
-
-    def members_changed(self) -> None:
-        """Rebalance at once."""
-        self._rebalancer.soon()
-
-    def route_changed(self, topic: str) -> None:
-        """Rebalance at once when it is a topic of ours."""
-        if topic in self._filters:
-            self.members_changed()
-
-    @property
-    def ordered(self) -> bool:
-        return isinstance(self._delivery, OrderedDelivery)
-
-    def process_queues(self) -> dict[MessageQueue, ProcessQueue]:
-        return self._queues.process_queues()
-
-    def progress(self, queue: MessageQueue) -> int:
-        return self._offsets.get(queue)
-
-    async def consume_now(self, message: ReceivedMessage) -> bool | None:
+    async def _consume_now(self, message: ReceivedMessage) -> bool | None:
         """Give this message to the listener, beside the queues; None when there is no listener."""
         if self._listener is None:
             return None
@@ -464,18 +433,8 @@ class Consumer:
             return False
         return True
 
-    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on from other offsets, as an operator ordered (RESET_CONSUMER_CLIENT_OFFSET)."""
-        await self._queues.move(offsets)
-
-    # -- small things ------------------------------------------------------------------------------------
-
     def _now_ms(self) -> int:
         return self._client.runtime.clock.now_ms()
-
-    def _check_running(self) -> None:
-        if self._state != "running":
-            raise ClientStateError(f"consumer {self.group!r} is not running; use 'async with' or start()")
 
 
 def _callable(listener: Listener) -> Callable[..., Any]:

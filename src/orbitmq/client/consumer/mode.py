@@ -17,7 +17,7 @@ from orbitmq.client.consumer.redelivery import (
 from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.namespaces import Namespace
-from orbitmq.message.model import MessageQueue
+from orbitmq.message.model import Message, MessageQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,15 @@ def assemble(
     calls: BrokerCalls,
     group: str,
     namespace: Namespace,
+    send: Callable[[Message], Awaitable[object]],
     lock_lost: Callable[[MessageQueue], Awaitable[None]],
 ) -> ModeParts:
-    """The parts for this consume mode (CR-05, CR-14, CR-18, LK-03)."""
+    """The parts for this consume mode (CR-05, CR-14, CR-18, LK-03).
+
+    Args:
+        send: for messages that no broker takes back.
+        lock_lost: called with a queue whose lock another member has got.
+    """
     most = mode.max_reconsume_times
     if most < 0:
         most = ORDERED_MAX_RECONSUME_TIMES if mode.ordered else DEFAULT_MAX_RECONSUME_TIMES
@@ -60,7 +66,7 @@ def assemble(
         redelivery = Discard()
     else:
         offsets = OffsetStore(calls, group)
-        redelivery = Redelivery(client, calls, group, most, namespace)
+        redelivery = Redelivery(calls, send, group, most, namespace)
     if not mode.ordered:
         return ModeParts(offsets, redelivery, ConcurrentDelivery(group, namespace, offsets, redelivery), None)
     locks = None if mode.broadcast else MemberLocks(client, calls, group, lock_lost)

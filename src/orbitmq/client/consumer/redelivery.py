@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from orbitmq.client.core.broker_calls import BrokerCalls
-from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.namespaces import Namespace
-from orbitmq.client.producer.producer import Producer
 from orbitmq.errors import OrbitError
 from orbitmq.message import property_names
 from orbitmq.message.model import Message, ReceivedMessage, UnreadableMessage
-from orbitmq.message.reserved import INNER_PRODUCER_GROUP, retry_topic
+from orbitmq.message.reserved import retry_topic
 
 log = logging.getLogger("orbitmq.client")
 
@@ -41,8 +40,6 @@ class RedeliveryPolicy(Protocol):
         """Let its queue go on without it; False when it must be kept. ``dead``: as a dead letter at once."""
         ...
 
-    async def close(self) -> None: ...
-
 
 class Discard:
     """Broadcasting: every member has its own copy, so that a failure is logged and that is all (CR-05)."""
@@ -54,30 +51,28 @@ class Discard:
     async def give_up(self, message: ReceivedMessage, *, dead: bool) -> bool:
         return await self.send_back(message)
 
-    async def close(self) -> None: ...
-
 
 class Redelivery:
     """Sends messages back so that the group gets them again, later and later, and in the end as dead letters.
 
     Args:
+        send: sends a message to the retry topic when the broker that has it does not take it back.
         max_reconsume_times: deliveries after the first before a message becomes a dead letter (CR-14).
     """
 
     def __init__(
         self,
-        client: ClientInstance,
         calls: BrokerCalls,
+        send: Callable[[Message], Awaitable[object]],
         group: str,
         max_reconsume_times: int,
         namespace: Namespace,
     ) -> None:
         self._namespace = namespace
-        self._client = client
         self._calls = calls
+        self._send = send
         self._group = group
         self._max = max_reconsume_times
-        self._producer: Producer | None = None
 
     async def send_back(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
         """Give the message to a broker for a later delivery; whether one took it.
@@ -117,17 +112,8 @@ class Redelivery:
         properties.pop(property_names.TRANSACTION_PREPARED, None)
         again = Message(retry_topic(self._group), message.body, flag=message.flag, properties=properties)
         try:
-            if self._producer is None:
-                producer = Producer(INNER_PRODUCER_GROUP, client=self._client)
-                await producer.start()
-                self._producer = producer
-            await self._producer.send(again)
+            await self._send(again)
         except OrbitError as error:
             log.warning("%s is not sent to the retry topic either: %s", message.message_id, error)
             return False
         return True
-
-    async def close(self) -> None:
-        if self._producer is not None:
-            await self._producer.close()
-            self._producer = None

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from orbitmq.client.consumer.admin_requests import GROUP_FIELDS
 from orbitmq.client.core.name_servers import TIMEOUT_MS, NameServers, parse_addresses
 from orbitmq.client.core.routes import RouteCache
 from orbitmq.client.core.routing import TopicRoute, topic_route
@@ -17,7 +16,7 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import AUTO_CREATE_TOPIC, MASTER_ID
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import Background, every
-from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.client import MAX_IN_FLIGHT, RemotingClient
 from orbitmq.transport.connection import Handler
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies import ConsumerData, HeartbeatData, ProducerData
@@ -30,6 +29,15 @@ HEARTBEAT_S = 30.0
 ROUTE_CHECK_S = 0.2
 REQUEST_TIMEOUT_MS = 3000
 DEFAULT_TOPIC_QUEUES = 4
+
+# Requests of brokers that name a consumer group, and the field in which they do.
+GROUP_FIELDS: Mapping[int, str] = {
+    int(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED): "consumerGroup",
+    int(RequestCode.RESET_CONSUMER_CLIENT_OFFSET): "group",
+    int(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT): "group",
+    int(RequestCode.GET_CONSUMER_RUNNING_INFO): "consumerGroup",
+    int(RequestCode.CONSUME_MESSAGE_DIRECTLY): "consumerGroup",
+}
 
 P = TypeVar("P")
 
@@ -57,6 +65,8 @@ class ClientInstance:
         client_id: how brokers tell clients apart; made from host, process and a random number by default.
         default_topic_queues: queues asked for when a broker creates a topic on the first message.
         namespace_v2: sent along with every request (NamespaceRpcHook), empty for none.
+        max_async: requests that wait for an answer at a time (clientAsyncSemaphoreValue, AS-01).
+        max_oneway: one-way requests that are being written at a time (clientOnewaySemaphoreValue, AS-02).
     """
 
     def __init__(
@@ -67,14 +77,16 @@ class ClientInstance:
         client_id: str | None = None,
         default_topic_queues: int = DEFAULT_TOPIC_QUEUES,
         namespace_v2: str = "",
+        max_async: int = MAX_IN_FLIGHT,
+        max_oneway: int = MAX_IN_FLIGHT,
     ) -> None:
         self.runtime = runtime
         self.client_id = client_id or _make_client_id(runtime)
         self.default_topic_queues = default_topic_queues
         self.remoting = (
-            _NamespacedRemoting(namespace_v2, runtime, handle=self._handle)
+            _NamespacedRemoting(namespace_v2, runtime, self._handle, max_async, max_oneway)
             if namespace_v2
-            else RemotingClient(runtime, handle=self._handle)
+            else RemotingClient(runtime, handle=self._handle, max_async=max_async, max_oneway=max_oneway)
         )
         self.name_servers = NameServers(self.remoting, parse_addresses(name_servers), runtime.random)
         self._routes = RouteCache()
@@ -141,7 +153,7 @@ class ClientInstance:
         if group in self._consumers:
             raise ClientStateError(f"this client instance has a consumer of group {group!r} already")
         self._consumers[group] = member
-        # Who has been told before has not been told of this group.
+        # Brokers greeted earlier do not know the new group: greet them all again.
         self._greeted.clear()
 
     async def unregister_consumer(self, group: str) -> None:
@@ -393,8 +405,10 @@ class ClientInstance:
 class _NamespacedRemoting(RemotingClient):
     """Says in every request which namespace is meant."""
 
-    def __init__(self, namespace: str, runtime: Runtime, *, handle: Handler) -> None:
-        super().__init__(runtime, handle=handle)
+    def __init__(
+        self, namespace: str, runtime: Runtime, handle: Handler, max_async: int, max_oneway: int
+    ) -> None:
+        super().__init__(runtime, handle=handle, max_async=max_async, max_oneway=max_oneway)
         self._fields = {"nsd": "true", "ns": namespace}
 
     async def request(self, address: str, command: Command, timeout_ms: int) -> Command:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 from orbitmq.client.hooks import ConsumeContext, ConsumeHook, EndTransactionContext, SendContext, SendHook
 from orbitmq.client.model import SendStatus
@@ -19,10 +19,8 @@ from orbitmq.message.ids import UniqueIds
 from orbitmq.message.model import Message
 from orbitmq.message.properties import parse_properties
 from orbitmq.message.reserved import TRACE_TOPIC
+from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import Background, every
-
-if TYPE_CHECKING:
-    from orbitmq.client.core.instance import ClientInstance
 
 log = logging.getLogger("orbitmq.client")
 
@@ -36,7 +34,6 @@ DEFAULT_REGION = "DefaultRegion"
 FLUSH_EVERY_S = 1.0
 MAX_WAITING = 2048
 MAX_BODY_CHARS = 100_000
-_DELAYED = property_names.TIMER_PROPERTIES | {property_names.DELAY}
 _NORMAL, _HALF, _COMMIT, _DELAY = range(4)
 _SUCCESS, _EXCEPTION = 0, 2  # ConsumeReturnType
 # What Java's client writes for a field without a value. Its reader needs the last field not to be empty.
@@ -47,32 +44,29 @@ class Tracer:
     """Collects trace records and sends them, at most a second later. What does not fit is dropped, and told.
 
     Args:
+        send: sends one message of records.
         topic: where the records go.
     """
 
-    def __init__(self, client: ClientInstance, topic: str = TRACE_TOPIC) -> None:
-        self._client = client
+    def __init__(
+        self, runtime: Runtime, send: Callable[[Message], Awaitable[object]], topic: str = TRACE_TOPIC
+    ) -> None:
+        self._clock = runtime.clock
+        self._send = send
         self.topic = topic
         self._waiting: deque[tuple[str, str]] = deque()
         self._dropped = 0
         self._background = Background("trace")
-        self.next_id = UniqueIds(client.runtime).next
+        self.next_id = UniqueIds(runtime).next
 
     async def start(self) -> None:
         """Begin to send what is collected."""
-        from orbitmq.client.producer.producer import (
-            Producer,  # a producer has a tracer, and a tracer a producer
-        )
-
-        self._producer = Producer(TRACE_GROUP, client=self._client, max_message_bytes=4 * MAX_BODY_CHARS)
-        await self._producer.start()
-        self._background.spawn(every(self._client.runtime.clock, FLUSH_EVERY_S, self.flush), "flush")
+        self._background.spawn(every(self._clock, FLUSH_EVERY_S, self.flush), "flush")
 
     async def close(self) -> None:
         """Send what waits, and stop."""
         await self._background.stop()
         await self.flush()
-        await self._producer.close()
 
     def append(self, record: str, record_keys: str) -> None:
         """Collect one record, found later by the words of ``record_keys``."""
@@ -93,7 +87,7 @@ class Tracer:
                 body += record
                 found |= dict.fromkeys(record_keys.split())
             try:
-                await self._producer.send(Message(self.topic, body, keys=found))
+                await self._send(Message(self.topic, body, keys=found))
             except OrbitError as error:
                 log.warning("trace records of %d messages are lost: %s", len(found), error)
 

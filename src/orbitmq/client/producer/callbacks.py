@@ -1,4 +1,4 @@
-"""Sends that nobody waits for, and the functions that hear of their end."""
+"""Sends with a callback: keeps their tasks alive and calls back once, on the event loop or in threads."""
 
 from __future__ import annotations
 
@@ -9,44 +9,86 @@ from functools import partial
 from typing import Any
 
 from orbitmq.client.model import SendResult
+from orbitmq.runtime.seam import Threads
 
 log = logging.getLogger("orbitmq.client")
 
 # As many as Java's client queues for its sending threads (AS-08).
 MAX_SUBMITTED = 50_000
+# How long close() waits for callbacks that run in threads.
+CLOSE_TIMEOUT_S = 10.0
 
 Done = Callable[[SendResult | None, Exception | None], object]
 
 
 class Submitted:
-    """The sends that are under way, so that none is lost to the garbage collector."""
+    """The submitted sends that are under way, and their callbacks.
 
-    def __init__(self) -> None:
+    Args:
+        threads: where callbacks run (AS-07); None for the event loop, which a slow callback holds up.
+    """
+
+    def __init__(self, threads: Threads | None = None) -> None:
+        self._threads = threads
         self._sends: set[asyncio.Task[SendResult]] = set()
+        self._calling = 0
+        self._idle = asyncio.Event()
 
     @property
     def full(self) -> bool:
-        return len(self._sends) >= MAX_SUBMITTED
+        """As many as may be are under way; a send whose callback still waits for a thread counts."""
+        return len(self._sends) + self._calling >= MAX_SUBMITTED
 
     def start(self, send: Coroutine[Any, Any, SendResult], done: Done | None) -> asyncio.Task[SendResult]:
-        """Begin a send; ``done`` hears of its end, unless it is cancelled."""
+        """Begin a send; ``done`` is called with its end, unless it is cancelled."""
         task = asyncio.get_running_loop().create_task(send)
         self._sends.add(task)
         task.add_done_callback(self._sends.discard)
-        if done is not None:
-            task.add_done_callback(partial(tell, done))
+        self.follow(task, done)
         return task
 
+    def follow(self, send: asyncio.Future[SendResult], done: Done | None) -> None:
+        """Call ``done`` with the end of a send, unless it is cancelled."""
+        if done is not None:
+            send.add_done_callback(partial(self._ended, done))
 
-def tell(done: Done, send: asyncio.Future[SendResult]) -> None:
-    """Call a callback with the end of a send."""
-    if send.cancelled():
-        return
-    error = send.exception()
+    def _ended(self, done: Done, send: asyncio.Future[SendResult]) -> None:
+        if send.cancelled():
+            return
+        error = send.exception()
+        if error is not None and not isinstance(error, Exception):
+            return
+        result = None if error is not None else send.result()
+        if self._threads is None:
+            _call(done, result, error)
+            return
+        self._calling += 1
+        self._threads.run(_call, done, result, error).add_done_callback(self._called)
+
+    def _called(self, _: asyncio.Future[None]) -> None:
+        self._calling -= 1
+        if not self._calling:
+            self._idle.set()
+
+    async def close(self) -> None:
+        """Wait for callbacks that run in threads, at most 10 s; later ones run on the event loop."""
+        threads, self._threads = self._threads, None
+        if threads is None:
+            return
+        if self._calling:
+            self._idle.clear()
+            timer = asyncio.get_running_loop().call_later(CLOSE_TIMEOUT_S, self._idle.set)
+            await self._idle.wait()
+            timer.cancel()
+        if self._calling:
+            log.warning(
+                "%d callbacks of sends had not ended %g s after close", self._calling, CLOSE_TIMEOUT_S
+            )
+        threads.close(wait=not self._calling)
+
+
+def _call(done: Done, result: SendResult | None, error: Exception | None) -> None:
     try:
-        if isinstance(error, Exception):
-            done(None, error)
-        elif error is None:
-            done(send.result(), None)
+        done(result, error)
     except Exception:
         log.exception("the callback %r of a send failed", done)

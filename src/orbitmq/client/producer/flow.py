@@ -100,7 +100,13 @@ class PacedKernel:
         self._pressure = BackPressure(max(max_messages, _LEAST_MESSAGES), max(max_bytes, _LEAST_BYTES))
 
     async def send(
-        self, chooser: QueueChooser, out: Outgoing, fixed: MessageQueue | None, timeout_ms: int | None
+        self,
+        chooser: QueueChooser,
+        out: Outgoing,
+        fixed: MessageQueue | None,
+        timeout_ms: int | None,
+        *,
+        submitted: bool = False,
     ) -> SendResult:
         """As :meth:`SendKernel.send`, after waiting for room.
 
@@ -119,6 +125,6 @@ class PacedKernel:
             # Waiting for admission is part of the time of the send (AS-08).
             timeout_ms = max(1, timeout_ms - int(self._client.now_ms() - started))
         try:
-            return await self._kernel.send(chooser, out, fixed, timeout_ms)
+            return await self._kernel.send(chooser, out, fixed, timeout_ms, submitted=submitted)
         finally:
             self._pressure.leave(size)

@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from orbitmq.client.core.broker_calls import BrokerCalls
-from orbitmq.client.core.instance import DEFAULT_TOPIC_QUEUES, ClientInstance
-from orbitmq.client.hooks import Hooks, SendHook, SendMiddleware, around_sends
+from orbitmq.client.core.instance import ClientInstance
+from orbitmq.client.hooks import Hooks, around_sends
+from orbitmq.client.keywords import shows_keywords
+from orbitmq.client.life import Life, State
 from orbitmq.client.model import SendResult
 from orbitmq.client.namespaces import Namespace
-from orbitmq.client.observe.trace import SendTrace, Tracer
-from orbitmq.client.producer.batching import Accumulator, AutoBatch
-from orbitmq.client.producer.callbacks import MAX_SUBMITTED, Done, Submitted, tell
+from orbitmq.client.observe.trace import SendTrace
+from orbitmq.client.producer.batching import Accumulator
+from orbitmq.client.producer.callbacks import MAX_SUBMITTED, Done, Submitted
 from orbitmq.client.producer.detector import DETECT_EVERY_S, Detector
 from orbitmq.client.producer.faults import PROFILES, FaultItem, FaultTable
 from orbitmq.client.producer.flow import PacedKernel
+from orbitmq.client.producer.inner import make_tracer
+from orbitmq.client.producer.options import (
+    PLAIN,
+    PLAIN_SUBMITTED,
+    ProducerKeywords,
+    ProducerOptions,
+    SendOptions,
+    send_options,
+)
 from orbitmq.client.producer.queue_choice import QueueChooser, Selector, by_hash
 from orbitmq.client.producer.request import Compression, Outgoing, OutgoingFactory
 from orbitmq.client.producer.request_reply import Replies
-from orbitmq.client.producer.send import SendKernel, SendOptions
-from orbitmq.client.validation import (
-    MAX_MESSAGE_BYTES,
-    check_batch,
-    check_group,
-    check_message,
-    check_send_topic,
-)
-from orbitmq.errors import ClientStateError, ValidationError
+from orbitmq.client.producer.send import RetryOptions, SendKernel
+from orbitmq.client.validation import check_batch, check_group, check_message, check_send_topic
+from orbitmq.errors import ValidationError
 from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
-from orbitmq.message.sysflag import CompressionType
-from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.system import system_runtime
 from orbitmq.runtime.tasks import Background, every
 
@@ -53,6 +56,8 @@ class Producer:
         attempt_timeout_ms: upper limit of one try while others remain. Without it a try gets an equal
             share of the time left, so that a frozen broker never uses up the time of the others.
         retries: further tries after a failed one, each on another broker when there is one.
+        async_retries: the same for :meth:`submit` (retryTimesWhenSendAsyncFailed). It counts for a submitted
+            message with a chosen queue too, which goes to that queue again: 0 where order matters.
         retry_codes: response codes to retry beside RocketMQ's own list.
         retry_not_stored_ok: try another broker when the status is not SEND_OK. The message is then stored
             more than once.
@@ -72,99 +77,75 @@ class Producer:
         namespace: topics and the group are meant inside this namespace (``namespace%topic``). Results and
             :meth:`queues` name topics in full.
         namespace_v2: sent along with every request, for servers that tell tenants apart by it.
-        max_in_flight: back pressure: sends under way at a time; more wait. None for no limit but the
-            connection's own of 65535.
+        max_in_flight: back pressure: sends under way at a time; more wait. None for no limit but
+            ``max_async``.
         max_in_flight_bytes: with ``max_in_flight``: their bodies together.
+        max_async: requests of this client that wait for an answer at a time (clientAsyncSemaphoreValue); more
+            wait, and fail when no place becomes free in their time.
+        callback_threads: run the callbacks of :meth:`submit` in so many threads, 0 to 64; 0 runs them on the
+            event loop, where a slow one holds up everything.
         default_topic_queues: queues of a topic that the first message creates.
         client: share the connections of another client instead of opening own ones.
         runtime: the machine; the real one by default.
     """
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        name_servers: str = "127.0.0.1:9876",
-        timeout_ms: int = 3000,
-        attempt_timeout_ms: int | None = None,
-        retries: int = 2,
-        retry_codes: Collection[int] = (),
-        retry_not_stored_ok: bool = False,
-        max_message_bytes: int = MAX_MESSAGE_BYTES,
-        compress_from_bytes: int = 4096,
-        compression: CompressionType = CompressionType.ZLIB,
-        compression_level: int = 5,
-        send_latency_fault_enable: bool = False,
-        fault_profile: str = "4.x",
-        start_detector_enable: bool = False,
-        auto_batch: AutoBatch | None = None,
-        hooks: Sequence[SendHook] = (),
-        middleware: Sequence[SendMiddleware] = (),
-        trace: bool | str = False,
-        namespace: str = "",
-        namespace_v2: str = "",
-        max_in_flight: int | None = None,
-        max_in_flight_bytes: int = 100 * 1024 * 1024,
-        default_topic_queues: int = DEFAULT_TOPIC_QUEUES,
-        client: ClientInstance | None = None,
-        runtime: Runtime | None = None,
-    ) -> None:
+    @shows_keywords(ProducerOptions)
+    def __init__(self, group: str, **options: Unpack[ProducerKeywords]) -> None:
         check_group(group)
-        if fault_profile not in PROFILES:
-            raise ValidationError(f"fault_profile must be one of {sorted(PROFILES)}, got {fault_profile!r}")
-        self._namespace = Namespace(namespace)
+        settings = ProducerOptions(**options)
+        self._namespace = Namespace(settings.namespace)
         self.group = group = self._namespace.full(group)
-        self._max_message_bytes = max_message_bytes
-        self._timeout_ms = timeout_ms
-        if client is None:
-            client = ClientInstance(
-                runtime or system_runtime(),
-                name_servers,
-                default_topic_queues=default_topic_queues,
-                namespace_v2=namespace_v2,
-            )
-        self._client = client
-        self._faults = FaultTable(PROFILES[fault_profile], client.runtime.random)
-        self._active_faults = self._faults if send_latency_fault_enable else None
-        self._detector = Detector(client, self._faults) if start_detector_enable else None
-        self._middleware = tuple(middleware)
-        self._wrapped = bool(middleware or namespace)
-        self._tracer = Tracer(client, *([trace] if isinstance(trace, str) else [])) if trace else None
+        self._max_message_bytes = settings.max_message_bytes
+        self._timeout_ms = settings.timeout_ms
+        self._client = client = settings.client or _client(settings)
+        self._faults = FaultTable(PROFILES[settings.fault_profile], client.runtime.random)
+        self._active_faults = self._faults if settings.send_latency_fault_enable else None
+        self._detector = Detector(client, self._faults) if settings.start_detector_enable else None
+        self._middleware = tuple(settings.middleware)
+        self._wrapped = bool(settings.middleware or settings.namespace)
+        self._trace_sender, self._tracer = make_tracer(client, settings.trace)
+        hooks = tuple(settings.hooks)
         if self._tracer is not None:
             hooks = (*hooks, SendTrace(self._tracer, self._namespace))
         self._hooks = Hooks(hooks) if hooks else None
-        options = SendOptions(
-            timeout_ms, attempt_timeout_ms, retries, frozenset(retry_codes), retry_not_stored_ok
-        )
         self._kernel = SendKernel(
             client,
-            options,
+            RetryOptions(
+                settings.timeout_ms,
+                settings.attempt_timeout_ms,
+                settings.retries,
+                settings.async_retries,
+                frozenset(settings.retry_codes),
+                settings.retry_not_stored_ok,
+            ),
             self._active_faults,
             restores_reachable=self._detector is not None,
             hooks=self._hooks,
             group=group,
         )
-        self._paced = (
-            PacedKernel(self._kernel, client, timeout_ms, max_in_flight, max_in_flight_bytes)
-            if max_in_flight is not None
-            else self._kernel
-        )
+        self._paced: PacedKernel | SendKernel = self._kernel
+        if settings.max_in_flight is not None:
+            limits = settings.max_in_flight, settings.max_in_flight_bytes
+            self._paced = PacedKernel(self._kernel, client, settings.timeout_ms, *limits)
         self._outgoing = OutgoingFactory(
             group,
             client.runtime,
-            default_queues=default_topic_queues,
-            compression=Compression(compress_from_bytes, compression, compression_level),
-            max_message_bytes=max_message_bytes,
+            default_queues=settings.default_topic_queues,
+            compression=Compression(
+                settings.compress_from_bytes, settings.compression, settings.compression_level
+            ),
+            max_message_bytes=settings.max_message_bytes,
         )
         self._choosers: dict[str, QueueChooser] = {}
-        self._submitted = Submitted()
+        threads = settings.callback_threads
+        self._submitted = Submitted(client.runtime.threads.pool(threads) if threads else None)
         self._background = Background(f"producer {group}")
-        self._batches = (
-            Accumulator(auto_batch, self._outgoing, self._check, self._send_collected, self._background)
-            if auto_batch is not None
-            else None
-        )
-        self._running = False
+        self._batches: Accumulator | None = None
+        if settings.auto_batch is not None:
+            self._batches = Accumulator(
+                settings.auto_batch, self._outgoing, self._check, self._send_collected, self._background
+            )
+        self._life = Life(f"producer {group!r}")
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -178,12 +159,14 @@ class Producer:
         await self.close()
 
     async def start(self) -> None:
-        """Start the background work. Nothing is connected before the first send."""
-        if self._running:
-            raise ClientStateError(f"producer {self.group!r} is started already")
+        """Start the background work. Nothing is connected before the first send.
+
+        Raises:
+            ClientStateError: it was started before.
+        """
+        self._life.move(State.RUNNING)
         await self._client.start()
         self._client.register_producer(self.group)
-        self._running = True
         if self._tracer is not None:
             await self._tracer.start()
         if self._detector is not None:
@@ -192,17 +175,22 @@ class Producer:
             )
 
     async def close(self) -> None:
-        """Send what is collected, unregister from the brokers and close. Sends that wait for answers fail."""
-        if not self._running:
+        """Send what is collected, unregister from the brokers and close. Sends that wait for answers fail.
+
+        Callbacks that run in threads get up to 10 s to end.
+        """
+        if self._life.move(State.CLOSED) is not State.RUNNING:
             return
-        self._running = False
         if self._batches is not None:
             await self._batches.close()
         await self._background.stop()
         if self._tracer is not None:
             await self._tracer.close()
+        if self._trace_sender is not None:
+            await self._trace_sender.close()
         await self._client.unregister_producer(self.group)
         await self._client.close()
+        await self._submitted.close()
 
     # -- sending ---------------------------------------------------------------------------------------
 
@@ -229,62 +217,31 @@ class Producer:
             SendError: it was not sent, or nobody knows (kind TIMEOUT); says who was tried and why it failed.
             ClientStateError: the producer is not running.
         """
+        options = send_options(queue, ordering_key, selector, timeout_ms)
         if self._wrapped:
-            innermost = partial(
-                self._send, queue=queue, ordering_key=ordering_key, selector=selector, timeout_ms=timeout_ms
-            )
-            return await around_sends(self._middleware, innermost)(self._namespace.outward(message))
-        collected = self._collected(message, queue, ordering_key, selector, timeout_ms)
+            return await self._send_through_middleware(message, options)
+        return await self._send(message, options)
+
+    async def _send_through_middleware(self, message: Message, options: SendOptions) -> SendResult:
+        innermost = partial(self._send, options=options)
+        return await around_sends(self._middleware, innermost)(self._namespace.outward(message))
+
+    async def _send(self, message: Message, options: SendOptions) -> SendResult:
+        collected = self._collected(message, options)
         if collected is not None:
             return await collected
-        return await self._send_alone(message, queue, ordering_key, selector, timeout_ms)
-
-    def _collected(
-        self,
-        message: Message,
-        queue: MessageQueue | None,
-        ordering_key: object | None,
-        selector: Selector | None,
-        timeout_ms: int | None,
-    ) -> asyncio.Future[SendResult] | None:
-        """The result of a message that may wait for others, None for one that goes alone."""
-        if (
-            self._batches is None
-            or not self._running
-            or queue is not None
-            or ordering_key is not None
-            or selector is not None
-            or timeout_ms is not None
-        ):
-            return None
-        return self._batches.add(message)
-
-    async def _send(
-        self,
-        message: Message,
-        queue: MessageQueue | None,
-        ordering_key: object | None,
-        selector: Selector | None,
-        timeout_ms: int | None,
-    ) -> SendResult:
-        collected = self._collected(message, queue, ordering_key, selector, timeout_ms)
-        if collected is not None:
-            return await collected
-        return await self._send_alone(message, queue, ordering_key, selector, timeout_ms)
-
-    async def _send_alone(
-        self,
-        message: Message,
-        queue: MessageQueue | None,
-        ordering_key: object | None,
-        selector: Selector | None,
-        timeout_ms: int | None,
-    ) -> SendResult:
         chooser = self._check(message)
-        out = self._outgoing.small(message, ordering_key) or await self._outgoing.large(message, ordering_key)
-        if queue is not None or ordering_key is not None or selector is not None:
-            queue = await self._chosen_queue(message, queue, ordering_key, selector)
-        return await self._paced.send(chooser, out, queue, timeout_ms)
+        key, queue = options.ordering_key, options.queue
+        out = self._outgoing.small(message, key) or await self._outgoing.large(message, key)
+        if options.chooses_queue:
+            queue = await self._chosen_queue(message, options)
+        return await self._paced.send(chooser, out, queue, options.timeout_ms, submitted=options.submitted)
+
+    def _collected(self, message: Message, options: SendOptions) -> asyncio.Future[SendResult] | None:
+        """The result of a message that may wait for others, None for one that goes alone."""
+        if self._batches is None or (options is not PLAIN and options is not PLAIN_SUBMITTED):
+            return None
+        return self._batches.add(message) if self._life.running else None
 
     def submit(
         self,
@@ -298,8 +255,13 @@ class Producer:
     ) -> asyncio.Future[SendResult]:
         """Send without waiting. Everything else is as with :meth:`send`, tries on other brokers too.
 
+        Further tries are counted by ``async_retries``. Messages that ``auto_batch`` collects are tried again
+        as their batch is, by ``retries``.
+
         Args:
-            done: called by the event loop, never from here, with the result and None, or None and the error.
+            done: called with the result and None, or with None and the error: by the event loop, or in a
+                thread with ``callback_threads``; never from here. Not called for a send that was cancelled.
+            queue, ordering_key, selector, timeout_ms: as for :meth:`send`.
 
         Returns:
             The result to come. To cancel it is to stop caring, the message may be sent all the same.
@@ -311,16 +273,14 @@ class Producer:
         batches = self._batches
         if self._submitted.full or (batches is not None and batches.waiting >= MAX_SUBMITTED):
             raise self._kernel.too_much_under_way(message.topic, self._client.now_ms())
+        options = send_options(queue, ordering_key, selector, timeout_ms, submitted=True)
         if batches is not None and not self._wrapped:
-            collected = self._collected(message, queue, ordering_key, selector, timeout_ms)
+            collected = self._collected(message, options)
             if collected is not None:
-                if done is not None:
-                    collected.add_done_callback(partial(tell, done))
+                self._submitted.follow(collected, done)
                 return collected
-        send = self.send(
-            message, queue=queue, ordering_key=ordering_key, selector=selector, timeout_ms=timeout_ms
-        )
-        return self._submitted.start(send, done)
+        send = self._send_through_middleware if self._wrapped else self._send
+        return self._submitted.start(send(message, options), done)
 
     async def recall(self, topic: str, handle: str, *, timeout_ms: int | None = None) -> str:
         """Take back a message that was sent for a later time, before it is delivered.
@@ -379,7 +339,7 @@ class Producer:
         chooser = self._check(message)
         out = self._outgoing.small(message, ordering_key) or await self._outgoing.large(message, ordering_key)
         if queue is None and ordering_key is not None:
-            queue = await self._chosen_queue(message, None, ordering_key, None)
+            queue = await self._chosen_queue(message, SendOptions(ordering_key=ordering_key))
         await self._kernel.oneway(chooser, out, queue, timeout_ms)
 
     async def request(
@@ -452,8 +412,7 @@ class Producer:
     # -- before the kernel -----------------------------------------------------------------------------
 
     def _check(self, message: Message) -> QueueChooser:
-        if not self._running:
-            raise ClientStateError(f"producer {self.group!r} is not running; use 'async with' or start()")
+        self._life.check_running()
         check_message(message, self._max_message_bytes)
         chooser = self._choosers.get(message.topic)
         if chooser is None:
@@ -465,15 +424,25 @@ class Producer:
     async def _send_collected(self, out: Outgoing) -> SendResult:
         return await self._kernel.send(self._choosers[out.topic], out, None, None)
 
-    async def _chosen_queue(
-        self, message: Message, queue: MessageQueue | None, key: object | None, selector: Selector | None
-    ) -> MessageQueue:
+    async def _chosen_queue(self, message: Message, options: SendOptions) -> MessageQueue:
         started = self._client.now_ms()
         route = await self._kernel.route(message.topic, started)
+        queue = options.queue
         if queue is None:
             if not route.publish:
                 raise self._kernel.no_writable_queue(route, started)
-            queue = (selector or by_hash)(route.publish, message, key)
+            queue = (options.selector or by_hash)(route.publish, message, options.ordering_key)
         if not isinstance(queue, MessageQueue) or queue.topic != message.topic:
             raise ValidationError(f"{queue!r} is not a queue of topic {message.topic!r}")
         return queue
+
+
+def _client(settings: ProducerOptions) -> ClientInstance:
+    """A client instance of the producer's own."""
+    return ClientInstance(
+        settings.runtime or system_runtime(),
+        settings.name_servers,
+        default_topic_queues=settings.default_topic_queues,
+        namespace_v2=settings.namespace_v2,
+        max_async=settings.max_async,
+    )

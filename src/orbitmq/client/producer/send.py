@@ -33,12 +33,13 @@ _STATUSES = {int(status): status for status in SendStatus}
 
 
 @dataclass(frozen=True, slots=True)
-class SendOptions:
+class RetryOptions:
     """How long and how often is tried; see :class:`~orbitmq.client.producer.producer.Producer`."""
 
     timeout_ms: int = 3000
     attempt_timeout_ms: int | None = None
     retries: int = 2
+    async_retries: int = 2
     retry_codes: Collection[int] = ()
     retry_not_stored_ok: bool = False
 
@@ -55,7 +56,7 @@ class SendKernel:
     def __init__(
         self,
         client: ClientInstance,
-        options: SendOptions,
+        options: RetryOptions,
         faults: FaultTable | None,
         *,
         restores_reachable: bool = False,
@@ -91,12 +92,19 @@ class SendKernel:
             ) from error
 
     async def send(
-        self, chooser: QueueChooser, out: Outgoing, fixed: MessageQueue | None, timeout_ms: int | None
+        self,
+        chooser: QueueChooser,
+        out: Outgoing,
+        fixed: MessageQueue | None,
+        timeout_ms: int | None,
+        *,
+        submitted: bool = False,
     ) -> SendResult:
         """Send and wait for the answer, on another broker after a failure (SK rows).
 
         Args:
-            fixed: the one queue to use; there is one try then.
+            fixed: the one queue to use. An awaited send has one try then, a submitted one tries it again.
+            submitted: ``async_retries`` counts in place of ``retries`` (AS-12).
 
         Raises:
             SendError: says who was tried and why it failed.
@@ -105,10 +113,11 @@ class SendKernel:
         options = self._options
         started = now = client.now_ms()
         route = client.route(out.topic) or await self.route(out.topic, started)
+        most = 1 + (options.async_retries if submitted else options.retries if fixed is None else 0)
         budget = RetryBudget(
             started,
             options.timeout_ms if timeout_ms is None else timeout_ms,
-            1 if fixed is not None else 1 + options.retries,
+            most,
             options.attempt_timeout_ms,
         )
         attempts: list[Attempt] = []
@@ -121,7 +130,7 @@ class SendKernel:
                     queue = chooser.choose(route, tried, now)
                 if queue is None:
                     raise self.no_writable_queue(route, started, attempts)
-            limit = budget.begin_attempt(now, alternatives=len(route.write_queues) > 1)
+            limit = budget.begin_attempt(now, alternatives=fixed is None and len(route.write_queues) > 1)
             if limit is None:
                 break
             outcome = await self._attempt(out, queue, route, limit, now)
@@ -138,9 +147,9 @@ class SendKernel:
             now = client.now_ms()
             if not budget.may_retry(now):
                 break
-            route = await self._next_route(route, tried, budget)
+            route = await self._next_route(route, tried, budget, fixed)
             now = client.now_ms()
-        raise self._failed(out.topic, attempts, None, started)
+        raise self._failed(out.topic, attempts, None, started, most=most)
 
     async def oneway(
         self, chooser: QueueChooser, out: Outgoing, fixed: MessageQueue | None, timeout_ms: int | None
@@ -258,9 +267,11 @@ class SendKernel:
                 broker_name, cost_ms, self._client.now_ms(), isolation=isolation, reachable=reachable
             )
 
-    async def _next_route(self, route: TopicRoute, tried: list[str], budget: RetryBudget) -> TopicRoute:
+    async def _next_route(
+        self, route: TopicRoute, tried: list[str], budget: RetryBudget, fixed: MessageQueue | None
+    ) -> TopicRoute:
         """The route for the next try. When every broker has failed, wait a little for a better one."""
-        if any(name not in tried for name in route.write_queues):
+        if fixed is None and any(name not in tried for name in route.write_queues):
             return self._client.route(route.topic) or route
         spare = budget.remaining_ms(self._client.now_ms()) / (budget.attempts_left + 1) / 1000
         await self._client.runtime.clock.sleep(max(0.0, min(self._backoff.pause_s(len(tried)), spare)))
@@ -309,6 +320,8 @@ class SendKernel:
         started: float,
         code: int = -1,
         reason: str = "",
+        *,
+        most: int | None = None,
     ) -> SendError:
         """The final error; without ``kind`` the last attempt decides (SK-07)."""
         cost = self._client.now_ms() - started
@@ -322,7 +335,7 @@ class SendKernel:
             reason = f"{reason}; {tries}" if reason else tries
         text = (
             f"sending to topic {topic!r} failed after {len(attempts)} of at most "
-            f"{1 + self._options.retries} tries in {cost:.0f} ms: {reason or 'no time left'}"
+            f"{most or 1 + self._options.retries} tries in {cost:.0f} ms: {reason or 'no time left'}"
         )
         return SendError(
             kind or SendErrorKind.TIMEOUT,

@@ -8,13 +8,16 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from enum import IntEnum
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.hooks import EndTransactionContext
+from orbitmq.client.keywords import shows_keywords
+from orbitmq.client.life import State
 from orbitmq.client.model import SendResult, SendStatus
+from orbitmq.client.producer.options import ProducerKeywords, ProducerOptions
 from orbitmq.client.producer.producer import Producer
 from orbitmq.errors import NotStoredSafelyError, ValidationError
 from orbitmq.message import property_names, sysflag
@@ -51,6 +54,8 @@ _JAVA_STATES = {
 
 Execute = Callable[[Message], LocalTransactionState | Awaitable[LocalTransactionState]]
 Check = Callable[[ReceivedMessage], LocalTransactionState | Awaitable[LocalTransactionState]]
+# Called with the address of the broker that asks, its request, and the half message.
+AnswerCheck = Callable[[str, CheckTransactionStateRequest, ReceivedMessage], Awaitable[None]]
 
 
 class TransactionResult(msgspec.Struct, frozen=True):
@@ -109,17 +114,18 @@ class TransactionProducer(Producer):
         options: as for :class:`~orbitmq.client.producer.producer.Producer`.
     """
 
-    def __init__(self, group: str, *, check: Check, **options: Any) -> None:
+    @shows_keywords(ProducerOptions)
+    def __init__(self, group: str, *, check: Check, **options: Unpack[ProducerKeywords]) -> None:
         super().__init__(group, **options)
         self._check_transaction = check
 
     async def start(self) -> None:
         await super().start()
-        self._client.part(TransactionChecks).producers[self.group] = self
+        self._client.part(TransactionChecks).answers[self.group] = self._answer_check
 
     async def close(self) -> None:
-        if self._running:
-            self._client.part(TransactionChecks).producers.pop(self.group, None)
+        if self._life.state is State.RUNNING:
+            self._client.part(TransactionChecks).answers.pop(self.group, None)
         await super().close()
 
     async def send_in_transaction(
@@ -247,10 +253,10 @@ class TransactionProducer(Producer):
         except TransportError as error:
             log.warning("transaction %s: %s is not told how it ended: %s", request.msg_id, address, error)
 
-    async def answer_check(
+    async def _answer_check(
         self, address: str, header: CheckTransactionStateRequest, message: ReceivedMessage
     ) -> None:
-        """A broker asks how a transaction ended; called by the client's core."""
+        """A broker asks how a transaction ended."""
         remark = None
         message.topic = self._namespace.short(message.topic)
         try:
@@ -274,10 +280,14 @@ class TransactionProducer(Producer):
 
 
 class TransactionChecks:
-    """Takes a client's CHECK_TRANSACTION_STATE requests to the producer of the right group."""
+    """Takes a client's CHECK_TRANSACTION_STATE requests to the producer of the right group.
+
+    Attributes:
+        answers: what answers for each producer group.
+    """
 
     def __init__(self, client: ClientInstance) -> None:
-        self.producers: dict[str, TransactionProducer] = {}
+        self.answers: dict[str, AnswerCheck] = {}
         self._client = client
         self._under_way = 0
         client.on_server_request(RequestCode.CHECK_TRANSACTION_STATE, self._asked)
@@ -290,14 +300,14 @@ class TransactionChecks:
             log.warning("%s asks about a message that cannot be read: %s", connection.remote_address, error)
             return
         group = message.properties.get(property_names.PRODUCER_GROUP, "")
-        producer = self.producers.get(group)
-        if producer is None or self._under_way >= MAX_CHECKS:
-            reason = f"no producer of group {group} is here" if producer is None else "too many are"
+        answer = self.answers.get(group)
+        if answer is None or self._under_way >= MAX_CHECKS:
+            reason = f"no producer of group {group} is here" if answer is None else "too many are"
             log.warning("transaction %s is not checked now: %s", message.message_id, reason)
             return
         self._under_way += 1
         try:
-            await producer.answer_check(connection.remote_address, header, message)
+            await answer(connection.remote_address, header, message)
         finally:
             self._under_way -= 1
 

@@ -1,0 +1,95 @@
+"""What consumers can be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+from orbitmq.client.consumer.allocation import Allocation, average
+from orbitmq.client.consumer.delivery import SUSPEND_MS
+from orbitmq.client.consumer.puller import FlowLimits
+from orbitmq.client.core.instance import ClientInstance
+from orbitmq.client.hooks import ConsumeHook, ConsumeMiddleware
+from orbitmq.client.model import ConsumeFrom
+from orbitmq.runtime.seam import Runtime
+
+
+class ConsumerKeywords(TypedDict, total=False):
+    """The keywords of :class:`~orbitmq.client.consumer.consumer.Consumer`, which says what they mean."""
+
+    name_servers: str
+    consume_from: ConsumeFrom
+    consume_timestamp_ms: int | None
+    concurrency: int
+    pull_batch_size: int
+    limits: FlowLimits | None
+    max_reconsume_times: int
+    ordered: bool
+    suspend_ms: int
+    broadcast: bool
+    offsets_folder: str | None
+    allocate: Allocation
+    consume_timeout_s: float
+    close_timeout_s: float
+    hooks: Sequence[ConsumeHook]
+    middleware: Sequence[ConsumeMiddleware]
+    trace: bool | str
+    namespace: str
+    namespace_v2: str
+    client: ClientInstance | None
+    runtime: Runtime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """:class:`ConsumerKeywords` with their defaults."""
+
+    name_servers: str = "127.0.0.1:9876"
+    consume_from: ConsumeFrom = ConsumeFrom.LAST
+    consume_timestamp_ms: int | None = None
+    concurrency: int = 20
+    pull_batch_size: int = 32
+    limits: FlowLimits | None = None
+    max_reconsume_times: int = -1
+    ordered: bool = False
+    suspend_ms: int = SUSPEND_MS
+    broadcast: bool = False
+    offsets_folder: str | None = None
+    allocate: Allocation = average
+    consume_timeout_s: float = 900.0
+    close_timeout_s: float = 10.0
+    hooks: Sequence[ConsumeHook] = ()
+    middleware: Sequence[ConsumeMiddleware] = ()
+    trace: bool | str = False
+    namespace: str = ""
+    namespace_v2: str = ""
+    client: ClientInstance | None = None
+    runtime: Runtime | None = None
+
+
+class AssignedKeywords(TypedDict, total=False):
+    """The keywords of :class:`~orbitmq.client.consumer.assigned.AssignedConsumer`."""
+
+    name_servers: str
+    consume_from: ConsumeFrom
+    consume_timestamp_ms: int | None
+    pull_batch_size: int
+    namespace: str
+    namespace_v2: str
+    client: ClientInstance | None
+    runtime: Runtime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignedOptions:
+    """:class:`AssignedKeywords` with their defaults."""
+
+    name_servers: str = "127.0.0.1:9876"
+    consume_from: ConsumeFrom = ConsumeFrom.LAST
+    consume_timestamp_ms: int | None = None
+    pull_batch_size: int = 32
+    namespace: str = ""
+    namespace_v2: str = ""
+    client: ClientInstance | None = None
+    runtime: Runtime | None = None

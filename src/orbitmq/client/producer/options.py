@@ -1,0 +1,150 @@
+"""What a producer, and what one send of it, can be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+import msgspec
+
+from orbitmq.client.core.instance import DEFAULT_TOPIC_QUEUES, ClientInstance
+from orbitmq.client.hooks import SendHook, SendMiddleware
+from orbitmq.client.producer.batching import AutoBatch
+from orbitmq.client.producer.faults import PROFILES
+from orbitmq.client.producer.queue_choice import Selector
+from orbitmq.client.validation import MAX_MESSAGE_BYTES
+from orbitmq.errors import ValidationError
+from orbitmq.message.model import MessageQueue
+from orbitmq.message.sysflag import CompressionType
+from orbitmq.runtime.seam import Runtime
+from orbitmq.transport.client import MAX_IN_FLIGHT
+
+MAX_CALLBACK_THREADS = 64
+
+
+class ProducerKeywords(TypedDict, total=False):
+    """The keywords of :class:`~orbitmq.client.producer.producer.Producer`, which says what they mean."""
+
+    name_servers: str
+    timeout_ms: int
+    attempt_timeout_ms: int | None
+    retries: int
+    async_retries: int
+    retry_codes: Collection[int]
+    retry_not_stored_ok: bool
+    max_message_bytes: int
+    compress_from_bytes: int
+    compression: CompressionType
+    compression_level: int
+    send_latency_fault_enable: bool
+    fault_profile: str
+    start_detector_enable: bool
+    auto_batch: AutoBatch | None
+    hooks: Sequence[SendHook]
+    middleware: Sequence[SendMiddleware]
+    trace: bool | str
+    namespace: str
+    namespace_v2: str
+    max_in_flight: int | None
+    max_in_flight_bytes: int
+    max_async: int
+    callback_threads: int
+    default_topic_queues: int
+    client: ClientInstance | None
+    runtime: Runtime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions:
+    """:class:`ProducerKeywords` with their defaults, checked.
+
+    Raises:
+        ValidationError: an option is out of its range; the text names it and the range.
+    """
+
+    name_servers: str = "127.0.0.1:9876"
+    timeout_ms: int = 3000
+    attempt_timeout_ms: int | None = None
+    retries: int = 2
+    async_retries: int = 2
+    retry_codes: Collection[int] = ()
+    retry_not_stored_ok: bool = False
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    compress_from_bytes: int = 4096
+    compression: CompressionType = CompressionType.ZLIB
+    compression_level: int = 5
+    send_latency_fault_enable: bool = False
+    fault_profile: str = "4.x"
+    start_detector_enable: bool = False
+    auto_batch: AutoBatch | None = None
+    hooks: Sequence[SendHook] = ()
+    middleware: Sequence[SendMiddleware] = ()
+    trace: bool | str = False
+    namespace: str = ""
+    namespace_v2: str = ""
+    max_in_flight: int | None = None
+    max_in_flight_bytes: int = 100 * 1024 * 1024
+    max_async: int = MAX_IN_FLIGHT
+    callback_threads: int = 0
+    default_topic_queues: int = DEFAULT_TOPIC_QUEUES
+    client: ClientInstance | None = None
+    runtime: Runtime | None = None
+
+    def __post_init__(self) -> None:
+        if self.fault_profile not in PROFILES:
+            raise ValidationError(
+                f"fault_profile must be one of {sorted(PROFILES)}, got {self.fault_profile!r}"
+            )
+        _check_range("retries", self.retries, 0, None)
+        _check_range("async_retries", self.async_retries, 0, None)
+        _check_range("max_async", self.max_async, 1, None)
+        _check_range("callback_threads", self.callback_threads, 0, MAX_CALLBACK_THREADS)
+        if self.client is not None and self.max_async != MAX_IN_FLIGHT:
+            raise ValidationError(
+                "max_async belongs to the connections: give it to the client that is shared"
+            )
+
+
+def _check_range(name: str, value: int, least: int, most: int | None) -> None:
+    if value < least or (most is not None and value > most):
+        wanted = f"{least} or more" if most is None else f"{least} to {most}"
+        raise ValidationError(f"{name} must be {wanted}, got {value}")
+
+
+class SendOptions(msgspec.Struct, frozen=True):
+    """What one send asks for; see :meth:`~orbitmq.client.producer.producer.Producer.send`.
+
+    Attributes:
+        submitted: nobody waits in the call: ``async_retries`` counts, not ``retries`` (AS-12).
+    """
+
+    queue: MessageQueue | None = None
+    ordering_key: object | None = None
+    selector: Selector | None = None
+    timeout_ms: int | None = None
+    submitted: bool = False
+
+    @property
+    def chooses_queue(self) -> bool:
+        """The message may go to one queue only."""
+        return self.queue is not None or self.ordering_key is not None or self.selector is not None
+
+
+# What nearly every send asks for. Sends are compared with them by identity.
+PLAIN = SendOptions()
+PLAIN_SUBMITTED = SendOptions(submitted=True)
+
+
+def send_options(
+    queue: MessageQueue | None,
+    ordering_key: object | None,
+    selector: Selector | None,
+    timeout_ms: int | None,
+    *,
+    submitted: bool = False,
+) -> SendOptions:
+    """The options of one send; :data:`PLAIN` or :data:`PLAIN_SUBMITTED` when nothing is asked for."""
+    if queue is None and ordering_key is None and selector is None and timeout_ms is None:
+        return PLAIN_SUBMITTED if submitted else PLAIN
+    return SendOptions(queue, ordering_key, selector, timeout_ms, submitted)

@@ -1,0 +1,158 @@
+"""The options and the public surface of the clients: complete, typed, the same in both kinds."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from typing import Any, get_type_hints
+
+import pytest
+
+import orbitmq
+import orbitmq.sync
+from orbitmq import ValidationError
+from orbitmq.admin import Admin
+from orbitmq.client.consumer.options import (
+    AssignedKeywords,
+    AssignedOptions,
+    ConsumerKeywords,
+    ConsumerOptions,
+)
+from orbitmq.client.core.instance import ClientInstance
+from orbitmq.client.producer.options import ProducerKeywords, ProducerOptions
+from orbitmq.errors import ClientStateError
+from orbitmq.runtime.simulated import run, simulated_runtime
+
+# What a user's completion offers. A name that is added or goes away is a decision, made here.
+SURFACE = {
+    "Producer": "close fault_table group queues recall reply request send send_batch send_oneway start submit",
+    "TransactionProducer": "close fault_table group queues recall reply request send send_batch "
+    "send_in_transaction send_oneway start submit transaction",
+    "Consumer": "ack assignment close commit group messages process retry run start subscribe unsubscribe",
+    "AssignedConsumer": "assign assignment close commit committed group max_offset min_offset offset_by_time "
+    "poll position queues seek seek_to_begin seek_to_end start",
+}
+CLASSES = sorted(SURFACE)
+
+
+def methods(kind: type[Any]) -> dict[str, Any]:
+    found = {name: inspect.getattr_static(kind, name) for name in dir(kind) if not name.startswith("_")}
+    return {name: value for name, value in found.items() if inspect.isroutine(value)}
+
+
+def made(kind: type[Any], **options: Any) -> Any:
+    if "Transaction" in kind.__name__:
+        options["check"] = lambda message: None
+    return kind("group", **options)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "options"),
+    [
+        (ProducerKeywords, ProducerOptions),
+        (ConsumerKeywords, ConsumerOptions),
+        (AssignedKeywords, AssignedOptions),
+    ],
+)
+def test_the_keywords_are_the_fields_of_the_options(keywords: Any, options: Any) -> None:
+    assert get_type_hints(keywords) == get_type_hints(options)
+    assert list(get_type_hints(keywords)) == list(get_type_hints(options))
+    assert not keywords.__required_keys__
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_public_surface_is_this(name: str) -> None:
+    async def main() -> None:
+        client = made(getattr(orbitmq, name), runtime=simulated_runtime())
+        assert [word for word in dir(client) if not word.startswith("_")] == SURFACE[name].split()
+
+    run(main())
+    blocking = made(getattr(orbitmq.sync, name), runtime=simulated_runtime())
+    assert [word for word in dir(blocking) if not word.startswith("_")] == SURFACE[name].split()
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_blocking_clients_have_the_signatures_of_the_core(name: str) -> None:
+    core, blocking = getattr(orbitmq, name), getattr(orbitmq.sync, name)
+    assert inspect.signature(core) == inspect.signature(blocking)
+    assert set(methods(core)) == set(methods(blocking))
+    for method, function in methods(core).items():
+        ours = inspect.signature(getattr(blocking, method))
+        assert ours.parameters == inspect.signature(function).parameters, method
+        theirs = inspect.signature(function).return_annotation
+        if method not in ("submit", "messages", "process", "transaction"):
+            assert ours.return_annotation == theirs, method
+        else:
+            assert ours.return_annotation.rpartition("[")[2] == theirs.rpartition("[")[2], method
+
+
+@pytest.mark.parametrize("name", [*CLASSES, "Admin"])
+def test_every_public_method_is_documented_and_typed(name: str) -> None:
+    kinds = [Admin] if name == "Admin" else [getattr(orbitmq, name), getattr(orbitmq.sync, name)]
+    for kind in kinds:
+        assert inspect.getdoc(kind)
+        for method, function in methods(kind).items():
+            assert inspect.getdoc(function), f"{kind.__module__}.{name}.{method} has no docstring"
+            signature = inspect.signature(function)
+            assert signature.return_annotation is not inspect.Signature.empty, method
+            for parameter in list(signature.parameters.values())[1:]:
+                assert parameter.annotation is not inspect.Parameter.empty, f"{method}: {parameter}"
+                assert parameter.annotation not in ("Any", Any), f"{method}: {parameter}"
+
+
+@pytest.mark.parametrize("name", ["Producer", "Consumer", "AssignedConsumer"])
+def test_every_option_is_explained(name: str) -> None:
+    kind = getattr(orbitmq, name)
+    text = inspect.getdoc(kind) or ""
+    for option in inspect.signature(kind).parameters:
+        assert f"\n    {option}: " in text, f"{name} does not say what {option} means"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"fault_profile": "6.x"}, r"fault_profile must be one of \['4.7', '4.x', '5.x'\], got '6.x'"),
+        ({"retries": -1}, "retries must be 0 or more, got -1"),
+        ({"async_retries": -1}, "async_retries must be 0 or more, got -1"),
+        ({"max_async": 0}, "max_async must be 1 or more, got 0"),
+        ({"callback_threads": 65}, "callback_threads must be 0 to 64, got 65"),
+        ({"callback_threads": -1}, "callback_threads must be 0 to 64, got -1"),
+    ],
+)
+def test_an_option_out_of_its_range_is_named(options: Any, text: str) -> None:
+    with pytest.raises(ValidationError, match=text):
+        orbitmq.Producer("group", **options)
+
+
+def test_a_shared_client_has_its_own_limit() -> None:
+    async def main() -> None:
+        client = ClientInstance(simulated_runtime(), "127.0.0.1:9876", max_async=7)
+        with pytest.raises(ValidationError, match="give it to the client that is shared"):
+            orbitmq.Producer("group", client=client, max_async=7)
+
+    run(main())
+
+
+def test_an_unknown_option_is_refused() -> None:
+    with pytest.raises(TypeError, match="'retry'"):
+        orbitmq.Producer("group", retry=3)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_client_starts_once(name: str) -> None:
+    async def main() -> None:
+        client = made(getattr(orbitmq, name), runtime=simulated_runtime())
+        assert isinstance(client.start, types.MethodType)
+        await client.start()
+        with pytest.raises(ClientStateError, match="group' is started already"):
+            await client.start()
+        await client.close()
+        await client.close()
+        with pytest.raises(ClientStateError, match="group' was closed; make a new one"):
+            await client.start()
+        unused = made(getattr(orbitmq, name), runtime=simulated_runtime())
+        await unused.close()
+        with pytest.raises(ClientStateError, match="was closed"):
+            await unused.start()
+
+    run(main())
