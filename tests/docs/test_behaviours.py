@@ -16,7 +16,7 @@ SPEC.loader.exec_module(behaviours)
 def test_every_number_is_listed_once_in_order() -> None:
     text = (ROOT / "docs" / "behaviours.md").read_text(encoding="utf-8")
     numbers = [row[1] for row in map(behaviours.ROW.match, text.splitlines()) if row]
-    assert len(numbers) == len(set(numbers)) == len(behaviours.listed()) == 261
+    assert len(numbers) == len(set(numbers)) == len(behaviours.listed()) >= 262
     for section in {number[:2] for number in numbers}:
         own = [int(number[3:]) for number in numbers if number.startswith(section)]
         assert own == list(range(1, len(own) + 1))

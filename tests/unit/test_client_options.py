@@ -25,7 +25,8 @@ from orbitmq.runtime.simulated import run, simulated_runtime
 
 # What a user's completion offers. A name that is added or goes away is a decision, made here.
 SURFACE = {
-    "Producer": "close fault_table group queues recall reply request send send_batch send_oneway start submit",
+    "Producer": "close fault_table group queues recall reply request send send_batch send_oneway start "
+    "submit",
     "TransactionProducer": "close fault_table group queues recall reply request send send_batch "
     "send_in_transaction send_oneway start submit transaction",
     "Consumer": "ack assignment close commit group messages process retry run start subscribe unsubscribe",
