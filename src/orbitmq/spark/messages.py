@@ -1,11 +1,11 @@
-"""Rows of a data frame as messages, each with an id that a replay gives again."""
+"""Rows of a data frame as messages, each with an id of its own and a digest that a replay gives again."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
@@ -14,7 +14,7 @@ from orbitmq.message import property_names
 from orbitmq.message.model import Message
 from orbitmq.spark.errors import SchemaError
 
-# The whole id, readable: query id, batch id, partition, row.
+# The whole id, readable: query id, batch id, partition, row, digest of the row.
 SPARK_ID = "ORBITMQ_SPARK_ID"
 MAX_ROWS_PER_TASK = 1 << 32
 
@@ -60,10 +60,14 @@ class TaskId:
     partition: int
 
     @property
+    def text(self) -> str:
+        """As people read it."""
+        return f"{self.query_id}/{self.batch_id}/{self.partition}"
+
+    @property
     def prefix(self) -> str:
         """The first 16 characters of the UNIQ_KEY of all messages of this task."""
-        text = f"{self.query_id}/{self.batch_id}/{self.partition}"
-        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest().upper()
+        return hashlib.blake2b(self.text.encode(), digest_size=8).hexdigest().upper()
 
     def row_of(self, unique_key: str, prefix: str) -> int | None:
         """The row whose message has this key, or ``None`` when it is not of this task."""
@@ -84,7 +88,20 @@ def unique_key(prefix: str, row: int) -> str:
     return f"{prefix}{row >> 16:04X}00000000{row & 0xFFFF:04X}"
 
 
-def messages(batch: pa.RecordBatch, task: TaskId, first_row: int, topic: str | None) -> Iterator[Message]:
+class Row(NamedTuple):
+    """A row on its way.
+
+    Attributes:
+        number: its place in this attempt of its task.
+        digest: of its content, as 16 hexadecimal digits.
+    """
+
+    number: int
+    digest: str
+    message: Message
+
+
+def messages(batch: pa.RecordBatch, task: TaskId, first_row: int, topic: str | None) -> Iterator[Row]:
     """The rows of ``batch`` as messages.
 
     Raises:
@@ -94,7 +111,7 @@ def messages(batch: pa.RecordBatch, task: TaskId, first_row: int, topic: str | N
     if first_row + batch.num_rows > MAX_ROWS_PER_TASK:
         raise SchemaError(f"a task can write {MAX_ROWS_PER_TASK} rows; use more partitions")
     prefix = task.prefix
-    origin = f"{task.query_id}/{task.batch_id}/{task.partition}"
+    origin = task.text
     for i in range(batch.num_rows):
         values = {name: column[i] for name, column in columns.items()}
         row = first_row + i
@@ -108,9 +125,22 @@ def messages(batch: pa.RecordBatch, task: TaskId, first_row: int, topic: str | N
             keys=_words(values.get("keys")),
             properties=_given(values),
         )
+        digest = _digest(message)
         message.properties[property_names.UNIQ_KEY] = unique_key(prefix, row)
-        message.properties[SPARK_ID] = f"{origin}/{row}"
-        yield message
+        message.properties[SPARK_ID] = f"{origin}/{row}/{digest}"
+        yield Row(row, digest, message)
+
+
+def _digest(message: Message) -> str:
+    """Equal rows have equal digests, whatever the order of their properties."""
+    parts = [message.topic.encode(), message.body]
+    for name in sorted(message.properties):
+        parts += (name.encode(), message.properties[name].encode())
+    made = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        made.update(len(part).to_bytes(8, "big"))
+        made.update(part)
+    return made.hexdigest()
 
 
 def _words(value: Any) -> Any:

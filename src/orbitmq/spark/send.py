@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import logging
+from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from orbitmq.errors import BrokerError
+from orbitmq.client.producer.budget import retryable_code
+from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message.batch import encode_batch
-from orbitmq.message.model import Message, MessageQueue
+from orbitmq.message.errors import MessageFormatError
+from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import AUTO_CREATE_TOPIC
 from orbitmq.runtime.system import SystemClock
-from orbitmq.spark.arrow import BatchMaker, message_schema
-from orbitmq.spark.brokers import Brokers, Patience, is_busy, max_offset
-from orbitmq.spark.errors import UnreachableError
-from orbitmq.spark.messages import TaskId
-from orbitmq.spark.offsets import Offsets, backlog
-from orbitmq.spark.options import ReadOptions, WriteOptions
-from orbitmq.spark.partitions import QueueRange
-from orbitmq.spark.pull import RangeReader
+from orbitmq.spark.brokers import Brokers, Patience
+from orbitmq.spark.errors import SchemaError, SinkStateError, UnreachableError
+from orbitmq.spark.messages import Row, TaskId
+from orbitmq.spark.offsets import Offsets
+from orbitmq.spark.options import WriteOptions
+from orbitmq.spark.replay import Replay
+from orbitmq.spark.stored import StoredRows
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.send import SendBatchMessageRequest
 
+log = logging.getLogger("orbitmq.spark")
+
 DEFAULT_QUEUES = 4
-# What a message takes in a batch beside its body: lengths, flag, and about this much of properties.
-ITEM_BYTES = 200
+# Rows of a replay wait until all stored messages are accounted for; past this they are sent all the same.
+HELD_BYTES = 64 << 20
+SAME_PARTITIONS = (
+    "the rows of a replayed batch must be in the same partitions (sort or hash-partition the data frame "
+    "by its content, keep the number of partitions)"
+)
 
 # The message is in the broker's log; the last three only say that a promise about it is late.
 _STORED = frozenset(
@@ -35,6 +45,8 @@ _STORED = frozenset(
         ResponseCode.FLUSH_SLAVE_TIMEOUT,
     }
 )
+# What a producer retries, and FLOW_CONTROL.
+_ALSO_RETRIED = frozenset({ResponseCode.FLOW_CONTROL})
 
 
 class Begun(NamedTuple):
@@ -50,7 +62,33 @@ class Begun(NamedTuple):
 
 
 Begin = Callable[[str, Brokers], Begun]
-Numbered = tuple[int, Message]
+
+
+@dataclass(slots=True)
+class _Topic:
+    """One topic of a task: what is stored, and what is on its way.
+
+    Attributes:
+        held: rows that wait until it is known that the replay fits what is stored.
+        rows: of the batch that is being filled; ``items`` are their encoded messages.
+    """
+
+    begun: Begun
+    replay: Replay
+    held: deque[Row] = field(default_factory=deque)
+    held_bytes: int = 0
+    rows: list[Row] = field(default_factory=list)
+    items: list[bytes] = field(default_factory=list)
+    size_bytes: int = 0
+
+
+class _Batch(NamedTuple):
+    rows: list[Row]
+    items: list[bytes]
+
+    @property
+    def topic(self) -> str:
+        return self.rows[0].message.topic
 
 
 class TaskSender:
@@ -58,7 +96,7 @@ class TaskSender:
 
     Args:
         options: limits and time-outs.
-        task: who sends.
+        task: whose rows.
         begin: called with each topic before the first message goes to it.
     """
 
@@ -68,108 +106,188 @@ class TaskSender:
         self._options = options
         self._begin = begin
         self._brokers = Brokers(options.name_servers, options.request_timeout_ms)
-        self._before: dict[str, Offsets] = {}
-        self._stored: set[int] = set()
-        self._rows = 0
-        self._open: dict[str, list[Numbered]] = {}
-        self._open_bytes: dict[str, int] = {}
-        self._full: list[list[Numbered]] = []
+        self._stored = StoredRows(options, task, self._brokers)
+        self._topics: dict[str, _Topic] = {}
+        self._full: list[_Batch] = []
         self._next = task.partition
 
-    def add_all(self, messages: Iterable[Message]) -> None:
+    def resume(self, topics: Iterable[str]) -> None:
+        """Look up first what earlier attempts stored in ``topics``, also when no row goes there this time.
+
+        Raises:
+            UnreachableError: the brokers of a topic were away for longer than ``retryTimeout``.
+        """
+        for name in topics:
+            self._topics[name] = self._first(name)
+
+    def add_all(self, rows: Iterable[Row]) -> None:
         """Take the next rows; what fills a pipeline is sent.
 
         Raises:
             BrokerError: a broker refuses a message.
             UnreachableError: no broker took it before the deadline.
+            SchemaError: a row is no message that could be sent.
         """
-        for message in messages:
-            if message.topic not in self._before:
-                self._first(message.topic)
-            row = self._rows
-            self._rows += 1
-            if row not in self._stored:
-                self._add(row, message)
+        for row in rows:
+            name = row.message.topic
+            topic = self._topics.get(name)
+            if topic is None:
+                topic = self._topics[name] = self._first(name)
+            if topic.replay.take(row.digest):
+                self._release(topic)
+            elif topic.replay.counts.unmatched and topic.held_bytes < HELD_BYTES:
+                topic.held.append(row)
+                topic.held_bytes += len(row.message.body)
+            else:
+                self._add(topic, row)
 
     def flush(self) -> None:
-        """Send what is left. Errors as with :meth:`add_all`."""
-        self._full += [rows for rows in self._open.values() if rows]
-        self._open.clear()
-        self._open_bytes.clear()
+        """Send what is left. Errors as with :meth:`add_all`.
+
+        Raises:
+            SinkStateError: an earlier attempt stored messages that no row of this one fits.
+        """
+        for name, topic in self._topics.items():
+            matched, unmatched = topic.replay.counts
+            if unmatched:
+                raise SinkStateError(
+                    f"task {self.task.text} stored {matched + unmatched} messages in {name!r} earlier; "
+                    f"{unmatched} of them fit no row of this attempt, which sent {self.sent}: "
+                    f"{SAME_PARTITIONS}"
+                )
+            self._release(topic)
+            self._close(topic)
         self._send()
 
-    def _first(self, topic: str) -> None:
-        begun = self._begin(topic, self._brokers)
-        self._before[topic] = begun.ends
-        if begun.again:
-            self._stored |= self._find_stored(topic)
+    def _first(self, name: str) -> _Topic:
+        begun = self._begin(name, self._brokers)
+        return _Topic(begun, Replay(self._stored.read(name, begun.ends) if begun.again else ()))
 
-    def _add(self, row: int, message: Message) -> None:
-        topic = message.topic
-        self._open.setdefault(topic, []).append((row, message))
-        size = self._open_bytes.get(topic, 0) + len(message.body) + ITEM_BYTES
-        self._open_bytes[topic] = size
-        if size >= self._options.batch_bytes:
-            self._full.append(self._open.pop(topic))
-            del self._open_bytes[topic]
-            if len(self._full) >= self._options.pipeline:
-                self._send()
+    def _release(self, topic: _Topic) -> None:
+        """Send the rows that waited, once every stored message is accounted for."""
+        if not topic.replay.counts.unmatched:
+            topic.held_bytes = 0
+            while topic.held:
+                self._add(topic, topic.held.popleft())
+
+    def _add(self, topic: _Topic, row: Row) -> None:
+        item = self._encoded(row)
+        if topic.items and topic.size_bytes + len(item) > self._options.batch_bytes:
+            self._close(topic)
+        topic.rows.append(row)
+        topic.items.append(item)
+        topic.size_bytes += len(item)
+        if len(self._full) >= self._options.pipeline:
+            self._send()
+
+    def _encoded(self, row: Row) -> bytes:
+        try:
+            return encode_batch([row.message])
+        except MessageFormatError as error:
+            raise SchemaError(f"row {row.number} of {self.task.text} cannot be sent: {error}") from error
+
+    def _close(self, topic: _Topic) -> None:
+        if topic.rows:
+            self._full.append(_Batch(topic.rows, topic.items))
+            topic.rows, topic.items, topic.size_bytes = [], [], 0
 
     def _send(self) -> None:
         """Send all full batches; what a broker does not take goes to the next queue."""
         patience = Patience(self._options.retry_timeout_ms)
         todo, self._full = self._full, []
         while todo:
-            left, lost, reason = self._round(todo)
-            if not left:
+            todo, lost, reason = self._round(todo)
+            if not todo:
                 return
-            if patience.is_over:
-                raise UnreachableError(f"{sum(map(len, left))} messages were not taken: {reason}")
-            patience.pause()
-            topics = {rows[0][1].topic for rows in left}
-            for topic in topics:
-                self._brokers.route(topic, refresh=True)
+            if reason:
+                if patience.is_over:
+                    raise UnreachableError(
+                        f"{sum(len(b.rows) for b in todo)} messages were not taken: {reason}"
+                    )
+                patience.pause()
+            for name in sorted({batch.topic for batch in todo}):
+                self._refresh(name)
                 if lost:
                     # No answer does not mean not stored.
-                    self._stored |= self._find_stored(topic)
-            kept = [[entry for entry in rows if entry[0] not in self._stored] for rows in left]
-            todo = [rows for rows in kept if rows]
+                    todo = self._without_stored(name, todo)
 
-    def _round(self, todo: list[list[Numbered]]) -> tuple[list[list[Numbered]], bool, str]:
+    def _refresh(self, name: str) -> None:
+        try:
+            self._brokers.route(name, refresh=True)
+        except (UnreachableError, TopicNotFoundError) as error:
+            log.info("no fresh route of %s, the known one is used: %s", name, error)
+
+    def _without_stored(self, name: str, left: list[_Batch]) -> list[_Batch]:
+        topic = self._topics[name]
+        wanted = {(r.number, r.digest) for batch in left if batch.topic == name for r in batch.rows}
+        stored = topic.replay.new_among(self._stored.read(name, topic.begun.ends), wanted)
+        self.sent += len(stored)
+        kept = []
+        for batch in left:
+            pairs = [
+                (row, item)
+                for row, item in zip(batch.rows, batch.items, strict=True)
+                if batch.topic != name or (row.number, row.digest) not in stored
+            ]
+            if pairs:
+                kept.append(_Batch([row for row, _ in pairs], [item for _, item in pairs]))
+        return kept
+
+    def _round(self, todo: list[_Batch]) -> tuple[list[_Batch], bool, str]:
         """Send each batch once: those that were not taken, whether answers were lost, and why."""
-        by_address: dict[str, list[tuple[MessageQueue, list[Numbered]]]] = {}
-        for rows in todo:
-            queue, address = self._next_queue(rows[0][1].topic)
-            by_address.setdefault(address, []).append((queue, rows))
-        left: list[list[Numbered]] = []
+        by_address: dict[str, list[tuple[MessageQueue, _Batch]]] = {}
+        left: list[_Batch] = []
         lost, reason = False, ""
-        for address, chunks in by_address.items():
-            commands = [self._command(queue, rows) for queue, rows in chunks]
+        for batch in todo:
             try:
-                answers = self._brokers.ask(address, commands)
+                queue, address = self._next_queue(batch.topic)
+            except (UnreachableError, TopicNotFoundError) as error:
+                reason = str(error)
+                left.append(batch)
+            else:
+                by_address.setdefault(address, []).append((queue, batch))
+        for address, chunks in by_address.items():
+            commands = [self._command(queue, batch) for queue, batch in chunks]
+            try:
+                answers = self._brokers.ask(address, commands, repeatable=False)
             except UnreachableError as error:
                 lost, reason = True, str(error)
-                left += [rows for _, rows in chunks]
+                left += [batch for _, batch in chunks]
                 continue
-            for (_, rows), answer in zip(chunks, answers, strict=True):
+            for (_, batch), answer in zip(chunks, answers, strict=True):
                 if answer.code in _STORED:
-                    self.sent += len(rows)
-                elif is_busy(answer.code):
-                    reason = f"{address} is busy: {answer.remark}"
-                    left.append(rows)
+                    self.sent += len(batch.rows)
+                elif retryable_code(answer.code, _ALSO_RETRIED):
+                    reason = f"{address} answers {answer.code}: {answer.remark}"
+                    left.append(batch)
                 else:
-                    raise BrokerError(answer.code, answer.remark, address)
+                    left += self._refused(batch, answer, address)
         return left, lost, reason
+
+    def _refused(self, batch: _Batch, answer: Command, address: str) -> list[_Batch]:
+        """The batch in pieces, when one of its messages may be what the broker refuses.
+
+        Raises:
+            BrokerError: it refuses a single message, or any.
+        """
+        if answer.code != ResponseCode.MESSAGE_ILLEGAL:
+            raise BrokerError(answer.code, answer.remark, address)
+        if len(batch.rows) > 1:
+            return [_Batch([row], [item]) for row, item in zip(batch.rows, batch.items, strict=True)]
+        row = batch.rows[0]
+        size = len(row.message.body)
+        where = f"row {row.number} of {self.task.text}, a body of {size} bytes"
+        raise BrokerError(answer.code, f"{where}: {answer.remark}", address)
 
     def _next_queue(self, topic: str) -> tuple[MessageQueue, str]:
         writable = self._brokers.route(topic).writable
         if not writable:
-            raise UnreachableError(f"topic {topic!r} has no writable queue")
+            raise UnreachableError(f"topic {topic!r} has no queue that can be written now")
         queue = sorted(writable)[self._next % len(writable)]
         self._next += 1
         return queue, writable[queue]
 
-    def _command(self, queue: MessageQueue, rows: list[Numbered]) -> Command:
+    def _command(self, queue: MessageQueue, batch: _Batch) -> Command:
         request = SendBatchMessageRequest(
             producer_group=self._options.producer_group,
             topic=queue.topic,
@@ -185,25 +303,4 @@ class TaskSender:
             batch=True,
             broker_name=queue.broker_name,
         )
-        return request.command(encode_batch([message for _, message in rows]))
-
-    def _find_stored(self, topic: str) -> set[int]:
-        """The rows of this task that are in the topic already."""
-        before = self._before[topic]
-        queues = self._brokers.readable([topic], refresh=True)
-        now = Offsets(self._brokers.offsets(queues, max_offset))
-        ranges = [QueueRange(q, before.get(q, 0), now[q]) for q in backlog(before, now)]
-        options = ReadOptions(
-            topics=(topic,),
-            name_servers=self._options.name_servers,
-            consumer_group=self._options.producer_group,
-            request_timeout_ms=self._options.request_timeout_ms,
-            offset_timeout_ms=self._options.retry_timeout_ms,
-        )
-        maker = BatchMaker(message_schema(["message_id"]))
-        prefix = self.task.prefix
-        found: set[int] = set()
-        for batch in RangeReader(self._brokers, options).batches(ranges, maker):
-            rows = (self.task.row_of(key, prefix) for key in batch.column(0).to_pylist())
-            found.update(row for row in rows if row is not None)
-        return found
+        return request.command(b"".join(batch.items))

@@ -1,14 +1,15 @@
 """The writers behind the format ``rocketmq``: each row is sent once, also when a batch is replayed.
 
-A message's id is (query, batch, partition, row), so the rows of a batch must come in the same order when it
-is replayed; sort or hash-partition a data frame whose order may change. Before a task sends, it records where
-its queues end. A task that finds such a record reads the queues from there, and sends only what is missing.
+A message's id is (query, batch, partition, row), and it carries a digest of its row. Before a task sends, it
+records where its queues end. A task that finds such a record reads the queues from there, matches what it
+finds with its rows by their digests, and sends only what is missing. The order of the rows in a partition does
+not matter, but each row must be in the same partition again: what was stored and fits no row is an error.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,14 +22,17 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
+from orbitmq.errors import TopicNotFoundError
+from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.system import SystemClock, SystemFiles, system_runtime
-from orbitmq.spark.brokers import Brokers, max_offset, offset_at
-from orbitmq.spark.errors import OptionError, SinkStateError
+from orbitmq.spark.brokers import Brokers, Patience, max_offset, offset_at
+from orbitmq.spark.errors import OptionError, SinkStateError, UnreachableError
 from orbitmq.spark.messages import TaskId, check_columns, messages
 from orbitmq.spark.offsets import Offsets
 from orbitmq.spark.options import WriteOptions
 from orbitmq.spark.send import Begun, TaskSender
 from orbitmq.spark.sink_state import SinkState
+from orbitmq.wire.command import Command
 
 log = logging.getLogger("orbitmq.spark")
 
@@ -45,12 +49,19 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
     sent: int
 
 
-def _ends(topic: str, brokers: Brokers) -> Offsets:
-    return Offsets(brokers.offsets(brokers.readable([topic]), max_offset))
-
-
-def _begin_first(topic: str, brokers: Brokers) -> Begun:
-    return Begun(_ends(topic, brokers), again=False)
+def _offsets(
+    topic: str, brokers: Brokers, options: WriteOptions, request: Callable[[MessageQueue], Command]
+) -> Offsets:
+    """An offset of every queue of ``topic``; waits for a cluster that is away, up to ``retryTimeout``."""
+    patience = Patience(options.retry_timeout_ms)
+    while True:
+        try:
+            return Offsets(brokers.offsets(brokers.readable([topic], refresh=True), request))
+        except (UnreachableError, TopicNotFoundError) as error:
+            if patience.is_over:
+                raise
+            log.info("the queues of %s are not known yet: %s", topic, error)
+            patience.pause()
 
 
 def _send_all(sender: TaskSender, batches: Iterator[pa.RecordBatch], topic: str | None) -> Written:
@@ -100,8 +111,13 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         if state.is_committed(query_id, task.batch_id):
             return Written(task, sum(batch.num_rows for batch in iterator), 0)
         sender = TaskSender(
-            self._options, task, lambda topic, brokers: state.intend(task, topic, _ends(topic, brokers))
+            self._options,
+            task,
+            lambda topic, brokers: state.intend(
+                task, topic, _offsets(topic, brokers, self._options, max_offset)
+            ),
         )
+        sender.resume(state.topics_of(task))
         return _send_all(sender, iterator, self._options.topic)
 
     @override
@@ -110,6 +126,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         if not done:
             return
         facts = {"partitions": len(done), "rows": sum(message.rows for message in done)}
+        self._state().check_partitions(done[0].task.query_id, batchId, {m.task.partition for m in done})
         if not self._state().commit(done[0].task.query_id, batchId, facts):
             log.info("batch %d was committed before", batchId)
 
@@ -144,13 +161,16 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         context = _context()
         task = TaskId(self._job_id, 0, context.partitionId())
-        begin = self._begin_again if context.attemptNumber() else _begin_first
+        begin = self._begin_again if context.attemptNumber() else self._begin_first
         return _send_all(TaskSender(self._options, task, begin), iterator, self._options.topic)
+
+    def _begin_first(self, topic: str, brokers: Brokers) -> Begun:
+        return Begun(_offsets(topic, brokers, self._options, max_offset), again=False)
 
     def _begin_again(self, topic: str, brokers: Brokers) -> Begun:
         since = self._started_ms - CLOCK_MARGIN_MS
-        queues = brokers.readable([topic])
-        return Begun(Offsets(brokers.offsets(queues, lambda queue: offset_at(queue, since))), again=True)
+        found = _offsets(topic, brokers, self._options, lambda queue: offset_at(queue, since))
+        return Begun(found, again=True)
 
     @override
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -21,6 +21,7 @@ from orbitmq.spark.send import Begun
 # Spark's spark.sql.streaming.minBatchesToRetain: older batches cannot be replayed.
 RETAINED_BATCHES = 100
 LOCK_TIMEOUT_MS = 10_000
+_INTENT = re.compile(r"intent-(\d+)-(.*)\.json")
 _SAFE = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
@@ -56,6 +57,29 @@ class SinkState:
             return Begun(Offsets.from_json(json.loads(self._files.read_bytes(path))), again=True)
         except (ValueError, OffsetError) as error:
             raise SinkStateError(f"{path} is damaged: {error}") from error
+
+    def check_partitions(self, query_id: str, batch_id: int, replayed: set[int]) -> None:
+        """Every partition that ever sent messages of the batch has been replayed.
+
+        Raises:
+            SinkStateError: an earlier attempt had more partitions; what these stored is there, and its rows
+                were sent again by others.
+        """
+        names = self._files.list_dir(self._folder(query_id, batch_id))
+        begun = {int(match[1]) for name in names if (match := _INTENT.fullmatch(name))}
+        left = sorted(begun - replayed)
+        if left:
+            raise SinkStateError(
+                f"batch {batch_id} was sent from {len(begun)} partitions and replayed from {len(replayed)}: "
+                f"messages of partitions {left[:5]} may be doubled. Keep the number of partitions; to go on "
+                f"all the same remove {self._folder(query_id, batch_id)}"
+            )
+
+    def topics_of(self, task: TaskId) -> list[str]:
+        """The topics that earlier attempts of the task began to send to."""
+        names = self._files.list_dir(self._folder(task.query_id, task.batch_id))
+        found = (match for name in names if (match := _INTENT.fullmatch(name)))
+        return sorted(unquote(match[2]) for match in found if int(match[1]) == task.partition)
 
     def is_committed(self, query_id: str, batch_id: int) -> bool:
         """Whether the batch was committed as a whole."""
