@@ -2,8 +2,8 @@
 
 A message's id is (query, batch, partition, row), and it carries a digest of its row. Before a task sends, it
 records where its queues end. A task that finds such a record reads the queues from there, matches what it
-finds with its rows by their digests, and sends only what is missing. The order of the rows in a partition does
-not matter, but each row must be in the same partition again: what was stored and fits no row is an error.
+finds with its rows by their digests, and sends only what is missing. The order of the rows in a partition
+does not matter, but each row must be in the same partition again: stored messages without a row are an error.
 """
 
 from __future__ import annotations
