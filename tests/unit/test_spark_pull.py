@@ -20,7 +20,7 @@ from orbitmq.message.properties import encode_properties
 from orbitmq.message.record import Record, encode_record
 from orbitmq.spark import pull
 from orbitmq.spark.arrow import BatchMaker, message_schema
-from orbitmq.spark.brokers import TopicRoute
+from orbitmq.spark.brokers import QueueAddresses
 from orbitmq.spark.errors import DataLossError, UnreachableError
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.partitions import QueueRange
@@ -50,9 +50,9 @@ class ScriptedBrokers:
         self.reset = False
         self.asked: list[int] = []
 
-    def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
+    def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
         addresses = {queue: f"{queue.broker_name}:1" for queue in QUEUES}
-        return TopicRoute(addresses, {}, frozenset(addresses.values() if self.master else ()))
+        return QueueAddresses(addresses, {}, frozenset(addresses.values() if self.master else ()))
 
     def ask(self, address: str, commands: Sequence[Command], **_: Any) -> list[Command]:
         self.rounds += 1

@@ -22,7 +22,7 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import Record, encode_record
 from orbitmq.runtime.system import SystemFiles
 from orbitmq.spark import send
-from orbitmq.spark.brokers import Brokers, TopicRoute
+from orbitmq.spark.brokers import Brokers, QueueAddresses
 from orbitmq.spark.errors import OptionError, SchemaError, SinkStateError, UnreachableError
 from orbitmq.spark.messages import SPARK_ID, Row, TaskId, check_columns, messages, unique_key
 from orbitmq.spark.offsets import Offsets
@@ -54,13 +54,13 @@ class ScriptedBrokers(Brokers):
         self.slaves: set[str] = set()
         self.largest = 0
 
-    def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
+    def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
         if self.routes_away:
             self.routes_away -= 1
             raise UnreachableError("name server away")
         table = {queue: f"{queue.broker_name}:1" for queue in QUEUES}
         masters = frozenset(set(table.values()) - self.slaves)
-        return TopicRoute(table, {q: a for q, a in table.items() if a in masters}, masters)
+        return QueueAddresses(table, {q: a for q, a in table.items() if a in masters}, masters)
 
     def ask(self, address: str, commands: Sequence[Command], **_: Any) -> list[Command]:
         return [self._answer(address, command) for command in commands]

@@ -17,7 +17,7 @@ from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark import positions, source
 from orbitmq.spark.arrow import message_schema
-from orbitmq.spark.brokers import TopicRoute
+from orbitmq.spark.brokers import QueueAddresses
 from orbitmq.spark.errors import DataLossError, OffsetError, UnreachableError
 from orbitmq.spark.offsets import Offsets
 from orbitmq.spark.options import read_options
@@ -55,8 +55,8 @@ class ScriptedCluster:
         there = {queue: at for queue, at in queues.items() if at not in self.away}
         return self.offsets(there, request), {at: UnreachableError(f"{at} away") for at in self.away}
 
-    def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
-        return TopicRoute({queue: f"{queue.broker_name}:1" for queue in self.last}, {})
+    def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
+        return QueueAddresses({queue: f"{queue.broker_name}:1" for queue in self.last}, {})
 
     def is_master(self, topic: str, address: str) -> bool:
         return address not in self.slaves

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from orbitmq.admin.model import BrokerInfo, QueueProgress, QueueStatus, RouteEntry
-from orbitmq.client.core.name_servers import parse_addresses
+from orbitmq.client.core.name_servers import NameServers, parse_addresses
 from orbitmq.errors import BrokerError, NameServerError, TopicNotFoundError, ValidationError
 from orbitmq.message.reserved import AUTO_CREATE_TOPIC, MASTER_ID
 from orbitmq.runtime import Runtime, system_runtime
 from orbitmq.transport.client import RemotingClient
-from orbitmq.transport.errors import TransportError
 from orbitmq.wire import headers, properties_text
 from orbitmq.wire.bodies import (
-    ClusterInfo,
     ConsumeStats,
     SubscriptionGroupConfig,
     TopicFilterType,
     TopicList,
-    TopicRouteData,
     TopicStatsTable,
 )
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -54,10 +52,11 @@ class Admin:
             ValidationError: not an address.
         """
         text = name_servers if isinstance(name_servers, str) else ";".join(name_servers)
-        self._name_servers = parse_addresses(text)
-        if not self._name_servers:
+        addresses = parse_addresses(text)
+        if not addresses:
             raise ValidationError("no name server is given; expected host:port;host:port")
         self._client = RemotingClient(runtime or system_runtime())
+        self._name_servers = NameServers(self._client, addresses)
         self._timeout_ms = timeout_ms
 
     async def __aenter__(self) -> Admin:
@@ -78,8 +77,7 @@ class Admin:
         Raises:
             NameServerError: no name server answers.
         """
-        answer = await self._ask_name_server(Command(RequestCode.GET_BROKER_CLUSTER_INFO))
-        table = ClusterInfo.decode(answer.body).broker_addr_table
+        table = (await self._name_servers.cluster_info(self._timeout_ms)).broker_addr_table
         brokers = [
             BrokerInfo(data.cluster, name, broker_id, address)
             for name, data in table.items()
@@ -114,10 +112,11 @@ class Admin:
             NameServerError: no name server answers.
         """
         if cluster is None:
-            command = Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+            command: Callable[[], Command] = partial(Command, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         else:
-            command = headers.GetTopicsByClusterRequest(cluster=cluster).command()
-        return sorted(TopicList.decode((await self._ask_name_server(command)).body).topic_list)
+            command = headers.GetTopicsByClusterRequest(cluster=cluster).command
+        found = await self._name_servers.ask(command, TopicList.decode, self._timeout_ms)
+        return sorted(found.topic_list)
 
     async def topic_route(self, topic: str) -> list[RouteEntry]:
         """Where the queues of ``topic`` are, by broker name.
@@ -126,14 +125,9 @@ class Admin:
             TopicNotFoundError: the name server does not know it.
             NameServerError: no name server answers.
         """
-        header = headers.GetRouteinfoByTopicRequest(topic=topic, accept_standard_json_only=True)
-        try:
-            answer = await self._ask_name_server(header.command())
-        except BrokerError as error:
-            if error.code == ResponseCode.TOPIC_NOT_EXIST:
-                raise TopicNotFoundError(topic, f"no broker has the topic {topic}") from error
-            raise
-        route = TopicRouteData.decode(answer.body)
+        route = await self._name_servers.topic_route(topic, self._timeout_ms)
+        if route is None:
+            raise TopicNotFoundError(topic, f"no broker has the topic {topic}")
         brokers = {data.broker_name: data for data in route.broker_datas}
         return [
             RouteEntry(
@@ -203,7 +197,7 @@ class Admin:
         await asyncio.gather(*(self._ask(broker.address, at_broker.command()) for broker in masters))
         at_name_server = headers.DeleteTopicInNamesrvRequest(topic=topic, cluster_name=cluster)
         await asyncio.gather(
-            *(self._ask(address, at_name_server.command()) for address in self._name_servers)
+            *(self._ask(address, at_name_server.command()) for address in self._name_servers.addresses)
         )
         return [broker.name for broker in masters]
 
@@ -309,17 +303,6 @@ class Admin:
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError(answer.code, answer.remark, address)
         return answer
-
-    async def _ask_name_server(self, command: Command) -> Command:
-        """The answer of the first name server that gives one."""
-        tried: list[tuple[str, str]] = []
-        for address in self._name_servers:
-            try:
-                return await self._ask(address, command)
-            except TransportError as error:
-                tried.append((address, str(error)))
-        details = "; ".join(f"{address}: {problem}" for address, problem in tried)
-        raise NameServerError(f"no name server answered ({details})", tried)
 
 
 def _progress(stats: ConsumeStats) -> list[QueueProgress]:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping
 
-from orbitmq.errors import OrbitError
+from orbitmq.client.core.name_servers import NameServers
+from orbitmq.errors import NameServerError, OrbitError
 from orbitmq.runtime import Clock
 from orbitmq.transport.client import RemotingClient
-from orbitmq.transport.errors import TransportError
-from orbitmq.wire.bodies import ClusterInfo
-from orbitmq.wire.codes import RequestCode, ResponseCode
-from orbitmq.wire.command import Command
 
 HOST = "127.0.0.1"
 MAX_BROKERS = 26
@@ -63,15 +60,13 @@ def broker_settings(
 
 async def live_brokers(client: RemotingClient, name_server: str) -> dict[str, str] | None:
     """Master's address of every broker group that ``name_server`` knows; None when it does not answer."""
-    request = Command(RequestCode.GET_BROKER_CLUSTER_INFO)
     try:
-        answer = await client.request(name_server, request, POLL_TIMEOUT_MS)
-    except TransportError:
+        info = await NameServers(client, [name_server]).cluster_info(POLL_TIMEOUT_MS)
+    except NameServerError:
         return None
-    if answer.code != ResponseCode.SUCCESS:
-        return None
-    table = ClusterInfo.decode(answer.body).broker_addr_table
-    return {name: data.broker_addrs[0] for name, data in table.items() if 0 in data.broker_addrs}
+    return {
+        name: data.broker_addrs[0] for name, data in info.broker_addr_table.items() if 0 in data.broker_addrs
+    }
 
 
 async def wait_until_live(

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from orbitmq.errors import BrokerError, TopicNotFoundError
+from orbitmq.client.core.inquiry import route_inquiry
+from orbitmq.client.core.routing import TopicRoute, topic_route
+from orbitmq.errors import BrokerError, NameServerError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
-from orbitmq.message.reserved import MASTER_ID, PERM_READ, PERM_WRITE
 from orbitmq.runtime.side_by_side import side_by_side
 from orbitmq.runtime.system import SystemClock
 from orbitmq.spark import connections
 from orbitmq.spark.errors import UnreachableError
-from orbitmq.wire.bodies import TopicRouteData
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.offset import (
@@ -24,7 +24,6 @@ from orbitmq.wire.headers.offset import (
     GetMinOffsetRequest,
     SearchOffsetByTimestampRequest,
 )
-from orbitmq.wire.headers.route import GetRouteinfoByTopicRequest
 
 # A broker that did not answer is asked again after 1 s, then 2, 4 ...; each time for no longer than this.
 FIRST_PAUSE_S = 1.0
@@ -37,7 +36,7 @@ _BUSY_CODES = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class TopicRoute:
+class QueueAddresses:
     """Where the queues of a topic are.
 
     Attributes:
@@ -105,7 +104,7 @@ class Brokers:
     def __init__(self, name_servers: Sequence[str], timeout_ms: int) -> None:
         self._name_servers = tuple(name_servers)
         self._timeout_ms = timeout_ms
-        self._routes: dict[str, TopicRoute] = {}
+        self._routes: dict[str, QueueAddresses] = {}
         self._silent: dict[str, _Silence] = {}
         self._clock = SystemClock()
 
@@ -120,31 +119,38 @@ class Brokers:
         """The answers to ``commands``, which travel together; see :func:`orbitmq.spark.connections.ask`."""
         return connections.ask(address, commands, timeout_ms or self._timeout_ms, repeatable=repeatable)
 
-    def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
+    def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
         """The queues of ``topic``, from the first name server that answers; remembered until refreshed.
 
         Raises:
-            TopicNotFoundError: the name server does not know the topic.
-            UnreachableError: no name server answers.
-            BrokerError: it answered with another error.
+            TopicNotFoundError: no name server that answers knows the topic.
+            UnreachableError: no name server gives a usable answer.
         """
         known = self._routes.get(topic)
         if known is not None and not refresh:
             return known
-        request = GetRouteinfoByTopicRequest(topic=topic, accept_standard_json_only=True)
-        failures = []
-        for address in self._name_servers:
+        inquiry = route_inquiry(
+            topic,
+            self._name_servers,
+            now_ms=lambda: self._clock.monotonic() * 1000,
+            timeout_ms=self._timeout_ms,
+        )
+        for address, timeout_ms in inquiry:
             try:
-                (answer,) = self.ask(address, [request.command()])
+                (answer,) = self.ask(address, [inquiry.command()], timeout_ms=timeout_ms)
             except UnreachableError as error:
-                failures.append(str(error))
-                continue
-            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-                raise TopicNotFoundError(topic, f"topic {topic!r} is not known to name server {address}")
-            route = _topic_route(topic, TopicRouteData.decode(_checked(answer, address).body))
-            self._routes[topic] = route
-            return route
-        raise UnreachableError(f"no name server answered: {'; '.join(failures)}")
+                inquiry.failed(address, error)
+            else:
+                inquiry.answered(address, answer)
+        try:
+            data = inquiry.result()
+        except NameServerError as error:
+            raise UnreachableError(str(error)) from error
+        if data is None:
+            servers = ";".join(self._name_servers)
+            raise TopicNotFoundError(topic, f"topic {topic!r} is not known to the name servers {servers}")
+        route = self._routes[topic] = queue_addresses(topic_route(topic, data))
+        return route
 
     def readable(self, topics: Iterable[str], *, refresh: bool = False) -> dict[MessageQueue, str]:
         """The readable queues of all ``topics`` and whom to ask.
@@ -262,21 +268,12 @@ def _checked(answer: Command, address: str) -> Command:
     return answer
 
 
-def _topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
-    nearest, masters = {}, {}
-    for broker in data.broker_datas:
-        if broker.broker_addrs:
-            nearest[broker.broker_name] = broker.broker_addrs[min(broker.broker_addrs)]
-        if MASTER_ID in broker.broker_addrs:
-            masters[broker.broker_name] = broker.broker_addrs[MASTER_ID]
-    route = TopicRoute({}, {}, frozenset(masters.values()))
-    for entry in data.queue_datas:
-        for table, addresses, bit, count in (
-            (route.readable, nearest, PERM_READ, entry.read_queue_nums),
-            (route.writable, masters, PERM_WRITE, entry.write_queue_nums),
-        ):
-            address = addresses.get(entry.broker_name)
-            if address is not None and entry.perm & bit:
-                for queue_id in range(count):
-                    table[MessageQueue(topic, entry.broker_name, queue_id)] = address
-    return route
+def queue_addresses(route: TopicRoute) -> QueueAddresses:
+    """Where to read and write each queue, by the route that all clients use."""
+    readers = {name: found[0] for name in route.addresses if (found := route.reader(name)) is not None}
+    masters = {name: address for name in route.addresses if (address := route.master(name)) is not None}
+    return QueueAddresses(
+        {queue: readers[queue.broker_name] for queue in route.subscribe if queue.broker_name in readers},
+        {queue: masters[queue.broker_name] for queue in route.publish if queue.broker_name in masters},
+        frozenset(masters.values()),
+    )

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
-from orbitmq.errors import BrokerError, NameServerError, ValidationError
+from orbitmq.client.core.inquiry import Inquiry, route_inquiry
+from orbitmq.errors import ValidationError
 from orbitmq.transport.errors import TransportError
-from orbitmq.wire.bodies import TopicRouteData
-from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.bodies import ClusterInfo, TopicRouteData
+from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.errors import WireError
 
 if TYPE_CHECKING:
     import random
 
     from orbitmq.transport.client import RemotingClient
+
+T = TypeVar("T")
 
 TIMEOUT_MS = 3000
 
@@ -43,13 +48,19 @@ class NameServers:
 
     Args:
         client: how they are reached.
-        addresses: ``host:port`` each; the first asked is random, as clients shall spread.
+        addresses: ``host:port`` each.
+        random_source: chooses the first one asked, as clients shall spread; without it, the first in the
+            list.
     """
 
-    def __init__(self, client: RemotingClient, addresses: list[str], random_source: random.Random) -> None:
+    def __init__(
+        self, client: RemotingClient, addresses: Sequence[str], random_source: random.Random | None = None
+    ) -> None:
         self._client = client
-        self._addresses = addresses
-        self._current = random_source.randrange(len(addresses)) if addresses else 0
+        self._addresses = tuple(addresses)
+        self._current = 0
+        if random_source is not None and self._addresses:
+            self._current = random_source.randrange(len(self._addresses))
 
     @property
     def addresses(self) -> list[str]:
@@ -58,42 +69,53 @@ class NameServers:
     async def topic_route(self, topic: str, timeout_ms: float = TIMEOUT_MS) -> TopicRouteData | None:
         """The route of a topic, None when no name server that answered knows it.
 
-        All are asked before the topic counts as unknown: one of them may have started a moment ago.
+        Raises:
+            NameServerError: none configured, or none gave a usable answer.
+        """
+        return await self._ask(
+            route_inquiry(topic, self._addresses, now_ms=_now_ms, first=self._current, timeout_ms=timeout_ms)
+        )
+
+    async def cluster_info(self, timeout_ms: float = TIMEOUT_MS) -> ClusterInfo:
+        """Every live broker (GET_BROKER_CLUSTER_INFO).
 
         Raises:
             NameServerError: none configured, or none gave a usable answer.
         """
-        if not self._addresses:
-            raise NameServerError("no name server is configured; pass name_servers='host:port'")
-        tried: list[tuple[str, str]] = []
-        unknown = False
-        for step in range(len(self._addresses)):
-            index = (self._current + step) % len(self._addresses)
-            address = self._addresses[index]
-            share = timeout_ms / (len(self._addresses) - step)
-            command = Command(
-                code=RequestCode.GET_ROUTEINFO_BY_TOPIC,
-                ext={"topic": topic, "acceptStandardJsonOnly": "true"},
-            )
+        command = partial(Command, RequestCode.GET_BROKER_CLUSTER_INFO)
+        return await self.ask(command, ClusterInfo.decode, timeout_ms)
+
+    async def ask(
+        self, command: Callable[[], Command], read: Callable[[bytes], T], timeout_ms: float = TIMEOUT_MS
+    ) -> T:
+        """What ``read`` makes of the first answer with the code SUCCESS.
+
+        Args:
+            command: makes the request.
+
+        Raises:
+            NameServerError: none configured, or none gave a usable answer.
+        """
+        inquiry = Inquiry(
+            command, read, self._addresses, now_ms=_now_ms, first=self._current, timeout_ms=timeout_ms
+        )
+        found = await self._ask(inquiry)
+        assert found is not None  # no code means "unknown" here
+        return found
+
+    async def _ask(self, inquiry: Inquiry[T]) -> T | None:
+        for address, timeout_ms in inquiry:
             try:
-                answer = await self._client.request(address, command, max(1, int(share)))
+                answer = await self._client.request(address, inquiry.command(), timeout_ms)
             except TransportError as error:
-                tried.append((address, str(error)))
-                continue
-            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-                unknown = True
-                continue
-            if answer.code != ResponseCode.SUCCESS:
-                tried.append((address, str(BrokerError(answer.code, answer.remark, address))))
-                continue
-            try:
-                route = TopicRouteData.decode(answer.body)
-            except WireError as error:
-                tried.append((address, f"unreadable route: {error}"))
-                continue
-            self._current = index
-            return route
-        if unknown:
-            return None
-        details = "; ".join(f"{address}: {problem}" for address, problem in tried)
-        raise NameServerError(f"no name server gave an answer ({details})", tried)
+                inquiry.failed(address, error)
+            else:
+                inquiry.answered(address, answer)
+        answered_by = inquiry.answered_by
+        if answered_by is not None:
+            self._current = answered_by
+        return inquiry.result()
+
+
+def _now_ms() -> float:
+    return asyncio.get_running_loop().time() * 1000

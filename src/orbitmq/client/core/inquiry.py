@@ -1,0 +1,136 @@
+"""One question to several name servers, without I/O: asyncio's and blocking clients drive the same rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+from orbitmq.errors import BrokerError, NameServerError, OrbitError
+from orbitmq.wire.bodies import TopicRouteData
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import WireError
+
+T = TypeVar("T")
+
+
+class Inquiry(Generic[T]):
+    """Whom to ask next, and what the answers amount to.
+
+    ::
+
+        inquiry = route_inquiry("orders", addresses, now_ms=clock)
+        for address, timeout_ms in inquiry:
+            try:
+                inquiry.answered(address, exchange(address, inquiry.command(), timeout_ms))
+            except TransportError as error:
+                inquiry.failed(address, error)
+        route = inquiry.result()
+
+    Args:
+        command: makes the request; every server gets one of its own.
+        read: takes an answer with the code SUCCESS apart.
+        addresses: ``host:port`` each.
+        first: index of the server that is asked first.
+        timeout_ms: for all servers together. Each one gets an equal share of what is left.
+        now_ms: any monotonic clock.
+        unknown_codes: answers that mean "not known here". The others are asked all the same, since one of
+            them may have started a moment ago.
+    """
+
+    def __init__(
+        self,
+        command: Callable[[], Command],
+        read: Callable[[bytes], T],
+        addresses: Sequence[str],
+        *,
+        now_ms: Callable[[], float],
+        first: int = 0,
+        timeout_ms: float = 3000,
+        unknown_codes: frozenset[int] = frozenset(),
+    ) -> None:
+        self.command = command
+        self._read = read
+        self._addresses = addresses
+        self._first = first
+        self._timeout_ms = timeout_ms
+        self._now_ms = now_ms
+        self._unknown_codes = unknown_codes
+        self._tried: list[tuple[str, str]] = []
+        self._unknown = False
+        self._found: tuple[T, str] | None = None
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        """Each address with its share of the time left, until one has answered.
+
+        Raises:
+            NameServerError: no name server is configured.
+        """
+        count = len(self._addresses)
+        if not count:
+            raise NameServerError("no name server is configured; pass name_servers='host:port'")
+        deadline_ms = self._now_ms() + self._timeout_ms
+        for step in range(count):
+            share = (deadline_ms - self._now_ms()) / (count - step)
+            yield self._addresses[(self._first + step) % count], max(1, int(share))
+            if self._found is not None:
+                return
+
+    def failed(self, address: str, error: OrbitError) -> None:
+        """No answer came from ``address``."""
+        self._tried.append((address, str(error)))
+
+    def answered(self, address: str, answer: Command) -> None:
+        """Take note of an answer, whatever its code."""
+        if answer.code in self._unknown_codes:
+            self._unknown = True
+        elif answer.code != ResponseCode.SUCCESS:
+            self._tried.append((address, str(BrokerError(answer.code, answer.remark, address))))
+        else:
+            try:
+                self._found = self._read(answer.body), address
+            except WireError as error:
+                self._tried.append((address, f"unreadable answer: {error}"))
+
+    @property
+    def answered_by(self) -> int | None:
+        """Index of the server that gave the result, to be asked first next time."""
+        return None if self._found is None else self._addresses.index(self._found[1])
+
+    def result(self) -> T | None:
+        """What was asked for; None when every server that answered does not know it.
+
+        Raises:
+            NameServerError: none gave a usable answer; ``tried`` says what each one did.
+        """
+        if self._found is not None:
+            return self._found[0]
+        if self._unknown:
+            return None
+        details = "; ".join(f"{address}: {problem}" for address, problem in self._tried)
+        raise NameServerError(f"no name server gave an answer ({details})", self._tried)
+
+
+def route_inquiry(
+    topic: str,
+    addresses: Sequence[str],
+    *,
+    now_ms: Callable[[], float],
+    first: int = 0,
+    timeout_ms: float = 3000,
+) -> Inquiry[TopicRouteData]:
+    """The question for the route of a topic (GET_ROUTEINFO_BY_TOPIC)."""
+
+    def command() -> Command:
+        ext = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        return Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=ext)
+
+    return Inquiry(
+        command,
+        TopicRouteData.decode,
+        addresses,
+        now_ms=now_ms,
+        first=first,
+        timeout_ms=timeout_ms,
+        unknown_codes=frozenset({ResponseCode.TOPIC_NOT_EXIST}),
+    )
