@@ -12,63 +12,52 @@ from orbitmq.cluster.local import LocalCluster
 from orbitmq.errors import BrokerError, NameServerError, TopicNotFoundError, ValidationError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.simulated import run, simulated_runtime
+from orbitmq.testing import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.bodies import SubscriptionGroupConfig
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.headers import SendMessageV2Request, UpdateConsumerOffsetRequest
 
 
-def test_brokers_serve_and_come_back_on_their_data() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        async with (
-            LocalCluster(runtime, brokers=2, root="/c") as cluster,
-            Admin(cluster.name_server, runtime=runtime) as admin,
-        ):
-            assert await admin.create_topic("TopicA", 3) == ["broker-a", "broker-b"]
-            before = await admin.topic_route("TopicA")
-            await cluster.stop_broker("broker-a")
-            assert [entry.broker_name for entry in await admin.topic_route("TopicA")] == ["broker-b"]
-            await cluster.start_broker("broker-a")
-            assert await admin.topic_route("TopicA") == before
-        assert not cluster.brokers
-
-    run(main())
+async def test_brokers_serve_and_come_back_on_their_data(runtime: SimulatedRuntime) -> None:
+    async with (
+        LocalCluster(runtime, brokers=2, root="/c") as cluster,
+        Admin(cluster.name_server, runtime=runtime) as admin,
+    ):
+        assert await admin.create_topic("TopicA", 3) == ["broker-a", "broker-b"]
+        before = await admin.topic_route("TopicA")
+        await cluster.stop_broker("broker-a")
+        assert [entry.broker_name for entry in await admin.topic_route("TopicA")] == ["broker-b"]
+        await cluster.start_broker("broker-a")
+        assert await admin.topic_route("TopicA") == before
+    assert not cluster.brokers
 
 
 @pytest.mark.parametrize("acting", ["false", "true"])
-def test_registered_brokers_stay_in_the_routes_for_hours(acting: str) -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        async with (
-            LocalCluster(
-                runtime, brokers=1, root="/c", settings={"enableSlaveActingMaster": acting}
-            ) as cluster,
-            Admin(cluster.name_server, runtime=runtime) as admin,
-        ):
-            for _ in range(60):
-                await runtime.clock.sleep(37)
-                assert [broker.name for broker in await admin.cluster_list()] == ["broker-a"]
-
-    run(main())
+async def test_registered_brokers_stay_in_the_routes_for_hours(
+    runtime: SimulatedRuntime, acting: str
+) -> None:
+    async with (
+        LocalCluster(runtime, brokers=1, root="/c", settings={"enableSlaveActingMaster": acting}) as cluster,
+        Admin(cluster.name_server, runtime=runtime) as admin,
+    ):
+        for _ in range(60):
+            await runtime.clock.sleep(37)
+            assert [broker.name for broker in await admin.cluster_list()] == ["broker-a"]
 
 
-def test_a_restarted_name_server_hears_of_its_brokers_within_seconds() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        async with (
-            LocalCluster(runtime, brokers=2, root="/c") as cluster,
-            Admin(cluster.name_server, runtime=runtime) as admin,
-        ):
-            for pause in (0.0, 1.0, 45.0):
-                await cluster.stop_name_server()
-                await runtime.clock.sleep(pause)
-                begin = runtime.clock.monotonic()
-                await cluster.start_name_server()
-                assert runtime.clock.monotonic() - begin < 2.5
-                assert len(await admin.cluster_list()) == 2
-
-    run(main())
+async def test_a_restarted_name_server_hears_of_its_brokers_within_seconds(runtime: SimulatedRuntime) -> None:
+    async with (
+        LocalCluster(runtime, brokers=2, root="/c") as cluster,
+        Admin(cluster.name_server, runtime=runtime) as admin,
+    ):
+        for pause in (0.0, 1.0, 45.0):
+            await cluster.stop_name_server()
+            await runtime.clock.sleep(pause)
+            begin = runtime.clock.monotonic()
+            await cluster.start_name_server()
+            assert runtime.clock.monotonic() - begin < 2.5
+            assert len(await admin.cluster_list()) == 2
 
 
 def test_what_cannot_start_says_so() -> None:
@@ -132,25 +121,21 @@ def test_broker_settings_are_read_and_changed() -> None:
     with_admin(script, settings={"fileReservedTime": "5"})
 
 
-def test_who_cannot_be_asked_is_named() -> None:
-    async def main() -> None:
-        with pytest.raises(ValidationError):
-            Admin("")
-        with pytest.raises(ValidationError):
-            Admin("nowhere")
-        runtime = simulated_runtime()
-        async with Admin(["127.0.0.1:1", "127.0.0.1:2"], runtime=runtime) as admin:
-            with pytest.raises(NameServerError, match=r"127\.0\.0\.1:1.*127\.0\.0\.1:2"):
-                await admin.topic_list()
-        async with (
-            LocalCluster(runtime, brokers=1, root="/c") as cluster,
-            Admin(["127.0.0.1:1", cluster.name_server], runtime=runtime) as admin,
-        ):
-            assert len(await admin.cluster_list()) == 1
-            with pytest.raises(NameServerError, match="no cluster 'Other' with a master"):
-                await admin.create_topic("TopicA", cluster="Other")
-
-    run(main())
+async def test_who_cannot_be_asked_is_named(runtime: SimulatedRuntime) -> None:
+    with pytest.raises(ValidationError):
+        Admin("")
+    with pytest.raises(ValidationError):
+        Admin("nowhere")
+    async with Admin(["127.0.0.1:1", "127.0.0.1:2"], runtime=runtime) as admin:
+        with pytest.raises(NameServerError, match=r"127\.0\.0\.1:1.*127\.0\.0\.1:2"):
+            await admin.topic_list()
+    async with (
+        LocalCluster(runtime, brokers=1, root="/c") as cluster,
+        Admin(["127.0.0.1:1", cluster.name_server], runtime=runtime) as admin,
+    ):
+        assert len(await admin.cluster_list()) == 1
+        with pytest.raises(NameServerError, match="no cluster 'Other' with a master"):
+            await admin.create_topic("TopicA", cluster="Other")
 
 
 async def send(client: RemotingClient, address: str, topic: str, queue_id: int, count: int) -> None:
@@ -169,7 +154,7 @@ async def send(client: RemotingClient, address: str, topic: str, queue_id: int, 
         assert answer.code == ResponseCode.SUCCESS
 
 
-def test_status_and_progress_count_what_is_stored_and_consumed() -> None:
+async def test_status_and_progress_count_what_is_stored_and_consumed(runtime: SimulatedRuntime) -> None:
     async def script(cluster: LocalCluster, admin: Admin, client: RemotingClient) -> None:
         await admin.create_topic("TopicA", 2)
         master = (await admin.cluster_list())[0].address
@@ -187,14 +172,10 @@ def test_status_and_progress_count_what_is_stored_and_consumed() -> None:
         assert mine in await admin.consumer_progress("g", topic="TopicA")
         assert await admin.delete_group("g", clean_offsets=True) == ["broker-a", "broker-b"]
 
-    async def main() -> None:
-        runtime = simulated_runtime()
-        client = RemotingClient(runtime)
-        async with (
-            LocalCluster(runtime, brokers=2, root="/c") as cluster,
-            Admin(cluster.name_server, runtime=runtime) as admin,
-        ):
-            await script(cluster, admin, client)
-            await client.close()
-
-    run(main())
+    client = RemotingClient(runtime)
+    async with (
+        LocalCluster(runtime, brokers=2, root="/c") as cluster,
+        Admin(cluster.name_server, runtime=runtime) as admin,
+    ):
+        await script(cluster, admin, client)
+        await client.close()

@@ -16,7 +16,7 @@ from orbitmq.broker.broker import Broker
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import decode_record, iter_records
 from orbitmq.message.tags import java_hash
-from orbitmq.runtime.simulated import run, simulated_runtime
+from orbitmq.testing import SimulatedRuntime
 from orbitmq.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData
 from orbitmq.wire.command import Command
 from orbitmq.wire.frame import FrameDecoder, decode_frame, encode_frame
@@ -126,22 +126,19 @@ def test_damaged_frames_leave_the_log_whole_and_others_served(seed: int) -> None
         assert sum(found.total_size for found in iter_records(outcome.log)) == len(outcome.log)
 
 
-def test_who_does_not_want_to_wait_for_the_device_does_not_wait() -> None:
-    async def main() -> None:
-        async with Broker(simulated_runtime(), settings(flush_disk_type="SYNC_FLUSH")) as broker:
-            frames = Frames(1)
-            wire = Wire(broker)
-            wire.deliver(frames.send("T", plain=True))
-            await asyncio.sleep(1)
-            wire.raw.clear()
-            wire.deliver(send_one(1, "WAIT\x01true\x02") + send_one(2, "WAIT\x01False\x02"))
-            assert [command.opaque for command in answers(wire)] == [2]
-            await asyncio.sleep(1)
-            assert [command.opaque for command in answers(wire)] == [2, 1]
-            assert broker._fast_path is not None
-            assert broker._fast_path.messages_in == 2
-
-    run(main())
+async def test_who_does_not_want_to_wait_for_the_device_does_not_wait(runtime: SimulatedRuntime) -> None:
+    async with Broker(runtime, settings(flush_disk_type="SYNC_FLUSH")) as broker:
+        frames = Frames(1)
+        wire = Wire(broker)
+        wire.deliver(frames.send("T", plain=True))
+        await asyncio.sleep(1)
+        wire.raw.clear()
+        wire.deliver(send_one(1, "WAIT\x01true\x02") + send_one(2, "WAIT\x01False\x02"))
+        assert [command.opaque for command in answers(wire)] == [2]
+        await asyncio.sleep(1)
+        assert [command.opaque for command in answers(wire)] == [2, 1]
+        assert broker._fast_path is not None
+        assert broker._fast_path.messages_in == 2
 
 
 def send_one(opaque: int, properties: str, **fields: str) -> bytes:

@@ -13,6 +13,7 @@ from orbitmq.errors import StartError
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.server import NameServer
 from orbitmq.runtime.simulated import run, simulated_runtime
+from orbitmq.testing import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.server import RemotingServer
 from orbitmq.wire import properties_text
@@ -379,46 +380,38 @@ def test_it_can_wait_for_its_brokers_before_it_answers() -> None:
 
 
 @pytest.mark.behaviour("NR-08")
-def test_acting_master_and_the_notice_of_the_lowest_id() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        heard: list[dict[str, str]] = []
+async def test_acting_master_and_the_notice_of_the_lowest_id(runtime: SimulatedRuntime) -> None:
+    heard: list[dict[str, str]] = []
 
-        def listen(connection: Any, command: Command) -> Command | None:
-            assert command.code == RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE
-            heard.append(command.ext)
-            return None
+    def listen(connection: Any, command: Command) -> Command | None:
+        assert command.code == RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE
+        heard.append(command.ext)
+        return None
 
-        slave_port = RemotingServer(runtime, listen)
-        await slave_port.start("127.0.0.1", 10921)
-        config = NameServerConfig(support_acting_master=True, notify_min_broker_id_changed=True)
-        async with NameServer(runtime, config) as server:
-            peer = Peer(server, runtime)
-            await peer.register(0, enableActingMaster="true")
-            await peer.register(1, enableActingMaster="true")
-            await peer.ask(RequestCode.UNREGISTER_BROKER, **identity(0))
-            route = TopicRouteData.decode((await peer.route()).body)
-            assert dict(route.broker_datas[0].broker_addrs) == {0: "127.0.0.1:10921"}
-            await runtime.clock.sleep(0.1)
-            assert heard == [
-                {
-                    "minBrokerId": "1",
-                    "brokerName": "broker-a",
-                    "minBrokerAddr": "127.0.0.1:10921",
-                    "offlineBrokerAddr": "127.0.0.1:10911",
-                }
-            ]
-            await peer.close()
-        await slave_port.stop()
-
-    run(main())
+    slave_port = RemotingServer(runtime, listen)
+    await slave_port.start("127.0.0.1", 10921)
+    config = NameServerConfig(support_acting_master=True, notify_min_broker_id_changed=True)
+    async with NameServer(runtime, config) as server:
+        peer = Peer(server, runtime)
+        await peer.register(0, enableActingMaster="true")
+        await peer.register(1, enableActingMaster="true")
+        await peer.ask(RequestCode.UNREGISTER_BROKER, **identity(0))
+        route = TopicRouteData.decode((await peer.route()).body)
+        assert dict(route.broker_datas[0].broker_addrs) == {0: "127.0.0.1:10921"}
+        await runtime.clock.sleep(0.1)
+        assert heard == [
+            {
+                "minBrokerId": "1",
+                "brokerName": "broker-a",
+                "minBrokerAddr": "127.0.0.1:10921",
+                "offlineBrokerAddr": "127.0.0.1:10911",
+            }
+        ]
+        await peer.close()
+    await slave_port.stop()
 
 
-def test_a_taken_port_is_one_clear_line() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        async with NameServer(runtime, NameServerConfig(listen_port=9876)):
-            with pytest.raises(StartError, match=r"cannot listen on 0\.0\.0\.0:9876: "):
-                await NameServer(runtime, NameServerConfig(listen_port=9876)).start()
-
-    run(main())
+async def test_a_taken_port_is_one_clear_line(runtime: SimulatedRuntime) -> None:
+    async with NameServer(runtime, NameServerConfig(listen_port=9876)):
+        with pytest.raises(StartError, match=r"cannot listen on 0\.0\.0\.0:9876: "):
+            await NameServer(runtime, NameServerConfig(listen_port=9876)).start()

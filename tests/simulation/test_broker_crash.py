@@ -11,7 +11,7 @@ from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.record import iter_records
 from orbitmq.runtime.memory_files import Keep
-from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
+from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -99,31 +99,29 @@ async def stored(client: RemotingClient, address: str, topic: str, queue_id: int
             found[record.queue_offset] = record.body
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_what_was_acknowledged_is_there_after_power_loss(seed: int) -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        dice = random.Random(seed)
-        broker = Broker(runtime, settings(10911))
-        await broker.start()
-        work = Workload(runtime, broker.address, dice)
-        senders = [asyncio.ensure_future(work.sender(name)) for name in range(4)]
-        await asyncio.sleep(0.5 + 12 * dice.random())
-        crashed_ms = runtime.clock.now_ms()
-        runtime.files.crash(keep=dice.choice(list(Keep)))
-        for sender in senders:
-            sender.cancel()
-        await asyncio.gather(*senders, return_exceptions=True)
+@pytest.mark.parametrize("orbitmq_seed", range(6))
+async def test_what_was_acknowledged_is_there_after_power_loss(
+    runtime: SimulatedRuntime, orbitmq_seed: int
+) -> None:
+    dice = random.Random(orbitmq_seed)
+    broker = Broker(runtime, settings(10911))
+    await broker.start()
+    work = Workload(runtime, broker.address, dice)
+    senders = [asyncio.ensure_future(work.sender(name)) for name in range(4)]
+    await asyncio.sleep(0.5 + 12 * dice.random())
+    crashed_ms = runtime.clock.now_ms()
+    runtime.files.crash(keep=dice.choice(list(Keep)))
+    for sender in senders:
+        sender.cancel()
+    await asyncio.gather(*senders, return_exceptions=True)
 
-        async with Broker(runtime, settings(10921)) as again:
-            assert work.acknowledged
-            for (topic, queue_id), promised in work.acknowledged.items():
-                found = await stored(work.client, again.address, topic, queue_id)
-                assert promised.items() <= found.items(), (topic, queue_id)
-            for at_ms, topic, offset in work.commits:
-                if at_ms < crashed_ms - OFFSETS_SAVED_MS - 100:
-                    saved = again.services.offsets.query("TOOLS_CONSUMER", topic, 0)
-                    assert saved is not None, (topic, offset)
-            await work.client.close()
-
-    run(main(), seed=seed)
+    async with Broker(runtime, settings(10921)) as again:
+        assert work.acknowledged
+        for (topic, queue_id), promised in work.acknowledged.items():
+            found = await stored(work.client, again.address, topic, queue_id)
+            assert promised.items() <= found.items(), (topic, queue_id)
+        for at_ms, topic, offset in work.commits:
+            if at_ms < crashed_ms - OFFSETS_SAVED_MS - 100:
+                saved = again.services.offsets.query("TOOLS_CONSUMER", topic, 0)
+                assert saved is not None, (topic, offset)
+        await work.client.close()

@@ -14,7 +14,7 @@ from orbitmq.message import property_names
 from orbitmq.message.properties import properties_text
 from orbitmq.message.record import decode_record, iter_records
 from orbitmq.runtime.memory_files import Keep
-from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
+from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies import HeartbeatData, ProducerData
@@ -123,45 +123,43 @@ def delivered(broker: Broker) -> Counter[bytes]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_every_transaction_ends_as_its_producer_says(seed: int) -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        dice = random.Random(seed)
-        broker = Broker(runtime, settings(10911))
-        await broker.start()
-        work = Producers(runtime, broker.address, dice)
-        await work.beat()
-        tasks = [asyncio.ensure_future(work.run(name)) for name in range(4)]
-        await asyncio.sleep(1 + 20 * dice.random())
-        runtime.files.crash(keep=dice.choice(list(Keep)))
+@pytest.mark.parametrize("orbitmq_seed", range(6))
+async def test_every_transaction_ends_as_its_producer_says(
+    runtime: SimulatedRuntime, orbitmq_seed: int
+) -> None:
+    dice = random.Random(orbitmq_seed)
+    broker = Broker(runtime, settings(10911))
+    await broker.start()
+    work = Producers(runtime, broker.address, dice)
+    await work.beat()
+    tasks = [asyncio.ensure_future(work.run(name)) for name in range(4)]
+    await asyncio.sleep(1 + 20 * dice.random())
+    runtime.files.crash(keep=dice.choice(list(Keep)))
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await broker._background.stop()
+
+    async with Broker(runtime, settings(10921)) as again:
+        work.address = again.address
+        tasks = [asyncio.ensure_future(work.run(name)) for name in range(10, 13)]
+        for _ in range(3):
+            await work.beat()
+            await asyncio.sleep(2)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await broker._background.stop()
-
-        async with Broker(runtime, settings(10921)) as again:
-            work.address = again.address
-            tasks = [asyncio.ensure_future(work.run(name)) for name in range(10, 13)]
-            for _ in range(3):
-                await work.beat()
-                await asyncio.sleep(2)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            for _ in range(10):
-                await work.beat()
-                await asyncio.sleep(10)
-            found = delivered(again)
-            assert work.promised
-            wanted = {body for body in work.promised if body.startswith(b"commit")}
-            assert wanted <= found.keys()
-            assert not [body for body in found if body.startswith(b"rollback")]
-            # What was answered is on the disk with its mark, or the mark is a moment behind it.
-            twice = [body for body, count in found.items() if count > 1]
-            assert len(twice) <= 4, twice
-            high = again.services.store.max_offset(HALF, 0)
-            assert again.services.offsets.query(GROUP, HALF, 0) == high
-            await work.client.close()
-
-    run(main(), seed=seed)
+        for _ in range(10):
+            await work.beat()
+            await asyncio.sleep(10)
+        found = delivered(again)
+        assert work.promised
+        wanted = {body for body in work.promised if body.startswith(b"commit")}
+        assert wanted <= found.keys()
+        assert not [body for body in found if body.startswith(b"rollback")]
+        # What was answered is on the disk with its mark, or the mark is a moment behind it.
+        twice = [body for body, count in found.items() if count > 1]
+        assert len(twice) <= 4, twice
+        high = again.services.store.max_offset(HALF, 0)
+        assert again.services.offsets.query(GROUP, HALF, 0) == high
+        await work.client.close()

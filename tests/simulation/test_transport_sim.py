@@ -32,107 +32,85 @@ async def served(runtime: SimulatedRuntime, host: str) -> tuple[RemotingServer, 
     return server, f"{host}:{await server.start('0.0.0.0', 10911)}"
 
 
-def test_a_long_poll_of_fifteen_seconds() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        server, address = await served(runtime.machine("b"), "b")
-        client = RemotingClient(runtime)
-        assert (await client.request(address, Command(HOLD), 30_000)).remark == "held for 15 s"
-        assert runtime.clock.monotonic() == pytest.approx(15, abs=0.1)
-        with pytest.raises(RequestTimeoutError):
-            await client.request(address, Command(HOLD), 10_000)
-        assert runtime.clock.monotonic() == pytest.approx(25, abs=0.1)
-        await client.close()
-        await server.stop()
-
-    run(main())
+async def test_a_long_poll_of_fifteen_seconds(runtime: SimulatedRuntime) -> None:
+    server, address = await served(runtime.machine("b"), "b")
+    client = RemotingClient(runtime)
+    assert (await client.request(address, Command(HOLD), 30_000)).remark == "held for 15 s"
+    assert runtime.clock.monotonic() == pytest.approx(15, abs=0.1)
+    with pytest.raises(RequestTimeoutError):
+        await client.request(address, Command(HOLD), 10_000)
+    assert runtime.clock.monotonic() == pytest.approx(25, abs=0.1)
+    await client.close()
+    await server.stop()
 
 
-def test_an_idle_connection_lives_two_minutes() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        machine = runtime.machine("b")
-        lost_at: list[float] = []
-        server = RemotingServer(machine, handle, on_close=lambda _: lost_at.append(runtime.clock.monotonic()))
-        address = f"b:{await server.start('b', 0)}"
-        client = RemotingClient(runtime)
-        await client.request(address, Command(ECHO), 1000)
-        await asyncio.sleep(600)
-        assert len(lost_at) == 1
-        assert 120 <= lost_at[0] <= 150
-        assert (await client.request(address, Command(ECHO), 1000)).code == 0
-        await client.close()
-        await server.stop()
-
-    run(main())
+async def test_an_idle_connection_lives_two_minutes(runtime: SimulatedRuntime) -> None:
+    machine = runtime.machine("b")
+    lost_at: list[float] = []
+    server = RemotingServer(machine, handle, on_close=lambda _: lost_at.append(runtime.clock.monotonic()))
+    address = f"b:{await server.start('b', 0)}"
+    client = RemotingClient(runtime)
+    await client.request(address, Command(ECHO), 1000)
+    await asyncio.sleep(600)
+    assert len(lost_at) == 1
+    assert 120 <= lost_at[0] <= 150
+    assert (await client.request(address, Command(ECHO), 1000)).code == 0
+    await client.close()
+    await server.stop()
 
 
-def test_a_partition_costs_a_timeout_and_its_end_nothing() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        server, address = await served(runtime.machine("b"), "b")
-        client = RemotingClient(runtime)
-        await client.request(address, Command(ECHO), 1000)
-        runtime.network.partition([runtime.network.host], ["b"])
-        with pytest.raises(RequestTimeoutError):
-            await client.request(address, Command(ECHO), 3000)
-        stranger = RemotingClient(runtime)
-        before = runtime.clock.monotonic()
-        with pytest.raises(ConnectError, match="longer than 3 s"):
-            await stranger.request(address, Command(ECHO), 10_000)
-        assert runtime.clock.monotonic() - before == pytest.approx(3)
-        runtime.network.heal()
-        assert (await client.request(address, Command(ECHO, body=b"x"), 1000)).body == b"x"
-        await asyncio.gather(client.close(), stranger.close(), server.stop())
-
-    run(main())
+async def test_a_partition_costs_a_timeout_and_its_end_nothing(runtime: SimulatedRuntime) -> None:
+    server, address = await served(runtime.machine("b"), "b")
+    client = RemotingClient(runtime)
+    await client.request(address, Command(ECHO), 1000)
+    runtime.network.partition([runtime.network.host], ["b"])
+    with pytest.raises(RequestTimeoutError):
+        await client.request(address, Command(ECHO), 3000)
+    stranger = RemotingClient(runtime)
+    before = runtime.clock.monotonic()
+    with pytest.raises(ConnectError, match="longer than 3 s"):
+        await stranger.request(address, Command(ECHO), 10_000)
+    assert runtime.clock.monotonic() - before == pytest.approx(3)
+    runtime.network.heal()
+    assert (await client.request(address, Command(ECHO, body=b"x"), 1000)).body == b"x"
+    await asyncio.gather(client.close(), stranger.close(), server.stop())
 
 
-def test_the_time_of_a_request_covers_its_connect() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        runtime.network.partition([runtime.network.host], ["b"])
-        client = RemotingClient(runtime)
-        with pytest.raises(ConnectError, match="too long"):
-            await client.request("b:1", Command(ECHO), 500)
-        assert runtime.clock.monotonic() == pytest.approx(0.5)
-        await client.close()
-
-    run(main())
+async def test_the_time_of_a_request_covers_its_connect(runtime: SimulatedRuntime) -> None:
+    runtime.network.partition([runtime.network.host], ["b"])
+    client = RemotingClient(runtime)
+    with pytest.raises(ConnectError, match="too long"):
+        await client.request("b:1", Command(ECHO), 500)
+    assert runtime.clock.monotonic() == pytest.approx(0.5)
+    await client.close()
 
 
-def test_closing_while_connecting() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        runtime.network.partition([runtime.network.host], ["b"])
-        client = RemotingClient(runtime)
-        waiting = asyncio.ensure_future(client.request("b:1", Command(ECHO), 2000))
-        await asyncio.sleep(1)
-        await client.close()
-        with pytest.raises(ConnectionLostError):
-            await waiting
-
-    run(main())
+async def test_closing_while_connecting(runtime: SimulatedRuntime) -> None:
+    runtime.network.partition([runtime.network.host], ["b"])
+    client = RemotingClient(runtime)
+    waiting = asyncio.ensure_future(client.request("b:1", Command(ECHO), 2000))
+    await asyncio.sleep(1)
+    await client.close()
+    with pytest.raises(ConnectionLostError):
+        await waiting
 
 
-def test_a_closing_server_does_not_wait_for_a_peer_that_does_not_read() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        server, address = await served(runtime.machine("b"), "b")
-        client = RemotingClient(runtime)
-        big = asyncio.ensure_future(client.request(address, Command(ECHO, body=bytes(5_000_000)), 5000))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0.5)
-        assert len((await big).body) == 5_000_000
-        (connection,) = server.connections
-        runtime.network.partition([runtime.network.host], ["b"])
-        connection.write(bytes(5_000_000))
-        before = runtime.clock.monotonic()
-        await server.stop()
-        assert runtime.clock.monotonic() - before == pytest.approx(1)
-        await client.close()
-
-    run(main())
+async def test_a_closing_server_does_not_wait_for_a_peer_that_does_not_read(
+    runtime: SimulatedRuntime,
+) -> None:
+    server, address = await served(runtime.machine("b"), "b")
+    client = RemotingClient(runtime)
+    big = asyncio.ensure_future(client.request(address, Command(ECHO, body=bytes(5_000_000)), 5000))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0.5)
+    assert len((await big).body) == 5_000_000
+    (connection,) = server.connections
+    runtime.network.partition([runtime.network.host], ["b"])
+    connection.write(bytes(5_000_000))
+    before = runtime.clock.monotonic()
+    await server.stop()
+    assert runtime.clock.monotonic() - before == pytest.approx(1)
+    await client.close()
 
 
 async def storm(trace: list[str]) -> None:

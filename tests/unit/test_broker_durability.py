@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from orbitmq.broker.durability import RESPONSE_CODES, TICK_SECONDS, Durability, with_code
-from orbitmq.runtime.simulated import VirtualClock, VirtualLoop, run
+from orbitmq.runtime.simulated import VirtualClock, VirtualLoop
 from orbitmq.store import PutStatus, StoreClosedError
 from orbitmq.wire.command import Command, Serialization
 from orbitmq.wire.frame import FrameDecoder, encode_frame
+
+pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 
 
 @dataclass
@@ -49,94 +51,79 @@ def waiting(*gates: FakeGate, timeout_ms: int = 5000) -> tuple[Durability, Heard
     return durability, Heard(durability)
 
 
-def test_answers_leave_in_order_when_their_offset_is_safe() -> None:
-    async def main() -> None:
-        disk = FakeGate()
-        durability, heard = waiting(disk)
-        for number in range(1, 5):
-            heard.wait(f"a{number}", number * 10)
-        assert disk.wanted == [10, 20, 30, 40]
-        disk.safe = 25
-        durability.advance()
-        assert heard.said == ["a1", "a2"]
-        disk.safe = 40
-        durability.advance()
-        assert heard.said == ["a1", "a2", "a3", "a4"]
-        assert len(durability) == 0
-
-    run(main())
+async def test_answers_leave_in_order_when_their_offset_is_safe() -> None:
+    disk = FakeGate()
+    durability, heard = waiting(disk)
+    for number in range(1, 5):
+        heard.wait(f"a{number}", number * 10)
+    assert disk.wanted == [10, 20, 30, 40]
+    disk.safe = 25
+    durability.advance()
+    assert heard.said == ["a1", "a2"]
+    disk.safe = 40
+    durability.advance()
+    assert heard.said == ["a1", "a2", "a3", "a4"]
+    assert len(durability) == 0
 
 
-def test_safe_is_what_every_gate_has() -> None:
-    async def main() -> None:
-        disk, replicas = FakeGate(safe=100), FakeGate(PutStatus.FLUSH_SLAVE_TIMEOUT, safe=50)
-        durability, heard = waiting(disk, replicas)
-        assert durability.safe == 50
-        heard.wait("a", 60)
-        durability.advance()
-        assert heard.said == []
-        replicas.safe = 60
-        durability.advance()
-        assert heard.said == ["a"]
-
-    run(main())
+async def test_safe_is_what_every_gate_has() -> None:
+    disk, replicas = FakeGate(safe=100), FakeGate(PutStatus.FLUSH_SLAVE_TIMEOUT, safe=50)
+    durability, heard = waiting(disk, replicas)
+    assert durability.safe == 50
+    heard.wait("a", 60)
+    durability.advance()
+    assert heard.said == []
+    replicas.safe = 60
+    durability.advance()
+    assert heard.said == ["a"]
 
 
 @pytest.mark.parametrize(("disk_has", "said"), [(0, "FLUSH_DISK_TIMEOUT"), (99, "FLUSH_SLAVE_TIMEOUT")])
-def test_a_late_answer_names_the_gate_that_is_behind(disk_has: int, said: str) -> None:
-    async def main() -> None:
-        disk, replicas = FakeGate(safe=disk_has), FakeGate(PutStatus.FLUSH_SLAVE_TIMEOUT)
-        _, heard = waiting(disk, replicas)
-        heard.wait("a", 10)
-        await asyncio.sleep(4.99)
-        assert heard.said == []
-        await asyncio.sleep(0.02)
-        assert heard.said == [f"a {said}"]
-
-    run(main())
+async def test_a_late_answer_names_the_gate_that_is_behind(disk_has: int, said: str) -> None:
+    disk, replicas = FakeGate(safe=disk_has), FakeGate(PutStatus.FLUSH_SLAVE_TIMEOUT)
+    _, heard = waiting(disk, replicas)
+    heard.wait("a", 10)
+    await asyncio.sleep(4.99)
+    assert heard.said == []
+    await asyncio.sleep(0.02)
+    assert heard.said == [f"a {said}"]
 
 
-def test_every_answer_has_its_own_deadline_and_is_late_by_one_tick_at_most() -> None:
-    async def main() -> None:
-        durability, heard = waiting(FakeGate())
-        asked: dict[str, float] = {}
-        left: dict[str, float] = {}
-        loop = asyncio.get_running_loop()
-        for number in range(200):
-            name = f"a{number}"
-            asked[name] = loop.time()
-            durability.when_safe(
-                number + 1,
-                lambda name: left.setdefault(name, loop.time()),
-                name,
-                lambda name, _status: name,
-                heard.said.clear,
-            )
-            await asyncio.sleep(0.037)
-        await asyncio.sleep(6)
-        assert list(left) == list(asked)
-        waits = [left[name] - asked[name] for name in asked]
-        assert min(waits) >= 5.0 - 1e-6
-        assert max(waits) <= 5.0 + TICK_SECONDS + 1e-6
-
-    run(main())
+async def test_every_answer_has_its_own_deadline_and_is_late_by_one_tick_at_most() -> None:
+    durability, heard = waiting(FakeGate())
+    asked: dict[str, float] = {}
+    left: dict[str, float] = {}
+    loop = asyncio.get_running_loop()
+    for number in range(200):
+        name = f"a{number}"
+        asked[name] = loop.time()
+        durability.when_safe(
+            number + 1,
+            lambda name: left.setdefault(name, loop.time()),
+            name,
+            lambda name, _status: name,
+            heard.said.clear,
+        )
+        await asyncio.sleep(0.037)
+    await asyncio.sleep(6)
+    assert list(left) == list(asked)
+    waits = [left[name] - asked[name] for name in asked]
+    assert min(waits) >= 5.0 - 1e-6
+    assert max(waits) <= 5.0 + TICK_SECONDS + 1e-6
 
 
-def test_what_became_safe_in_time_is_not_late() -> None:
-    async def main() -> None:
-        disk = FakeGate()
-        durability, heard = waiting(disk, timeout_ms=1000)
-        heard.wait("a", 10)
-        await asyncio.sleep(0.9)
-        disk.safe = 10
-        durability.advance()
-        heard.wait("b", 20)
-        await asyncio.sleep(0.5)
-        assert heard.said == ["a"]
-        await asyncio.sleep(0.7)
-        assert heard.said == ["a", "b FLUSH_DISK_TIMEOUT"]
-
-    run(main())
+async def test_what_became_safe_in_time_is_not_late() -> None:
+    disk = FakeGate()
+    durability, heard = waiting(disk, timeout_ms=1000)
+    heard.wait("a", 10)
+    await asyncio.sleep(0.9)
+    disk.safe = 10
+    durability.advance()
+    heard.wait("b", 20)
+    await asyncio.sleep(0.5)
+    assert heard.said == ["a"]
+    await asyncio.sleep(0.7)
+    assert heard.said == ["a", "b FLUSH_DISK_TIMEOUT"]
 
 
 def test_nothing_ticks_while_nothing_waits() -> None:
@@ -146,57 +133,48 @@ def test_nothing_ticks_while_nothing_waits() -> None:
     assert durability.tick(0.0) is None
 
 
-def test_given_up_answers_say_nothing() -> None:
-    async def main() -> None:
-        disk = FakeGate()
-        durability, heard = waiting(disk)
-        heard.wait("a", 10)
-        durability.close()
-        assert heard.said == ["a given up"]
-        await asyncio.sleep(10)
-        assert heard.said == ["a given up"]
-
-    run(main())
+async def test_given_up_answers_say_nothing() -> None:
+    disk = FakeGate()
+    durability, heard = waiting(disk)
+    heard.wait("a", 10)
+    durability.close()
+    assert heard.said == ["a given up"]
+    await asyncio.sleep(10)
+    assert heard.said == ["a given up"]
 
 
-def test_one_waiter() -> None:
-    async def main() -> None:
-        disk = FakeGate()
-        durability, _ = waiting(disk)
-        first = asyncio.ensure_future(durability.stored(10))
-        await asyncio.sleep(1)
-        disk.safe = 10
-        durability.advance()
-        assert await first is PutStatus.OK
-        assert await durability.stored(5) is PutStatus.OK
-        assert await durability.stored(20) is PutStatus.FLUSH_DISK_TIMEOUT
-        failing = asyncio.ensure_future(durability.stored(30))
-        await asyncio.sleep(0)
-        disk.error = OSError("the disk is gone")
-        durability.abandon()
-        with pytest.raises(StoreClosedError, match="the disk is gone"):
-            await failing
-        with pytest.raises(StoreClosedError, match="the disk is gone"):
-            await durability.stored(30)
-
-    run(main())
+async def test_one_waiter() -> None:
+    disk = FakeGate()
+    durability, _ = waiting(disk)
+    first = asyncio.ensure_future(durability.stored(10))
+    await asyncio.sleep(1)
+    disk.safe = 10
+    durability.advance()
+    assert await first is PutStatus.OK
+    assert await durability.stored(5) is PutStatus.OK
+    assert await durability.stored(20) is PutStatus.FLUSH_DISK_TIMEOUT
+    failing = asyncio.ensure_future(durability.stored(30))
+    await asyncio.sleep(0)
+    disk.error = OSError("the disk is gone")
+    durability.abandon()
+    with pytest.raises(StoreClosedError, match="the disk is gone"):
+        await failing
+    with pytest.raises(StoreClosedError, match="the disk is gone"):
+        await durability.stored(30)
 
 
-def test_a_waiter_that_leaves_disturbs_nobody() -> None:
-    async def main() -> None:
-        disk = FakeGate()
-        durability, heard = waiting(disk)
-        leaving = asyncio.ensure_future(durability.stored(10))
-        await asyncio.sleep(0)
-        heard.wait("a", 20)
-        leaving.cancel()
-        await asyncio.sleep(0)
-        disk.safe = 20
-        durability.advance()
-        assert leaving.cancelled()
-        assert heard.said == ["a"]
-
-    run(main())
+async def test_a_waiter_that_leaves_disturbs_nobody() -> None:
+    disk = FakeGate()
+    durability, heard = waiting(disk)
+    leaving = asyncio.ensure_future(durability.stored(10))
+    await asyncio.sleep(0)
+    heard.wait("a", 20)
+    leaving.cancel()
+    await asyncio.sleep(0)
+    disk.safe = 20
+    durability.advance()
+    assert leaving.cancelled()
+    assert heard.said == ["a"]
 
 
 def test_every_status_has_its_code() -> None:

@@ -18,7 +18,7 @@ from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.table_files import Persistence, TableError, pretty
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.runtime.memory_files import Keep
-from orbitmq.runtime.simulated import SimulatedRuntime, SimulatedThreads, run, simulated_runtime
+from orbitmq.runtime.simulated import SimulatedRuntime, SimulatedThreads, simulated_runtime
 from orbitmq.wire import fastjson
 from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
 from orbitmq.wire.errors import RemotingError
@@ -153,84 +153,77 @@ class Disk:
         return fastjson.loads(self.files.read_bytes(f"/store/config/{name}"))
 
 
-def test_the_previous_file_is_kept_and_used_when_the_new_one_is_damaged() -> None:
-    async def main() -> None:
-        disk = Disk(simulated_runtime())
-        assert disk.persistence.load("t") is None
-        await disk.save(1)
-        await disk.save(2)
-        assert (disk.read("t.json"), disk.read("t.json.bak")) == ({"n": 2}, {"n": 1})
-        disk.files.write_atomic("/store/config/t.json", b"{torn")
-        assert disk.persistence.load("t") == {"n": 1}
-        disk.files.write_atomic("/store/config/t.json.bak", b"[]")
-        with pytest.raises(TableError, match=r"t\.json"):
-            disk.persistence.load("t")
-
-    run(main())
-
-
-def test_nothing_is_written_without_a_change_and_flushes_that_come_together_are_one() -> None:
-    async def main() -> None:
-        disk = Disk(simulated_runtime())
-        await disk.persistence.flush_all()
-        assert not disk.files.exists("/store/config/t.json")
-        renders = 0
-
-        def snapshot() -> dict[str, object]:
-            nonlocal renders
-            renders += 1
-            return {"n": renders}
-
-        disk.persistence.register("t", snapshot)
-        disk.changes.changed("t", "n", 0)
-        await asyncio.gather(*(disk.persistence.flush("t") for _ in range(5)))
-        assert renders == 1
-
-    run(main())
+async def test_the_previous_file_is_kept_and_used_when_the_new_one_is_damaged(
+    runtime: SimulatedRuntime,
+) -> None:
+    disk = Disk(runtime)
+    assert disk.persistence.load("t") is None
+    await disk.save(1)
+    await disk.save(2)
+    assert (disk.read("t.json"), disk.read("t.json.bak")) == ({"n": 2}, {"n": 1})
+    disk.files.write_atomic("/store/config/t.json", b"{torn")
+    assert disk.persistence.load("t") == {"n": 1}
+    disk.files.write_atomic("/store/config/t.json.bak", b"[]")
+    with pytest.raises(TableError, match=r"t\.json"):
+        disk.persistence.load("t")
 
 
-def test_a_save_that_is_cancelled_is_on_disk_before_the_next_one() -> None:
-    async def main() -> None:
-        threads = HeldThreads()
-        disk = Disk(replace(simulated_runtime(), threads=threads))
-        first = asyncio.create_task(disk.save(1))
-        await asyncio.sleep(1)
-        first.cancel()
-        second = asyncio.create_task(disk.save(2))
-        await asyncio.sleep(1)
-        assert threads.begun == 1
-        threads.go.set()
-        await asyncio.gather(first, second, return_exceptions=True)
-        assert first.cancelled()
-        assert (disk.read("t.json"), disk.read("t.json.bak")) == ({"n": 2}, {"n": 1})
+async def test_nothing_is_written_without_a_change_and_flushes_that_come_together_are_one(
+    runtime: SimulatedRuntime,
+) -> None:
+    disk = Disk(runtime)
+    await disk.persistence.flush_all()
+    assert not disk.files.exists("/store/config/t.json")
+    renders = 0
 
-    run(main())
+    def snapshot() -> dict[str, object]:
+        nonlocal renders
+        renders += 1
+        return {"n": renders}
+
+    disk.persistence.register("t", snapshot)
+    disk.changes.changed("t", "n", 0)
+    await asyncio.gather(*(disk.persistence.flush("t") for _ in range(5)))
+    assert renders == 1
+
+
+async def test_a_save_that_is_cancelled_is_on_disk_before_the_next_one(runtime: SimulatedRuntime) -> None:
+    threads = HeldThreads()
+    disk = Disk(replace(runtime, threads=threads))
+    first = asyncio.create_task(disk.save(1))
+    await asyncio.sleep(1)
+    first.cancel()
+    second = asyncio.create_task(disk.save(2))
+    await asyncio.sleep(1)
+    assert threads.begun == 1
+    threads.go.set()
+    await asyncio.gather(first, second, return_exceptions=True)
+    assert first.cancelled()
+    assert (disk.read("t.json"), disk.read("t.json.bak")) == ({"n": 2}, {"n": 1})
 
 
 @pytest.mark.parametrize("keep", list(Keep))
 @pytest.mark.parametrize("broken_write", range(4))
-def test_committed_offsets_survive_a_crash_at_any_write(broken_write: int, keep: Keep) -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        changes = ChangeFeed()
-        table = ConsumerOffsets(runtime.clock, changes, Events())
-        persistence = Persistence(runtime, "/store/config", changes, Events())
-        persistence.register(OFFSETS, table.snapshot)
-        table.commit("cg", "T", 0, 1)
+async def test_committed_offsets_survive_a_crash_at_any_write(
+    runtime: SimulatedRuntime, broken_write: int, keep: Keep
+) -> None:
+    changes = ChangeFeed()
+    table = ConsumerOffsets(runtime.clock, changes, Events())
+    persistence = Persistence(runtime, "/store/config", changes, Events())
+    persistence.register(OFFSETS, table.snapshot)
+    table.commit("cg", "T", 0, 1)
+    await persistence.flush_all()
+    runtime.files.fail("write_atomic", "consumerOffset", skip=broken_write, times=100)
+    for offset in (2, 3):
+        table.commit("cg", "T", 0, offset)
         await persistence.flush_all()
-        runtime.files.fail("write_atomic", "consumerOffset", skip=broken_write, times=100)
-        for offset in (2, 3):
-            table.commit("cg", "T", 0, offset)
-            await persistence.flush_all()
-        runtime.files.crash(keep=keep)
-        runtime.files.heal()
-        content = persistence.load(OFFSETS)
-        assert content is not None
-        again = ConsumerOffsets(runtime.clock, ChangeFeed(), Events())
-        again.restore(content)
-        assert again.query("cg", "T", 0) == 1 + broken_write // 2
-
-    run(main())
+    runtime.files.crash(keep=keep)
+    runtime.files.heal()
+    content = persistence.load(OFFSETS)
+    assert content is not None
+    again = ConsumerOffsets(runtime.clock, ChangeFeed(), Events())
+    again.restore(content)
+    assert again.query("cg", "T", 0) == 1 + broken_write // 2
 
 
 # -- topics --------------------------------------------------------------------------------------------------

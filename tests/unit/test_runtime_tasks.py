@@ -9,29 +9,28 @@ import pytest
 from orbitmq.runtime.simulated import run, simulated_runtime
 from orbitmq.runtime.tasks import Background, every
 
+pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 
-def test_stop_cancels_all_and_waits_for_their_end() -> None:
-    async def main() -> None:
-        ended: list[str] = []
 
-        async def work(name: str) -> None:
-            try:
-                await asyncio.sleep(1000)
-            finally:
-                await asyncio.sleep(1)
-                ended.append(name)
+async def test_stop_cancels_all_and_waits_for_their_end() -> None:
+    ended: list[str] = []
 
-        background = Background("broker")
-        tasks = [background.spawn(work(name), name) for name in "ab"]
-        assert [task.get_name() for task in tasks] == ["broker:a", "broker:b"]
-        await asyncio.sleep(1)
-        await background.stop()
-        assert ended == ["a", "b"]
-        assert len(background) == 0
-        with pytest.raises(RuntimeError, match="stopped"):
-            background.spawn(work("c"))
+    async def work(name: str) -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            await asyncio.sleep(1)
+            ended.append(name)
 
-    run(main())
+    background = Background("broker")
+    tasks = [background.spawn(work(name), name) for name in "ab"]
+    assert [task.get_name() for task in tasks] == ["broker:a", "broker:b"]
+    await asyncio.sleep(1)
+    await background.stop()
+    assert ended == ["a", "b"]
+    assert len(background) == 0
+    with pytest.raises(RuntimeError, match="stopped"):
+        background.spawn(work("c"))
 
 
 def test_a_crash_is_logged_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
@@ -49,31 +48,25 @@ def test_a_crash_is_logged_and_the_others_go_on(caplog: pytest.LogCaptureFixture
     assert [record.message for record in caplog.records] == ["background task store:flusher crashed"]
 
 
-def test_the_number_of_tasks_has_a_limit() -> None:
-    async def main() -> None:
-        background = Background("x", max_tasks=1)
+async def test_the_number_of_tasks_has_a_limit() -> None:
+    background = Background("x", max_tasks=1)
+    background.spawn(asyncio.sleep(5))
+    with pytest.raises(RuntimeError, match="1 tasks are alive"):
         background.spawn(asyncio.sleep(5))
-        with pytest.raises(RuntimeError, match="1 tasks are alive"):
-            background.spawn(asyncio.sleep(5))
+    await background.stop()
+
+
+async def test_stop_from_within() -> None:
+    background = Background("x")
+    finished = asyncio.Event()
+
+    async def stopper() -> None:
         await background.stop()
+        finished.set()
 
-    run(main())
-
-
-def test_stop_from_within() -> None:
-    async def main() -> None:
-        background = Background("x")
-        finished = asyncio.Event()
-
-        async def stopper() -> None:
-            await background.stop()
-            finished.set()
-
-        background.spawn(asyncio.sleep(100))
-        background.spawn(stopper())
-        await finished.wait()
-
-    run(main())
+    background.spawn(asyncio.sleep(100))
+    background.spawn(stopper())
+    await finished.wait()
 
 
 def test_every(caplog: pytest.LogCaptureFixture) -> None:
