@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
 
+from orbitmq.broker.assembly import families
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.handlers.router import Dispatcher
+from orbitmq.broker.handlers.router import Router
 from orbitmq.message.batch import encode_batch
 from orbitmq.message.model import Message
 from orbitmq.runtime.simulated import run, simulated_runtime
@@ -28,7 +29,7 @@ from orbitmq.wire.headers import PullMessageRequest, SendMessageV2Request
 
 KIB = 1024
 
-# Every code that the dispatcher knows is tried; the fields are those of all their headers.
+# Every code that the router knows is tried; the fields are those of all their headers.
 FIELDS = (
     *("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "topic", "defaultTopic", "group"),
     *("consumerGroup", "producerGroup", "queueId", "queueOffset", "maxMsgNums", "sysFlag", "commitOffset"),
@@ -113,20 +114,20 @@ def test_any_fields_and_any_body_are_answered(history: list[tuple[int, dict[str,
     async def main() -> None:
         async with Broker(simulated_runtime(), settings()) as broker:
             broker.services.topics.create_if_absent("T", 4)
-            dispatcher = Dispatcher(broker.services)
-            codes = sorted(dispatcher.codes)
+            router = Router(families(broker.services))
+            codes = sorted(router.codes)
             for number, ext, body in history:
-                await _ask(dispatcher, Command(codes[number % len(codes)], ext, body))
+                await _ask(router, Command(codes[number % len(codes)], ext, body))
 
     run(main())
 
 
-async def _ask(dispatcher: Dispatcher, command: Command) -> None:
+async def _ask(router: Router, command: Command) -> None:
     connection: Any = Peer()
     refusal = None
     answer: Any = None
     try:
-        given = dispatcher.handle(connection, command)
+        given = router.handle(connection, command)
         answer = given if given is None or isinstance(given, Command) else await given
     except RemotingError as error:
         refusal = error
@@ -137,9 +138,9 @@ async def _ask(dispatcher: Dispatcher, command: Command) -> None:
 def test_every_code_without_any_field_is_answered() -> None:
     async def main() -> None:
         async with Broker(simulated_runtime(), settings()) as broker:
-            dispatcher = Dispatcher(broker.services)
-            for code in sorted(dispatcher.codes):
-                await _ask(dispatcher, Command(code))
+            router = Router(families(broker.services))
+            for code in sorted(router.codes):
+                await _ask(router, Command(code))
 
     run(main())
 

@@ -284,11 +284,11 @@ def test_only_a_stored_copy_is_a_success() -> None:
         async def slow(_result: object) -> PutStatus:
             return PutStatus.FLUSH_DISK_TIMEOUT
 
-        putter = broker.services.putter
-        stored, putter.stored = putter.stored, slow  # type: ignore[method-assign]
+        append = broker.services.append
+        stored, append.stored = append.stored, slow  # type: ignore[method-assign]
         answer = await peer.back(record)
         assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "FLUSH_DISK_TIMEOUT")
-        putter.stored = stored  # type: ignore[method-assign]
+        append.stored = stored  # type: ignore[method-assign]
         broker.services.store.refuse("the disk of the test is full")
         answer = await peer.back(record)
         assert answer.code == ResponseCode.SYSTEM_ERROR

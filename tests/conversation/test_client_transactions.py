@@ -172,7 +172,7 @@ def test_nothing_is_begun_when_the_half_message_is_not_safe() -> None:
 
         async with TransactionProducer("pg", check=local.check, **world.options) as producer:
             await producer.send(Message("Orders", b"first"))
-            broker.services.putter.stored = slow  # type: ignore[assignment, method-assign]
+            broker.services.append.stored = slow  # type: ignore[assignment, method-assign]
             result = await producer.send_in_transaction(Message("Orders", b"good"), local.execute)
             assert result.state is ROLLBACK
             with pytest.raises(NotStoredSafelyError, match="FLUSH_DISK_TIMEOUT"):

@@ -13,7 +13,7 @@ from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.clients.registry import Client, ClientManager
 from orbitmq.broker.events import Events, MembersChanged
-from orbitmq.broker.messaging.filters import parse, tag_codes
+from orbitmq.broker.messaging.filters import filter_of, parse
 from orbitmq.broker.messaging.held_pulls import LongPolling
 from orbitmq.broker.metadata.attributes import parse as parse_attributes
 from orbitmq.broker.rates import Rates
@@ -287,12 +287,12 @@ def test_group_names_are_shorter() -> None:
 def test_tag_expressions(expression: str, tags: set[str]) -> None:
     data = parse("T", expression, "TAG")
     assert data.tags_set == tags
-    assert tag_codes(data) == frozenset(java_hash(tag) for tag in tags)
+    assert filter_of(data).tag_codes == frozenset(java_hash(tag) for tag in tags)
 
 
 @pytest.mark.parametrize("expression", ["*", "", None])
 def test_expressions_for_everything(expression: str | None) -> None:
-    assert tag_codes(parse("T", expression, None)) is None
+    assert filter_of(parse("T", expression, None)).passes_all
 
 
 def test_attribute_lists() -> None:

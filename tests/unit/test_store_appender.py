@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from orbitmq.message.octets import crc32_of
 from orbitmq.message.record import Record, encode_record
+from orbitmq.store.filter import PASS_ALL, MessageFilter
 from orbitmq.store.log.append import pack_host
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.queues import layout
@@ -158,7 +159,7 @@ def test_an_index_entry_of_garbage_is_no_record(entry: bytes, seed: int) -> None
     slot = made.add_slot(1, 0)
     find.set_log_maps(4, [memoryview(log)])
     find.set_entry_map(slot, memoryview(entry), 0, 1)
-    status = find.read_messages(slot, 0, 1, 32, 1000, None, bytearray(1 << 16))
+    status = find.read_messages(slot, 0, 1, 32, 1000, PASS_ALL.codes, PASS_ALL.count, bytearray(1 << 16))
     physical, size, _ = struct.unpack(">qiq", entry)
     if status == layout.READ_FOUND:
         at = physical - 4 * SEGMENT
@@ -179,7 +180,7 @@ def test_an_index_entry_that_points_anywhere(physical: int, size: int) -> None:
     find.set_log_maps(4, [memoryview(log)])
     find.set_entry_map(slot, memoryview(struct.pack(">qiq", physical, size, 0)), 0, 1)
     out = bytearray(1000)
-    status = find.read_messages(slot, 0, 1, 32, 1000, None, out)
+    status = find.read_messages(slot, 0, 1, 32, 1000, PASS_ALL.codes, PASS_ALL.count, out)
     good = physical == 4 * SEGMENT and size == 75
     assert (status == layout.READ_FOUND) == good
     assert len(out) == 1000
@@ -209,7 +210,7 @@ def test_tags_are_found_among_any_number(count: int) -> None:
     log[100 : 100 + made.batch_used] = made.batch[: made.batch_used]
     find.set_log_maps(4, [memoryview(log)])
     made.publish()
-    wanted = [-5, *range(1, 2 * count, 2)]
-    status = find.read_messages(slot, 0, 6, 32, 1000, wanted, bytearray(2000))
+    wanted = MessageFilter([-5, *range(1, 2 * count, 2)])
+    status = find.read_messages(slot, 0, 6, 32, 1000, wanted.codes, wanted.count, bytearray(2000))
     assert status == layout.READ_FOUND
-    assert find.read_count == (2 if 3 in wanted else 1)
+    assert find.read_count == (2 if 3 in (wanted.tag_codes or ()) else 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from orbitmq.broker.change_feed import DELAYS, FORBIDDEN, GROUPS, OFFSETS, TOPICS, ChangeFeed
@@ -13,15 +12,35 @@ from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.broker.durability import DiskGate, Durability
 from orbitmq.broker.events import Events, OffsetsReset, SettingsChanged, TopicChanged
-from orbitmq.broker.messaging.append import Putter
+from orbitmq.broker.handlers.base import Family
+from orbitmq.broker.handlers.clients import ClientHandlers
+from orbitmq.broker.handlers.forward import ForwardHandlers
+from orbitmq.broker.handlers.groups import GroupHandlers
+from orbitmq.broker.handlers.inspection import InspectionHandlers
+from orbitmq.broker.handlers.offsets import OffsetHandlers
+from orbitmq.broker.handlers.operation import OperationHandlers
+from orbitmq.broker.handlers.pull import PullHandlers
+from orbitmq.broker.handlers.query import QueryHandlers
+from orbitmq.broker.handlers.send import SendHandlers
+from orbitmq.broker.handlers.send_back import SendBackHandlers
+from orbitmq.broker.handlers.topics import TopicHandlers
+from orbitmq.broker.handlers.transactions import TransactionHandlers
+from orbitmq.broker.messaging.append import MessageAppend
+from orbitmq.broker.messaging.group_reset import GroupReset
 from orbitmq.broker.messaging.held_pulls import LongPolling
+from orbitmq.broker.messaging.pulling import Pulling
+from orbitmq.broker.messaging.queue_offsets import QueueOffsets
+from orbitmq.broker.messaging.reply import Reply
+from orbitmq.broker.messaging.send_back import SendBack
+from orbitmq.broker.messaging.sending import Sending
+from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.table_files import Persistence
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.rates import Rates
 from orbitmq.broker.registration import Registration
-from orbitmq.broker.statistics import Stats
+from orbitmq.broker.statistics import Counters, Stats
 from orbitmq.broker.transactions.service import Parts, Transactions
 from orbitmq.message import reserved
 from orbitmq.message.ids import UniqueIds
@@ -32,44 +51,16 @@ _HOUR_MS = 3_600_000
 _BATCH_SLACK_BYTES = 128 * 1024
 
 
-def _none() -> int:
-    return 0
-
-
-@dataclass(slots=True)
-class Counters:
-    """What a broker has done since its start: the handlers count here, the fast path itself.
-
-    Attributes:
-        started_ms: when it began to serve, milliseconds since the epoch.
-        started_offset: where the commit log ended then.
-    """
-
-    started_ms: int = 0
-    started_offset: int = 0
-    handled_in: int = 0
-    handled_out: int = 0
-    fast_in: Callable[[], int] = _none
-    fast_out: Callable[[], int] = _none
-
-    @property
-    def messages_in(self) -> int:
-        return self.handled_in + self.fast_in()
-
-    @property
-    def messages_out(self) -> int:
-        return self.handled_out + self.fast_out()
-
-
 @dataclass(slots=True)
 class Services:
-    """Everything that handlers call. Built by :func:`build`."""
+    """The parts of a broker. Built by :func:`build`; what handlers get of them says :func:`families`."""
 
     runtime: Runtime
     config: BrokerConfig
     events: Events
     feed: ChangeFeed
     persistence: Persistence
+    metadata: MetadataAccess
     store: MessageStore
     topics: TopicConfigs
     groups: SubscriptionGroups
@@ -79,7 +70,7 @@ class Services:
     long_polling: LongPolling
     registration: Registration
     durability: Durability
-    putter: Putter
+    append: MessageAppend
     transactions: Transactions
     schedule: ScheduleService
     stats: Stats
@@ -122,14 +113,14 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     persistence.register(OFFSETS, offsets.snapshot)
     durability = Durability(runtime.clock, [DiskGate(store.flusher)], config.sync_flush_timeout_ms)
     store.flusher.attach(durability)
-    putter = Putter(store, durability, sync_flush=config.flush_disk_type == "SYNC_FLUSH")
+    append = MessageAppend(store, durability, sync_flush=config.flush_disk_type == "SYNC_FLUSH")
     clients = ClientManager(runtime.clock, events, expire_ms=config.channel_expired_ms)
     transactions = Transactions(
         Parts(
             clock=runtime.clock,
             config=config,
             store=store,
-            putter=putter,
+            append=append,
             topics=topics,
             offsets=offsets,
             clients=clients,
@@ -137,8 +128,8 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
             save_topics=lambda: persistence.flush(TOPICS),
         )
     )
-    putter.hooks += [transactions.prepare, levels.delayed]
-    schedule = ScheduleService(runtime.clock, store, durability, putter, topics, levels, feed)
+    append.hooks += [transactions.prepare, levels.delayed]
+    schedule = ScheduleService(runtime.clock, store, durability, append, topics, levels, feed)
     persistence.register(DELAYS, schedule.snapshot)
     counters = Counters()
     stats = Stats(
@@ -156,6 +147,7 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         events=events,
         feed=feed,
         persistence=persistence,
+        metadata=MetadataAccess(config, topics, groups, persistence),
         store=store,
         topics=topics,
         groups=groups,
@@ -165,7 +157,7 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         long_polling=LongPolling(runtime.clock, store.watch, limit=config.pull_queue_capacity),
         registration=Registration(runtime, config, topics, address),
         durability=durability,
-        putter=putter,
+        append=append,
         transactions=transactions,
         schedule=schedule,
         stats=stats,
@@ -187,6 +179,37 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     events.subscribe(SettingsChanged, settings_changed)
     events.subscribe(OffsetsReset, lambda event: services.long_polling.wake_topic(event.topic))
     return services
+
+
+def families(s: Services) -> list[Family]:
+    """The doors of a broker on the wire, each with the services that it calls."""
+    config, metadata, topics, groups, offsets = s.config, s.metadata, s.topics, s.groups, s.offsets
+    clients, store = s.clients, s.store
+    chance = s.runtime.random
+    sending = Sending(config, metadata, topics, s.locks, s.append, s.ids, chance, s.counters)
+    reply = Reply(config, s.runtime.clock, clients, metadata, sending, s.address)
+    send_back = SendBack(config, metadata, store, s.append, s.schedule.levels, chance)
+    pulling = Pulling(
+        config, s.events, metadata, topics, groups, offsets, clients, store, s.long_polling, s.counters
+    )
+    queues = QueueOffsets(metadata, topics, groups, offsets, store)
+    reset = GroupReset(config, metadata, topics, groups, offsets, clients, store)
+    return [
+        SendHandlers(config, sending, reply),
+        TransactionHandlers(config, store, s.append, s.transactions, s.counters),
+        SendBackHandlers(send_back),
+        PullHandlers(config, pulling),
+        OffsetHandlers(offsets, queues, reset),
+        ClientHandlers(config, topics, groups, clients, s.locks),
+        TopicHandlers(config, metadata, topics, offsets, clients, store, s.registration, s.stats),
+        GroupHandlers(config, metadata, topics, groups, offsets, clients, store, s.stats, s.address),
+        QueryHandlers(config, store),
+        ForwardHandlers(config, topics, groups, clients, store),
+        InspectionHandlers(config, s.runtime, metadata, offsets, clients, store, s.stats),
+        OperationHandlers(
+            config, s.runtime, s.events, topics, store, s.stats, s.rates, s.counters, s.long_polling
+        ),
+    ]
 
 
 def load_tables(services: Services) -> None:

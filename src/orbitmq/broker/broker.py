@@ -6,12 +6,12 @@ import asyncio
 import logging
 from typing import Self
 
-from orbitmq.broker.assembly import Services, build, load_tables
+from orbitmq.broker.assembly import Services, build, families, load_tables
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import TopicChanged
 from orbitmq.broker.fast_path.driver import FastPath
 from orbitmq.broker.handlers.base import Answer
-from orbitmq.broker.handlers.router import Dispatcher
+from orbitmq.broker.handlers.router import Router
 from orbitmq.broker.metadata.table_files import TableError
 from orbitmq.broker.rates import SAMPLE_SECONDS
 from orbitmq.broker.statistics import SAMPLE_SECONDS as STATS_SECONDS
@@ -49,7 +49,7 @@ class Broker:
         self._services: Services | None = None
         self._server: RemotingServer | None = None
         self._vip_server: RemotingServer | None = None
-        self._dispatcher: Dispatcher | None = None
+        self._router: Router | None = None
         self._fast_path: FastPath | None = None
         self._background = Background(f"broker {config.broker_name}")
 
@@ -109,7 +109,7 @@ class Broker:
             services.follow_topic(TopicChanged(topic.topic_name, topic))
         services.events.subscribe(TopicChanged, services.follow_topic)
         services.transactions.load()
-        self._dispatcher = Dispatcher(services)
+        self._router = Router(families(services))
         fast_path = self._fast_path = FastPath(services)
         services.counters.fast_in = lambda: fast_path.messages_in
         services.counters.fast_out = lambda: fast_path.messages_out
@@ -128,12 +128,12 @@ class Broker:
         return RemotingServer(self.runtime, self._handle, on_close=self._closed, on_chunk=self._on_chunk)
 
     def _handle(self, connection: ServerConnection, command: Command) -> Answer:
-        if self._dispatcher is None:
+        if self._router is None:
             raise RemotingError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"broker {self.config.broker_name} is starting or stopping",
             )
-        return self._dispatcher.handle(connection, command)
+        return self._router.handle(connection, command)
 
     def _on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
         if self._fast_path is None:
@@ -182,7 +182,7 @@ class Broker:
         except TimeoutError:
             log.info("the name servers do not answer; they will notice that broker %s went", self.address)
         # From here on requests are refused with a code that sends producers to another broker.
-        self._dispatcher = None
+        self._router = None
         self._fast_path = None
         services.long_polling.expire_all()
         services.transactions.flush()
@@ -208,7 +208,7 @@ class Broker:
             if server is not None:
                 await server.stop()
         self._server = self._vip_server = None
-        self._dispatcher = None
+        self._router = None
         self._fast_path = None
         services, self._services = self._services, None
         if services is not None:

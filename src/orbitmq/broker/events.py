@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from orbitmq.store import MessageFilter
 from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
 
 if TYPE_CHECKING:
@@ -73,14 +74,14 @@ class PullPermitted:
     """A group's pull of a topic passed all checks.
 
     Attributes:
-        tags: what the pull filters by, ``None``: it takes all messages.
-        registered: ``tags`` and ``version`` are those of the group's heartbeats; else the request brought
+        filter: which messages the pull takes.
+        registered: ``filter`` and ``version`` are those of the group's heartbeats; else the request brought
             its own expression.
     """
 
     group: str
     topic: str
-    tags: frozenset[int] | None
+    filter: MessageFilter
     registered: bool
     version: int
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date, datetime
 
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
@@ -27,6 +28,35 @@ _RINGS = ((10.0, 7), (600.0, 7), (3600.0, 25))
 # A timer that is a little early must not cost a ring a whole step.
 _EARLY_SECONDS = 1.0
 _QUEUES_PER_STEP = 2000
+
+
+def _none() -> int:
+    return 0
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a broker has done since its start: the handlers count here, the fast path itself.
+
+    Attributes:
+        started_ms: when it began to serve, milliseconds since the epoch.
+        started_offset: where the commit log ended then.
+    """
+
+    started_ms: int = 0
+    started_offset: int = 0
+    handled_in: int = 0
+    handled_out: int = 0
+    fast_in: Callable[[], int] = _none
+    fast_out: Callable[[], int] = _none
+
+    @property
+    def messages_in(self) -> int:
+        return self.handled_in + self.fast_in()
+
+    @property
+    def messages_out(self) -> int:
+        return self.handled_out + self.fast_out()
 
 
 class Series:

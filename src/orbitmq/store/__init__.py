@@ -2,12 +2,15 @@
 
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.errors import StoreClosedError, StoreError, StoreLockedError, UnknownQueueError
+from orbitmq.store.filter import PASS_ALL, MessageFilter
 from orbitmq.store.model import GetResult, GetStatus, NewMessage, PutResult, PutStatus
 from orbitmq.store.store import MessageStore
 
 __all__ = [
+    "PASS_ALL",
     "GetResult",
     "GetStatus",
+    "MessageFilter",
     "MessageStore",
     "NewMessage",
     "PutResult",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from orbitmq.runtime import Runtime
 from orbitmq.store.config import StoreConfig
+from orbitmq.store.filter import PASS_ALL, MessageFilter
 from orbitmq.store.index.index import MessageIndex
 from orbitmq.store.log.append import Writer, pack_host
 from orbitmq.store.log.appender import Appender
@@ -301,14 +302,14 @@ class MessageStore:
         max_count: int,
         *,
         max_bytes: int = 262144,
-        tags: frozenset[int] | None = None,
+        filter: MessageFilter = PASS_ALL,
     ) -> GetResult:
         """Read up to ``max_count`` messages from ``offset``, at least one however large it is.
 
         Args:
-            tags: only messages whose tags code is among these; ``None``: all.
+            filter: which messages pass.
         """
-        return self._reader.get(topic, queue_id, offset, max_count, max_bytes, tags)
+        return self._reader.get(topic, queue_id, offset, max_count, max_bytes, filter)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The smallest offset still stored; 0 for an unknown queue."""

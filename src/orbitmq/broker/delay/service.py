@@ -13,7 +13,7 @@ from typing import Any
 from orbitmq.broker.change_feed import DELAYS, ChangeFeed, FedTable
 from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.durability import Durability
-from orbitmq.broker.messaging.append import Putter
+from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.metadata.plain import from_plain, to_plain
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.message import property_names, reserved
@@ -62,7 +62,7 @@ class ScheduleService:
         clock: Clock,
         store: MessageStore,
         durability: Durability,
-        putter: Putter,
+        append: MessageAppend,
         topics: TopicConfigs,
         levels: DelayLevels,
         feed: ChangeFeed,
@@ -70,7 +70,7 @@ class ScheduleService:
         self._clock = clock
         self._store = store
         self._durability = durability
-        self._putter = putter
+        self._append = append
         self._topics = topics
         self._feed = feed
         feed.register(DELAYS, FedTable(int, self._apply, self))
@@ -133,7 +133,7 @@ class ScheduleService:
             if level.look_at_ms <= self._clock.now_ms():
                 end = max(end, self._deliver(level))
                 await asyncio.sleep(0)
-        if end and self._putter.must_wait(True):
+        if end and self._append.must_wait(True):
             try:
                 status = await self._durability.stored(end)
             except StoreClosedError as error:
@@ -204,7 +204,7 @@ class ScheduleService:
             return 0
         if message is None:
             return 0
-        return self._putter.put_many([message]).end_offset
+        return self._append.put_many([message]).end_offset
 
     def _restored(self, record: Record) -> NewMessage | None:
         """The message to deliver; its properties stay as they are (behaviours DL-06, DL-07)."""

@@ -60,7 +60,7 @@ class FastPath:
             sync_flush=services.store.config.sync_flush,
         )
         self._frames.lite_pull = config.lite_pull_message_enable
-        self._pulls: dict[tuple[str, str], tuple[frozenset[int] | None, bool, int]] = {}
+        self._pulls: dict[tuple[str, str], PullPermitted] = {}
         self._pull_keys: list[tuple[str, str]] = []
         self._topic_numbers: dict[str, int] = {}
         self._topics_stale = True
@@ -103,11 +103,11 @@ class FastPath:
         if self._services.offsets.has_any_reset(group, topic):
             return  # the ordinary handler must still tell the group's other queues
         known = self._pulls.get((group, topic))
-        if known is not None and (known[1] or not event.registered):
+        if known is not None and (known.registered or not event.registered):
             return
         if len(self._pulls) >= MAX_PULL_ROWS:
             self._pulls.clear()
-        self._pulls[(group, topic)] = (event.tags, event.registered, event.version)
+        self._pulls[(group, topic)] = event
         self._pulls_stale = True
 
     def _refresh(self) -> None:
@@ -147,7 +147,7 @@ class FastPath:
         rows: list[layout.PermittedPull] = []
         self._pull_keys = []
         services = self._services
-        for (group, topic), (tags, registered, version) in self._pulls.items():
+        for (group, topic), permitted in self._pulls.items():
             number = self._topic_numbers.get(topic)
             group_config = services.groups.find(group)
             topic_config = services.topics.get(topic)
@@ -160,9 +160,9 @@ class FastPath:
                     group.encode(),
                     topic.encode(),
                     number,
-                    tags,
-                    registered,
-                    version,
+                    permitted.filter.tag_codes,
+                    permitted.registered,
+                    permitted.version,
                     topic_config.topic_sys_flag,
                     group_config.group_sys_flag,
                 )

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from orbitmq.broker.clients.registry import Client
+from orbitmq.broker.clients.registry import Client, ClientManager
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.metadata.groups import SubscriptionGroups
+from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.ids import parse_offset_message_id
+from orbitmq.store import MessageStore
 from orbitmq.transport.errors import RequestTimeoutError, TransportError
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies import GetConsumerStatusBody
@@ -28,6 +32,20 @@ STATUS_TIMEOUT_MS = 5_000
 class ForwardHandlers(Family):
     """Requests that a consumer answers."""
 
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        clients: ClientManager,
+        store: MessageStore,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._store = store
+
     def routes(self) -> dict[int, Handler]:
         return {
             RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
@@ -45,11 +63,11 @@ class ForwardHandlers(Family):
         """Let a consumer consume one stored message now."""
         header = ConsumeMessageDirectlyRequest.from_ext(command.ext)
         client = self._client(header.consumer_group, header.client_id or "")
-        ext = {**command.ext, "brokerName": self._services.config.broker_name}
-        topic = self._services.topics.get(header.topic or "")
+        ext = {**command.ext, "brokerName": self._config.broker_name}
+        topic = self._topics.get(header.topic or "")
         if topic is not None:
             ext["topicSysFlag"] = str(topic.topic_sys_flag)
-        group = self._services.groups.get(header.consumer_group)
+        group = self._groups.get(header.consumer_group)
         if group is not None:
             ext["groupSysFlag"] = str(group.group_sys_flag)
         return self._ask(client, command, ext, self._record(header.msg_id or ""))
@@ -59,13 +77,13 @@ class ForwardHandlers(Family):
             offset = parse_offset_message_id(message_id)[2]
         except MessageFormatError as error:
             raise RemotingError(ResponseCode.INVALID_PARAMETER, f"msgId: {error}") from error
-        record = self._services.store.record_at(offset)
+        record = self._store.record_at(offset)
         if record is None:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"can not find message by the id, {message_id}")
         return record
 
     def _client(self, group: str, client_id: str) -> Client:
-        state = self._services.clients.consumers(group)
+        state = self._clients.consumers(group)
         client = state.find(client_id) if state is not None else None
         if client is None:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
@@ -88,7 +106,7 @@ class ForwardHandlers(Family):
     def status(self, _connection: ServerConnection, command: Command) -> Answer:
         """How far each consumer of a group says it is in a topic; those that do not answer are left out."""
         header = InvokeBrokerToGetConsumerStatusRequest.from_ext(command.ext)
-        state = self._services.clients.consumers(header.group)
+        state = self._clients.consumers(header.group)
         if state is None:
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]"

@@ -6,10 +6,16 @@ import logging
 
 from orbitmq.broker import names
 from orbitmq.broker.change_feed import GROUPS, OFFSETS
+from orbitmq.broker.clients.registry import ClientManager
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.handlers.base import Answer, Family, Handler
-from orbitmq.broker.metadata.offsets import SEPARATOR
-from orbitmq.broker.statistics import GROUP_GET_NUMS
+from orbitmq.broker.metadata.access import MetadataAccess
+from orbitmq.broker.metadata.groups import SubscriptionGroups
+from orbitmq.broker.metadata.offsets import SEPARATOR, ConsumerOffsets
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.statistics import GROUP_GET_NUMS, Stats
 from orbitmq.message.model import MessageQueue
+from orbitmq.store import MessageStore
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies import (
     ConsumeStats,
@@ -46,6 +52,28 @@ PAGE_SIZE = 2000
 class GroupHandlers(Family):
     """The table of subscription groups, and how far groups are."""
 
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: MetadataAccess,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        offsets: ConsumerOffsets,
+        clients: ClientManager,
+        store: MessageStore,
+        stats: Stats,
+        address: str,
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._store = store
+        self._stats = stats
+        self._address = address
+
     def routes(self) -> dict[int, Handler]:
         return {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
@@ -72,27 +100,26 @@ class GroupHandlers(Family):
         for config in configs:
             names.check_group(config.group_name)
         for config in configs:
-            self._services.groups.update(config)
-        await self.save(GROUPS)
+            self._groups.update(config)
+        await self._metadata.save(GROUPS)
         return command.reply()
 
     def delete(self, connection: ServerConnection, command: Command) -> Answer:
         """Delete a group, and its offsets when asked to."""
         header = DeleteSubscriptiongroupRequest.from_ext(command.ext)
         log.info("group %s is deleted by %s", header.group_name, connection.remote_address)
-        self._services.groups.delete(header.group_name)
+        self._groups.delete(header.group_name)
         if header.clean_offset:
-            self._services.offsets.drop_group(header.group_name)
+            self._offsets.drop_group(header.group_name)
         return self._saved(command)
 
     async def _saved(self, command: Command) -> Command:
-        await self.save(GROUPS)
-        await self.save(OFFSETS)
+        await self._metadata.save(GROUPS, OFFSETS)
         return command.reply()
 
     def all_configs(self, _connection: ServerConnection, command: Command) -> Answer:
         """All groups; in pages for 5.x peers that ask so."""
-        groups = self._services.groups
+        groups = self._groups
         if command.ext:
             header = GetAllSubscriptiongroupConfigRequest.from_ext(command.ext)
             version = DataVersion.decode(header.data_version.encode()) if header.data_version else None
@@ -111,7 +138,7 @@ class GroupHandlers(Family):
     def config(self, _connection: ServerConnection, command: Command) -> Answer:
         """One group's config. It is not created by asking, other than RocketMQ does."""
         group = GetSubscriptiongroupConfigRequest.from_ext(command.ext).group
-        config = self._services.groups.get(group)
+        config = self._groups.get(group)
         if config is None:
             raise RemotingError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {group}"
@@ -121,7 +148,7 @@ class GroupHandlers(Family):
     def forbid(self, _connection: ServerConnection, command: Command) -> Answer:
         """Show, and change when asked to, whether a group may read a topic."""
         header = UpdateAndGetGroupForbiddenRequest.from_ext(command.ext)
-        groups = self._services.groups
+        groups = self._groups
         if header.readable is not None:
             groups.set_readable(header.group, header.topic, header.readable)
         body = GroupForbidden(
@@ -140,32 +167,31 @@ class GroupHandlers(Family):
         return command.reply(body=ConsumeStats(offset_table=table, consume_tps=rate).encode())
 
     def _rate(self, group: str, topic: str) -> float:
-        return self._services.stats.per_second(GROUP_GET_NUMS, f"{topic}{SEPARATOR}{group}")
+        return self._stats.per_second(GROUP_GET_NUMS, f"{topic}{SEPARATOR}{group}")
 
     def _topics_to_show(self, header: GetConsumeStatsRequest) -> list[str]:
         """What was asked for, else all topics of the group; those it no longer subscribes to are left out."""
-        services = self._services
         if header.topic_list:
             return [topic for topic in header.topic_list.split(";") if topic]
         if header.topic:
             topics = {header.topic}
         else:
-            topics = services.offsets.topics_of(header.consumer_group)
-        state = services.clients.consumers(header.consumer_group)
+            topics = self._offsets.topics_of(header.consumer_group)
+        state = self._clients.consumers(header.consumer_group)
         if state is not None and state.subscriptions:
             topics &= state.subscriptions.keys()
         return sorted(topics)
 
     def _topic_progress(self, group: str, topic: str) -> dict[MessageQueue, OffsetWrapper]:
-        config = self._services.topics.get(topic)
-        broker = self._services.config.broker_name
+        config = self._topics.get(topic)
+        broker = self._config.broker_name
         return {
             MessageQueue(topic, broker, queue_id): self._progress(group, topic, queue_id)
             for queue_id in range(config.read_queue_nums if config is not None else 0)
         }
 
     def _progress(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
-        store, offsets = self._services.store, self._services.offsets
+        store, offsets = self._store, self._offsets
         consumed = max(0, offsets.query(group, topic, queue_id) or 0)
         pulled = offsets.pulled(group, topic, queue_id) or 0
         stored_ms = store.store_time(topic, queue_id, consumed - 1) if consumed else 0
@@ -179,13 +205,12 @@ class GroupHandlers(Family):
     def broker_stats(self, _connection: ServerConnection, command: Command) -> Answer:
         """How far every group is in every topic; with ``isOrder`` only in ordered topics."""
         only_order = GetBrokerConsumeStatsRequest.from_ext(command.ext).is_order
-        services = self._services
         listed: list[dict[str, list[ConsumeStats]]] = []
         behind = 0
-        for group in services.groups:
+        for group in self._groups:
             progress = []
             for topic in self._topics_to_show(GetConsumeStatsRequest(consumer_group=group.group_name)):
-                if only_order and not services.topics.is_order(topic):
+                if only_order and not self._topics.is_order(topic):
                     continue
                 stats = ConsumeStats(
                     offset_table=self._topic_progress(group.group_name, topic),
@@ -194,14 +219,14 @@ class GroupHandlers(Family):
                 behind += sum(p.broker_offset - p.consumer_offset for p in stats.offset_table.values())
                 progress.append(stats)
             listed.append({group.group_name: progress})
-        body = ConsumeStatsList(consume_stats_list=listed, broker_addr=services.address, total_diff=behind)
+        body = ConsumeStatsList(consume_stats_list=listed, broker_addr=self._address, total_diff=behind)
         return command.reply(body=body.encode())
 
     def topics_of(self, _connection: ServerConnection, command: Command) -> Answer:
         """The topics in which a group has committed offsets."""
         group = QueryTopicsByConsumerRequest.from_ext(command.ext).group
-        topics = self._services.offsets.topics_of(group)
-        return command.reply(body=TopicList(topic_list=topics, broker_addr=self._services.address).encode())
+        topics = self._offsets.topics_of(group)
+        return command.reply(body=TopicList(topic_list=topics, broker_addr=self._address).encode())
 
     def subscription(self, _connection: ServerConnection, command: Command) -> Answer:
         """What a group subscribes to in a topic."""
@@ -209,6 +234,6 @@ class GroupHandlers(Family):
         body = QuerySubscriptionResponseBody(
             group=header.group,
             topic=header.topic or "",
-            subscription_data=self._services.clients.subscription(header.group, header.topic or ""),
+            subscription_data=self._clients.subscription(header.group, header.topic or ""),
         )
         return command.reply(body=body.encode())

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from orbitmq.broker.assembly import Services
-from orbitmq.broker.config import ConfigError
-from orbitmq.broker.events import SettingsChanged
+from orbitmq.broker.config import BrokerConfig, ConfigError
+from orbitmq.broker.events import Events, SettingsChanged
 from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.messaging.held_pulls import LongPolling
+from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.rates import Rates
+from orbitmq.broker.statistics import Counters, Stats
+from orbitmq.runtime.seam import Runtime
+from orbitmq.store import MessageStore
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import properties_text
 from orbitmq.wire.bodies import KVTable
@@ -26,8 +30,27 @@ VERSION_TEXT = "V5_3_3"
 class OperationHandlers(Family):
     """Settings and state."""
 
-    def __init__(self, services: Services) -> None:
-        super().__init__(services)
+    def __init__(
+        self,
+        config: BrokerConfig,
+        runtime: Runtime,
+        events: Events,
+        topics: TopicConfigs,
+        store: MessageStore,
+        stats: Stats,
+        rates: Rates,
+        counters: Counters,
+        long_polling: LongPolling,
+    ) -> None:
+        self._config = config
+        self._runtime = runtime
+        self._events = events
+        self._topics = topics
+        self._store = store
+        self._stats = stats
+        self._rates = rates
+        self._counters = counters
+        self._long_polling = long_polling
         self._saving = asyncio.Lock()
 
     def routes(self) -> dict[int, Handler]:
@@ -42,49 +65,48 @@ class OperationHandlers(Family):
 
     async def update_config(self, connection: ServerConnection, command: Command) -> Command:
         """Change settings that may change while the broker runs; all of the request or none."""
-        services = self._services
         try:
             changes = properties_text.parse(command.body.decode())
-            services.config.apply_live(changes)
+            self._config.apply_live(changes)
         except ConfigError as error:
             raise RemotingError(ResponseCode.NO_PERMISSION, f"Can not update config: {error}") from error
         except UnicodeDecodeError as error:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"the settings are not UTF-8: {error}") from error
         log.info("settings changed by %s: %s", connection.remote_address, ", ".join(sorted(changes)))
-        services.events.publish(SettingsChanged(frozenset(changes)))
-        if services.config.broker_config_path:
-            await self._save(services.config.broker_config_path, changes)
+        self._events.publish(SettingsChanged(frozenset(changes)))
+        if self._config.broker_config_path:
+            await self._save(self._config.broker_config_path, changes)
         return command.reply()
 
     async def _save(self, path: str, changes: dict[str, str]) -> None:
         """Write the changes into the file that the settings came from."""
         async with self._saving:
             try:
-                await self._services.runtime.threads.run(self._amend, path, changes)
+                await self._runtime.threads.run(self._amend, path, changes)
             except (OSError, ValueError) as error:
                 # As RocketMQ: they are in force, and a file that is read-only here may be on purpose.
                 log.warning("changed settings are lost with the next start, %s: %s", path, error)
 
     def _amend(self, path: str, changes: dict[str, str]) -> None:
-        files = self._services.runtime.files
+        files = self._runtime.files
         text = files.read_bytes(path).decode() if files.exists(path) else ""
         files.write_atomic(path, properties_text.amended(text, changes).encode())
 
     def get_config(self, _connection: ServerConnection, command: Command) -> Answer:
         """All settings as Java properties."""
-        text = properties_text.render(self._services.config.to_properties())
-        version = self._services.topics.version.encode().decode()
+        text = properties_text.render(self._config.to_properties())
+        version = self._topics.version.encode().decode()
         return GetBrokerConfigResponse(version=version).reply_to(command, body=text.encode())
 
     def clean(self, connection: ServerConnection, command: Command) -> Answer:
         """Delete expired files now; the two codes for it do the same here."""
         log.info("expired files are deleted for %s", connection.remote_address)
-        self._services.store.clean()
+        self._store.clean()
         return command.reply()
 
     def clean_unused_topics(self, connection: ServerConnection, command: Command) -> Answer:
         """Delete queues on disk whose topic is not in the table."""
-        dropped = self._services.store.drop_unknown_topics()
+        dropped = self._store.drop_unknown_topics()
         if dropped:
             log.info("unused topics deleted for %s: %s", connection.remote_address, ", ".join(dropped))
         return command.reply()
@@ -94,12 +116,11 @@ class OperationHandlers(Family):
         return command.reply(body=KVTable(table=self._state()).encode())
 
     def _state(self) -> dict[str, str]:
-        services = self._services
-        store, counters = services.store, services.counters
-        now = services.runtime.clock.now_ms()
+        store, counters = self._store, self._counters
+        now = self._runtime.clock.now_ms()
         folder = store.config.commit_log_path
-        ratio = round(services.runtime.files.disk_used_ratio(folder), 4)
-        total, free = services.runtime.files.disk_bytes(folder)
+        ratio = round(self._runtime.files.disk_used_ratio(folder), 4)
+        total, free = self._runtime.files.disk_bytes(folder)
         taken = store.max_commit_log_offset - counters.started_offset
         state: dict[str, int | float | str] = {
             "brokerVersionDesc": VERSION_TEXT,
@@ -107,13 +128,13 @@ class OperationHandlers(Family):
             "brokerActive": "true",
             "bootTimestamp": counters.started_ms,
             "runtime": _span((now - counters.started_ms) // 1000),
-            "putTps": services.rates.text(Rates.PUT),
-            "getTransferredTps": services.rates.text(Rates.GET),
-            "msgPutTotalYesterdayMorning": services.stats.yesterday_morning[0],
-            "msgPutTotalTodayMorning": services.stats.this_morning[0],
+            "putTps": self._rates.text(Rates.PUT),
+            "getTransferredTps": self._rates.text(Rates.GET),
+            "msgPutTotalYesterdayMorning": self._stats.yesterday_morning[0],
+            "msgPutTotalTodayMorning": self._stats.this_morning[0],
             "msgPutTotalTodayNow": counters.messages_in,
-            "msgGetTotalYesterdayMorning": services.stats.yesterday_morning[1],
-            "msgGetTotalTodayMorning": services.stats.this_morning[1],
+            "msgGetTotalYesterdayMorning": self._stats.yesterday_morning[1],
+            "msgGetTotalTodayMorning": self._stats.this_morning[1],
             "msgGetTotalTodayNow": counters.messages_out,
             "earliestMessageTimeStamp": store.earliest_store_time,
             "commitLogMinOffset": store.min_commit_log_offset,
@@ -131,7 +152,7 @@ class OperationHandlers(Family):
             "dispatchBehindBytes": 0,
             "pageCacheLockTimeMills": 0,
             "startAcceptSendRequestTimeStamp": 0,
-            "waitingPulls": len(services.long_polling),
+            "waitingPulls": len(self._long_polling),
         }
         # mqadmin reads these without asking whether they are there; nothing queues in front of our handlers.
         for name in ("send", "pull", "litePull", "query", "ack"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.store import MessageStore
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -17,6 +19,10 @@ MAX_BODY_BYTES = 8 << 20
 class QueryHandlers(Family):
     """Messages by their keys and by their place in the log."""
 
+    def __init__(self, config: BrokerConfig, store: MessageStore) -> None:
+        self._config = config
+        self._store = store
+
     def routes(self) -> dict[int, Handler]:
         return {
             RequestCode.QUERY_MESSAGE: self.by_key,
@@ -28,12 +34,11 @@ class QueryHandlers(Family):
         return self._by_key(command, QueryMessageRequest.from_ext(command.ext))
 
     async def _by_key(self, command: Command, header: QueryMessageRequest) -> Command:
-        services = self._services
         count = header.max_num
         if command.ext.get(UNIQUE_KEY_QUERY) == "true":
-            count = services.config.default_query_max_num
-        count = min(count, services.config.max_msgs_num_batch)
-        index = services.store.index
+            count = self._config.default_query_max_num
+        count = min(count, self._config.max_msgs_num_batch)
+        index = self._store.index
         if index is None:
             raise RemotingError(
                 ResponseCode.QUERY_NOT_FOUND, "this broker keeps no message index (messageIndexEnable=false)"
@@ -53,7 +58,7 @@ class QueryHandlers(Family):
         records: list[bytes] = []
         size = 0
         for offset in reversed(offsets):
-            record = self._services.store.record_at(offset)
+            record = self._store.record_at(offset)
             if record is None:
                 continue
             size += len(record)
@@ -65,7 +70,7 @@ class QueryHandlers(Family):
     def by_id(self, _connection: ServerConnection, command: Command) -> Answer:
         """The record at a commit log offset."""
         offset = ViewMessageByIdRequest.from_ext(command.ext).offset
-        record = self._services.store.record_at(offset)
+        record = self._store.record_at(offset)
         if record is None:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         return command.reply(body=record)

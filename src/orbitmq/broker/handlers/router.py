@@ -3,22 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
-from orbitmq.broker.assembly import Services
 from orbitmq.broker.handlers.base import Answer, Family, Handler
-from orbitmq.broker.handlers.clients import ClientHandlers
-from orbitmq.broker.handlers.forward import ForwardHandlers
-from orbitmq.broker.handlers.groups import GroupHandlers
-from orbitmq.broker.handlers.inspection import InspectionHandlers
-from orbitmq.broker.handlers.offsets import OffsetHandlers
-from orbitmq.broker.handlers.operation import OperationHandlers
-from orbitmq.broker.handlers.pull import PullHandlers
-from orbitmq.broker.handlers.query import QueryHandlers
-from orbitmq.broker.handlers.reply import ReplyHandlers
-from orbitmq.broker.handlers.send import SendHandlers
-from orbitmq.broker.handlers.send_back import SendBackHandlers
-from orbitmq.broker.handlers.topics import TopicHandlers
-from orbitmq.broker.handlers.transactions import TransactionHandlers
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -27,31 +14,15 @@ from orbitmq.wire.errors import WireError
 
 log = logging.getLogger(__name__)
 
-FAMILIES: tuple[type[Family], ...] = (
-    SendHandlers,
-    ReplyHandlers,
-    TransactionHandlers,
-    SendBackHandlers,
-    PullHandlers,
-    OffsetHandlers,
-    ClientHandlers,
-    TopicHandlers,
-    GroupHandlers,
-    QueryHandlers,
-    ForwardHandlers,
-    InspectionHandlers,
-    OperationHandlers,
-)
 
-
-class Dispatcher:
+class Router:
     """Answers requests with the handlers of all families."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, families: Iterable[Family]) -> None:
         self._routes: dict[int, Handler] = {}
         self._peers_log = LogLimiter(log)
-        for family in FAMILIES:
-            self._routes.update(family(services).routes())
+        for family in families:
+            self._routes.update(family.routes())
 
     @property
     def codes(self) -> frozenset[int]:

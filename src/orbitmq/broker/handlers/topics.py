@@ -6,11 +6,17 @@ import logging
 
 from orbitmq.broker import names
 from orbitmq.broker.change_feed import OFFSETS, TOPICS
+from orbitmq.broker.clients.registry import ClientManager
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.metadata import attributes
-from orbitmq.broker.metadata.topics import MAX_QUEUES
-from orbitmq.broker.statistics import TOPIC_PUT_NUMS
+from orbitmq.broker.metadata.access import MetadataAccess
+from orbitmq.broker.metadata.offsets import ConsumerOffsets
+from orbitmq.broker.metadata.topics import MAX_QUEUES, TopicConfigs
+from orbitmq.broker.registration import Registration
+from orbitmq.broker.statistics import TOPIC_PUT_NUMS, Stats
 from orbitmq.message.model import MessageQueue
+from orbitmq.store import MessageStore
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies import (
     CreateTopicListRequestBody,
@@ -44,6 +50,26 @@ ANNOUNCE_TIMEOUT_MS = 1000
 
 class TopicHandlers(Family):
     """The table of topics."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: MetadataAccess,
+        topics: TopicConfigs,
+        offsets: ConsumerOffsets,
+        clients: ClientManager,
+        store: MessageStore,
+        registration: Registration,
+        stats: Stats,
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._topics = topics
+        self._offsets = offsets
+        self._clients = clients
+        self._store = store
+        self._registration = registration
+        self._stats = stats
 
     def routes(self) -> dict[int, Handler]:
         return {
@@ -85,9 +111,9 @@ class TopicHandlers(Family):
             self._check(config)
         for config in configs:
             log.info("topic %s is created or changed by %s", config.topic_name, connection.remote_address)
-            self._services.topics.update(config)
-        await self.save(TOPICS)
-        await self._services.registration.announced(ANNOUNCE_TIMEOUT_MS)
+            self._topics.update(config)
+        await self._metadata.save(TOPICS)
+        await self._registration.announced(ANNOUNCE_TIMEOUT_MS)
         return command.reply()
 
     def _check(self, config: TopicConfig) -> None:
@@ -105,17 +131,16 @@ class TopicHandlers(Family):
             raise RemotingError(ResponseCode.INVALID_PARAMETER, f"perm {config.perm}: expected 0 to 15")
 
     def _check_not_system(self, topic: str) -> None:
-        if self._services.config.validate_system_topic and self._services.topics.is_system(topic):
+        if self._config.validate_system_topic and self._topics.is_system(topic):
             raise RemotingError(
                 ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic."
             )
 
     async def _delete(self, command: Command, topic: str) -> Command:
-        if self._services.topics.delete(topic):
-            self._services.offsets.drop_topic(topic)
-            await self.save(TOPICS)
-            await self.save(OFFSETS)
-            await self._services.registration.announced(ANNOUNCE_TIMEOUT_MS)
+        if self._topics.delete(topic):
+            self._offsets.drop_topic(topic)
+            await self._metadata.save(TOPICS, OFFSETS)
+            await self._registration.announced(ANNOUNCE_TIMEOUT_MS)
         return command.reply()
 
     def delete(self, connection: ServerConnection, command: Command) -> Answer:
@@ -129,7 +154,7 @@ class TopicHandlers(Family):
 
     def all_configs(self, _connection: ServerConnection, command: Command) -> Answer:
         """All topics; in pages for 5.x peers that ask so."""
-        topics = self._services.topics
+        topics = self._topics
         if command.ext:
             header = GetAllTopicConfigRequest.from_ext(command.ext)
             version = DataVersion.decode(header.data_version.encode()) if header.data_version else None
@@ -142,33 +167,34 @@ class TopicHandlers(Family):
 
     def config(self, _connection: ServerConnection, command: Command) -> Answer:
         """One topic's config."""
-        return command.reply(body=self.topic(GetTopicConfigRequest.from_ext(command.ext).topic).encode())
+        topic = GetTopicConfigRequest.from_ext(command.ext).topic
+        return command.reply(body=self._metadata.topic(topic).encode())
 
     def stats(self, _connection: ServerConnection, command: Command) -> Answer:
         """Bounds and last change of each queue of a topic."""
         topic = GetTopicStatsInfoRequest.from_ext(command.ext).topic
-        config = self.topic(topic)
-        store = self._services.store
+        config = self._metadata.topic(topic)
+        store = self._store
         table: dict[MessageQueue, TopicOffset] = {}
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
             high = store.max_offset(topic, queue_id)
-            table[MessageQueue(topic, self._services.config.broker_name, queue_id)] = TopicOffset(
+            table[MessageQueue(topic, self._config.broker_name, queue_id)] = TopicOffset(
                 min_offset=max(0, store.min_offset(topic, queue_id)),
                 max_offset=max(0, high),
                 last_update_timestamp=store.store_time(topic, queue_id, high - 1) if high > 0 else 0,
             )
-        rate = self._services.stats.per_second(TOPIC_PUT_NUMS, topic)
+        rate = self._stats.per_second(TOPIC_PUT_NUMS, topic)
         return command.reply(body=TopicStatsTable(offset_table=table, topic_put_tps=rate).encode())
 
     def consumed_by(self, _connection: ServerConnection, command: Command) -> Answer:
         """The groups that read a topic: online now, or with committed offsets."""
         topic = QueryTopicConsumeByWhoRequest.from_ext(command.ext).topic
-        groups = self._services.clients.groups_reading(topic) | self._services.offsets.groups_of(topic)
+        groups = self._clients.groups_reading(topic) | self._offsets.groups_of(topic)
         return command.reply(body=GroupList(group_list=groups).encode())
 
     def system_topics(self, _connection: ServerConnection, command: Command) -> Answer:
         """The reserved names."""
-        return command.reply(body=TopicList(topic_list=set(self._services.topics.system_topics())).encode())
+        return command.reply(body=TopicList(topic_list=set(self._topics.system_topics())).encode())
 
 
 def _filter_type(text: str) -> TopicFilterType:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.messaging.append import MessageAppend
+from orbitmq.broker.statistics import Counters
+from orbitmq.broker.transactions.service import Transactions
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.ids import parse_offset_message_id
 from orbitmq.message.record import decode_record
-from orbitmq.store import PutResult
+from orbitmq.store import MessageStore, PutResult
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -21,6 +25,20 @@ log = logging.getLogger(__name__)
 class TransactionHandlers(Family):
     """Commit, roll-back, and a second life for discarded half messages."""
 
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        append: MessageAppend,
+        transactions: Transactions,
+        counters: Counters,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._append = append
+        self._transactions = transactions
+        self._counters = counters
+
     def routes(self) -> dict[int, Handler]:
         return {
             RequestCode.END_TRANSACTION: self.end,
@@ -30,19 +48,18 @@ class TransactionHandlers(Family):
     def end(self, connection: ServerConnection, command: Command) -> Answer:
         """Commit or roll back; an undecided producer gets no answer, as in RocketMQ."""
         header = EndTransactionRequest.from_ext(command.ext)
-        services = self._services
-        if services.config.is_slave:
+        if self._config.is_slave:
             raise RemotingError(
                 ResponseCode.SLAVE_NOT_AVAILABLE, "this broker is a slave: its master ends transactions"
             )
         try:
-            result = services.transactions.end(header)
+            result = self._transactions.end(header)
         except RemotingError as error:
             # Producers send it one-way, so this line is all that anybody sees.
             log.warning("transaction %s from %s: %s", header.msg_id, connection.remote_address, error)
             raise
         if result is not None:
-            services.counters.handled_in += 1
+            self._counters.handled_in += 1
         return self._answer(command, result)
 
     def _answer(self, command: Command, result: PutResult | None) -> Answer:
@@ -51,10 +68,10 @@ class TransactionHandlers(Family):
         return self._answer_when_stored(command, result)
 
     async def _answer_when_stored(self, command: Command, result: PutResult) -> Command:
-        if self._services.putter.must_wait(True):
-            await self._services.putter.stored(result)
+        if self._append.must_wait(True):
+            await self._append.stored(result)
         else:
-            self._services.putter.write()
+            self._append.write()
         return command.reply()
 
     def resume(self, _connection: ServerConnection, command: Command) -> Answer:
@@ -64,8 +81,8 @@ class TransactionHandlers(Family):
             offset = parse_offset_message_id(message_id)[2]
         except MessageFormatError as error:
             raise RemotingError(ResponseCode.INVALID_PARAMETER, f"msgId: {error}") from error
-        stored = self._services.store.record_at(offset)
+        stored = self._store.record_at(offset)
         if stored is None:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"can not find message by the id, {message_id}")
-        self._services.transactions.resume(decode_record(stored))
+        self._transactions.resume(decode_record(stored))
         return command.reply()

@@ -10,17 +10,17 @@ from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
 # Gets the message and its properties; returns the message to store, maybe another one, or raises.
-PutHook = Callable[[NewMessage, Mapping[str, str]], NewMessage]
+AppendHook = Callable[[NewMessage, Mapping[str, str]], NewMessage]
 
 
-class Putter:
-    """Puts single messages through the hooks, in order, and then into the store."""
+class MessageAppend:
+    """Takes single messages through the append hooks, in order, and then into the store."""
 
     def __init__(self, store: MessageStore, durability: Durability, *, sync_flush: bool) -> None:
         self._store = store
         self._durability = durability
         self._sync_flush = sync_flush
-        self.hooks: list[PutHook] = []
+        self.hooks: list[AppendHook] = []
 
     def put(self, message: NewMessage, properties: Mapping[str, str]) -> PutResult:
         """Append one message.
@@ -65,5 +65,9 @@ class Putter:
             raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)) from error
 
     async def stored(self, result: PutResult) -> PutStatus:
-        """Return when the message is as safe as the broker promises."""
+        """Return when the message is as safe as the broker promises.
+
+        Raises:
+            StoreClosedError: a gate failed; whether the message survives is unknown.
+        """
         return await self._durability.stored(result.end_offset)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.messaging.append import Putter
+from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.transactions import forms as messages
@@ -51,7 +51,7 @@ class Parts:
     clock: Clock
     config: BrokerConfig
     store: MessageStore
-    putter: Putter
+    append: MessageAppend
     topics: TopicConfigs
     offsets: ConsumerOffsets
     clients: ClientManager
@@ -121,7 +121,7 @@ class Transactions:
     # -- the first half ----------------------------------------------------------------------------------
 
     def prepare(self, message: NewMessage, properties: Mapping[str, str]) -> NewMessage:
-        """Put hook: a prepared message becomes a half message.
+        """Append hook: a prepared message becomes a half message.
 
         Raises:
             RemotingError: NO_PERMISSION with ``rejectTransactionMessage``; SYSTEM_BUSY, too many transactions
@@ -174,7 +174,7 @@ class Transactions:
         result = None
         if state == sysflag.TRANSACTION_COMMIT:
             message, judged = messages.final_message(record, properties)
-            result = self._parts.putter.put(message, judged)
+            result = self._parts.append.put(message, judged)
         self._finish(offset)
         return result
 
@@ -240,7 +240,7 @@ class Transactions:
         )
         for at, (message, highest) in enumerate(made):
             try:
-                result = parts.putter.put_many([message])
+                result = parts.append.put_many([message])
             except RemotingError as error:
                 log.warning("marks of %d ended transactions wait: %s", len(offsets), error)
                 for late, _ in made[at:]:
@@ -364,14 +364,14 @@ class Transactions:
             f"group {group}, topic {real_topic}: not ended after {checks} checks, moved to {topic}",
             half.unique_id,
         )
-        self._parts.putter.put_many([messages.discarded(record, properties)])
+        self._parts.append.put_many([messages.discarded(record, properties)])
         self._finish(half.offset)
 
     def _renew(self, half: Half, record: Record, properties: dict[str, str], due_ms: int) -> Half:
         """Put a half message once more at the end of its queue, where the progress does not wait for it."""
         properties[property_names.TRANSACTION_PREPARED_QUEUE_OFFSET] = str(half.origin)
         self._schedule_marks()
-        result = self._parts.putter.put_many([messages.renewed(record, properties)])
+        result = self._parts.append.put_many([messages.renewed(record, properties)])
         copy = Half(result.queue_offset, result.commit_log_offset, half.origin, half.unique_id, due_ms)
         self._table.replace(half, copy)
         self._unmarked.append(half.offset)
@@ -423,4 +423,4 @@ class Transactions:
                 f"message {record.message_id} of topic {record.topic} is no half message",
             )
         properties[property_names.TRANSACTION_CHECK_TIMES] = "0"
-        return self._parts.putter.put_many([messages.renewed(record, properties)])
+        return self._parts.append.put_many([messages.renewed(record, properties)])

@@ -8,7 +8,6 @@ does I/O: what is not mapped yet is asked for (``need``), and the caller maps it
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import cython
@@ -271,17 +270,15 @@ class Lookup:
         last: int,
         max_count: int,
         max_bytes: int,
-        tags: Sequence[int] | None,
+        codes: array[int],
+        codes_count: int,
         out: bytearray,
     ) -> int:
-        """:meth:`read` into the bytearray ``out``, which is not empty; ``tags`` are sorted, ``None``: all."""
-        count = -1
-        if tags is not None:
-            count = len(tags)
-            self.codes = array("q", [*tags, 0])
+        """:meth:`read` into the bytearray ``out``, which is not empty; ``codes`` as in ``MessageFilter``."""
+        self.codes = codes
         if cython.compiled:
-            return self._read_view(slot, offset, last, max_count, max_bytes, count, out)
-        return self.read(slot, offset, last, max_count, max_bytes, self.codes, 0, count, out, 0, len(out))
+            return self._read_view(slot, offset, last, max_count, max_bytes, codes_count, out)
+        return self.read(slot, offset, last, max_count, max_bytes, codes, 0, codes_count, out, 0, len(out))
 
     def _read_view(
         self,

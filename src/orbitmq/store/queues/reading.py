@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 from orbitmq.message.record import MAGIC_V1, MAGIC_V2
+from orbitmq.store.filter import MessageFilter
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.files import LogFiles
 from orbitmq.store.model import GetResult, GetStatus
@@ -37,7 +38,7 @@ class Reader:
         offset: int,
         max_count: int,
         max_bytes: int,
-        tags: frozenset[int] | None,
+        filter: MessageFilter,
     ) -> GetResult:
         """See ``MessageStore.get``."""
         slot = self._queues.slot(topic, queue_id)
@@ -48,8 +49,7 @@ class Reader:
         outside = _outside(offset, low, high)
         if outside is not None:
             return GetResult(outside[0], b"", 0, outside[1], low, high)
-        wanted = None if tags is None else sorted(tags)
-        status = self._read(slot, offset, high, max_count, max_bytes, wanted)
+        status = self._read(slot, offset, high, max_count, max_bytes, filter)
         lookup = self._lookup
         if status == table.READ_FOUND:
             body = bytes(memoryview(self._output)[: lookup.read_bytes])
@@ -61,12 +61,14 @@ class Reader:
         return GetResult(GetStatus.MESSAGE_WAS_REMOVING, b"", 0, following, low, high)
 
     def _read(
-        self, slot: int, offset: int, last: int, max_count: int, max_bytes: int, tags: list[int] | None
+        self, slot: int, offset: int, last: int, max_count: int, max_bytes: int, filter: MessageFilter
     ) -> int:
         """Read, mapping files and growing the output as the appender asks for it."""
         status = table.READ_BROKEN
         for _ in range(4):
-            status = self._lookup.read_messages(slot, offset, last, max_count, max_bytes, tags, self._output)
+            status = self._lookup.read_messages(
+                slot, offset, last, max_count, max_bytes, filter.codes, filter.count, self._output
+            )
             if status == table.READ_NEED_ENTRIES:
                 if not self._queues.map_entries(slot, self._lookup.need):
                     return table.READ_BROKEN

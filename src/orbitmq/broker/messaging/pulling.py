@@ -1,0 +1,360 @@
+"""Pulling messages, at once or when they come (PullMessageProcessor)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from orbitmq.broker.clients.registry import ClientManager
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.events import Events, PullPermitted
+from orbitmq.broker.messaging import filters
+from orbitmq.broker.messaging.held_pulls import LongPolling
+from orbitmq.broker.metadata.access import MetadataAccess
+from orbitmq.broker.metadata.groups import SubscriptionGroups
+from orbitmq.broker.metadata.offsets import ConsumerOffsets
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.statistics import Counters
+from orbitmq.message import reserved
+from orbitmq.store import GetResult, GetStatus, MessageFilter, MessageStore
+from orbitmq.wire.bodies import MessageModel, SubscriptionGroupConfig
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import RemotingError
+
+MASTER_ID = 0
+MAX_PULL_BYTES = 8 * 1024 * 1024
+
+
+class PullStatus(Enum):
+    """How a pull ended (PullStatus)."""
+
+    FOUND = "FOUND"
+    NO_NEW_MSG = "NO_NEW_MSG"
+    NO_MATCHED_MSG = "NO_MATCHED_MSG"
+    OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
+
+
+_STATUS = {
+    GetStatus.FOUND: PullStatus.FOUND,
+    GetStatus.MESSAGE_WAS_REMOVING: PullStatus.NO_MATCHED_MSG,
+    GetStatus.NO_MATCHED_MESSAGE: PullStatus.NO_MATCHED_MSG,
+    GetStatus.OFFSET_FOUND_NULL: PullStatus.NO_NEW_MSG,
+    GetStatus.OFFSET_OVERFLOW_ONE: PullStatus.NO_NEW_MSG,
+    GetStatus.OFFSET_OVERFLOW_BADLY: PullStatus.OFFSET_ILLEGAL,
+    GetStatus.OFFSET_TOO_SMALL: PullStatus.OFFSET_ILLEGAL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """Messages of one queue, wanted by one group.
+
+    Attributes:
+        offset: of the first message wanted.
+        max_bytes: 0: what the settings say.
+        commit_offset: up to where the group has consumed; below 0: nothing to commit.
+        suspend_ms: how long to wait when there is no message, ``None``: answer at once.
+        own_expression: whether ``expression`` and ``expression_type`` say what passes; else the group's
+            heartbeats do, of subscription version ``sub_version`` or later.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    max_count: int
+    max_bytes: int = 0
+    commit_offset: int = -1
+    suspend_ms: int | None = None
+    own_expression: bool = False
+    expression: str | None = None
+    expression_type: str | None = None
+    sub_version: int = 0
+
+
+@dataclass(slots=True)
+class Pulled:
+    """The answer to a pull.
+
+    Attributes:
+        remark: what the store found, in RocketMQ's words, or OFFSET_RESET.
+        body: stored records one after the other, empty unless FOUND; ``count`` of them.
+        next_offset: where the next pull begins.
+        suggested_broker_id: the broker of the group to pull from next.
+    """
+
+    status: PullStatus
+    remark: str
+    body: bytes
+    count: int
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    topic_sys_flag: int
+    group_sys_flag: int
+    suggested_broker_id: int
+
+
+class PullClient(Protocol):
+    """The client behind a pull that waits."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody waits any more."""
+        ...
+
+    def answer(self, pulled: Pulled) -> None:
+        """Messages came, the group was moved, or the time is over. Called once, if :meth:`refuse` is not."""
+        ...
+
+    def refuse(self, error: RemotingError) -> None:
+        """The pull ends without an answer: its topic was deleted."""
+        ...
+
+
+class Pulling:
+    """Hands stored messages to consumers."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        events: Events,
+        metadata: MetadataAccess,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        offsets: ConsumerOffsets,
+        clients: ClientManager,
+        store: MessageStore,
+        long_polling: LongPolling,
+        counters: Counters,
+    ) -> None:
+        self._config = config
+        self._events = events
+        self._metadata = metadata
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._store = store
+        self._long_polling = long_polling
+        self._counters = counters
+
+    def read(self, request: PullRequest, client: PullClient | None = None) -> Pulled | None:
+        """Read messages, and commit what the request says was consumed.
+
+        Args:
+            client: gets the answer of a pull that waits; without it none waits.
+
+        Returns:
+            The answer; ``None`` when the pull waits and ``client`` gets it later.
+
+        Raises:
+            RemotingError: the group, the topic or the queue may not be read, too many pulls wait already.
+        """
+        group = self._permitted(request)
+        filter = self._filter(request, group)
+        registered = not request.own_expression
+        self._events.publish(
+            PullPermitted(request.group, request.topic, filter, registered, request.sub_version)
+        )
+        if request.commit_offset >= 0:
+            self._offsets.commit(request.group, request.topic, request.queue_id, request.commit_offset)
+        moved = self._moved(request, group, filter)
+        if moved is not None:
+            return moved
+        self._offsets.note_pull_start(request.group, request.topic, request.queue_id, request.offset)
+        status, result = self._look(request, request.offset, filter)
+        if status is PullStatus.NO_NEW_MSG and request.suspend_ms is not None and client is not None:
+            self._hold(_HeldPull(self, request, group, filter, client), request.suspend_ms)
+            return None
+        return self._pulled(request, group, status, result)
+
+    # -- what may be read ------------------------------------------------------------------------------
+
+    def _permitted(self, request: PullRequest) -> SubscriptionGroupConfig:
+        config = self._config
+        if not config.readable:
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] pulling message is forbidden"
+            )
+        group = self._groups.find(request.group)
+        if group is None:
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{request.group}] does not exist",
+            )
+        if not group.consume_enable:
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {request.group}"
+            )
+        topic = self._metadata.topic(request.topic)
+        if not topic.perm & reserved.PERM_READ:
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION, f"the topic[{request.topic}] pulling message is forbidden"
+            )
+        if not 0 <= request.queue_id < topic.read_queue_nums:
+            raise RemotingError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{request.queue_id}] is illegal, topic:[{request.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+            )
+        return group
+
+    def _filter(self, request: PullRequest, group: SubscriptionGroupConfig) -> MessageFilter:
+        """What the pull filters by: its own expression, or that of its group's heartbeats."""
+        if request.own_expression:
+            return filters.expression_filter(request.topic, request.expression, request.expression_type)
+        state = self._clients.consumers(request.group)
+        if state is None:
+            raise RemotingError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
+        if state.message_model is MessageModel.BROADCASTING and not group.consume_broadcast_enable:
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{request.group}] can not consume by broadcast way",
+            )
+        if not self._groups.may_read(request.group, request.topic):
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{request.group}] is forbidden for topic[{request.topic}]",
+            )
+        data = state.subscriptions.get(request.topic)
+        if data is None:
+            raise RemotingError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
+        if data.sub_version < request.sub_version:
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+            )
+        return filters.filter_of(data)
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    def _look(self, request: PullRequest, offset: int, filter: MessageFilter) -> tuple[PullStatus, GetResult]:
+        """Read once from the store."""
+        config = self._config
+        max_bytes = request.max_bytes
+        result = self._store.get(
+            request.topic,
+            request.queue_id,
+            offset,
+            max(1, min(request.max_count, config.transfer_max_count)),
+            max_bytes=min(max_bytes, MAX_PULL_BYTES) if max_bytes > 0 else config.transfer_max_bytes,
+            filter=filter,
+        )
+        status = _STATUS.get(result.status)
+        if status is None:  # there is no message at all in the queue
+            status = PullStatus.NO_NEW_MSG if offset == 0 else PullStatus.OFFSET_ILLEGAL
+        return status, result
+
+    def _moved(
+        self, request: PullRequest, group: SubscriptionGroupConfig, filter: MessageFilter
+    ) -> Pulled | None:
+        """The answer to a group that an administrator has moved since its last pull."""
+        reset = self._offsets.take_reset(request.group, request.topic, request.queue_id)
+        if reset is None:
+            return None
+        _, result = self._look(request, reset, filter)
+        result.next_offset = reset
+        return self._pulled(request, group, PullStatus.OFFSET_ILLEGAL, result, "OFFSET_RESET")
+
+    def _pulled(
+        self,
+        request: PullRequest,
+        group: SubscriptionGroupConfig,
+        status: PullStatus,
+        result: GetResult,
+        remark: str | None = None,
+    ) -> Pulled:
+        topic = self._topics.get(request.topic)
+        found = status is PullStatus.FOUND
+        count = result.count if found else 0
+        self._counters.handled_out += count
+        self._offsets.note_pull(request.group, request.topic, request.queue_id, result.next_offset)
+        return Pulled(
+            status=status,
+            remark=remark or result.status.name,
+            body=result.body if found else b"",
+            count=count,
+            next_offset=result.next_offset,
+            min_offset=result.min_offset,
+            max_offset=result.max_offset,
+            topic_sys_flag=topic.topic_sys_flag if topic is not None else 0,
+            group_sys_flag=group.group_sys_flag,
+            suggested_broker_id=group.broker_id if self._config.slave_read_enable else MASTER_ID,
+        )
+
+    # -- waiting ---------------------------------------------------------------------------------------
+
+    def _hold(self, held: _HeldPull, suspend_ms: int) -> None:
+        config = self._config
+        timeout_ms = suspend_ms if config.long_polling_enable else config.short_polling_time_ms
+        polling = self._long_polling
+        if not polling.park(held.request.topic, held.request.queue_id, held, timeout_ms):
+            raise RemotingError(
+                ResponseCode.SYSTEM_BUSY,
+                f"broker busy: {len(polling)} pulls wait for messages, "
+                f"limit pullThreadPoolQueueCapacity {polling.limit}",
+            )
+
+    def wake(self, held: _HeldPull) -> bool:
+        """Look again; messages that the filter takes out are skipped without bothering the client."""
+        request = held.request
+        if request.topic not in self._topics:
+            held.client.refuse(
+                RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{request.topic}] was deleted")
+            )
+            return True
+        moved = self._moved(request, held.group, held.filter)
+        if moved is not None:
+            held.client.answer(moved)
+            return True
+        status, result = self._look(request, held.offset, held.filter)
+        if status is PullStatus.NO_NEW_MSG:
+            return False
+        if result.status is GetStatus.NO_MATCHED_MESSAGE:
+            held.offset = result.next_offset
+            return False
+        held.client.answer(self._pulled(request, held.group, status, result))
+        return True
+
+    def expire(self, held: _HeldPull) -> None:
+        """Answer with how far the filter got, so that the client does not start over."""
+        if held.request.topic not in self._topics:
+            self.wake(held)
+            return
+        status, result = self._look(held.request, held.offset, held.filter)
+        if status is PullStatus.NO_NEW_MSG and held.offset > held.request.offset:
+            status = PullStatus.NO_MATCHED_MSG
+            result.next_offset = held.offset
+        held.client.answer(self._pulled(held.request, held.group, status, result))
+
+
+class _HeldPull:
+    """A pull that waits (see ``held_pulls.Waiter``). ``offset`` is what it has not seen yet."""
+
+    __slots__ = ("_pulling", "client", "filter", "group", "offset", "request")
+
+    def __init__(
+        self,
+        pulling: Pulling,
+        request: PullRequest,
+        group: SubscriptionGroupConfig,
+        filter: MessageFilter,
+        client: PullClient,
+    ) -> None:
+        self._pulling = pulling
+        self.request = request
+        self.group = group
+        self.filter = filter
+        self.client = client
+        self.offset = request.offset
+
+    @property
+    def gone(self) -> bool:
+        return self.client.gone
+
+    def wake(self) -> bool:
+        return self._pulling.wake(self)
+
+    def expire(self) -> None:
+        self._pulling.expire(self)

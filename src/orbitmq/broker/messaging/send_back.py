@@ -1,0 +1,166 @@
+"""Messages that a consumer could not handle: later again, or in the end a dead letter."""
+
+from __future__ import annotations
+
+import logging
+import random
+from dataclasses import dataclass
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.delay.levels import DelayLevels
+from orbitmq.broker.messaging.append import MessageAppend
+from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES, FIRST_RETRY_LEVEL, max_reconsume_times
+from orbitmq.broker.metadata.access import MetadataAccess
+from orbitmq.message import property_names, reserved
+from orbitmq.message.errors import MessageFormatError
+from orbitmq.message.properties import decode_properties, encode_properties
+from orbitmq.message.record import Record, decode_record
+from orbitmq.message.tags import tags_code
+from orbitmq.store import MessageStore, NewMessage, PutStatus, StoreClosedError
+from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnedMessage:
+    """A stored message that comes back.
+
+    Attributes:
+        offset: where its record begins in the commit log.
+        delay_level: after which level's time it is delivered again; 0: by the number of its deliveries;
+            below 0: it is a dead letter now.
+        max_reconsume_times: after how many deliveries it is dead, ``None``: what its group says.
+        version: the consumer's protocol version.
+    """
+
+    group: str
+    offset: int
+    delay_level: int = 0
+    max_reconsume_times: int | None = None
+    unit_mode: bool = False
+    version: int = 0
+
+
+class SendBack:
+    """Takes messages back (AbstractSendMessageProcessor.consumerSendMsgBack)."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: MetadataAccess,
+        store: MessageStore,
+        append: MessageAppend,
+        levels: DelayLevels,
+        chance: random.Random,
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._store = store
+        self._append = append
+        self._levels = levels
+        self._chance = chance
+
+    async def return_(self, returned: ReturnedMessage) -> None:
+        """Store a copy of the message for a later delivery (behaviours SB-01 to SB-13, DQ-01 to DQ-05).
+
+        A group without retry queues loses the message, as in RocketMQ.
+
+        Raises:
+            RemotingError: the copy is not safe; after SYSTEM_ERROR the consumer sends the message itself.
+        """
+        group = self._group(returned.group)
+        if group.retry_queue_nums <= 0:
+            return
+        retry = await self._topic(
+            reserved.retry_topic(returned.group),
+            group.retry_queue_nums,
+            reserved.TOPIC_FLAG_UNIT_SUB if returned.unit_mode else 0,
+        )
+        record = self._record(returned.offset)
+        limit = max_reconsume_times(group, returned.version, returned.max_reconsume_times)
+        properties = _properties(record)
+        if record.reconsume_times >= limit or returned.delay_level < 0:
+            dead = await self._topic(reserved.dead_letter_topic(returned.group), DEAD_LETTER_QUEUES)
+            properties[property_names.DELAY] = "0"
+            copy = _copy(record, properties, dead.topic_name, 0)
+            log.info(
+                "message %s of group %s is a dead letter after %d deliveries",
+                properties[property_names.ORIGIN_MESSAGE_ID], returned.group, record.reconsume_times + 1,
+            )  # fmt: skip
+        else:
+            level = returned.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
+            properties[property_names.DELAY] = str(level)
+            # A retry topic made earlier may have fewer queues than the group has by now.
+            queues = max(1, min(group.retry_queue_nums, retry.write_queue_nums))
+            copy = _copy(record, properties, retry.topic_name, self._chance.randrange(queues))
+        await self._stored(copy, properties)
+
+    def _group(self, name: str) -> SubscriptionGroupConfig:
+        config = self._config
+        if config.is_slave:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR, f"no master available along with {config.broker_ip1}"
+            )
+        group = self._metadata.group(name)
+        if not config.writable:
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] sending message is forbidden"
+            )
+        return group
+
+    async def _topic(self, name: str, queues: int, sys_flag: int = 0) -> TopicConfig:
+        config = await self._metadata.inner_topic(name, queues, sys_flag)
+        if not config.perm & reserved.PERM_WRITE:
+            raise RemotingError(ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden")
+        return config
+
+    def _record(self, offset: int) -> Record:
+        stored = self._store.record_at(offset)
+        if stored is None:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
+        try:
+            return decode_record(stored)
+        except MessageFormatError as error:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}: {error}"
+            ) from error
+
+    async def _stored(self, copy: NewMessage, properties: dict[str, str]) -> None:
+        """Store the copy. The consumer counts the message as handled on success, so the device has it then.
+
+        Raises:
+            RemotingError: SYSTEM_ERROR; the consumer then uses a normal send to the retry topic.
+        """
+        try:
+            result = self._append.put_many([self._levels.delayed(copy, properties)])
+            status = await self._append.stored(result)
+        except (RemotingError, StoreClosedError) as error:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        if status is not PutStatus.OK:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, status.value)
+
+
+def _properties(record: Record) -> dict[str, str]:
+    properties = decode_properties(record.properties)
+    properties.setdefault(property_names.RETRY_TOPIC, record.topic)
+    properties.setdefault(property_names.ORIGIN_MESSAGE_ID, record.message_id)
+    properties[property_names.WAIT] = "false"
+    return properties
+
+
+def _copy(record: Record, properties: dict[str, str], topic: str, queue_id: int) -> NewMessage:
+    return NewMessage(
+        topic,
+        queue_id,
+        record.body,
+        encode_properties(properties),
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp=record.born_timestamp,
+        born_host=record.born_host,
+        reconsume_times=record.reconsume_times + 1,
+        tags_code=tags_code(properties.get(property_names.TAGS)),
+    )

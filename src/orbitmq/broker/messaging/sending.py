@@ -1,0 +1,328 @@
+"""Sending one message or a batch: checks, the topic, the properties, the append (SendMessageProcessor)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from inspect import isawaitable
+from typing import TypeAlias
+
+from orbitmq.broker import names
+from orbitmq.broker.change_feed import TOPICS
+from orbitmq.broker.clients.queue_locks import QueueLocks
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.messaging.append import MessageAppend
+from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES, max_reconsume_times
+from orbitmq.broker.metadata.access import MetadataAccess
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.statistics import Counters
+from orbitmq.message import property_names, reserved, sysflag
+from orbitmq.message.batch import iter_batch
+from orbitmq.message.errors import MessageFormatError
+from orbitmq.message.ids import UniqueIds
+from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
+from orbitmq.message.tags import tags_code
+from orbitmq.store import NewMessage, PutResult, PutStatus
+from orbitmq.wire.bodies import TopicConfig, TopicFilterType
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import RemotingError
+
+ANY_QUEUE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a message comes from.
+
+    Attributes:
+        born_host: numeric address and port of the client; they become part of the stored record.
+        version: the client's protocol version.
+    """
+
+    born_host: tuple[str, int]
+    version: int
+
+
+@dataclass(slots=True)
+class SendRequest:
+    """One message, or with ``batch`` the items of a batch as the wire carries them in ``body``.
+
+    Attributes:
+        properties: taken over: the broker completes them (region, unique id, cluster).
+        queue_id: :data:`ANY_QUEUE` lets the broker choose.
+        born_timestamp: ms since the epoch, of the client's clock.
+        max_reconsume_times: only for sends to a retry topic: after how many deliveries the message is dead.
+        default_topic: the template from which a missing topic is made, ``default_topic_queue_nums`` its
+            number of queues.
+        unit_mode: a flag of the topic when the send makes it.
+    """
+
+    topic: str
+    body: bytes
+    properties: dict[str, str] = field(default_factory=dict)
+    queue_id: int = ANY_QUEUE
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp: int = 0
+    reconsume_times: int = 0
+    max_reconsume_times: int | None = None
+    producer_group: str = ""
+    default_topic: str = reserved.AUTO_CREATE_TOPIC
+    default_topic_queue_nums: int = 4
+    unit_mode: bool = False
+    batch: bool = False
+
+
+@dataclass(slots=True)
+class Stored:
+    """A message, or a batch, in the store.
+
+    Attributes:
+        message_id: offset id; of a batch those of its items, joined by commas.
+        queue_offset: of the first item.
+        transaction_id: the message's unique id; ``None`` when a batch carries none.
+        status: how safe it is.
+        end_offset: the end of its last record in the commit log.
+    """
+
+    message_id: str
+    queue_id: int
+    queue_offset: int
+    transaction_id: str | None
+    status: PutStatus
+    end_offset: int
+
+
+# A message is appended, and so has its place among others, before ``send`` returns, unless its topic has to
+# be written to disk first. What may have to be awaited is how safe it is.
+Sent: TypeAlias = Stored | Awaitable[Stored]
+
+
+class Sending:
+    """Takes messages from outside into the store."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: MetadataAccess,
+        topics: TopicConfigs,
+        locks: QueueLocks,
+        append: MessageAppend,
+        ids: UniqueIds,
+        chance: random.Random,
+        counters: Counters,
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._topics = topics
+        self._locks = locks
+        self._append = append
+        self._ids = ids
+        self._chance = chance
+        self._counters = counters
+
+    def send(self, origin: Origin, request: SendRequest) -> Sent:
+        """Store a message; the result is awaitable when it waits for the device or for its topic.
+
+        Raises:
+            RemotingError: the message, its topic, its queue or the broker's state forbids it.
+        """
+        self.check(request)
+        if (
+            request.topic.startswith(reserved.RETRY_PREFIX)
+            and not request.batch
+            and self._is_dead(origin, request)
+        ):
+            return self._send_dead_letter(origin, request)
+        config = self._topics.get(request.topic)
+        if config is None or not self._metadata.saved(request.topic):
+            return self._send_to_new_topic(origin, request)
+        return self._store(origin, request, config)
+
+    def check(self, request: SendRequest) -> None:
+        """Refuse what no topic may get now.
+
+        Raises:
+            RemotingError: with the rule that is broken, or the limit.
+        """
+        config = self._config
+        if config.is_slave:
+            raise RemotingError(
+                ResponseCode.SYSTEM_BUSY,
+                "[REJECTREQUEST]system busy, start flow control for a while: this broker is a slave",
+            )
+        if not config.writable and self._topics.is_order(request.topic):
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] sending message is forbidden"
+            )
+        names.check_topic(request.topic)
+        if request.topic in reserved.FORBIDDEN_SEND_TOPICS:
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{request.topic}] is forbidden."
+            )
+        size = len(request.body)
+        if not size:
+            raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
+        if size > config.body_limit:
+            raise RemotingError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message is illegal: body of {size} bytes, limit maxMessageSize "
+                f"{config.body_limit} bytes",
+            )
+
+    # -- retry and new topics --------------------------------------------------------------------------
+
+    def _is_dead(self, origin: Origin, request: SendRequest) -> bool:
+        """Whether a message sent to a retry topic goes to the dead letters (behaviours SB-14, SB-16).
+
+        So does every message of a group that consumes in order: it sends one when it has given up.
+        """
+        name = request.topic.removeprefix(reserved.RETRY_PREFIX)
+        group = self._metadata.group(name)
+        limit = max_reconsume_times(group, origin.version, request.max_reconsume_times)
+        return request.reconsume_times > limit or self._locks.any_held(name)
+
+    async def _send_dead_letter(self, origin: Origin, request: SendRequest) -> Stored:
+        name = request.topic.removeprefix(reserved.RETRY_PREFIX)
+        config = await self._metadata.inner_topic(reserved.dead_letter_topic(name), DEAD_LETTER_QUEUES)
+        request.topic = config.topic_name
+        request.queue_id = 0
+        request.properties[property_names.DELAY] = "-1"
+        return await _finished(self._store(origin, request, config))
+
+    async def _send_to_new_topic(self, origin: Origin, request: SendRequest) -> Stored:
+        config = self._create_topic(request)
+        # The message must not outlive the topic's config in a crash.
+        await self._metadata.save(TOPICS)
+        return await _finished(self._store(origin, request, config))
+
+    def _create_topic(self, request: SendRequest) -> TopicConfig:
+        is_retry = request.topic.startswith(reserved.RETRY_PREFIX)
+        sys_flag = 0
+        if request.unit_mode:
+            sys_flag = reserved.TOPIC_FLAG_UNIT_SUB if is_retry else reserved.TOPIC_FLAG_UNIT
+        config = self._topics.create_for_send(
+            request.topic, request.default_topic, request.default_topic_queue_nums, sys_flag
+        )
+        if config is None and is_retry:
+            config = self._topics.create_if_absent(request.topic, 1, sys_flag=sys_flag)
+        return config if config is not None else self._metadata.topic(request.topic)
+
+    # -- the append ------------------------------------------------------------------------------------
+
+    def _store(self, origin: Origin, request: SendRequest, config: TopicConfig) -> Sent:
+        queue_id = self.choose_queue(request, config)
+        if request.batch:
+            result = self._append_batch(origin, request, queue_id)
+        else:
+            result = self.append(origin, request, config, queue_id)
+        stored = Stored(
+            result.message_id,
+            queue_id,
+            result.queue_offset,
+            request.properties.get(property_names.UNIQ_KEY),
+            result.status,
+            result.end_offset,
+        )
+        if self._append.must_wait(request.properties.get(property_names.WAIT, "true").lower() == "true"):
+            return self._when_stored(stored, result)
+        self._append.write()
+        return stored
+
+    async def _when_stored(self, stored: Stored, result: PutResult) -> Stored:
+        stored.status = await self._append.stored(result)
+        return stored
+
+    def choose_queue(self, request: SendRequest, config: TopicConfig) -> int:
+        """The queue that the request names, else one by chance.
+
+        Raises:
+            RemotingError: INVALID_PARAMETER, the topic has no such queue.
+        """
+        if request.queue_id >= 0:
+            self._metadata.queue(request.topic, request.queue_id)
+            return request.queue_id
+        if config.write_queue_nums <= 0:
+            raise RemotingError(
+                ResponseCode.INVALID_PARAMETER, f"topic {request.topic} has no queue to write to"
+            )
+        return self._chance.randrange(config.write_queue_nums)
+
+    def append(self, origin: Origin, request: SendRequest, config: TopicConfig, queue_id: int) -> PutResult:
+        """Complete a single message's properties and append it.
+
+        Raises:
+            RemotingError: its properties are too large, or an append hook or the store refuses it.
+        """
+        properties = request.properties
+        self._complete(properties)
+        encoded = encode_properties(properties)
+        if len(encoded) > MAX_PROPERTIES_BYTES:
+            raise RemotingError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message is illegal: properties of {len(encoded)} bytes, "
+                f"limit {MAX_PROPERTIES_BYTES} bytes",
+            )
+        message = NewMessage(
+            request.topic,
+            queue_id,
+            request.body,
+            encoded,
+            flag=request.flag,
+            sys_flag=_sys_flag(request, config),
+            born_timestamp=request.born_timestamp,
+            born_host=origin.born_host,
+            reconsume_times=request.reconsume_times,
+            tags_code=tags_code(properties.get(property_names.TAGS)),
+        )
+        self._counters.handled_in += 1
+        return self._append.put(message, properties)
+
+    def _complete(self, properties: dict[str, str]) -> None:
+        """What the broker adds to a single message (SendMessageProcessor.sendMessage, buildMsgContext)."""
+        config = self._config
+        properties.pop(property_names.POP_CK, None)
+        properties[property_names.MSG_REGION] = config.region_id
+        properties[property_names.TRACE_ON] = "true" if config.trace_on else "false"
+        properties.setdefault(property_names.UNIQ_KEY, self._ids.next())
+        properties[property_names.CLUSTER] = config.broker_cluster_name
+
+    def _append_batch(self, origin: Origin, request: SendRequest, queue_id: int) -> PutResult:
+        """Store the items one behind the other, as they came (behaviours BA-06, BA-07)."""
+        if request.topic.startswith(reserved.RETRY_PREFIX):
+            raise RemotingError(
+                ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {request.topic}"
+            )
+        sys_flag = _sys_flag(request, self._metadata.topic(request.topic))
+        try:
+            messages = [
+                NewMessage(
+                    request.topic,
+                    queue_id,
+                    item.body,
+                    item.properties,
+                    flag=item.flag,
+                    sys_flag=sys_flag,
+                    born_timestamp=request.born_timestamp,
+                    born_host=origin.born_host,
+                    reconsume_times=request.reconsume_times,
+                    tags_code=tags_code(decode_properties(item.properties).get(property_names.TAGS)),
+                )
+                for item in iter_batch(request.body)
+            ]
+        except MessageFormatError as error:
+            raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, f"batch body: {error}") from error
+        if not messages:
+            raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, "batch body: it holds no message")
+        self._counters.handled_in += len(messages)
+        return self._append.put_many(messages)
+
+
+def _sys_flag(request: SendRequest, config: TopicConfig) -> int:
+    multi = sysflag.MULTI_TAGS if config.topic_filter_type is TopicFilterType.MULTI_TAG else 0
+    return request.sys_flag | multi
+
+
+async def _finished(sent: Sent) -> Stored:
+    return await sent if isawaitable(sent) else sent

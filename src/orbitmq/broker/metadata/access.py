@@ -1,0 +1,101 @@
+"""Topics and groups as requests need them: known, or refused with RocketMQ's code; and safe on disk."""
+
+from __future__ import annotations
+
+from orbitmq.broker.change_feed import TOPICS
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.metadata.groups import SubscriptionGroups
+from orbitmq.broker.metadata.table_files import Persistence
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import RemotingError
+
+
+class MetadataAccess:
+    """What services ask of the tables of topics and groups."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        persistence: Persistence,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._persistence = persistence
+
+    def topic(self, name: str) -> TopicConfig:
+        """The config of a topic.
+
+        Raises:
+            RemotingError: TOPIC_NOT_EXIST.
+        """
+        config = self._topics.get(name)
+        if config is None:
+            raise RemotingError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{name}] not exist, apply first please! (broker {self._config.broker_name})",
+            )
+        return config
+
+    def queue(self, name: str, queue_id: int) -> TopicConfig:
+        """The config of a topic that has this queue, for reading or for writing.
+
+        Raises:
+            RemotingError: TOPIC_NOT_EXIST, or INVALID_PARAMETER for a queue id that the topic does not have.
+        """
+        config = self.topic(name)
+        queues = max(config.read_queue_nums, config.write_queue_nums)
+        if not 0 <= queue_id < queues:
+            raise RemotingError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId {queue_id} is illegal: topic {name} has queues 0 to {queues - 1}",
+            )
+        return config
+
+    def group(self, name: str) -> SubscriptionGroupConfig:
+        """The config of a subscription group, made when the settings allow it.
+
+        Raises:
+            RemotingError: SUBSCRIPTION_GROUP_NOT_EXIST.
+        """
+        group = self._groups.find(name)
+        if group is None:
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}"
+            )
+        return group
+
+    async def inner_topic(self, name: str, queues: int, sys_flag: int = 0) -> TopicConfig:
+        """A retry or dead letter topic, made when it is missing, and on disk before this returns.
+
+        Raises:
+            RemotingError: SERVICE_NOT_AVAILABLE, the disk refused.
+        """
+        config = self._topics.get(name)
+        if config is None:
+            config = self._topics.create_if_absent(name, queues, sys_flag=sys_flag)
+        # A message must not outlive its topic's config in a crash.
+        await self.save(TOPICS)
+        return config
+
+    def saved(self, topic: str) -> bool:
+        """Whether the last change of the topic's config is on disk."""
+        return self._persistence.saved(TOPICS, topic)
+
+    async def save(self, *tables: str) -> None:
+        """Return when the changes of these tables are on disk.
+
+        Raises:
+            RemotingError: SERVICE_NOT_AVAILABLE, the disk refused; it is tried again in the background.
+        """
+        for table in tables:
+            try:
+                await self._persistence.flush(table)
+            except OSError as error:
+                raise RemotingError(
+                    ResponseCode.SERVICE_NOT_AVAILABLE, f"{table}.json cannot be written: {error}"
+                ) from error
