@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import random
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.delay.levels import DelayLevels
@@ -20,6 +20,9 @@ from orbitmq.store import MessageStore, NewMessage, PutStatus, StoreClosedError
 from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
+
+if TYPE_CHECKING:
+    from random import Random
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +57,7 @@ class SendBack:
         store: MessageStore,
         append: MessageAppend,
         levels: DelayLevels,
-        chance: random.Random,
+        chance: Random,
     ) -> None:
         self._config = config
         self._metadata = metadata

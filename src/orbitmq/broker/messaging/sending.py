@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from inspect import isawaitable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from orbitmq.broker import names
 from orbitmq.broker.change_feed import TOPICS
@@ -27,6 +26,9 @@ from orbitmq.store import NewMessage, PutResult, PutStatus
 from orbitmq.wire.bodies import TopicConfig, TopicFilterType
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
+
+if TYPE_CHECKING:
+    from random import Random
 
 ANY_QUEUE = -1
 
@@ -110,7 +112,7 @@ class Sending:
         locks: QueueLocks,
         append: MessageAppend,
         ids: UniqueIds,
-        chance: random.Random,
+        chance: Random,
         counters: Counters,
     ) -> None:
         self._config = config
