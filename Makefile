@@ -85,7 +85,7 @@ interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, when Maven Cen
 	@$(PY) -m tests.interop.run $(SHORT_FLAG)
 
 chaos: $(BUILT)  ## simulated faults: crashes, partitions, storms, each from its seed
-	@ORBITMQ_SEEDS=$(if $(SHORT),100,1000) $(PY) -m pytest -q tests/simulation
+	@ORBITMQ_SEEDS=$(if $(SHORT),4,40) $(PY) -m pytest -q tests/simulation
 
 behaviours: $(INSTALLED)  ## numbered behaviours that have no test yet
 	@$(PY) scripts/behaviours.py

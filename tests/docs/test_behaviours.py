@@ -22,8 +22,17 @@ def test_every_number_is_listed_once_in_order() -> None:
         assert own == list(range(1, len(own) + 1))
 
 
-def test_marks_name_listed_behaviours() -> None:
-    assert set(behaviours.marked()) <= set(behaviours.listed())
+def test_document_marks_and_the_list_of_what_has_no_test_agree() -> None:
+    assert behaviours.errors(behaviours.listed(), behaviours.marked(), behaviours.allowed()) == []
+
+
+def test_a_behaviour_that_lost_its_test_is_an_error() -> None:
+    statements = {"RT-01": "One.", "RT-02": "Two.", "RT-03": "Three."}
+    with_test = {"RT-01": ["test_a.py"], "RT-03": ["test_a.py"]}
+    assert behaviours.errors(statements, with_test, ["RT-02"]) == []
+    assert behaviours.errors(statements, with_test, []) == ["RT-02 has lost its test: Two."]
+    assert "RT-03" in behaviours.errors(statements, with_test, ["RT-02", "RT-03"])[0]
+    assert "XX-01" in behaviours.errors(statements, {**with_test, "XX-01": ["test_b.py"]}, ["RT-02"])[0]
 
 
 def test_marks_are_read_from_decorators_and_parameters() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import random
 
 import pytest
+from tests.seeds import seeds
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
@@ -99,7 +100,7 @@ async def stored(client: RemotingClient, address: str, topic: str, queue_id: int
             found[record.queue_offset] = record.body
 
 
-@pytest.mark.parametrize("orbitmq_seed", range(6))
+@pytest.mark.parametrize("orbitmq_seed", seeds(6))
 async def test_what_was_acknowledged_is_there_after_power_loss(
     runtime: SimulatedRuntime, orbitmq_seed: int
 ) -> None:

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 
 import pytest
+from tests.seeds import seeds
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
@@ -123,7 +124,7 @@ def delivered(broker: Broker) -> Counter[bytes]:
     return found
 
 
-@pytest.mark.parametrize("orbitmq_seed", range(6))
+@pytest.mark.parametrize("orbitmq_seed", seeds(6))
 async def test_every_transaction_ends_as_its_producer_says(
     runtime: SimulatedRuntime, orbitmq_seed: int
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.seeds import seeds
 
 from orbitmq import Message, Producer
 from orbitmq.errors import SendError
@@ -44,7 +45,7 @@ class Sends:
 
 
 @pytest.mark.orbitmq(brokers=2)
-@pytest.mark.parametrize("orbitmq_seed", range(20))
+@pytest.mark.parametrize("orbitmq_seed", seeds(6))
 async def test_a_dead_master_and_its_return_are_noticed_within_a_second(orbitmq_world: World) -> None:
     world, dice = orbitmq_world, orbitmq_world.runtime.random
     sends = Sends(world.clock)

@@ -1,17 +1,17 @@
 """Three brokers, one 700 ms slow, one killed and started again: what a producer promises, seed by seed.
 
-``ORBITMQ_SEEDS=1000`` (``make chaos``) runs more seeds than the few of ``make test``.
+``make chaos`` runs more seeds than the few of ``make test``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter, defaultdict
 from collections.abc import Awaitable
 from typing import Any
 
 import pytest
+from tests.seeds import seeds
 
 from orbitmq import Message, Producer, SendResult
 from orbitmq.message.properties import parse_properties
@@ -21,7 +21,6 @@ from orbitmq.wire.bodies import BrokerData, QueueData, TopicRouteData
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 
-SEEDS = int(os.environ.get("ORBITMQ_SEEDS", "12"))
 QUEUES = 4
 SLOW_S = 0.7
 SENDERS, SENDS = 6, 25
@@ -99,7 +98,7 @@ class World:
 
 @pytest.mark.behaviour("FT-23")
 @pytest.mark.behaviour("TI-04")
-@pytest.mark.parametrize("orbitmq_seed", range(SEEDS))
+@pytest.mark.parametrize("orbitmq_seed", seeds(25))
 async def test_no_send_fails_and_none_is_lost_while_a_broker_lives(
     runtime: SimulatedRuntime, orbitmq_seed: int
 ) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from tests.seeds import seeds
 
 from orbitmq.testing import World
 
 
 @pytest.mark.behaviour("HB-06")
 @pytest.mark.behaviour("HB-07")
-@pytest.mark.parametrize("orbitmq_seed", range(5))
+@pytest.mark.parametrize("orbitmq_seed", seeds(5))
 async def test_a_partitioned_broker_leaves_and_comes_back(orbitmq_world: World) -> None:
     world, dice = orbitmq_world, orbitmq_world.runtime.random
     async with world.admin() as admin:

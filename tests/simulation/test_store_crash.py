@@ -11,6 +11,7 @@ import asyncio
 import random
 
 import pytest
+from tests.seeds import seeds
 
 from orbitmq.message.record import iter_records
 from orbitmq.runtime.memory_files import Keep
@@ -19,7 +20,6 @@ from orbitmq.store import GetStatus, MessageStore, NewMessage, StoreConfig
 
 TOPICS = ("orders", "billing")
 QUEUES = 2
-SEEDS = 60
 
 
 def config(**changes: object) -> StoreConfig:
@@ -137,7 +137,7 @@ async def kill(store: MessageStore) -> None:
 
 @pytest.mark.parametrize("keep", list(Keep))
 def test_promises_survive_crashes(keep: Keep) -> None:
-    for seed in range(SEEDS):
+    for seed in seeds(60):
         try:
             run(life(seed, keep), seed=seed)
         except BaseException as error:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 
 import pytest
+from tests.seeds import seeds
 
 from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
 from orbitmq.transport.client import RemotingClient
@@ -146,7 +147,7 @@ async def storm(trace: list[str]) -> None:
     await server.stop()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(25))
 def test_in_a_storm_every_request_ends_and_a_seed_replays_it(seed: int) -> None:
     traces: list[list[str]] = [[], []]
     for trace in traces:

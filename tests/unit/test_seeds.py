@@ -1,0 +1,23 @@
+"""Every simulation that is run seed by seed is scaled by ``ORBITMQ_SEEDS``."""
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.seeds import seeds
+
+SIMULATIONS = Path(__file__).resolve().parents[1] / "simulation"
+
+
+def test_the_variable_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ORBITMQ_SEEDS", raising=False)
+    assert seeds(6) == range(6)
+    monkeypatch.setenv("ORBITMQ_SEEDS", "40")
+    assert seeds(6) == range(240)
+
+
+def test_no_simulation_counts_its_seeds_itself() -> None:
+    own = re.compile(r'seed", (?!seeds\()|for seed in (?!seeds\()|SEEDS =')
+    found = [path.name for path in sorted(SIMULATIONS.glob("test_*.py")) if own.search(path.read_text())]
+    assert not found
+    assert sum("seeds(" in path.read_text() for path in SIMULATIONS.glob("test_*.py")) >= 7
