@@ -36,6 +36,7 @@ class ScriptedBroker:
         self.name = name
         self.port = 0
         self.seen: list[Command] = []
+        self.heard: list[tuple[float, Command]] = []
         self.queues: dict[tuple[str, int], list[bytes]] = defaultdict(list)
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.heartbeats: dict[str, HeartbeatData] = {}
@@ -57,6 +58,10 @@ class ScriptedBroker:
     def requests(self, code: int) -> list[Command]:
         return [command for command in self.seen if command.code == code]
 
+    def times(self, code: int) -> list[float]:
+        """When requests of this code came, in seconds of virtual time, also those cleared from ``seen``."""
+        return [when for when, command in self.heard if command.code == code]
+
     def store(
         self, topic: str, body: bytes, queue_id: int = 0, properties: bytes = b"", **fields: Any
     ) -> int:
@@ -77,6 +82,7 @@ class ScriptedBroker:
 
     def _handle(self, connection: Any, command: Command) -> Answer:
         self.seen.append(command)
+        self.heard.append((self.world.runtime.clock.monotonic(), command))
         if self.script is not None:
             answer = self.script(command)
             if answer != "default":

@@ -31,6 +31,14 @@ from orbitmq.wire.headers import (
 )
 
 KIB = 1024
+FORBIDDEN_TOPICS = [
+    "SCHEDULE_TOPIC_XXXX",
+    "RMQ_SYS_TRANS_HALF_TOPIC",
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+    "SELF_TEST_TOPIC",
+    "OFFSET_MOVED_EVENT",
+]
 
 
 def settings(**changes: Any) -> BrokerConfig:
@@ -200,7 +208,7 @@ def test_a_batch_becomes_consecutive_messages_with_nothing_added() -> None:
         (b"x", {"topic": " "}, ResponseCode.INVALID_PARAMETER, ["blank"]),
         (b"x", {"topic": "a/b"}, ResponseCode.INVALID_PARAMETER, ["a/b", "illegal characters"]),
         (b"x", {"queue_id": 8}, ResponseCode.INVALID_PARAMETER, ["queueId 8", "0 to 3"]),
-        (b"x", {"topic": "SCHEDULE_TOPIC_XXXX"}, ResponseCode.NO_PERMISSION, ["SCHEDULE_TOPIC_XXXX"]),
+        *((b"x", {"topic": topic}, ResponseCode.NO_PERMISSION, [topic]) for topic in FORBIDDEN_TOPICS),
         (b"x", {"properties": {"DELAY": "x3"}}, ResponseCode.MESSAGE_ILLEGAL, ["DELAY=x3"]),
         (b"x", {"properties": {"TIMER_DELAY_SEC": "3"}}, ResponseCode.MESSAGE_ILLEGAL, ["TIMER_DELAY_SEC"]),
         (b"x", {"default_topic": "none", "topic": "New"}, ResponseCode.TOPIC_NOT_EXIST, ["New"]),

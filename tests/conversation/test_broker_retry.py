@@ -349,25 +349,3 @@ def test_a_send_to_the_retry_topic_of_an_unknown_group_is_refused() -> None:
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
     with_broker(talk, auto_create_subscription_group=False)
-
-
-@pytest.mark.behaviour("DQ-03")
-def test_dead_letters_can_be_read_by_name() -> None:
-    async def talk(broker: Broker, peer: Peer) -> None:
-        await peer.back(await peer.delivered(), -1)
-        assert broker.services.clients.consumers("cg") is None
-        header = PullMessageRequest(
-            consumer_group="cg",
-            topic=DEAD,
-            queue_id=0,
-            queue_offset=0,
-            max_msg_nums=32,
-            sys_flag=4,
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            sub_version=0,
-            subscription="*",
-        )
-        assert len(list(iter_records((await peer.ask(header.command())).body))) == 1
-
-    with_broker(talk)

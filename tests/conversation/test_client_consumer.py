@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -254,10 +255,12 @@ async def test_a_message_that_no_broker_takes_back_stays_and_holds_the_offset(wo
     for number in range(3):
         broker.store("t", b"%d" % number)
     tries: list[int] = []
+    when: list[float] = []
 
     def fail(message: ReceivedMessage) -> bool:
         if message.body == b"1":
             tries.append(message.reconsume_times)
+            when.append(world.runtime.clock.monotonic())
         return message.body == b"1" and len(tries) < 3
 
     async with consumer_of(world) as consumer:
@@ -270,6 +273,7 @@ async def test_a_message_that_no_broker_takes_back_stays_and_holds_the_offset(wo
         await consumer.commit()
         assert broker.offsets["cg", "t", 0] == 3
         assert tries == [0, 1, 2]
+        assert [two - one for one, two in pairwise(when)] == pytest.approx([5, 5], abs=0.1)
     await task
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -136,10 +137,11 @@ async def test_a_queue_is_taken_with_its_lock_and_the_lock_is_renewed(world: Any
         assert seen == []
         broker.locks.unlock("cg", "somebody", [QUEUE])
         await until(world, lambda: seen == [b"x"])
-        broker.seen.clear()
-        await world.runtime.clock.sleep(41)
-        mine = [lock for lock in locks_of(broker) if QUEUE in lock.mq_set]
-        assert len(mine) == 2
+        taken = broker.times(RequestCode.LOCK_BATCH_MQ)[-1]
+        await world.runtime.clock.sleep(81)
+        renewed = [when for when in broker.times(RequestCode.LOCK_BATCH_MQ) if when > taken]
+        assert [round(two - one) for one, two in pairwise(renewed)] == [20, 20, 20]
+        assert QUEUE in locks_of(broker)[-1].mq_set
     assert broker.requests(RequestCode.UNLOCK_BATCH_MQ)
     assert not broker.locks.any_held("cg")
 
@@ -147,11 +149,11 @@ async def test_a_queue_is_taken_with_its_lock_and_the_lock_is_renewed(world: Any
 @pytest.mark.behaviour("LK-02")
 async def test_without_a_renewal_for_30_s_nothing_more_is_delivered(world: Any) -> None:
     world.topics["t"] = {"a": 1}
-    broker = world.brokers["a"]
-    seen: list[bytes] = []
+    broker, clock = world.brokers["a"], world.runtime.clock
+    seen: list[float] = []
 
     async def listener(message: ReceivedMessage) -> None:
-        seen.append(message.body)
+        seen.append(clock.monotonic())
 
     silent = False
 
@@ -162,15 +164,17 @@ async def test_without_a_renewal_for_30_s_nothing_more_is_delivered(world: Any) 
 
     broker.script = script
     async with running(consumer_of(world, ordered=True), listener):
-        broker.store("t", b"before")
-        await until(world, lambda: seen == [b"before"])
+        broker.store("t", b"x")
+        await until(world, lambda: seen)
+        locked = broker.times(RequestCode.LOCK_BATCH_MQ)[-1]
         silent = True
-        await world.runtime.clock.sleep(51)
-        broker.store("t", b"after")
-        await world.runtime.clock.sleep(20)
-        assert seen == [b"before"]
+        while clock.monotonic() < locked + 50:
+            broker.store("t", b"x")
+            await clock.sleep(0.2)
+        assert 29.5 < seen[-1] - locked <= 30.1
         silent = False
-        await until(world, lambda: seen == [b"before", b"after"], 25)
+        delivered = len(seen)
+        await until(world, lambda: len(seen) > delivered, 25)
 
 
 async def test_a_lock_that_went_to_another_member_ends_the_work_on_its_queue(world: Any) -> None:

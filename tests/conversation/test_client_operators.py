@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from tests.conversation.scripted import producer_of
 
 from orbitmq import ConsumeFrom, Consumer, Message, MessageQueue, Producer, ReceivedMessage
 from orbitmq.message.record import Record, encode_record
@@ -112,6 +114,41 @@ async def test_the_detector_finds_a_broker_that_can_be_reached_again(world: Any)
         await settle(world, 4)
         assert not reachable()
         await world.brokers["a"].start()
+        await settle(world, 4)
+        assert reachable()
+
+
+@pytest.mark.behaviour("FT-28")
+@pytest.mark.scripted("a", "b")
+async def test_the_detector_probes_every_3_s_and_waits_200_ms(world: Any) -> None:
+    world.topics["t"] = {"a": 1, "b": 1}
+    broker, clock = world.brokers["a"], world.runtime.clock
+    producer = producer_of(
+        world, send_latency_fault_enable=True, fault_profile="5.x", start_detector_enable=True
+    )
+
+    async def slow(command: Command) -> Command:
+        await clock.sleep(answer_after_s)
+        return command.reply(1, "any answer will do")
+
+    async with producer:
+        answer_after_s = 0.25
+        broker.script = slow
+        for _ in range(2):
+            assert (await producer.send(Message("t", b"x"))).queue.broker_name == "b"
+        await broker.stop()
+        assert (await producer.send(Message("t", b"x"))).queue.broker_name == "b"
+        await broker.start()
+        await settle(world, 13)
+        probes = broker.times(RequestCode.GET_MAX_OFFSET)
+        # The next round begins 3 s after the end of the one before, which waited 200 ms.
+        assert [two - one for one, two in pairwise(probes)] == pytest.approx([3.2, 3.2, 3.2], abs=0.02)
+
+        def reachable() -> bool:
+            return next(i.reachable for i in producer.fault_table() if i.broker_name == "a")
+
+        assert not reachable()
+        answer_after_s = 0.15
         await settle(world, 4)
         assert reachable()
 

@@ -197,6 +197,23 @@ async def test_a_dead_address_refreshes_the_route_at_once_and_once_for_all(world
         assert names == {"a", "b"}
 
 
+@pytest.mark.behaviour("TI-05")
+@pytest.mark.scripted("a", "b")
+async def test_a_new_message_may_go_to_the_broker_that_failed_the_one_before(world: Any) -> None:
+    world.topics["t"] = {"a": 1, "b": 1}
+    broker = world.brokers["a"]
+    async with producer_of(world) as producer:
+        broker.script = lambda command: command.reply(14, "later") if command.code == SEND else "default"
+        results = [await producer.send(Message("t", b"x")) for _ in range(2)]
+        assert {result.queue.broker_name for result in results} == {"b"}
+        refused = len(broker.requests(SEND))
+        assert refused >= 1
+        broker.script = None
+        results = [await producer.send(Message("t", b"x")) for _ in range(4)]
+        assert [result.queue.broker_name for result in results].count("a") == 2
+        assert len(broker.requests(SEND)) == refused + 2
+
+
 @pytest.mark.behaviour("SK-02")
 @pytest.mark.scripted("a", "b")
 async def test_a_frozen_broker_leaves_time_for_another(world: Any) -> None:

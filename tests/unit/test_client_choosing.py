@@ -195,11 +195,23 @@ def test_pick_one_at_least_takes_turns_in_the_better_half() -> None:
 
 
 @pytest.mark.behaviour("FT-19")
-def test_available_comes_before_fast_and_fast_before_early() -> None:
-    faults = table()
-    faults.update("slow but available", 400, 0, isolation=False)
-    faults.update("fast but isolated", 1, 0, isolation=True)
-    assert {faults.pick_one_at_least(1) for _ in range(3)} == {"slow but available"}
+@pytest.mark.parametrize("seed", range(4))
+def test_available_comes_before_fast_and_fast_before_early(seed: int) -> None:
+    """Of two items the better half is one of them: always the better, in whatever order they came."""
+
+    def better(*updates: tuple[str, float, float, bool], at_ms: float) -> set[str | None]:
+        faults = table(seed=seed)
+        for name, latency_ms, now_ms, isolation in updates:
+            faults.update(name, latency_ms, now_ms, isolation=isolation)
+        return {faults.pick_one_at_least(at_ms) for _ in range(3)}
+
+    slow, barred = ("slow but available", 400, 0, False), ("fast but barred", 1, 0, True)
+    assert better(slow, barred, at_ms=1) == better(barred, slow, at_ms=1) == {"slow but available"}
+    # Both are barred at 1 ms: one for longer, though it answered faster.
+    fast, slower = ("fast, barred for 600 s", 1, 0, True), ("slower, barred for 30 s", 600, 0, False)
+    assert better(fast, slower, at_ms=1) == better(slower, fast, at_ms=1) == {"fast, barred for 600 s"}
+    early, late = ("barred until 30.0 s", 600, 0, False), ("barred until 30.5 s", 600, 500, False)
+    assert better(early, late, at_ms=501) == better(late, early, at_ms=501) == {"barred until 30.0 s"}
 
 
 @pytest.mark.behaviour("FT-20")
