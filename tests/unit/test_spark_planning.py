@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.errors import OffsetError, OptionError
 from orbitmq.spark.offsets import Offsets, backlog, prorate
-from orbitmq.spark.options import Start, read_options, write_options
+from orbitmq.spark.options import Reading, Start, read_options, write_options
 from orbitmq.spark.partitions import MIN_ROWS_PER_TASK, QueueRange, plan, task_count
 
 _queues = st.builds(
@@ -66,6 +67,27 @@ def test_options_are_read_whatever_their_case() -> None:
 def test_a_wrong_option_is_named(options: dict[str, str], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         read_options(options)
+
+
+@pytest.mark.parametrize(
+    ("options", "reading", "words"),
+    [
+        (
+            {"topic": "a", "endingoffsets": "latest"},
+            Reading.STREAM,
+            r"endingOffsets has no effect on a stream",
+        ),
+        ({"topic": "a", "maxRowsPerTrigger": "5"}, Reading.BATCH, "has no effect on a batch read: it has no"),
+        ({"topic": "a", "path": "b"}, None, "name the topic once"),
+    ],
+)
+def test_options_without_effect_are_refused(options: dict[str, str], reading: Any, words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        read_options(options, reading)
+
+
+def test_load_names_the_topic() -> None:
+    assert read_options({"path": "orders, payments"}).topics == ("orders", "payments")
 
 
 def test_writer_state_lies_beside_the_checkpoint() -> None:

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from orbitmq.spark.arrow import message_schema
-from orbitmq.spark.options import read_options, write_options
+from orbitmq.spark.options import Reading, read_options, write_options
 from orbitmq.spark.sink import BatchWriter, StreamWriter
 from orbitmq.spark.source import BatchReader, StreamReader
 
@@ -40,11 +40,11 @@ class DefaultSource(DataSource):  # type: ignore[misc]
 
     @override
     def reader(self, schema: StructType) -> BatchReader:
-        return BatchReader(read_options(self._given), schema)
+        return BatchReader(read_options(self._given, Reading.BATCH), schema)
 
     @override
     def streamReader(self, schema: StructType) -> StreamReader:
-        return StreamReader(read_options(self._given), schema)
+        return StreamReader(read_options(self._given, Reading.STREAM), schema)
 
     @override
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:

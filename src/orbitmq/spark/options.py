@@ -192,13 +192,45 @@ def _parse(options: Mapping[str, str], known: tuple[_Option, ...], what: str) ->
     return values
 
 
-def read_options(options: Mapping[str, str]) -> ReadOptions:
-    """The options of a reader.
+class Reading(Enum):
+    """How topics are read: the options that make no sense there, and why."""
+
+    BATCH = "a batch read"
+    STREAM = "a stream"
+
+
+_REFUSED = {
+    Reading.BATCH: (
+        ("maxRowsPerTrigger", "minRowsPerTrigger", "maxTriggerDelay"),
+        "it has no triggers: limit it by endingOffsets or by LIMIT",
+    ),
+    Reading.STREAM: (
+        ("endingOffsets", "endingTimestamp"),
+        "it has no end: use trigger(availableNow=True), which ends at what is there when it begins",
+    ),
+}
+
+
+def read_options(options: Mapping[str, str], reading: Reading | None = None) -> ReadOptions:
+    """The options of a reader. ``load("orders")`` names the topic as the option does.
+
+    Args:
+        reading: refuse what has no effect there; ``None``: not known yet.
 
     Raises:
-        OptionError: an option is unknown (the text lists the known), wrong, or missing.
+        OptionError: an option is unknown (the text lists the known), wrong, without effect, or missing.
     """
+    given = {key.lower(): key for key in options}
+    if reading is not None:
+        names, why = _REFUSED[reading]
+        for name in names:
+            if name.lower() in given:
+                raise OptionError(f"option {name} has no effect on {reading.value}: {why}")
     values = _parse(options, _READ, "reading")
+    if "path" in given:
+        if "topics" in values:
+            raise OptionError("name the topic once: in load(...) or in the option topic")
+        values["topics"] = _names(options[given["path"]])
     if "topics" not in values:
         raise OptionError("option topic is missing: name one topic, or several separated by commas")
     made = ReadOptions(**values)
