@@ -19,12 +19,13 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.message.properties import encode_properties
 from orbitmq.message.record import Record, encode_record
 from orbitmq.spark import pull
-from orbitmq.spark.arrow import BatchMaker, message_schema
+from orbitmq.spark.arrow import BatchMaker
 from orbitmq.spark.brokers import QueueAddresses
 from orbitmq.spark.errors import DataLossError, UnreachableError
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.partitions import QueueRange
 from orbitmq.spark.pull import Cursor, RangeReader
+from orbitmq.spark.schema import message_schema
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse

@@ -16,12 +16,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark import positions, source
-from orbitmq.spark.arrow import message_schema
 from orbitmq.spark.brokers import QueueAddresses
 from orbitmq.spark.errors import DataLossError, OffsetError, UnreachableError
 from orbitmq.spark.offsets import Offsets
 from orbitmq.spark.options import read_options
 from orbitmq.spark.positions import Positions
+from orbitmq.spark.schema import message_schema
 from orbitmq.spark.source import StreamReader, TaskPartition, tasks
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command

@@ -1,17 +1,24 @@
-"""The format ``rocketmq`` as Spark loads it."""
+"""The format ``rocketmq`` as Spark loads it.
+
+Spark starts a process to look the format up, another for its schema: what only readers and writers need is
+imported when they are made.
+"""
 
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
-from orbitmq.spark.arrow import message_schema
 from orbitmq.spark.options import Reading, read_options, write_options
-from orbitmq.spark.sink import BatchWriter, StreamWriter
-from orbitmq.spark.source import BatchReader, StreamReader
+from orbitmq.spark.schema import message_schema
+
+if TYPE_CHECKING:
+    from orbitmq.spark.sink import BatchWriter, StreamWriter
+    from orbitmq.spark.source import BatchReader, StreamReader
 
 
 class DefaultSource(DataSource):  # type: ignore[misc]
@@ -19,7 +26,7 @@ class DefaultSource(DataSource):  # type: ignore[misc]
 
     ``spark.readStream.format("rocketmq").option("topic", "orders").option("nameServers", "h:9876").load()``
 
-    Reading takes the columns of :func:`orbitmq.spark.arrow.message_schema`; the option ``columns`` or
+    Reading takes the columns of :func:`orbitmq.spark.schema.message_schema`; the option ``columns`` or
     ``.schema(...)`` chooses some of them, and only those are decoded. Writing takes ``body`` and, when there,
     ``topic``, ``tags``, ``keys`` and ``properties``. The options are those of :mod:`orbitmq.spark.options`;
     an unknown one is an error.
@@ -40,16 +47,24 @@ class DefaultSource(DataSource):  # type: ignore[misc]
 
     @override
     def reader(self, schema: StructType) -> BatchReader:
+        from orbitmq.spark.source import BatchReader
+
         return BatchReader(read_options(self._given, Reading.BATCH), schema)
 
     @override
     def streamReader(self, schema: StructType) -> StreamReader:
+        from orbitmq.spark.source import StreamReader
+
         return StreamReader(read_options(self._given, Reading.STREAM), schema)
 
     @override
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        from orbitmq.spark.sink import BatchWriter
+
         return BatchWriter(write_options(self._given), schema, overwrite=overwrite)
 
     @override
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        from orbitmq.spark.sink import StreamWriter
+
         return StreamWriter(write_options(self._given), schema)

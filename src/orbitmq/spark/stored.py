@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
-from orbitmq.spark.arrow import BatchMaker, message_schema
+from orbitmq.spark.arrow import BatchMaker
 from orbitmq.spark.brokers import Brokers, Patience, max_offset, min_offset
 from orbitmq.spark.errors import SinkStateError, UnreachableError
 from orbitmq.spark.messages import SPARK_ID, TaskId
@@ -15,6 +15,7 @@ from orbitmq.spark.options import ReadOptions, WriteOptions
 from orbitmq.spark.partitions import QueueRange
 from orbitmq.spark.pull import RangeReader
 from orbitmq.spark.replay import Stored
+from orbitmq.spark.schema import message_schema
 from orbitmq.wire.bodies import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command

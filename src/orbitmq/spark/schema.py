@@ -1,0 +1,77 @@
+"""The columns of a topic as Spark knows them. Without pyarrow: Spark asks before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from orbitmq.message import columns as names
+from orbitmq.spark.errors import SchemaError
+
+BROKER = "broker"
+
+_TYPES: dict[str, tuple[DataType, ...]] = {
+    names.TOPIC: (StringType(),),
+    names.QUEUE_ID: (IntegerType(),),
+    names.QUEUE_OFFSET: (LongType(),),
+    BROKER: (StringType(),),
+    names.TAGS: (StringType(),),
+    names.KEYS: (StringType(),),
+    names.BODY: (BinaryType(), StringType()),
+    names.PROPERTIES: (MapType(StringType(), StringType()),),
+    names.BORN_TIMESTAMP: (TimestampType(),),
+    names.STORE_TIMESTAMP: (TimestampType(),),
+    names.MESSAGE_ID: (StringType(),),
+    names.RECONSUME_TIMES: (IntegerType(),),
+}
+
+
+def message_schema(columns: Sequence[str] = ()) -> StructType:
+    """The schema of a topic: all columns, or the named ones in their order.
+
+    ``keys`` holds the key words joined by one space; ``message_id`` is the sender's unique key, or the offset
+    id when there is none; the times have milliseconds.
+
+    Raises:
+        SchemaError: a column is unknown or named twice.
+    """
+    wanted = [name.lower() for name in columns] or list(_TYPES)
+    unknown = [name for name in wanted if name not in _TYPES]
+    if unknown or len(set(wanted)) < len(wanted):
+        raise SchemaError(f"columns {wanted}: unknown {unknown} or repeated; known: {', '.join(_TYPES)}")
+    return StructType([StructField(name, _TYPES[name][0], True) for name in wanted])
+
+
+def check_schema(schema: StructType) -> None:
+    """Accept a schema that the user gave: a subset of the columns, in any order, ``body`` also as string.
+
+    Raises:
+        SchemaError: a column is unknown or has another type than messages have.
+    """
+    message_schema(schema.fieldNames())
+    for field in schema.fields:
+        allowed = _TYPES[field.name.lower()]
+        if not any(_same_type(field.dataType, kind) for kind in allowed):
+            wanted = " or ".join(kind.simpleString() for kind in allowed)
+            raise SchemaError(
+                f"column {field.name} has type {field.dataType.simpleString()}, must be {wanted}"
+            )
+        if not field.nullable and field.name.lower() in (names.TAGS, names.KEYS):
+            raise SchemaError(f"column {field.name} is NOT NULL, but messages without {field.name} exist")
+
+
+def _same_type(one: DataType, other: DataType) -> bool:
+    if isinstance(one, MapType) and isinstance(other, MapType):
+        return bool(one.keyType == other.keyType and one.valueType == other.valueType)
+    return bool(one == other)

@@ -1,0 +1,24 @@
+"""What Spark pays for finding the format and its schema, before anything is read."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+SCRIPT = """
+import sys
+from pyspark_rocketmq import DefaultSource
+assert DefaultSource.name() == "rocketmq"
+assert DefaultSource({"topic": "t"}).schema().fieldNames()
+heavy = [name for name in sys.modules if name == "pyarrow" or name.startswith("orbitmq.wire")]
+print(",".join(heavy))
+"""
+
+
+def test_neither_pyarrow_nor_wire_is_imported_for_a_schema() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
