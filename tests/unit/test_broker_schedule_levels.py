@@ -73,9 +73,8 @@ def test_what_cannot_be_delayed_is_refused(properties: dict[str, str], words: st
 
 
 @pytest.mark.behaviour("DL-03")
-def test_the_code_of_a_record_is_its_delivery_time_in_the_schedule_topic_only() -> None:
+def test_the_code_of_a_record_in_the_schedule_topic_is_its_delivery_time() -> None:
     stored = encode_properties({"DELAY": "2", "TAGS": "a"})
-    assert LEVELS.tags_code_of(SCHEDULE, stored, 1000) == 6000
-    assert LEVELS.tags_code_of("T", stored, 1000) == tags_code("a")
-    assert LEVELS.tags_code_of(SCHEDULE, encode_properties({"DELAY": "99"}), 1000) == 7_201_000
-    assert LEVELS.tags_code_of(SCHEDULE, encode_properties({"TAGS": "a"}), 1000) == tags_code("a")
+    assert LEVELS.delivery_code(stored, 1000) == 6000
+    assert LEVELS.delivery_code(encode_properties({"DELAY": "99"}), 1000) == 7_201_000
+    assert LEVELS.delivery_code(encode_properties({"TAGS": "a"}), 1000) == tags_code("a")

@@ -19,11 +19,6 @@ from orbitmq.message.model import Message, MessageQueue
 from orbitmq.message.properties import encode_properties
 from orbitmq.message.property_crc import check_property_crc, encode_record_with_crc
 from orbitmq.message.record import (
-    MAGIC_V1,
-    MAGIC_V2,
-    PHYSICAL_OFFSET_AT,
-    QUEUE_OFFSET_AT,
-    SYS_FLAG_AT,
     Record,
     blank_record,
     check_body,
@@ -32,6 +27,13 @@ from orbitmq.message.record import (
     is_blank,
     iter_records,
     to_received,
+)
+from orbitmq.message.record_layout import (
+    MAGIC_V1,
+    MAGIC_V2,
+    PHYSICAL_OFFSET_AT,
+    QUEUE_OFFSET_AT,
+    SYS_FLAG_AT,
 )
 from orbitmq.message.sysflag import CompressionType
 

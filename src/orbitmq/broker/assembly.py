@@ -103,7 +103,9 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     events = Events()
     feed = ChangeFeed(lambda: store.log.end)
     levels = DelayLevels.parse(config.message_delay_level)
-    store = MessageStore(runtime, store_config(config, port), tags_code_of=levels.tags_code_of)
+    store = MessageStore(
+        runtime, store_config(config, port), codes={reserved.SCHEDULE_TOPIC: levels.delivery_code}
+    )
     topics = TopicConfigs(runtime.clock, config, feed, events)
     persistence = Persistence(runtime, f"{config.store_path_root_dir}/config", feed, events)
     groups = SubscriptionGroups(runtime.clock, config, feed, events)

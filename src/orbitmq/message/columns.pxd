@@ -2,6 +2,9 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
+cdef int MAGIC_V1, MAGIC_V2, QUEUE_ID_AT, QUEUE_OFFSET_AT, PHYSICAL_OFFSET_AT, SYS_FLAG_AT, BORN_TIME_AT, BORN_HOST_AT
+cdef int HOST_V4_BYTES, HOST_V6_BYTES, BORN_V6, STORE_V6, BODY_LENGTH_AT, MIN_BYTES
+
 cdef int _u16(const uint8_t[::1] src, Py_ssize_t at) noexcept nogil
 
 cdef int64_t _i32(const uint8_t[::1] src, Py_ssize_t at) noexcept nogil

@@ -14,8 +14,25 @@ from typing import NamedTuple
 
 import cython
 
+from orbitmq.message import record_layout
 from orbitmq.message.compression import decompress
 from orbitmq.message.errors import RecordError
+
+# C integers in the compiled module.
+MAGIC_V1 = record_layout.MAGIC_V1
+MAGIC_V2 = record_layout.MAGIC_V2
+QUEUE_ID_AT = record_layout.QUEUE_ID_AT
+QUEUE_OFFSET_AT = record_layout.QUEUE_OFFSET_AT
+PHYSICAL_OFFSET_AT = record_layout.PHYSICAL_OFFSET_AT
+SYS_FLAG_AT = record_layout.SYS_FLAG_AT
+BORN_TIME_AT = record_layout.BORN_TIME_AT
+BORN_HOST_AT = record_layout.BORN_HOST_AT
+HOST_V4_BYTES = record_layout.HOST_V4_BYTES
+HOST_V6_BYTES = record_layout.HOST_V6_BYTES
+BORN_V6 = record_layout.BORN_HOST_V6_BIT
+STORE_V6 = record_layout.STORE_HOST_V6_BIT
+BODY_LENGTH_AT = record_layout.BODY_LENGTH_AFTER_STORE_HOST
+MIN_BYTES = record_layout.MIN_RECORD_BYTES
 
 QUEUE_ID = "queue_id"
 QUEUE_OFFSET = "queue_offset"
@@ -173,7 +190,7 @@ def scan_range(src: bytes, expected: int, end: int, strict: bool) -> Scan:
         total = _i32(src, at) if at + 28 <= size else 0
         if total < 28 or total > size - at:
             raise RecordError(f"record at byte {at} has size {total}, {size - at} bytes are left")
-        offset = _i64(src, at + 20)
+        offset = _i64(src, at + QUEUE_OFFSET_AT)
         if offset >= end:
             if strict and expected < end:
                 found = offset
@@ -231,24 +248,24 @@ class ColumnDecoder:
 
     def _parse(self, src: bytes, at: int, end: int) -> int:
         """Find the parts of the record at ``at``; 1 when its lengths fit together."""
-        if end - at < 88:
+        if end - at < MIN_BYTES:
             return 0
         self.total = _i32(src, at)
-        if self.total < 88 or self.total > end - at:
+        if self.total < MIN_BYTES or self.total > end - at:
             return 0
         magic = _i32(src, at + 4)
-        if magic != -626843481 and magic != -626843477:
+        if magic != MAGIC_V1 and magic != MAGIC_V2:
             return 0
         stop = at + self.total
-        self.sys_flag = _i32(src, at + 36)
-        self.store_at = at + (68 if self.sys_flag & 0x10 else 56)
-        self.host_bytes = 20 if self.sys_flag & 0x20 else 8
+        self.sys_flag = _i32(src, at + SYS_FLAG_AT)
+        self.store_at = at + BORN_HOST_AT + (HOST_V6_BYTES if self.sys_flag & BORN_V6 else HOST_V4_BYTES)
+        self.host_bytes = HOST_V6_BYTES if self.sys_flag & STORE_V6 else HOST_V4_BYTES
         self.tail_at = self.store_at + 8 + self.host_bytes
-        self.body_at = self.tail_at + 16
+        self.body_at = self.tail_at + BODY_LENGTH_AT + 4
         if self.body_at > stop:
             return 0
-        self.body_bytes = _i32(src, self.tail_at + 12)
-        length_bytes = 1 if magic == -626843481 else 2
+        self.body_bytes = _i32(src, self.tail_at + BODY_LENGTH_AT)
+        length_bytes = 1 if magic == MAGIC_V1 else 2
         if self.body_bytes < 0 or self.body_bytes > stop - self.body_at - length_bytes - 2:
             return 0
         self.topic_at = self.body_at + self.body_bytes
@@ -355,9 +372,9 @@ class ColumnDecoder:
         while at < end:
             self._parse(src, at, end)
             if self.want_numbers:
-                self.queue_ids[row] = _i32(src, at + 12)
-                self.queue_offsets[row] = _i64(src, at + 20)
-                self.born[row] = _i64(src, at + 40)
+                self.queue_ids[row] = _i32(src, at + QUEUE_ID_AT)
+                self.queue_offsets[row] = _i64(src, at + QUEUE_OFFSET_AT)
+                self.born[row] = _i64(src, at + BORN_TIME_AT)
                 self.stored[row] = _i64(src, self.store_at)
                 self.reconsumed[row] = _i32(src, self.tail_at)
             if self.want_topic:
@@ -421,7 +438,7 @@ class ColumnDecoder:
                 to = _copy(self.id_data, to, src, id_at, id_size)
             else:
                 to = _hex(self.id_data, to, src, self.store_at + 8, self.host_bytes)
-                to = _hex(self.id_data, to, src, at + 28, 8)
+                to = _hex(self.id_data, to, src, at + PHYSICAL_OFFSET_AT, 8)
             self.id_offsets[row + 1] = to
 
     def _pair(self, src: bytes, first: int, start: int, equal: int, end: int) -> None:

@@ -20,19 +20,17 @@ from orbitmq.message.errors import RecordError as RecordError
 from orbitmq.message.ids import offset_message_id, pack_ip, unpack_ip
 from orbitmq.message.model import ReceivedMessage, UnreadableMessage
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties
+from orbitmq.message.record_layout import (
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_BYTES,
+    SYS_FLAG_AT,
+)
 from orbitmq.runtime.seam import Buffer
 
-MAGIC_V1: Final = -626843481
-MAGIC_V2: Final = -626843477
-MAGIC_BLANK: Final = -875286124
 MAX_TOPIC_V1_BYTES: Final = 127
 MAX_TOPIC_V2_BYTES: Final = 32767
-# Fixed part with two IPv4 hosts, plus the two length fields after the body.
-MIN_RECORD_BYTES: Final = 88 + 1 + 2
-# Where single fields stand, counted from the first byte of a record (the same with IPv4 and IPv6 hosts).
-QUEUE_OFFSET_AT: Final = 20
-PHYSICAL_OFFSET_AT: Final = 28
-SYS_FLAG_AT: Final = 36
 
 Host = tuple[str, int]
 

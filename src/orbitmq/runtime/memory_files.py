@@ -155,6 +155,9 @@ class MemorySegment:
         self._files.reserve(file, up_to)
         file.allocated = max(file.allocated, up_to)
 
+    def data_end(self, start: int) -> int:
+        return max(start, min(self._open().allocated, self._size_bytes))
+
     def sync(self) -> None:
         file = self._open()
         try:
@@ -355,7 +358,9 @@ class MemoryFiles:
             del self._files[file]
         self._folders = {one for one in self._folders if one == "/" or not _below(one, path)}
 
-    def open_segment(self, path: str, size_bytes: int, *, create: bool = False) -> Segment:
+    def open_segment(
+        self, path: str, size_bytes: int, *, create: bool = False, durable: bool = True
+    ) -> Segment:
         path = _clean(path)
         self.check_fault("open_segment", path)
         file = self._files.get(path)
@@ -369,6 +374,16 @@ class MemoryFiles:
         segment = MemorySegment(self, path, file, size_bytes)
         self._segments[segment] = None
         return segment
+
+    def sync_all(self, path: str) -> None:
+        for name, file in list(self._files.items()):
+            if file.dirty:
+                try:
+                    self.check_fault("sync", name)
+                except OSError:
+                    file.lose_dirty()
+                    raise
+                file.sync()
 
     def closed(self, segment: MemorySegment) -> None:
         """A segment tells that it is closed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -49,6 +50,13 @@ class Segment(Protocol):
 
     def preallocate(self, up_to: int) -> None:
         """Make disk blocks exist for the bytes below ``up_to``, so that a write cannot hit ENOSPC."""
+        ...
+
+    def data_end(self, start: int) -> int:
+        """All bytes of the file from here on are zeros that were never written; not below ``start``.
+
+        What cannot be told counts as written.
+        """
         ...
 
     def sync(self) -> None:
@@ -100,11 +108,18 @@ class Files(Protocol):
         """Remove a folder and what is in it; no error when it is gone already."""
         ...
 
-    def open_segment(self, path: str, size_bytes: int, *, create: bool = False) -> Segment:
+    def open_segment(
+        self, path: str, size_bytes: int, *, create: bool = False, durable: bool = True
+    ) -> Segment:
         """Open a file of fixed size; ``create`` makes the file (zeros) and its folders when missing.
 
-        A shorter existing file is extended with zeros to ``size_bytes``.
+        A shorter existing file is extended with zeros to ``size_bytes``. Without ``durable`` a new file may
+        be gone after a crash until :meth:`sync_all`.
         """
+        ...
+
+    def sync_all(self, path: str) -> None:
+        """Bring all that was written to the file system of ``path``, names of files too, to the device."""
         ...
 
     def lock(self, path: str) -> Callable[[], None]:
@@ -140,6 +155,10 @@ class Threads(Protocol):
         Raises:
             OSError: a segment is closed; ``done`` is not called.
         """
+        ...
+
+    def mutex(self) -> AbstractContextManager[object]:
+        """A new lock for what the event loop and threads both change; its holder may take it again."""
         ...
 
     def pool(self, max_threads: int) -> Threads:

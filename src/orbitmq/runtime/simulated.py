@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -55,6 +56,10 @@ class SimulatedThreads:
     def pool(self, max_threads: int) -> SimulatedThreads:
         """See the seam."""
         return SimulatedThreads(self._random, self.max_delay_s)
+
+    def mutex(self) -> AbstractContextManager[object]:
+        """Nothing to take: work runs to its end where it is started."""
+        return nullcontext()
 
     def close(self, *, wait: bool = True) -> None:
         """Nothing to release."""

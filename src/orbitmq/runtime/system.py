@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import errno
 import fcntl
 import mmap
@@ -20,6 +21,8 @@ from orbitmq.runtime.threads import SystemThreads
 ALLOCATION_STEP_BYTES = 16 * 1024 * 1024
 
 LISTEN_BACKLOG = 1024
+# One call for thousands of files (Linux); Python has no name for it.
+_syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 
 
 class SystemClock:
@@ -91,6 +94,17 @@ class SystemSegment:
             step = min(ALLOCATION_STEP_BYTES, self._size_bytes - self._allocated)
             os.posix_fallocate(self._fd, self._allocated, step)
             self._allocated += step
+
+    def data_end(self, start: int) -> int:
+        at = start
+        while at < self._size_bytes:
+            try:
+                data = os.lseek(self.descriptor, at, os.SEEK_DATA)
+                at = os.lseek(self.descriptor, data, os.SEEK_HOLE)
+            except OSError as error:
+                # ENXIO: only a hole is left. Any other: the file system does not tell.
+                return at if error.errno == errno.ENXIO else self._size_bytes
+        return at
 
     def sync(self) -> None:
         os.fdatasync(self.descriptor)
@@ -179,15 +193,30 @@ class SystemFiles:
             return
         _sync_folder(os.path.dirname(os.path.abspath(path)))
 
-    def open_segment(self, path: str, size_bytes: int, *, create: bool = False) -> Segment:
+    def open_segment(
+        self, path: str, size_bytes: int, *, create: bool = False, durable: bool = True
+    ) -> Segment:
         folder = os.path.dirname(os.path.abspath(path))
         new = create and not os.path.exists(path)
-        if new:
+        if new and durable:
             self.make_dirs(folder)
+        elif new:
+            os.makedirs(folder, exist_ok=True)
         segment = SystemSegment(path, size_bytes, create=create)
-        if new:
+        if new and durable:
             _sync_folder(folder)
         return segment
+
+    def sync_all(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if _syncfs is None:
+                os.sync()
+            elif _syncfs(fd) != 0:
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), path)
+        finally:
+            os.close(fd)
 
     def lock(self, path: str) -> Callable[[], None]:
         self.make_dirs(os.path.dirname(os.path.abspath(path)))

@@ -6,6 +6,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from orbitmq.runtime.flush_thread import FlushThread
@@ -67,6 +68,10 @@ class SystemThreads:
             if self._flush_thread is None:
                 self._flush_thread = FlushThread()
         self._flush_thread.sync(descriptors, done)
+
+    def mutex(self) -> AbstractContextManager[object]:
+        """See the seam."""
+        return threading.RLock()
 
     def _serve(self) -> None:
         while (work := self._work.get()) is not None:

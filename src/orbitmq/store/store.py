@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from orbitmq.runtime import Runtime
 from orbitmq.store.config import StoreConfig
@@ -19,8 +20,9 @@ from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.lookup import Lookup
 from orbitmq.store.queues.queues import Queues
 from orbitmq.store.queues.reading import Reader
+from orbitmq.store.queues.reput import TagsCodeOf
 from orbitmq.store.recovery.opening import Opened, Opening, lock
-from orbitmq.store.recovery.recovery import Recovered, TagsCodeOf, tags_code_of_properties
+from orbitmq.store.recovery.recovery import Recovered
 from orbitmq.store.upkeep.background import Upkeep
 from orbitmq.store.writable import Acceptance
 
@@ -37,8 +39,8 @@ class MessageStore:
     rules of the flush mode when :meth:`stored` returns.
 
     Args:
-        tags_code_of: gives the tags code of a record during recovery; the broker passes its own when some
-            topics keep another number there (a delivery time).
+        codes: topics whose consume queue entries keep another number than the hash of the tags (a delivery
+            time), and the function that gives it.
     """
 
     def __init__(
@@ -46,11 +48,11 @@ class MessageStore:
         runtime: Runtime,
         config: StoreConfig,
         *,
-        tags_code_of: TagsCodeOf = tags_code_of_properties,
+        codes: Mapping[str, TagsCodeOf] | None = None,
     ) -> None:
         self._runtime = runtime
         self._config = config
-        self._tags_code_of = tags_code_of
+        self._codes = codes or {}
         self._acceptance = Acceptance()
         self.appender = Appender(
             config.batch_bytes,
@@ -89,7 +91,6 @@ class MessageStore:
             self.queues,
             self.flusher,
             self._acceptance,
-            code_of=tags_code_of,
             update_clock=self.update_clock,
         )
         self._unlock: Callable[[], None] | None = None
@@ -110,7 +111,7 @@ class MessageStore:
         self._runtime.files.make_dirs(root)
         self._unlock = lock(self._runtime, root)
         try:
-            self._recover()
+            self._opened(await self._recover())
             self._runtime.files.write_atomic(f"{root}/abort", b"orbitmq", sync=True)
         except BaseException:
             self._close_files()
@@ -118,11 +119,25 @@ class MessageStore:
         self._acceptance.begin()
         self._upkeep.start()
 
-    def _recover(self) -> None:
-        opened = Opening(self._runtime, self._config, self._files, self.queues, self._tags_code_of).run()
+    async def _recover(self) -> Opened:
+        """Open the files in a thread. A cancellation ends that soon and leaves the folder as a crash
+        would."""
+        opening = Opening(self._runtime, self._config, self._files, self.queues, self.appender, self._codes)
+        work = self._runtime.threads.run(opening.run)
+        while not work.done():
+            try:
+                await asyncio.wait({work})
+            except asyncio.CancelledError:
+                opening.cancelled = True
+        if opening.cancelled:
+            work.exception()
+            raise asyncio.CancelledError
+        return work.result()
+
+    def _opened(self, opened: Opened) -> None:
         outcome = self.recovered = opened.recovered
         self.log.open_at(outcome.end_offset)
-        self._upkeep.safe_offset = outcome.end_offset
+        self._upkeep.resume(opened)
         self._open_index(opened)
         self.appender.now_ms = max(self._runtime.clock.now_ms(), outcome.last_timestamp)
         opened.report()
@@ -157,8 +172,7 @@ class MessageStore:
         await self.log.stop()
         try:
             if self.log.write_error is None and self.flusher.error is None:
-                await self._upkeep.checkpoint()
-                await self._upkeep.note_index(indexed)
+                await self._upkeep.last_checkpoint(indexed)
                 self._runtime.files.remove(f"{self._config.root}/abort")
         except OSError as error:
             logger.error("the store did not stop cleanly, the next start recovers it: %s", error)
@@ -239,7 +253,7 @@ class MessageStore:
         if self.on_arrival is None:
             return
         for slot in slots:
-            known, queue_id, _ = self.queues.of_slot(slot)
+            known, queue_id = self.queues.of_slot(slot)
             self.on_arrival(known.topic, queue_id, self.appender.get(slot, table.Q_VISIBLE))
 
     # -- put -------------------------------------------------------------------------------------------

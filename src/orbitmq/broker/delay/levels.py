@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from orbitmq.message import property_names, reserved
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
+from orbitmq.message.tags import tags_code
 from orbitmq.store import NewMessage
-from orbitmq.store.recovery.recovery import tags_code_of_properties
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 from orbitmq.wire.settings import ConfigError
@@ -91,16 +91,16 @@ class DelayLevels:
             deliver_after_ms=self.delay_ms(level),
         )
 
-    def tags_code_of(self, topic: str, properties: bytes, store_timestamp: int) -> int:
-        """What the consume queue holds for a stored record: its delivery time or the code of its tags.
+    def delivery_code(self, properties: bytes, store_timestamp: int) -> int:
+        """What the consume queue of the schedule topic holds for a stored record: its delivery time.
 
         The store asks when it rebuilds queues from the log (behaviour DL-03).
         """
-        if topic == reserved.SCHEDULE_TOPIC:
-            level = _number(decode_properties(properties).get(property_names.DELAY, ""))
-            if level is not None and level > 0:
-                return store_timestamp + self.delay_ms(min(level, self.highest))
-        return tags_code_of_properties(topic, properties, store_timestamp)
+        found = decode_properties(properties)
+        level = _number(found.get(property_names.DELAY, ""))
+        if level is not None and level > 0:
+            return store_timestamp + self.delay_ms(min(level, self.highest))
+        return tags_code(found.get(property_names.TAGS))
 
 
 def level_of(properties: Mapping[str, str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from datetime import datetime
 
 from orbitmq.broker.assembly import Services
@@ -120,7 +121,7 @@ class FastPath:
             self._set_pulls()
 
     def _set_topics(self) -> None:
-        plain: list[tuple[bytes, int, int, list[int]]] = []
+        plain: list[tuple[bytes, int, int, Sequence[int]]] = []
         self._topic_numbers = {}
         services = self._services
         sends = not services.config.is_slave and services.config.writable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orbitmq.wire.command import PROTOCOL_VERSION, Language
@@ -170,7 +171,7 @@ def texts(*, region: str, trace_on: bool, cluster: str, store_host: bytes) -> Te
 
 
 def topic_table(
-    topics: list[tuple[bytes, int, int, list[int]]],
+    topics: list[tuple[bytes, int, int, Sequence[int]]],
 ) -> tuple[bytes, array[int], array[int], int]:
     """Arguments of ``FastFrames.set_topics`` from (name, read queues, write queues, rows) of each topic."""
     names = bytearray(b"\0")

@@ -1,8 +1,10 @@
-# C types of index_scan.py. No logic lives here.
+# C types of scan.py. No logic lives here.
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
-cdef int MAGIC_V1, MAGIC_V2, MAGIC_BLANK, BORN_V6, STORE_V6, ROLLBACK
+from orbitmq.store.log.records cimport RecordReader, find_byte, hash_on
+
+cdef int RECORD, BLANK, ROLLBACK
 cdef int HEADER_BYTES, SLOT_BYTES, ENTRY_BYTES, PAGE_BYTES, MAX_STEPS
 cdef uint32_t _MASK, _SIGN
 cdef int64_t _MAX_INT
@@ -11,8 +13,6 @@ cdef int PAGE_LOADED, PAGE_CHANGED
 
 @cython.locals(value=int64_t, i=Py_ssize_t)
 cdef int64_t get_int(const uint8_t* buf, Py_ssize_t at, int width) noexcept nogil
-@cython.locals(c=uint32_t)
-cdef uint32_t hash_on(uint32_t h, const uint8_t* buf, Py_ssize_t at, Py_ssize_t end) noexcept nogil
 @cython.locals(value=int64_t)
 cdef int64_t positive(uint32_t h) noexcept nogil
 
@@ -40,17 +40,15 @@ cdef class IndexBuilder:
     cdef uint8_t[::1] pages_view
     cdef uint8_t[::1] entries_view
     cdef int64_t entries_room
-    cdef int64_t topic_at, topic_end, id_at, id_end, keys_at, keys_end
+    cdef RecordReader reader
 
     @cython.locals(room=int64_t)
     cpdef int scan(self, const uint8_t[::1] log, int64_t start, int64_t end, const uint8_t[::1] file)
-    @cython.locals(at=int64_t, size=int64_t, magic=int64_t, status=int)
+    @cython.locals(at=int64_t, found=int, status=int)
     cdef int _scan(self, const uint8_t* log, int64_t room, int64_t start, int64_t end, const uint8_t* file) noexcept nogil
-    @cython.locals(pos=Py_ssize_t, flags=int64_t, stored=int64_t, length=int64_t, wanted=int64_t, stop=Py_ssize_t)
-    cdef int _record(self, const uint8_t* log, Py_ssize_t at, int64_t size, int wide, const uint8_t* file) noexcept nogil
-    @cython.locals(pos=Py_ssize_t, name_end=Py_ssize_t, stop=Py_ssize_t)
-    cdef void _find_keys(self, const uint8_t* log, Py_ssize_t pos, Py_ssize_t end) noexcept nogil
-    @cython.locals(pos=Py_ssize_t, start=Py_ssize_t, count=int64_t, h=uint32_t, topic=uint32_t)
+    @cython.locals(wanted=int64_t)
+    cdef int _record(self, const uint8_t* log, const uint8_t* file) noexcept nogil
+    @cython.locals(pos=Py_ssize_t, end=Py_ssize_t, start=Py_ssize_t, count=int64_t, topic=uint32_t)
     cdef int64_t _each_key(self, const uint8_t* log, int64_t physical, int64_t stored, const uint8_t* file, int put) noexcept nogil
     @cython.locals(key=int64_t, at=Py_ssize_t, page=Py_ssize_t, previous=int64_t, i=int, slots=uint8_t[::1])
     cdef void _put(self, uint32_t h, int64_t physical, int64_t stored, const uint8_t* file) noexcept nogil

@@ -6,7 +6,7 @@ buffer, slots in pages of 4 KiB. The caller writes both, the slots when the file
 worker thread; compiled, it holds neither the interpreter's lock nor a Python object while it works. Nothing
 here does I/O.
 
-Typed in ``index_scan.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
+Typed in ``scan.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING
 import cython
 
 from orbitmq.store.index import layout as index_layout
+from orbitmq.store.log.records import RecordReader
+from orbitmq.store.queues import layout
 
 if TYPE_CHECKING:
     from orbitmq.runtime.buffers import Readable
 
-MAGIC_V1 = -626843481
-MAGIC_V2 = -626843477
-MAGIC_BLANK = -875286124
-BORN_V6 = 0x10
-STORE_V6 = 0x20
+if not cython.compiled:
+    from orbitmq.store.log.records import find_byte, hash_on
+
+RECORD = layout.RECORD
+BLANK = layout.BLANK
 ROLLBACK = 0xC
 
 _MASK = 0xFFFFFFFF
@@ -56,35 +58,6 @@ def get_int(buf: Readable, at: int, width: int) -> int:
             value = value * 256 + buf[at + i]
         return value
     return int.from_bytes(buf[at : at + width], "big", signed=True)
-
-
-def hash_on(h: int, buf: Readable, at: int, end: int) -> int:
-    """Java's ``String.hashCode`` of UTF-8 text, going on from ``h``; what is not UTF-8 counts as U+FFFD."""
-    while at < end:
-        c = buf[at]
-        at += 1
-        if c >= 0x80:
-            if 0xC2 <= c < 0xE0 and at < end:
-                c = ((c & 0x1F) << 6) | (buf[at] & 0x3F)
-                at += 1
-            elif 0xE0 <= c < 0xF0 and at + 1 < end:
-                c = ((c & 0x0F) << 12) | ((buf[at] & 0x3F) << 6) | (buf[at + 1] & 0x3F)
-                at += 2
-            elif 0xF0 <= c < 0xF5 and at + 2 < end:
-                c = (
-                    ((c & 0x07) << 18)
-                    | ((buf[at] & 0x3F) << 12)
-                    | ((buf[at + 1] & 0x3F) << 6)
-                    | (buf[at + 2] & 0x3F)
-                )
-                at += 3
-                # Java counts the two halves of the pair.
-                h = (h * 31 + 0xD800 + ((c - 0x10000) >> 10)) & _MASK
-                c = 0xDC00 + (c & 0x3FF)
-            else:
-                c = 0xFFFD
-        h = (h * 31 + c) & _MASK
-    return h
 
 
 def positive(h: int) -> int:
@@ -156,6 +129,7 @@ class IndexBuilder:
         self.entries = bytearray(buffer_entries * ENTRY_BYTES)
         self.entries_view = self.entries
         self.entries_room = buffer_entries
+        self.reader = RecordReader()
         self.begin_time = 0
         self.end_time = 0
         self.begin_offset = 0
@@ -182,46 +156,25 @@ class IndexBuilder:
         at = start
         status = DONE
         while at < end:
-            if room - at < 8:
-                status = BROKEN
-                break
-            size = get_int(log, at, 4)
-            magic = get_int(log, at + 4, 4)
-            if magic == MAGIC_BLANK:
+            found = self.reader.read(log, at, room, room, -1, 0)
+            if found == BLANK:
                 at = room
                 break
-            if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < 91 or at + size > room:
+            if found != RECORD:
                 status = BROKEN
                 break
-            status = self._record(log, at, size, magic == MAGIC_V2, file)
+            status = self._record(log, file)
             if status != DONE:
                 break
-            at += size
+            at += self.reader.size
         self.position = at
         return status
 
-    def _record(self, log: Readable, at: int, size: int, wide: int, file: Readable) -> int:
-        flags = get_int(log, at + 36, 4)
-        pos = at + 48 + (20 if flags & BORN_V6 else 8)
-        stored = get_int(log, pos, 8)
-        pos += 8 + (20 if flags & STORE_V6 else 8) + 12
-        stop = at + size
-        if pos + 7 > stop:
-            return BROKEN
-        length = get_int(log, pos, 4)
-        pos += 4
-        if length < 0 or length > stop - pos - 4:
-            return BROKEN
-        pos += length
-        length = get_int(log, pos, 2) if wide else log[pos]
-        pos += 2 if wide else 1
-        if length < 0 or length > stop - pos - 2:
-            return BROKEN
-        self.topic_at = pos
-        self.topic_end = pos + length
-        if flags & ROLLBACK == ROLLBACK:
+    def _record(self, log: Readable, file: Readable) -> int:
+        """Take up the keys of the record that the reader has found."""
+        if self.reader.sys_flag & ROLLBACK == ROLLBACK:
             return DONE
-        self._find_keys(log, pos + length + 2, stop)
+        self.reader.find_properties(log)
         wanted = self._each_key(log, 0, 0, file, 0)
         if wanted == 0:
             return DONE
@@ -230,54 +183,23 @@ class IndexBuilder:
             return FULL
         if self.next_entry - self.first_entry + wanted > self.entries_room:
             return MORE
-        self._each_key(log, get_int(log, at + 28, 8), stored, file, 1)
+        self._each_key(log, self.reader.physical, self.reader.store_time, file, 1)
         return DONE
-
-    def _find_keys(self, log: Readable, pos: int, end: int) -> None:
-        """Where the values of UNIQ_KEY and KEYS stand in the properties; the last one of a name counts."""
-        self.id_at = self.id_end = self.keys_at = self.keys_end = 0
-        while pos < end:
-            stop = pos
-            name_end = -1
-            while stop < end and log[stop] != 2:
-                if log[stop] == 1 and name_end < 0:
-                    name_end = stop
-                stop += 1
-            if name_end > 0:
-                # "KEYS" and "UNIQ_KEY": length and first letter decide first.
-                if name_end - pos == 4 and log[pos] == 75:
-                    if log[pos + 1] == 69 and log[pos + 2] == 89 and log[pos + 3] == 83:
-                        self.keys_at = name_end + 1
-                        self.keys_end = stop
-                elif (
-                    name_end - pos == 8
-                    and log[pos] == 85
-                    and log[pos + 1] == 78
-                    and log[pos + 2] == 73
-                    and log[pos + 3] == 81
-                    and log[pos + 4] == 95
-                    and log[pos + 5] == 75
-                    and log[pos + 6] == 69
-                    and log[pos + 7] == 89
-                ):
-                    self.id_at = name_end + 1
-                    self.id_end = stop
-            pos = stop + 1
 
     def _each_key(self, log: Readable, physical: int, stored: int, file: Readable, put: int) -> int:
         """Count the keys of the record at hand; with ``put`` take them up."""
-        topic = hash_on(0, log, self.topic_at, self.topic_end)
+        topic = hash_on(0, log, self.reader.topic_at, self.reader.topic_end)
         topic = (topic * 31 + 35) & _MASK  # '#'
         count = 0
-        if self.id_end > self.id_at:
+        if self.reader.id_end > self.reader.id_at:
             count = 1
             if put:
-                self._put(hash_on(topic, log, self.id_at, self.id_end), physical, stored, file)
-        pos = self.keys_at
-        while pos < self.keys_end:
+                self._put(hash_on(topic, log, self.reader.id_at, self.reader.id_end), physical, stored, file)
+        pos = self.reader.keys_at
+        end = self.reader.keys_end
+        while pos < end:
             start = pos
-            while pos < self.keys_end and log[pos] != 32:
-                pos += 1
+            pos = find_byte(log, 32, pos, end)
             if pos > start:
                 count += 1
                 if put:

@@ -106,7 +106,8 @@ class Writer:
             StoreClosedError: the disk refused.
         """
         if reason == table.TAIL_FULL:
-            self._appender.prepare_tail(slot)
+            if self._appender.prepare_tail(slot):
+                return
             try:
                 self._queues.save_unfinished(slot)
             except OSError as error:

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 import cython
 
+from orbitmq.message import record_layout
 from orbitmq.store.queues import layout
 
 if TYPE_CHECKING:
-    from orbitmq.runtime.buffers import Readable, Writable
+    from orbitmq.runtime.buffers import Integers, Readable, Writable
 
 if not cython.compiled:
     from orbitmq.message.octets import copy, crc32, put_i16, put_i32, put_i64
@@ -36,7 +37,9 @@ Q_DIRTY = layout.Q_DIRTY
 Q_WATCHED = layout.Q_WATCHED
 Q_MAP_FIRST = layout.Q_MAP_FIRST
 Q_MAP_COUNT = layout.Q_MAP_COUNT
-Q_LAST_STORED = layout.Q_LAST_STORED
+Q_RING = layout.Q_RING
+Q_UNSAVED = layout.Q_UNSAVED
+Q_MIN_PLACE = layout.Q_MIN_PLACE
 Q_WIDTH = layout.Q_WIDTH
 NO_ROOM = layout.NO_ROOM
 ROLL = layout.ROLL
@@ -46,8 +49,20 @@ MAGIC_V2 = layout.MAGIC_V2
 RECORD_FIXED_BYTES = layout.RECORD_FIXED_BYTES
 END_OF_FILE_RESERVE = layout.END_OF_FILE_RESERVE
 CQ_ENTRY_BYTES = layout.CQ_ENTRY_BYTES
-BORN_V6 = 0x10
-STORE_V6 = 0x20
+BORN_V6 = record_layout.BORN_HOST_V6_BIT
+STORE_V6 = record_layout.STORE_HOST_V6_BIT
+# A queue's ring begins small and grows: most queues get few messages.
+FIRST_RING = 8
+RING_GROWTH = 8
+# Beyond this many bytes of rings those whose entries are all in their files are taken back.
+RINGS_BYTES = 64 << 20
+
+
+def _grown(table: Integers, size: int) -> Integers:
+    """A copy with zeros behind, ``size`` numbers long."""
+    longer = array("q", bytes(8 * size))
+    memoryview(longer).cast("B")[: 8 * len(table)] = memoryview(table).cast("B")
+    return longer
 
 
 class Appender:
@@ -55,7 +70,7 @@ class Appender:
 
     Args:
         batch_bytes: size of the write batch; at least the largest record.
-        tail_entries: index entries kept in memory for each queue.
+        tail_entries: consume queue entries kept in memory for a busy queue.
         segment_bytes: size of a log file.
         store_host: this broker's address as 4 (IPv4) or 16 (IPv6) bytes and a 4 byte port.
     """
@@ -77,33 +92,47 @@ class Appender:
         self.q = array("q", bytes(8 * Q_WIDTH * 16))
         self.tails = array("q", bytes(8 * 3))
         self.tails_used = 0
+        self.rings_limit = RINGS_BYTES // 8
+        self.free_rings: dict[int, list[int]] = {}
         self.dirty = array("q", bytes(8 * 16))
         self.dirty_count = 0
+        self.unsaved = array("q", bytes(8 * 16))
+        self.unsaved_count = 0
         self.now_ms = 0
 
     # -- slots: Python side, never on the path of a message ---------------------------------------------
 
     def add_slot(self, next_offset: int, min_offset: int) -> int:
         """A new queue whose file holds the entries up to ``next_offset``; returns its slot number."""
-        slot = self.slots
-        if (slot + 1) * Q_WIDTH > len(self.q):
-            self.q = array("q", bytes(self.q) + bytes(8 * len(self.q)))
-            self.dirty = array("q", bytes(self.dirty) + bytes(8 * len(self.dirty)))
-        self.slots = slot + 1
-        base = slot * Q_WIDTH
-        for column in range(Q_WIDTH):
-            self.q[base + column] = 0
-        self.q[base + Q_TAIL] = -1
+        slot = self.add_slots(1)
         self.reset_slot(slot, next_offset, min_offset)
         return slot
 
+    def add_slots(self, count: int) -> int:
+        """``count`` new queues without messages; returns the first one's slot number."""
+        first = self.slots
+        if (first + count) * Q_WIDTH > len(self.q):
+            room = max(2 * len(self.q) // Q_WIDTH, first + count)
+            self.q = _grown(self.q, room * Q_WIDTH)
+            self.dirty = _grown(self.dirty, room)
+            self.unsaved = _grown(self.unsaved, room)
+        self.slots = first + count
+        for slot in range(first, first + count):
+            base = slot * Q_WIDTH
+            self.q[base + Q_TAIL] = -1
+            self.q[base + Q_MIN_PLACE] = -1
+        return first
+
     def reset_slot(self, slot: int, next_offset: int, min_offset: int) -> None:
+        """The queue's file holds the entries from ``min_offset`` up to ``next_offset``; no other is known."""
         base = slot * Q_WIDTH
+        self._free_ring(slot)
         self.q[base + Q_NEXT] = next_offset
         self.q[base + Q_VISIBLE] = next_offset
         self.q[base + Q_TAIL_FIRST] = next_offset
         self.q[base + Q_SAVED] = next_offset
         self.q[base + Q_MIN] = min_offset
+        self.q[base + Q_MIN_PLACE] = -1
         self.q[base + Q_MAP_COUNT] = 0
 
     def get(self, slot: int, column: int) -> int:
@@ -112,18 +141,108 @@ class Appender:
     def set(self, slot: int, column: int, value: int) -> None:
         self.q[slot * Q_WIDTH + column] = value
 
-    def prepare_tail(self, slot: int) -> None:
-        """Give the queue its ring. Must be called before its first append."""
-        if self.q[slot * Q_WIDTH + Q_TAIL] >= 0:
-            return
-        size = 3 * self.tail_entries
-        if self.tails_used + size > len(self.tails):
-            self.tails = array("q", bytes(self.tails) + bytes(8 * max(size, len(self.tails))))
-        self.q[slot * Q_WIDTH + Q_TAIL] = self.tails_used
-        self.tails_used += size
+    def set_column(self, first: int, column: int, values: array[int]) -> None:
+        """Set a column of the slots from ``first`` on."""
+        base = first * Q_WIDTH + column
+        for i in range(len(values)):
+            self.q[base + i * Q_WIDTH] = values[i]
 
-    # -- the write batch
-    # --------------------------------------------------------------------------------------
+    def column(self, column: int) -> array[int]:
+        """A column of all slots."""
+        found = array("q", bytes(8 * self.slots))
+        values = found
+        for slot in range(self.slots):
+            values[slot] = self.q[slot * Q_WIDTH + column]
+        return found
+
+    def prepare_tail(self, slot: int) -> bool:
+        """Give the queue a ring, or a larger one; ``False`` when it has the largest."""
+        base = slot * Q_WIDTH
+        old = self.q[base + Q_RING]
+        if old >= self.tail_entries:
+            return False
+        size = min(max(FIRST_RING, old * RING_GROWTH), self.tail_entries)
+        place = self._take_ring(size)
+        newest = self.q[base + Q_NEXT]
+        first = max(self.q[base + Q_TAIL_FIRST], newest - old)
+        for offset in range(first, newest):
+            source = self.q[base + Q_TAIL] + (offset % old) * 3
+            target = place + (offset % size) * 3
+            self.tails[target] = self.tails[source]
+            self.tails[target + 1] = self.tails[source + 1]
+            self.tails[target + 2] = self.tails[source + 2]
+        self._free_ring(slot)
+        self.q[base + Q_TAIL] = place
+        self.q[base + Q_RING] = size
+        self.q[base + Q_TAIL_FIRST] = first
+        return True
+
+    def _take_ring(self, size: int) -> int:
+        free = self.free_rings.get(size)
+        if free:
+            return free.pop()
+        if self.tails_used + 3 * size > self.rings_limit:
+            self._free_idle_rings()
+            free = self.free_rings.get(size)
+            if free:
+                return free.pop()
+            self.rings_limit *= 2
+        if self.tails_used + 3 * size > len(self.tails):
+            self.tails = _grown(self.tails, max(2 * len(self.tails), self.tails_used + 3 * size))
+        place = self.tails_used
+        self.tails_used += 3 * size
+        return place
+
+    def _free_ring(self, slot: int) -> None:
+        base = slot * Q_WIDTH
+        if self.q[base + Q_RING] > 0:
+            self.free_rings.setdefault(self.q[base + Q_RING], []).append(self.q[base + Q_TAIL])
+        self.q[base + Q_TAIL] = -1
+        self.q[base + Q_RING] = 0
+        self.q[base + Q_TAIL_FIRST] = self.q[base + Q_NEXT]
+
+    def _free_idle_rings(self) -> None:
+        """Take back the rings of queues whose entries are all in their files."""
+        for slot in range(self.slots):
+            base = slot * Q_WIDTH
+            if self.q[base + Q_RING] > 0 and self.q[base + Q_SAVED] == self.q[base + Q_NEXT]:
+                self._free_ring(slot)
+
+    def take_unsaved(self) -> list[int]:
+        """The queues with visible entries that are not in their files; each is returned once."""
+        taken = []
+        left = 0
+        for i in range(self.unsaved_count):
+            slot = self.unsaved[i]
+            base = slot * Q_WIDTH
+            if self.q[base + Q_SAVED] < self.q[base + Q_VISIBLE]:
+                taken.append(slot)
+            if self.q[base + Q_VISIBLE] < self.q[base + Q_NEXT]:
+                self.unsaved[left] = slot
+                left += 1
+            else:
+                self.q[base + Q_UNSAVED] = 0
+        self.unsaved_count = left
+        return taken
+
+    def slots_below(self, physical_offset: int) -> list[int]:
+        """The queues that have entries of records below ``physical_offset``, or may have some."""
+        found = []
+        for slot in range(self.slots):
+            base = slot * Q_WIDTH
+            if self.q[base + Q_MIN] < self.q[base + Q_NEXT] and self.q[base + Q_MIN_PLACE] < physical_offset:
+                found.append(slot)
+        return found
+
+    def note_unsaved(self, slot: int) -> None:
+        """The queue's entries did not get into its file: :meth:`take_unsaved` returns it again."""
+        base = slot * Q_WIDTH
+        if self.q[base + Q_UNSAVED] == 0:
+            self.q[base + Q_UNSAVED] = 1
+            self.unsaved[self.unsaved_count] = slot
+            self.unsaved_count += 1
+
+    # -- the write batch -------------------------------------------------------------------------------
 
     def start_batch(self, base: int, file_end: int) -> None:
         """Forget the written records; the next one gets the physical offset ``base``."""
@@ -154,7 +273,7 @@ class Appender:
             return ROLL
         if (
             self.q[base + Q_TAIL] < 0
-            or self.q[base + Q_NEXT] + count - self.q[base + Q_SAVED] > self.tail_entries
+            or self.q[base + Q_NEXT] + count - self.q[base + Q_SAVED] > self.q[base + Q_RING]
         ):
             return TAIL_FULL
         return 0
@@ -249,27 +368,36 @@ class Appender:
         copy(out, at + 2, props, props_at, props_length)
         self.batch_used += size
         self.batch_records += 1
-        self._index(slot, base, offset, physical, size, tags_code)
+        self.add_entry(slot, physical, size, tags_code)
         return physical
 
-    def _index(self, slot: int, base: int, offset: int, physical: int, size: int, tags_code: int) -> None:
-        entry = self.q[base + Q_TAIL] + (offset % self.tail_entries) * 3
+    def add_entry(self, slot: int, physical: int, size: int, tags_code: int) -> None:
+        """Give the queue its next entry; :meth:`check_room` has found room for it."""
+        base = slot * Q_WIDTH
+        offset = self.q[base + Q_NEXT]
+        entry = self.q[base + Q_TAIL] + (offset % self.q[base + Q_RING]) * 3
         self.tails[entry] = physical
         self.tails[entry + 1] = size
         self.tails[entry + 2] = tags_code
         self.q[base + Q_NEXT] = offset + 1
-        self.q[base + Q_LAST_STORED] = self.now_ms
         if self.q[base + Q_DIRTY] == 0:
             self.q[base + Q_DIRTY] = 1
             self.dirty[self.dirty_count] = slot
             self.dirty_count += 1
+            if self.q[base + Q_MIN] == offset:
+                self.q[base + Q_MIN_PLACE] = physical
+            if self.q[base + Q_UNSAVED] == 0:
+                self.q[base + Q_UNSAVED] = 1
+                self.unsaved[self.unsaved_count] = slot
+                self.unsaved_count += 1
 
     def export_entries(self, slot: int, first: int, last: int) -> bytearray:
         """Consume queue bytes of the offsets ``first`` to ``last`` - 1, which must be in the ring."""
         out = bytearray((last - first) * CQ_ENTRY_BYTES)
         tail = self.q[slot * Q_WIDTH + Q_TAIL]
+        ring = self.q[slot * Q_WIDTH + Q_RING]
         for offset in range(first, last):
-            entry = tail + (offset % self.tail_entries) * 3
+            entry = tail + (offset % ring) * 3
             at = (offset - first) * CQ_ENTRY_BYTES
             if cython.compiled:
                 self._export_entry(out, at, entry)

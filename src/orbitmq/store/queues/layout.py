@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from orbitmq.message import record_layout
+
 # Columns of a queue's slot.
 Q_NEXT = 0  # the queue offset that the next record gets
 Q_VISIBLE = 1  # reads see offsets below this one
@@ -13,15 +15,18 @@ Q_DIRTY = 6  # has records of this batch
 Q_WATCHED = 7  # somebody waits for new records
 Q_MAP_FIRST = 8  # first offset of the consume queue file mapped for reads
 Q_MAP_COUNT = 9  # entries in that map, 0: none
-Q_LAST_STORED = 10  # store timestamp of the newest record, ms
-Q_WIDTH = 12
+Q_RING = 10  # entries that the queue's ring has room for, 0: it has none
+Q_UNSAVED = 11  # is in the list of queues with entries that are not in their file
+Q_MIN_PLACE = 12  # log offset of the record at Q_MIN, -1: unknown
+Q_CHECKED = 13  # its newest file was looked at since the start
+Q_WIDTH = 14
 
 # What :meth:`Appender.append` and :meth:`Appender.check_room` answer instead of an offset.
 NO_ROOM = -1  # the write batch is full: write it first
 ROLL = -2  # the record does not fit in the current file
 TAIL_FULL = -3  # the queue's ring holds entries that are not in its file yet
 
-# What :meth:`Appender.read` answers.
+# What :meth:`Lookup.read` answers.
 READ_FOUND = 0
 READ_NO_MATCH = 1
 READ_NEED_ENTRIES = 2  # the consume queue file with ``need`` (a queue offset) is not mapped
@@ -29,9 +34,27 @@ READ_NEED_LOG = 3  # the log file with ``need`` (a physical offset) is not mappe
 READ_NO_SPACE = 4  # the first message does not fit into the output
 READ_BROKEN = 5  # the index points to something that is not a record
 
-MAGIC_V1 = -626843481  # 0xDAA320A7
-MAGIC_V2 = -626843477  # 0xDAA320AB
-RECORD_FIXED_BYTES = 75  # all fixed fields but the two hosts, with lengths of body, topic (V1) and properties
-END_OF_FILE_RESERVE = 8  # room for the blank record that closes a file
+# What :meth:`Dispatcher.scan` answers; beside these BLANK, CUT and BAD_* of the record reader.
+SCAN_DONE = 0
+SCAN_NEW_QUEUE = 10  # the record's queue is not in the dispatcher's table
+SCAN_TAIL_FULL = 11  # the queue's ring holds entries that are not in its file yet
+SCAN_NEEDS_CODE = 12  # the topic keeps a number of its own in place of the tags code
+SCAN_AHEAD = 13  # the record's queue offset leaves a gap in its queue
+SCAN_BEHIND = 14  # the queue has the record's offset already
+
+# What :meth:`RecordReader.read` answers.
+RECORD = 0
+BLANK = 1  # the rest of the file is unused; ``size`` is what is left of it
+CUT = 2  # the bytes at hand end within the record
+BAD_SIZE = 3
+BAD_MAGIC = 4
+BAD_PLACE = 5  # the record says that it lies elsewhere in the log
+BAD_LENGTHS = 6  # the lengths of body, topic and properties do not add up to the size
+BAD_CRC = 7  # the body is not the one that was stored
+
+MAGIC_V1 = record_layout.MAGIC_V1
+MAGIC_V2 = record_layout.MAGIC_V2
+RECORD_FIXED_BYTES = record_layout.FIXED_BYTES
+END_OF_FILE_RESERVE = record_layout.BLANK_BYTES  # room for the blank record that closes a file
 CQ_ENTRY_BYTES = 20
 SCAN_LIMIT = 4096  # index entries looked at in one read

@@ -10,7 +10,7 @@ from orbitmq.store.log.appender cimport Appender
 ctypedef const uint8_t* bytes_in
 ctypedef const uint8_t** bytes_pp
 
-cdef int Q_NEXT, Q_TAIL, Q_TAIL_FIRST, Q_MAP_FIRST, Q_MAP_COUNT, Q_WIDTH
+cdef int Q_NEXT, Q_TAIL, Q_TAIL_FIRST, Q_MAP_FIRST, Q_MAP_COUNT, Q_RING, Q_WIDTH
 cdef int READ_FOUND, READ_NO_MATCH, READ_NEED_ENTRIES, READ_NEED_LOG, READ_NO_SPACE, READ_BROKEN
 cdef int RECORD_FIXED_BYTES, CQ_ENTRY_BYTES, SCAN_LIMIT
 cdef int WARM_LIMIT, WARM_BYTES, CACHE_LINE_BYTES

@@ -27,6 +27,7 @@ Q_TAIL = layout.Q_TAIL
 Q_TAIL_FIRST = layout.Q_TAIL_FIRST
 Q_MAP_FIRST = layout.Q_MAP_FIRST
 Q_MAP_COUNT = layout.Q_MAP_COUNT
+Q_RING = layout.Q_RING
 Q_WIDTH = layout.Q_WIDTH
 READ_FOUND = layout.READ_FOUND
 READ_NO_MATCH = layout.READ_NO_MATCH
@@ -141,9 +142,9 @@ class Lookup:
         if (
             self.a.q[base + Q_TAIL] >= 0
             and offset >= self.a.q[base + Q_TAIL_FIRST]
-            and newest - offset <= self.a.tail_entries
+            and newest - offset <= self.a.q[base + Q_RING]
         ):
-            entry = self.a.q[base + Q_TAIL] + (offset % self.a.tail_entries) * 3
+            entry = self.a.q[base + Q_TAIL] + (offset % self.a.q[base + Q_RING]) * 3
             self.entry_physical = self.a.tails[entry]
             self.entry_size = self.a.tails[entry + 1]
             self.entry_tags = self.a.tails[entry + 2]

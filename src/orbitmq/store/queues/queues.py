@@ -1,74 +1,122 @@
-"""All consume queues of a store, and their slots in the appender's table."""
+"""All consume queues of a store: their slots in the appender's table, and their files.
+
+What a queue costs while nothing happens in it is its slot; its files are opened when they are used, and only
+so many at a time. The event loop and the checkpoint's work in threads both come here: what touches files
+holds the mutex, for one queue at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from orbitmq.runtime import Runtime, Segment
+from orbitmq.runtime import Runtime
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.consume_queue import ConsumeQueue
 from orbitmq.store.queues.lookup import Lookup
+from orbitmq.store.queues.positions import QueuePositions
+
+logger = logging.getLogger(__name__)
+
+MAX_QUEUE_ID = 65_535
+# Queues with open files. A mapped file costs two descriptors.
+MAX_OPEN_QUEUES = 256
+# With more changed files one call for the whole file system is cheaper than one for each.
+SYNC_EACH_LIMIT = 64
+
+# An entry, its queue id and its queue offset: whether the log has its record.
+IsStored = Callable[[tuple[int, int, int], int, int], bool]
 
 
 @dataclass(slots=True)
 class TopicQueues:
-    """A topic as the store knows it; ``slots[queue_id]`` is the queue's slot in the appender."""
+    """A topic as the store knows it.
+
+    Attributes:
+        slots: ``slots[queue_id]`` is the queue's slot in the appender, -1: the queue is not there.
+        dropped: its queues were deleted.
+    """
 
     topic: str
     name: bytes
+    number: int
     read_queues: int
     write_queues: int
     perm: int
-    slots: list[int]
+    slots: array[int]
+    dropped: bool = False
 
 
 class Queues:
-    """Finds, makes and saves consume queues."""
+    """Finds, makes and saves consume queues.
+
+    Attributes:
+        topics: those that were set; only their queues are found by :meth:`slot`.
+    """
 
     def __init__(self, runtime: Runtime, config: StoreConfig, appender: Appender, lookup: Lookup) -> None:
         self._runtime = runtime
         self._config = config
         self._appender = appender
         self._lookup = lookup
-        self._files: dict[tuple[str, int], ConsumeQueue] = {}
+        self._mutex = runtime.threads.mutex()
         self.topics: dict[str, TopicQueues] = {}
-        self._by_slot: list[tuple[TopicQueues, int, ConsumeQueue]] = []
+        # Also topics that have queues on disk and were not set.
+        self._stored: dict[str, TopicQueues] = {}
+        self._by_number: list[TopicQueues] = []
+        # Topic number and queue id of each slot.
+        self._owners = array("i")
+        self._ids = array("i")
+        self._open: OrderedDict[int, ConsumeQueue] = OrderedDict()
+        self._unsynced: set[tuple[int, int]] = set()
+        self._file_created = False
 
-    def load(self) -> None:
-        """Open every queue on disk."""
-        root = self._config.consume_queue_path
-        for topic in self._runtime.files.list_dir(root):
-            for queue_id in self._runtime.files.list_dir(f"{root}/{topic}"):
-                if queue_id.isdigit():
-                    self.files_of(topic, int(queue_id))
-
-    def files_of(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The files of a queue, made on first use."""
-        queue = self._files.get((topic, queue_id))
-        if queue is None:
-            folder = f"{self._config.consume_queue_path}/{topic}/{queue_id}"
-            queue = ConsumeQueue(self._runtime, folder, self._config.consume_queue_file_bytes)
-            queue.load()
-            self._files[(topic, queue_id)] = queue
-        return queue
-
-    def all_files(self) -> Iterator[ConsumeQueue]:
-        return iter(list(self._files.values()))
+    # -- topics and slots ------------------------------------------------------------------------------
 
     def set_topic(self, topic: str, read_queues: int, write_queues: int, perm: int) -> TopicQueues:
         """Make slots for a topic's queues; called again when its numbers change."""
-        known = self.topics.get(topic)
-        if known is None:
-            known = self.topics[topic] = TopicQueues(topic, topic.encode(), 0, 0, 0, [])
+        known = self.topics[topic] = self._known(topic)
         known.read_queues, known.write_queues, known.perm = read_queues, write_queues, perm
-        for queue_id in range(len(known.slots), max(read_queues, write_queues)):
-            queue = self.files_of(topic, queue_id)
-            known.slots.append(self._appender.add_slot(queue.next_offset, queue.min_offset))
-            self._by_slot.append((known, queue_id, queue))
+        count = max(read_queues, write_queues)
+        if len(known.slots) < count or -1 in known.slots[:count]:
+            for queue_id in range(count):
+                self._slot_of(known, queue_id)
         return known
+
+    def register(self, topic: str, queue_id: int) -> int:
+        """The slot of a queue that the log names, made when it is missing; -1: no queue can be called so."""
+        if (
+            not 0 <= queue_id <= MAX_QUEUE_ID
+            or not topic
+            or "/" in topic
+            or "\0" in topic
+            or topic in (".", "..")
+        ):
+            return -1
+        return self._slot_of(self._known(topic), queue_id)
+
+    def _known(self, topic: str) -> TopicQueues:
+        known = self._stored.get(topic)
+        if known is None:
+            known = TopicQueues(topic, topic.encode(), len(self._by_number), 0, 0, 0, array("q"))
+            self._stored[topic] = known
+            self._by_number.append(known)
+        return known
+
+    def _slot_of(self, known: TopicQueues, queue_id: int) -> int:
+        slots = known.slots
+        if queue_id >= len(slots):
+            slots.extend([-1] * (queue_id + 1 - len(slots)))
+        if slots[queue_id] < 0:
+            slots[queue_id] = self._appender.add_slots(1)
+            self._owners.append(known.number)
+            self._ids.append(queue_id)
+        return slots[queue_id]
 
     def slot(self, topic: str, queue_id: int) -> int:
         """The queue's slot, -1 when there is none."""
@@ -77,87 +125,280 @@ class Queues:
             return -1
         return known.slots[queue_id]
 
-    def of_slot(self, slot: int) -> tuple[TopicQueues, int, ConsumeQueue]:
-        return self._by_slot[slot]
+    def of_slot(self, slot: int) -> tuple[TopicQueues, int]:
+        """The topic and the queue id of a slot."""
+        return self._by_number[self._owners[slot]], self._ids[slot]
+
+    def alive(self, slot: int) -> bool:
+        """Whether the slot's topic was not dropped."""
+        return not self._by_number[self._owners[slot]].dropped
 
     def drop_topic(self, topic: str) -> None:
         """Delete the queues of a topic. Its slots stay unused: nothing points to them any more."""
-        known = self.topics.pop(topic, None)
-        if known is not None:
-            for slot in known.slots:
-                self._lookup.drop_entry_map(slot)
-                self._appender.reset_slot(slot, 0, 0)
-        for key in [key for key in self._files if key[0] == topic]:
-            self._files.pop(key).close()
-        self._runtime.files.remove_tree(f"{self._config.consume_queue_path}/{topic}")
+        with self._mutex:
+            self.topics.pop(topic, None)
+            known = self._stored.pop(topic, None)
+            if known is not None:
+                known.dropped = True
+                for slot in known.slots:
+                    if slot >= 0:
+                        self._close(slot)
+                        self._appender.reset_slot(slot, 0, 0)
+            self._runtime.files.remove_tree(f"{self._config.consume_queue_path}/{topic}")
 
     def unknown_topics(self) -> list[str]:
         """Topics that have queues on disk and were not set."""
-        return sorted({topic for topic, _ in self._files} - self.topics.keys())
+        return sorted(self._stored.keys() - self.topics.keys())
 
-    def alive(self, slot: int) -> bool:
-        known, queue_id, _ = self._by_slot[slot]
-        return self.topics.get(known.topic) is known and known.slots[queue_id] == slot
+    # -- positions -------------------------------------------------------------------------------------
+
+    def positions(self) -> QueuePositions:
+        """How far each queue reaches with what is visible now."""
+        appender = self._appender
+        return QueuePositions(
+            topics=["" if known.dropped else known.topic for known in self._by_number],
+            owners=array("i", self._owners),
+            ids=array("i", self._ids),
+            mins=appender.column(table.Q_MIN),
+            nexts=appender.column(table.Q_VISIBLE),
+            places=appender.column(table.Q_MIN_PLACE),
+        )
+
+    def load_positions(self, positions: QueuePositions) -> None:
+        """Take over what an earlier run has written down; no file is looked at."""
+        positions = positions.without_dropped()
+        for topic in positions.topics:
+            self._known(topic)
+        self._owners, self._ids = positions.owners, positions.ids
+        self._appender.add_slots(len(self._ids))
+        by_number = self._by_number
+        for slot, (owner, queue_id) in enumerate(zip(self._owners, self._ids, strict=True)):
+            slots = by_number[owner].slots
+            if queue_id == len(slots):
+                slots.append(slot)
+            else:
+                if queue_id > len(slots):
+                    slots.extend([-1] * (queue_id + 1 - len(slots)))
+                slots[queue_id] = slot
+        appender = self._appender
+        for column in (table.Q_NEXT, table.Q_VISIBLE, table.Q_TAIL_FIRST, table.Q_SAVED):
+            appender.set_column(0, column, positions.nexts)
+        appender.set_column(0, table.Q_MIN, positions.mins)
+        appender.set_column(0, table.Q_MIN_PLACE, positions.places)
+
+    def folders(self) -> list[str]:
+        """The topics that have a folder."""
+        return self._runtime.files.list_dir(self._config.consume_queue_path)
+
+    def load_folder(self, topic: str, border: int, *, cut: bool, is_stored: IsStored) -> None:
+        """Find out from its files how far each queue of a topic reaches with records below ``border``.
+
+        Args:
+            cut: remove what is behind.
+            is_stored: whether the log has the record that an entry names.
+
+        Raises:
+            StoreError: a file of another size.
+        """
+        root = self._config.consume_queue_path
+        for name in self._runtime.files.list_dir(f"{root}/{topic}"):
+            if not name.isdigit() or (slot := self.register(topic, int(name))) < 0:
+                continue
+            with self._mutex:
+                queue = self._queue(slot)
+                low, high = queue.bounds()
+                following = queue.end_below(border, low, queue.end_of_files if cut else high)
+                # A crash may have left entries of records that were lost.
+                while following > low and not is_stored(queue.entry(following - 1), int(name), following - 1):
+                    following -= 1
+                if cut:
+                    self._note(slot, queue, queue.cut(following))
+                self._appender.reset_slot(slot, following, min(low, following))
+                self._close(slot)
+
+    # -- files -----------------------------------------------------------------------------------------
+
+    def _queue(self, slot: int) -> ConsumeQueue:
+        """The files of a queue; the mutex is held."""
+        queue = self._open.get(slot)
+        if queue is not None:
+            self._open.move_to_end(slot)
+            return queue
+        while len(self._open) >= MAX_OPEN_QUEUES:
+            self._close(next(iter(self._open)))
+        known, queue_id = self.of_slot(slot)
+        folder = f"{self._config.consume_queue_path}/{known.topic}/{queue_id}"
+        queue = ConsumeQueue(self._runtime, folder, self._config.consume_queue_file_bytes)
+        self._open[slot] = queue
+        return queue
+
+    def _close(self, slot: int) -> None:
+        self._lookup.drop_entry_map(slot)
+        queue = self._open.pop(slot, None)
+        if queue is not None:
+            queue.close()
+
+    def _note(self, slot: int, queue: ConsumeQueue, changed: Iterable[int]) -> None:
+        self._unsynced.update((slot, number) for number in changed)
+        self._file_created |= queue.created
+        queue.created = False
+
+    def _writable(self, slot: int) -> ConsumeQueue:
+        """The files of a queue whose next entry is about to be written: they end where its positions say."""
+        queue = self._queue(slot)
+        get = self._appender.get
+        if not get(slot, table.Q_CHECKED):
+            saved, low = get(slot, table.Q_SAVED), get(slot, table.Q_MIN)
+            if low < saved and queue.entry(saved - 1)[1] <= 0:
+                logger.error(
+                    "%s lacks its entries up to %d: its older messages are not found until the consume "
+                    "queues are rebuilt (stop the broker, delete the folder consumequeue)", queue.folder,
+                    saved,
+                )  # fmt: skip
+                self._note(slot, queue, queue.begin_at(saved))
+                self._appender.set(slot, table.Q_MIN, saved)
+                self._appender.set(slot, table.Q_MIN_PLACE, -1)
+            self._note(slot, queue, queue.cut(saved))
+            self._appender.set(slot, table.Q_CHECKED, 1)
+        return queue
+
+    def _save(self, slot: int, last: int) -> None:
+        with self._mutex:
+            first = self._appender.get(slot, table.Q_SAVED)
+            if first < last and self.alive(slot):
+                queue = self._writable(slot)
+                self._note(slot, queue, queue.write(first, self._appender.export_entries(slot, first, last)))
+                self._appender.set(slot, table.Q_SAVED, last)
 
     def save(self, slot: int) -> None:
-        """Write the queue's entries that are only in memory to its file."""
-        first = self._appender.get(slot, table.Q_SAVED)
-        last = self._appender.get(slot, table.Q_VISIBLE)
-        if first < last:
-            self._by_slot[slot][2].write(first, self._appender.export_entries(slot, first, last))
-            self._appender.set(slot, table.Q_SAVED, last)
+        """Write the queue's visible entries that are only in memory to its file."""
+        self._save(slot, self._appender.get(slot, table.Q_VISIBLE))
 
     def save_unfinished(self, slot: int) -> None:
         """As :meth:`save`, with the entries of the unwritten batch too: recovery cuts them if need be."""
-        first = self._appender.get(slot, table.Q_SAVED)
-        last = self._appender.get(slot, table.Q_NEXT)
-        if first < last:
-            self._by_slot[slot][2].write(first, self._appender.export_entries(slot, first, last))
-            self._appender.set(slot, table.Q_SAVED, last)
+        self._save(slot, self._appender.get(slot, table.Q_NEXT))
+
+    def save_many(self, slots: list[int]) -> None:
+        """:meth:`save` for each; what a failure leaves out is noted as unsaved again.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        done = 0
+        try:
+            for slot in slots:
+                self.save(slot)
+                done += 1
+        finally:
+            for slot in slots[done:]:
+                self._appender.note_unsaved(slot)
 
     def write_all(self) -> None:
-        """Write every queue's entries that are only in memory to its file."""
-        for slot in range(len(self._by_slot)):
-            if self._appender.get(slot, table.Q_SAVED) < self._appender.get(slot, table.Q_VISIBLE):
-                self.save(slot)
+        """Write all visible entries that are only in memory to their files.
 
-    def save_all(self) -> list[Segment]:
-        """:meth:`write_all`; returns the files to sync. Call :meth:`saved` when they are."""
-        self.write_all()
-        segments: list[Segment] = []
-        for queue in self._files.values():
-            segments.extend(queue.begin_sync())
-        return segments
+        Raises:
+            OSError: the disk refused.
+        """
+        self.save_many(self._appender.take_unsaved())
 
-    def saved(self) -> None:
-        """The files of the last :meth:`save_all` are on the device."""
-        for queue in self._files.values():
-            queue.end_sync()
+    def sync(self) -> None:
+        """Bring the changed files to the device.
+
+        Raises:
+            OSError: the disk refused; the same files are synced by the next call.
+        """
+        with self._mutex:
+            changed, self._unsynced = self._unsynced, set()
+            created, self._file_created = self._file_created, False
+        try:
+            if created or len(changed) > SYNC_EACH_LIMIT:
+                self._runtime.files.sync_all(self._config.root)
+            else:
+                for slot, number in sorted(changed):
+                    self._sync_file(slot, number)
+        except BaseException:
+            with self._mutex:
+                self._unsynced |= changed
+                self._file_created |= created
+            raise
+
+    def _sync_file(self, slot: int, number: int) -> None:
+        known, queue_id = self.of_slot(slot)
+        file_bytes = self._config.consume_queue_file_bytes
+        folder = f"{self._config.consume_queue_path}/{known.topic}/{queue_id}"
+        path = f"{folder}/{number * (file_bytes // 20 * 20):020d}"
+        try:
+            segment = self._runtime.files.open_segment(path, file_bytes // 20 * 20)
+        except FileNotFoundError:
+            return  # the topic was dropped, or the file is expired
+        try:
+            segment.sync()
+        finally:
+            segment.close()
 
     def map_entries(self, slot: int, offset: int) -> bool:
         """Let reads use the file that holds the entry of ``offset``."""
-        found = self._by_slot[slot][2].file_view(offset)
-        if found is None:
-            return False
-        view, first, count = found
-        if not first <= offset < first + count:
-            return False
-        self._lookup.set_entry_map(slot, view, first, count)
-        return True
+        with self._mutex:
+            found = self._queue(slot).file_view(offset, self._appender.get(slot, table.Q_SAVED))
+            if found is None:
+                return False
+            view, first, count = found
+            if not first <= offset < first + count:
+                return False
+            self._lookup.set_entry_map(slot, view, first, count)
+            return True
+
+    # -- changes of a queue's ends ---------------------------------------------------------------------
+
+    def entry(self, slot: int, offset: int) -> tuple[int, int, int]:
+        """(physical offset, size, tags code) in ring or file, zeros when there is none."""
+        if self._lookup.find_entry(slot, offset) == table.READ_FOUND:
+            return self._lookup.entry_physical, self._lookup.entry_size, self._lookup.entry_tags
+        with self._mutex:
+            return self._queue(slot).entry(offset)
+
+    def restart(self, slot: int, offset: int) -> None:
+        """Let the queue begin anew, empty, at ``offset``."""
+        with self._mutex:
+            self._lookup.drop_entry_map(slot)
+            queue = self._queue(slot)
+            self._note(slot, queue, queue.begin_at(offset))
+            self._appender.reset_slot(slot, offset, offset)
+            self._appender.set(slot, table.Q_CHECKED, 1)
+
+    def truncate(self, slot: int, next_offset: int) -> None:
+        """Forget the queue's entries from ``next_offset`` on."""
+        with self._mutex:
+            self._lookup.drop_entry_map(slot)
+            first = self._appender.get(slot, table.Q_SAVED)
+            queue = self._writable(slot)
+            if first < next_offset:
+                entries = self._appender.export_entries(slot, first, next_offset)
+                self._note(slot, queue, queue.write(first, entries))
+            self._note(slot, queue, queue.cut(next_offset))
+            low, place = self._appender.get(slot, table.Q_MIN), self._appender.get(slot, table.Q_MIN_PLACE)
+            self._appender.reset_slot(slot, next_offset, min(low, next_offset))
+            self._appender.set(slot, table.Q_MIN_PLACE, place if low < next_offset else -1)
 
     def drop_below(self, physical_offset: int) -> None:
-        """The log begins at ``physical_offset`` now: move the queues' beginnings up."""
-        for slot, (_, _, queue) in enumerate(self._by_slot):
-            if not self.alive(slot):
-                continue
-            # The files have to know all entries to find the first one that stays.
-            self.save(slot)
-            if queue.next_offset > queue.min_offset:
-                self._lookup.drop_entry_map(slot)
-                queue.drop_below(physical_offset)
-                self._appender.set(slot, table.Q_MIN, queue.min_offset)
+        """The log begins at ``physical_offset`` now: move the beginnings of the queues concerned up."""
+        for slot in self._appender.slots_below(physical_offset):
+            with self._mutex:
+                if self.alive(slot):
+                    self._drop_below(slot, physical_offset)
+
+    def _drop_below(self, slot: int, physical_offset: int) -> None:
+        # The files have to know all entries to find the first one that stays.
+        self.save(slot)
+        self._lookup.drop_entry_map(slot)
+        appender, queue = self._appender, self._queue(slot)
+        saved = appender.get(slot, table.Q_SAVED)
+        low = queue.end_below(physical_offset, appender.get(slot, table.Q_MIN), saved)
+        appender.set(slot, table.Q_MIN, low)
+        appender.set(slot, table.Q_MIN_PLACE, queue.entry(low)[0] if low < saved else -1)
+        queue.remove_files_below(low)
 
     def close(self) -> None:
-        for queue in self._files.values():
-            queue.close()
-        self._files.clear()
+        with self._mutex:
+            for slot in list(self._open):
+                self._close(slot)

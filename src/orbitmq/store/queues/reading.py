@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import struct
-
-from orbitmq.message.record import MAGIC_V1, MAGIC_V2
 from orbitmq.store.filter import MessageFilter
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.files import LogFiles
+from orbitmq.store.log.records import RecordReader
 from orbitmq.store.model import GetResult, GetStatus
 from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.lookup import Lookup
 from orbitmq.store.queues.queues import Queues
-
-_SIZE_AND_MAGIC = struct.Struct(">ii")
-_SYS_FLAG_AT = 36
-_STORE_TIME_AT = 56
-_BORN_V6 = 0x10
 
 
 class Reader:
@@ -30,6 +23,7 @@ class Reader:
         self._appender = appender
         self._lookup = lookup
         self._output = bytearray(output_bytes)
+        self._record = RecordReader()
 
     def get(
         self,
@@ -99,12 +93,7 @@ class Reader:
 
     def store_time_at(self, physical_offset: int) -> int:
         """Store timestamp in ms of the record at a place in the log, -1 when there is none."""
-        found = self._place(physical_offset)
-        if found is None:
-            return -1
-        view, at = found
-        v6 = struct.unpack_from(">i", view, at + _SYS_FLAG_AT)[0] & _BORN_V6
-        return int(struct.unpack_from(">q", view, at + _STORE_TIME_AT + (12 if v6 else 0))[0])
+        return -1 if self._find(physical_offset) is None else self._record.store_time
 
     def offset_by_time(self, slot: int, timestamp_ms: int, *, upper: bool) -> int:
         """The first offset stored at or after ``timestamp_ms``; with ``upper`` the last one at or before it.
@@ -126,18 +115,14 @@ class Reader:
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The record that begins exactly there, ``None`` when none does."""
-        found = self._place(physical_offset)
+        found = self._find(physical_offset)
         if found is None:
             return None
         view, at = found
-        size, magic = _SIZE_AND_MAGIC.unpack_from(view, at)
-        if magic not in (MAGIC_V1, MAGIC_V2) or size < table.RECORD_FIXED_BYTES or at + size > len(view):
-            return None
-        if struct.unpack_from(">q", view, at + 28)[0] != physical_offset:
-            return None
-        return bytes(view[at : at + size])
+        return bytes(view[at : at + self._record.size])
 
-    def _place(self, physical_offset: int) -> tuple[memoryview, int] | None:
+    def _find(self, physical_offset: int) -> tuple[memoryview, int] | None:
+        """The log file with the record that begins exactly there, and its place; ``_record`` has read it."""
         if not self._log.first <= physical_offset < self._appender.batch_base:
             return None
         segment = self._log.segment(physical_offset)
@@ -145,7 +130,8 @@ class Reader:
             return None
         view = segment.view()
         at = physical_offset - self._log.start_of(physical_offset)
-        return (view, at) if at + table.RECORD_FIXED_BYTES <= len(view) else None
+        found = self._record.read_at(view, at, physical_offset, False)
+        return (view, at) if found == table.RECORD else None
 
 
 def _outside(offset: int, low: int, high: int) -> tuple[GetStatus, int] | None:

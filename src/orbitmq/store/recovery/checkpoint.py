@@ -2,8 +2,9 @@
 
 The first five numbers are RocketMQ's (timestamps of the newest flushed record in log, queues and index, then
 two offsets). Behind them, in space that RocketMQ leaves alone, we keep the exact log offset below which log
-and queues are on the device, so that recovery after a crash reads seconds of the log, not a file of it; and
-up to where a clean stop had indexed the messages.
+and queues are on the device, up to where a clean stop had indexed the messages, and which file has the
+positions of the queues. Its checksum covers RocketMQ's numbers too: a Java broker that used the folder in
+between has changed them, and what we knew does not count any more.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from orbitmq.runtime import Runtime
 FILE_BYTES = 4096
 _THEIRS = struct.Struct(">5q")
 _OURS_AT = 2048
-_OURS = struct.Struct(">8sqI")
-_MAGIC = b"orbitmq1"
-_INDEX_AT = _OURS_AT + 64
-_INDEX_MAGIC = b"orbitidx"
+# Magic, safe offset, index offset, log offset and checksum of the positions.
+_OURS = struct.Struct(">8sqqqI")
+_CRC = struct.Struct(">I")
+_MAGIC = b"orbitmq2"
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """Times in ms; offsets in bytes of the log. ``safe_offset`` and ``index_offset`` -1: unknown."""
+    """Times in ms; offsets in bytes of the log. An offset of ours is -1 when it is unknown."""
 
     log_timestamp: int = 0
     queue_timestamp: int = 0
@@ -34,6 +35,8 @@ class Checkpoint:
     confirm_offset: int = 0
     safe_offset: int = -1
     index_offset: int = -1
+    positions_offset: int = -1
+    positions_crc: int = 0
 
 
 def read_checkpoint(runtime: Runtime, path: str) -> Checkpoint:
@@ -44,16 +47,16 @@ def read_checkpoint(runtime: Runtime, path: str) -> Checkpoint:
     if len(data) < _THEIRS.size:
         return Checkpoint()
     checkpoint = Checkpoint(*_THEIRS.unpack_from(data))
-    checkpoint.safe_offset = _read_ours(data, _OURS_AT, _MAGIC)
-    checkpoint.index_offset = _read_ours(data, _INDEX_AT, _INDEX_MAGIC)
+    if len(data) >= _OURS_AT + _OURS.size + _CRC.size:
+        magic, *numbers = _OURS.unpack_from(data, _OURS_AT)
+        if magic == _MAGIC and _CRC.unpack_from(data, _OURS_AT + _OURS.size)[0] == _crc(data):
+            (
+                checkpoint.safe_offset,
+                checkpoint.index_offset,
+                checkpoint.positions_offset,
+                checkpoint.positions_crc,
+            ) = numbers
     return checkpoint
-
-
-def _read_ours(data: bytes, at: int, expected: bytes) -> int:
-    if len(data) < at + _OURS.size:
-        return -1
-    magic, offset, crc = _OURS.unpack_from(data, at)
-    return int(offset) if magic == expected and crc == _crc(offset) else -1
 
 
 def write_checkpoint(runtime: Runtime, path: str, checkpoint: Checkpoint) -> None:
@@ -68,13 +71,18 @@ def write_checkpoint(runtime: Runtime, path: str, checkpoint: Checkpoint) -> Non
         checkpoint.master_flushed_offset,
         checkpoint.confirm_offset,
     )
-    for at, magic, offset in (
-        (_OURS_AT, _MAGIC, checkpoint.safe_offset),
-        (_INDEX_AT, _INDEX_MAGIC, checkpoint.index_offset),
-    ):
-        _OURS.pack_into(data, at, magic, offset, _crc(offset))
+    _OURS.pack_into(
+        data,
+        _OURS_AT,
+        _MAGIC,
+        checkpoint.safe_offset,
+        checkpoint.index_offset,
+        checkpoint.positions_offset,
+        checkpoint.positions_crc,
+    )
+    _CRC.pack_into(data, _OURS_AT + _OURS.size, _crc(data))
     runtime.files.write_atomic(path, bytes(data))
 
 
-def _crc(offset: int) -> int:
-    return zlib.crc32(struct.pack(">q", offset))
+def _crc(data: bytes | bytearray) -> int:
+    return zlib.crc32(data[_OURS_AT : _OURS_AT + _OURS.size], zlib.crc32(data[: _THEIRS.size]))

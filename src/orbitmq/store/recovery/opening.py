@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from orbitmq.runtime import Runtime
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.errors import StoreLockedError
+from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.files import LogFiles, sync_all
+from orbitmq.store.log.records import RecordReader
+from orbitmq.store.queues import layout as table
+from orbitmq.store.queues.positions import read_positions
 from orbitmq.store.queues.queues import Queues
+from orbitmq.store.queues.reput import TagsCodeOf
 from orbitmq.store.recovery.checkpoint import Checkpoint, read_checkpoint
-from orbitmq.store.recovery.recovery import Recovered, Recovery, TagsCodeOf, first_record_time, read_record
+from orbitmq.store.recovery.recovery import Recovered, Recovery, StartCancelledError, first_record_time
 
 logger = logging.getLogger(__name__)
 
@@ -39,12 +44,16 @@ class Opened:
         crashed: the last stop was not a clean one.
         checkpoint: what that run had written down.
         start: from where on records were read.
+        positions_name: number of the queue positions' file that was read, -1: none; ``positions_bytes``: its
+        size.
     """
 
     crashed: bool
     checkpoint: Checkpoint
     start: int
     recovered: Recovered
+    positions_name: int
+    positions_bytes: int
 
     def report(self) -> None:
         """Log what a crash cost."""
@@ -58,47 +67,101 @@ class Opened:
 
 
 class Opening:
-    """Loads log and consume queues and makes them agree.
+    """Loads log and consume queues and makes them agree. Runs in a thread, before anything else uses them.
 
     Args:
-        code_of: gives the tags code of a record.
+        codes: topics that keep a number of their own in place of the tags code.
     """
 
     def __init__(
-        self, runtime: Runtime, config: StoreConfig, files: LogFiles, queues: Queues, code_of: TagsCodeOf
+        self,
+        runtime: Runtime,
+        config: StoreConfig,
+        files: LogFiles,
+        queues: Queues,
+        appender: Appender,
+        codes: Mapping[str, TagsCodeOf],
     ) -> None:
         self._runtime = runtime
         self._config = config
         self._files = files
         self._queues = queues
-        self._code_of = code_of
+        self._appender = appender
+        self._codes = codes
+        self.cancelled = False
+        self._positions_name = -1
+        self._positions_bytes = 0
 
     def run(self) -> Opened:
-        """Afterwards what the log holds is in the queues, and all of it is on the device.
+        """Afterwards what the log holds is in the queues, and all of the log is on the device.
 
         Raises:
             StoreError: the files do not fit the configuration.
+            StartCancelledError: :attr:`cancelled` was set meanwhile.
             OSError: the disk refused.
         """
         root = self._config.root
         crashed = self._runtime.files.exists(f"{root}/abort")
         self._files.load()
-        self._queues.load()
         checkpoint = read_checkpoint(self._runtime, f"{root}/checkpoint")
-        recovery = Recovery(
-            self._runtime, self._files, self._queues.files_of, code_of=self._code_of, check_crc=crashed
-        )
-        start = self._start(checkpoint, crashed)
-        # Who wants the consume queues to be made anew removes their folder.
+        # Deleting the folder consumequeue requests a rebuild from the commit log.
         lost = not self._runtime.files.is_dir(self._config.consume_queue_path)
-        outcome = recovery.run(start, self._queues.all_files(), rebuild=lost)
+        start = -1 if lost else self._load_positions(checkpoint)
+        if start < 0:
+            start = self._start(checkpoint, crashed)
+            self._load_folders(start, crashed)
+        recovery = Recovery(
+            self._files,
+            self._queues,
+            self._appender,
+            self._codes,
+            check_crc=crashed,
+            cancelled=lambda: self.cancelled,
+        )
+        outcome = recovery.run(start, rebuild=lost)
         # What a killed process had written may be in the kernel only; from here on it counts as flushed.
         sync_all(self._files.between(start, outcome.end_offset))
-        sync_all(self._queues.save_all())
-        self._queues.saved()
-        for queue in self._queues.all_files():
-            queue.drop_below(self._files.first)
-        return Opened(crashed, checkpoint, start, outcome)
+        self._queues.drop_below(self._files.first)
+        return Opened(crashed, checkpoint, start, outcome, self._positions_name, self._positions_bytes)
+
+    def _load_positions(self, checkpoint: Checkpoint) -> int:
+        """Take the queues' positions from the file that the checkpoint names; the log offset up to which they
+        count, -1: there is no such file, or it does not fit the log."""
+        offset = checkpoint.positions_offset
+        if offset < 0 or not self._is_border(offset):
+            return -1
+        found = read_positions(
+            self._runtime,
+            self._config.root,
+            log_offset=offset,
+            crc=checkpoint.positions_crc,
+            queue_file_bytes=self._config.consume_queue_file_bytes,
+        )
+        if found is None:
+            return -1
+        positions, self._positions_name, self._positions_bytes = found
+        self._queues.load_positions(positions)
+        return offset
+
+    def _load_folders(self, border: int, crashed: bool) -> None:
+        for topic in self._queues.folders():
+            if self.cancelled:
+                raise StartCancelledError
+            self._queues.load_folder(topic, border, cut=crashed, is_stored=self._is_stored)
+
+    def _is_stored(self, entry: tuple[int, int, int], queue_id: int, offset: int) -> bool:
+        """Whether the log has the record that a consume queue entry names, as far as it reaches back."""
+        physical, size, _ = entry
+        segment = self._files.segment(physical)
+        if physical < self._files.first:
+            return True
+        if segment is None:
+            return False
+        reader = RecordReader()
+        found = reader.read_at(segment.view(), physical - self._files.start_of(physical), physical, False)
+        return found == table.RECORD and (reader.size, reader.queue_id, reader.queue_offset) == (
+            size, queue_id, offset,
+        )  # fmt: skip
 
     def _start(self, checkpoint: Checkpoint, crashed: bool) -> int:
         """The newest border between records below which log and queues are known to be on the device."""
@@ -106,24 +169,29 @@ class Opening:
         if not files.count:
             return 0
         offset = checkpoint.safe_offset
-        if files.first <= offset <= files.end and self._is_border(offset):
+        if self._is_border(offset):
             return offset
         starts = files.starts()
         if not crashed:
             return starts[max(0, len(starts) - 3)]
         known = min(checkpoint.log_timestamp, checkpoint.queue_timestamp)
         for start in reversed(starts):
-            first = first_record_time(files, start, self._code_of)
+            first = first_record_time(files, start)
             if first is not None and 0 < first <= known:
                 return start
         return files.first
 
     def _is_border(self, offset: int) -> bool:
         """A record begins there, or nothing does (the end of the log)."""
-        segment = self._files.segment(offset)
+        files = self._files
+        if not files.count:
+            return offset == 0
+        if not files.first <= offset <= files.end:
+            return False
+        segment = files.segment(offset)
         if segment is None:
-            return offset == self._files.end
-        at = offset - self._files.start_of(offset)
+            return offset == files.end
+        at = offset - files.start_of(offset)
         view = segment.view()
-        found = read_record(view, at, offset, code_of=self._code_of, check_crc=False)
-        return found is not None or not view[at : at + 8].tobytes().strip(b"\0")
+        found = RecordReader().read_at(view, at, offset, False)
+        return found in (table.RECORD, table.BLANK) or not view[at : at + 8].tobytes().strip(b"\0")

@@ -3,50 +3,29 @@
 from __future__ import annotations
 
 import logging
-import struct
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
-from orbitmq.message import sysflag
-from orbitmq.message.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
-from orbitmq.message.tags import tags_code
-from orbitmq.runtime import Runtime
-from orbitmq.store.config import CONSUME_QUEUE_ENTRY_BYTES
+from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.files import LogFiles
-from orbitmq.store.queues.consume_queue import ConsumeQueue
+from orbitmq.store.log.records import RecordReader
+from orbitmq.store.queues import layout as table
+from orbitmq.store.queues.queues import Queues
+from orbitmq.store.queues.reput import Reput, TagsCodeOf
 
 logger = logging.getLogger(__name__)
 
-_HEAD = struct.Struct(">iiiiiqqiq")
-_TIME = struct.Struct(">q")
-_INT = struct.Struct(">i")
-_SHORT = struct.Struct(">h")
-_ENTRY = struct.Struct(">qiq")
-_MIN_SIZE = 75 + 8 + 8
-_TAGS_FIRST = b"TAGS\x01"
-_TAGS_LATER = b"\x02TAGS\x01"
 _ZERO_CHECK_BYTES = 1 << 20
-# Entries of a queue wait in memory up to this many before they are written.
-_PENDING_ENTRIES = 4096
-
-# Topic, properties, store time in ms.
-TagsCodeOf = Callable[[str, bytes, int], int]
+# Between two pieces of the log a start can be broken off.
+SLICE_BYTES = 16 << 20
 
 
-@dataclass(slots=True)
-class LogRecord:
-    """What recovery needs of one record."""
+class StartCancelledError(Exception):
+    """The start was broken off; the folder is as after a crash."""
 
-    physical_offset: int
-    size_bytes: int
-    topic: str
-    queue_id: int
-    queue_offset: int
-    sys_flag: int
-    store_timestamp: int
-    tags_code: int
+
+class _GapError(Exception):
+    """Entries older than the starting point are missing: only the whole log can tell them."""
 
 
 @dataclass(slots=True)
@@ -60,208 +39,105 @@ class Recovered:
     rebuilt: bool
 
 
-@lru_cache(maxsize=4096)
-def _code_of_tags(tags: bytes) -> int:
-    return tags_code(tags.decode("utf-8", "replace"))
-
-
-def tags_code_of_properties(topic: str, properties: bytes, store_timestamp: int) -> int:
-    """The tags code of a stored record, from the TAGS property."""
-    if properties.startswith(_TAGS_FIRST):
-        start = len(_TAGS_FIRST)
-    else:
-        found = properties.find(_TAGS_LATER)
-        if found < 0:
-            return 0
-        start = found + len(_TAGS_LATER)
-    end = properties.find(b"\x02", start)
-    tags = properties[start : end if end >= 0 else len(properties)]
-    return _code_of_tags(tags) if tags else 0
-
-
-def read_record(
-    view: memoryview, at: int, physical: int, *, code_of: TagsCodeOf, check_crc: bool
-) -> LogRecord | int | None:
-    """The record at ``at``; at the end of a file its blank's size; ``None``: nothing valid."""
-    room = len(view) - at
-    if room < 8:
-        return None
-    size, magic = struct.unpack_from(">ii", view, at)
-    if magic == MAGIC_BLANK:
-        return room if size == room else None
-    if magic not in (MAGIC_V1, MAGIC_V2) or size < _MIN_SIZE or size > room:
-        return None
-    _, _, crc, queue_id, _, queue_offset, physical_offset, sys_flag, _ = _HEAD.unpack_from(view, at)
-    if physical_offset != physical:
-        return None
-    pos = at + _HEAD.size + (20 if sys_flag & sysflag.BORN_HOST_V6 else 8)
-    store_timestamp = _TIME.unpack_from(view, pos)[0]
-    pos += 8 + (20 if sys_flag & sysflag.STORE_HOST_V6 else 8) + 12
-    end = at + size
-    if pos + 4 > end:
-        return None
-    body_length = _INT.unpack_from(view, pos)[0]
-    body_at = pos + 4
-    pos = body_at + body_length
-    wide = magic == MAGIC_V2
-    if body_length < 0 or pos + (4 if wide else 3) > end:
-        return None
-    topic_length = _SHORT.unpack_from(view, pos)[0] if wide else view[pos]
-    pos += 2 if wide else 1
-    topic_at = pos
-    pos += topic_length
-    if topic_length <= 0 or pos + 2 > end:
-        return None
-    properties_length = _SHORT.unpack_from(view, pos)[0]
-    pos += 2
-    if properties_length < 0 or pos + properties_length != end:
-        return None
-    if check_crc and zlib.crc32(view[body_at : body_at + body_length]) & 0x7FFFFFFF != crc:
-        return None
-    topic = bytes(view[topic_at : topic_at + topic_length]).decode("utf-8", "replace")
-    code = code_of(topic, bytes(view[pos : pos + properties_length]), store_timestamp)
-    return LogRecord(physical, size, topic, queue_id, queue_offset, sys_flag, store_timestamp, code)
-
-
 class Recovery:
-    """One run over the log from a known border to its end.
+    """One run over the log from a known border to its end. The queues reach up to that border.
 
     Args:
-        queue: gives the consume queue of (topic, queue id), made when missing.
         check_crc: verify bodies too (after a crash).
+        cancelled: asked between pieces of the log; ``True``: raise :class:`StartCancelledError`.
     """
 
     def __init__(
         self,
-        runtime: Runtime,
         log: LogFiles,
-        queue: Callable[[str, int], ConsumeQueue],
+        queues: Queues,
+        appender: Appender,
+        codes: Mapping[str, TagsCodeOf],
         *,
-        code_of: TagsCodeOf,
         check_crc: bool,
+        cancelled: Callable[[], bool],
     ) -> None:
-        self._runtime = runtime
         self._log = log
-        self._queue = queue
-        self._code_of = code_of
+        self._queues = queues
+        self._appender = appender
+        self._reput = Reput(queues, appender, codes, self._settle)
         self._check_crc = check_crc
-        self._pending: dict[tuple[str, int], tuple[int, bytearray]] = {}
-        self._gap = False
+        self._cancelled = cancelled
+        self._rebuild = False
 
-    def run(self, start: int, queues: Iterator[ConsumeQueue], *, rebuild: bool = False) -> Recovered:
+    def run(self, start: int, *, rebuild: bool = False) -> Recovered:
         """Scan from ``start``, bring queues up to the log, cut what is behind its last whole record.
 
         Args:
             rebuild: index the whole log, whatever the queues say.
+
+        Raises:
+            StartCancelledError: the start was broken off.
+            OSError: the disk refused.
         """
-        self._gap = rebuild
-        known = list(queues)
-        if self._check_crc:
-            for queue in known:
-                queue.keep_below(start)
-        end, records, last_timestamp = self._scan(start)
-        rebuilt = self._gap
-        if rebuilt:
-            # Index entries older than the starting point are missing: only the whole log can tell.
-            records = self._rebuild(end)
-        for queue in known:
-            queue.truncate(queue.end_of_records_below(end))
+        try:
+            if rebuild:
+                raise _GapError
+            end = self._scan(start, start)
+        except _GapError:
+            self._rebuild = True
+            self._reput.dispatcher.clear()
+            self._reput.on_new_queue = self._queues.restart
+            end = self._scan(self._log.first, start)
+        self._appender.publish()
         cut = self._cut(end) if self._check_crc else 0
-        return Recovered(end, records, cut, last_timestamp, rebuilt)
+        counted = self._reput.dispatcher
+        return Recovered(end, counted.records, cut, counted.stored, self._rebuild)
 
-    def _scan(self, start: int) -> tuple[int, int, int]:
-        """Find the end of the log; index the records on the way, up to a gap in a queue."""
+    def _scan(self, start: int, trusted: int) -> int:
+        """Dispatch the records from ``start`` on; returns the end of the log.
+
+        Damage below ``trusted`` does not end the log: what follows in that file is left out.
+        """
         offset = start
-        records = 0
-        last_timestamp = 0
+        self._reput.dispatcher.begin()
         while (segment := self._log.segment(offset)) is not None:
-            view = segment.view()
-            file_start = self._log.start_of(offset)
-            found = read_record(
-                view, offset - file_start, offset, code_of=self._code_of, check_crc=self._check_crc
+            if self._cancelled():
+                raise StartCancelledError
+            base = self._log.start_of(offset)
+            size = self._log.file_bytes
+            old = offset < trusted
+            stop = min(offset - base + SLICE_BYTES, size, trusted - base if old else size)
+            status, at = self._reput.take(
+                segment.view(), offset - base, stop, size, base, check_crc=self._check_crc and not old
             )
-            if found is None:
-                break
-            if isinstance(found, int):
-                offset += found
-                continue
-            if not self._gap:
-                self._dispatch(found, rebuild=False)
-            records += 1
-            last_timestamp = found.store_timestamp
-            offset += found.size_bytes
-        if self._gap:
-            self._pending.clear()
-        self._write_pending()
-        return offset, records, last_timestamp
-
-    def _rebuild(self, end: int) -> int:
-        """Index all records below ``end``; how many. Damage in an old file cuts nothing behind it."""
-        offset = self._log.first
-        records = 0
-        while offset < end and (segment := self._log.segment(offset)) is not None:
-            file_start = self._log.start_of(offset)
-            found = read_record(
-                segment.view(), offset - file_start, offset, code_of=self._code_of, check_crc=False
-            )
-            if found is None:
+            if status == table.SCAN_DONE:
+                offset = base + at
+            elif status == table.BLANK:
+                offset = base + size
+            elif base + at < trusted:
                 logger.error(
                     "%s is damaged at %d: what follows in this file is left out of the consume queues",
-                    segment.path, offset,
+                    segment.path, base + at,
                 )  # fmt: skip
-                offset = file_start + self._log.file_bytes
-            elif isinstance(found, int):
-                offset += found
+                offset = min(base + size, trusted)
             else:
-                self._dispatch(found, rebuild=True)
-                records += 1
-                offset += found.size_bytes
-        self._write_pending()
-        return records
+                return base + at
+        return offset
 
-    def _dispatch(self, record: LogRecord, *, rebuild: bool) -> None:
-        kind = record.sys_flag & sysflag.TRANSACTION_ROLLBACK
-        if kind in (sysflag.TRANSACTION_PREPARED, sysflag.TRANSACTION_ROLLBACK):
-            return
-        key = (record.topic, record.queue_id)
-        queue = self._queue(*key)
-        pending = self._pending.get(key)
-        expected = pending[0] + len(pending[1]) // CONSUME_QUEUE_ENTRY_BYTES if pending else queue.next_offset
-        if record.queue_offset < expected:
-            if not self._replaces(queue, record, pending is not None):
-                return
-            self._pending.pop(key, None)
-            queue.truncate(record.queue_offset)
-            pending = None
-        elif record.queue_offset > expected:
-            if not rebuild:
-                self._gap = True
-                return
-            self._flush_queue(key)
-            queue.begin_at(record.queue_offset)
-            pending = None
-        if pending is None:
-            pending = self._pending[key] = (record.queue_offset, bytearray())
-        pending[1].extend(_ENTRY.pack(record.physical_offset, record.size_bytes, record.tags_code))
-        if len(pending[1]) >= _PENDING_ENTRIES * CONSUME_QUEUE_ENTRY_BYTES:
-            self._flush_queue(key)
-
-    def _replaces(self, queue: ConsumeQueue, record: LogRecord, pending: bool) -> bool:
-        """Whether the index must be rewritten from this record on: it names another record at this offset."""
-        if pending or record.queue_offset < queue.min_offset:
-            # Written in this run already, then begun anew: the topic was deleted and made again.
-            return pending and record.queue_offset == 0
-        physical, size, _ = queue.entry(record.queue_offset)
-        return (physical, size) != (record.physical_offset, record.size_bytes)
-
-    def _flush_queue(self, key: tuple[str, int]) -> None:
-        pending = self._pending.pop(key, None)
-        if pending is not None:
-            self._queue(*key).write(pending[0], pending[1])
-
-    def _write_pending(self) -> None:
-        for key in list(self._pending):
-            self._flush_queue(key)
+    def _settle(self, slot: int, offset: int, physical: int, size: int) -> bool:
+        """Decide on a record whose queue offset is not the next one of its queue."""
+        low, following = self._appender.get(slot, table.Q_MIN), self._appender.get(slot, table.Q_NEXT)
+        if offset > following:
+            if not self._rebuild:
+                raise _GapError
+            self._queues.restart(slot, offset)
+            return True
+        if low <= offset and self._queues.entry(slot, offset)[:2] == (physical, size):
+            return False
+        if offset == 0:
+            # The topic was deleted and made again.
+            self._queues.restart(slot, 0)
+            return True
+        if offset < low or self._rebuild:
+            return False
+        self._queues.truncate(slot, offset)
+        return True
 
     def _cut(self, end: int) -> int:
         """Remove what is behind ``end``, durably, so that it can never be read as messages again."""
@@ -272,23 +148,34 @@ class Recovery:
         segment = self._log.segment(end)
         if segment is None:
             return cut
-        view = segment.view()
-        at = end - self._log.start_of(end)
-        while at < len(view):
-            piece = view[at : at + _ZERO_CHECK_BYTES]
-            if piece.tobytes().strip(b"\0"):
-                segment.pwrite(bytes(len(piece)), at)
-                cut += len(piece)
-            at += len(piece)
-        if cut:
-            segment.sync()
-        return cut
+        return cut + wipe(self._log, end, self._log.start_of(end) + self._log.file_bytes)
 
 
-def first_record_time(files: LogFiles, start: int, code_of: TagsCodeOf) -> int | None:
+def wipe(log: LogFiles, start: int, end: int) -> int:
+    """Write zeros over what stands from ``start`` to ``end`` of one log file, durably; how many bytes."""
+    segment = log.segment(start)
+    if segment is None:
+        return 0
+    view = segment.view()
+    base = log.start_of(start)
+    at = start - base
+    stop = min(segment.data_end(at), end - base)
+    wiped = 0
+    while at < stop:
+        piece = view[at : min(at + _ZERO_CHECK_BYTES, stop)]
+        if piece.tobytes().strip(b"\0"):
+            segment.pwrite(bytes(len(piece)), at)
+            wiped += len(piece)
+        at += len(piece)
+    if wiped:
+        segment.sync()
+    return wiped
+
+
+def first_record_time(files: LogFiles, start: int) -> int | None:
     """When the record that begins a log file was stored, ms; ``None`` when none is there."""
     segment = files.segment(start)
     if segment is None:
         return None
-    found = read_record(segment.view(), 0, start, code_of=code_of, check_crc=False)
-    return None if found is None or isinstance(found, int) else found.store_timestamp
+    reader = RecordReader()
+    return reader.store_time if reader.read_at(segment.view(), 0, start, False) == table.RECORD else None

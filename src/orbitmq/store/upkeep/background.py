@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 
 from orbitmq.runtime import Runtime
@@ -13,15 +14,32 @@ from orbitmq.store.errors import StoreClosedError
 from orbitmq.store.index.index import MessageIndex
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.commit_log import CommitLog
-from orbitmq.store.log.files import LogFiles, sync_all
+from orbitmq.store.log.files import LogFiles
 from orbitmq.store.log.flush import Flusher
+from orbitmq.store.queues.positions import NAMES, QueuePositions
+from orbitmq.store.queues.positions import checksum as positions_checksum
 from orbitmq.store.queues.queues import Queues
 from orbitmq.store.recovery.checkpoint import Checkpoint, write_checkpoint
-from orbitmq.store.recovery.recovery import TagsCodeOf, first_record_time
+from orbitmq.store.recovery.opening import Opened
+from orbitmq.store.recovery.recovery import first_record_time
 from orbitmq.store.upkeep.retention import decide
 from orbitmq.store.writable import Acceptance
 
 logger = logging.getLogger(__name__)
+
+# The queues in one piece of work in a thread: between two a stop or another piece may come.
+SAVE_AT_ONCE = 500
+# Positions of all queues are written again when the log has grown this many times their size: a start reads
+# the log from there.
+POSITIONS_GROWTH = 4
+
+
+@dataclass(slots=True)
+class _Written:
+    """What a checkpoint writes; without positions it names the file that the last one named."""
+
+    checkpoint: Checkpoint
+    positions: QueuePositions | None
 
 
 class Upkeep:
@@ -46,7 +64,6 @@ class Upkeep:
         flusher: Flusher,
         acceptance: Acceptance,
         *,
-        code_of: TagsCodeOf,
         update_clock: Callable[[], int],
     ) -> None:
         self._runtime = runtime
@@ -57,17 +74,32 @@ class Upkeep:
         self._queues = queues
         self._flusher = flusher
         self._acceptance = acceptance
-        self._code_of = code_of
         self._update_clock = update_clock
         self.index: MessageIndex | None = None
         self.safe_offset = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._resting: set[asyncio.Task[None]] = set()
         self._stopping = False
-        self._next_checkpoint: Checkpoint | None = None
+        self._next_checkpoint: _Written | None = None
         self._writing_checkpoint = False
+        # Counts what makes a checkpoint under way worthless.
+        self._drops = 0
+        # Where the positions file that the checkpoint names ends, -1: it names none.
+        self._positions_offset = -1
+        self._positions_crc = 0
+        self._positions_bytes = 0
+        self._positions_name = 0
 
     # -- life ------------------------------------------------------------------------------------------
+
+    def resume(self, opened: Opened) -> None:
+        """Go on from what was found on disk."""
+        self.safe_offset = opened.start
+        if opened.positions_name >= 0:
+            self._positions_offset = opened.checkpoint.positions_offset
+            self._positions_crc = opened.checkpoint.positions_crc
+            self._positions_bytes = opened.positions_bytes
+            self._positions_name = opened.positions_name
 
     def start(self) -> None:
         """Begin; the store is open."""
@@ -122,12 +154,13 @@ class Upkeep:
             return -1
         return self.index.position
 
-    async def note_index(self, indexed: int) -> None:
-        """Write down up to where the index is, -1: unknown."""
-        if indexed >= 0:
-            now, safe = self._appender.now_ms, self.safe_offset
-            final = Checkpoint(now, now, self._indexed_time(), 0, safe, safe, indexed)
-            await self._runtime.threads.run(self._write_checkpoint, final)
+    async def last_checkpoint(self, indexed: int) -> None:
+        """The checkpoint of a clean stop, with the positions of all queues.
+
+        Args:
+            indexed: up to where the index is on the device, -1: unknown.
+        """
+        await self.checkpoint(indexed=indexed, last=True)
 
     def _indexed_time(self) -> int:
         return self.index.sealed_time if self.index is not None else 0
@@ -139,24 +172,34 @@ class Upkeep:
         if not self.config.sync_flush and self._flusher.error is None:
             await self._flusher.flush()
 
-    async def checkpoint(self) -> None:
-        """Bring log and queues to the device, then write down how far they are."""
+    async def checkpoint(self, *, indexed: int = -1, last: bool = False) -> None:
+        """Bring log and queues to the device, then write down how far they are.
+
+        Only queues with new entries are touched, in threads.
+        """
         if self._log.write_error is not None or self._flusher.error is not None:
             return
         target, now = self._flusher.written, self._appender.now_ms
-        if target == self.safe_offset and self._runtime.files.exists(f"{self.config.root}/checkpoint"):
+        written = self._runtime.files.exists(f"{self.config.root}/checkpoint")
+        if target == self.safe_offset and self._positions_offset >= 0 and written and not last:
             return
-        segments = self._queues.save_all()
+        grown = target - self._positions_offset
+        due = last or self._positions_offset < 0 or grown > POSITIONS_GROWTH * self._positions_bytes
+        # Now, while what is visible ends at the target.
+        positions = self._queues.positions() if due else None
+        drops = self._drops
+        await self._save_queues()
         if self._flusher.flushed < target:
             await self._flusher.flush()
             if self._flusher.flushed < target:
                 return
-        await self._runtime.threads.run(sync_all, segments)
-        self._queues.saved()
-        if target < self.safe_offset:
+        await self._runtime.threads.run(self._queues.sync)
+        if drops != self._drops:
             return  # a topic was dropped meanwhile
         self.safe_offset = target
-        self._next_checkpoint = Checkpoint(now, now, self._indexed_time(), 0, target, target)
+        self._next_checkpoint = _Written(
+            Checkpoint(now, now, self._indexed_time(), 0, 0, target, indexed), positions
+        )
         self._writing_checkpoint = True
         try:
             while self._next_checkpoint is not None:
@@ -168,33 +211,64 @@ class Upkeep:
         finally:
             self._writing_checkpoint = False
 
+    async def _save_queues(self) -> None:
+        slots = self._appender.take_unsaved()
+        try:
+            while slots:
+                piece = slots[-SAVE_AT_ONCE:]
+                del slots[-SAVE_AT_ONCE:]
+                await self._runtime.threads.run(self._queues.save_many, piece)
+        finally:
+            for slot in slots:
+                self._appender.note_unsaved(slot)
+
     def checkpoint_now(self) -> None:
-        """As :meth:`checkpoint`, before anything else happens."""
-        sync_all(self._queues.save_all())
-        self._queues.saved()
+        """As :meth:`checkpoint`, before anything else happens; the next one writes the queues' positions."""
+        self._drops += 1
+        self._positions_offset = -1
+        self._queues.write_all()
+        self._queues.sync()
         self._flusher.flush_blocking()
         if self._flusher.error is not None:
             return
         now, safe = self._appender.now_ms, self._flusher.written
-        checkpoint = Checkpoint(now, now, self._indexed_time(), 0, safe, safe)
+        written = _Written(Checkpoint(now, now, self._indexed_time(), 0, 0, safe), None)
         if self._writing_checkpoint:
-            self._next_checkpoint = checkpoint
+            self._next_checkpoint = written
         else:
-            self._write_checkpoint(checkpoint)
+            self._write_checkpoint(written)
         self.safe_offset = safe
 
-    def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
-        write_checkpoint(self._runtime, f"{self.config.root}/checkpoint", checkpoint)
+    def _write_checkpoint(self, written: _Written) -> None:
+        root, checkpoint = self.config.root, written.checkpoint
+        if written.positions is not None:
+            offset = checkpoint.safe_offset
+            data = written.positions.encoded(offset, self.config.consume_queue_file_bytes)
+            self._positions_name = 1 - self._positions_name
+            self._runtime.files.write_atomic(f"{root}/{NAMES[self._positions_name]}", data)
+            self._positions_offset, self._positions_bytes = offset, len(data)
+            self._positions_crc = positions_checksum(data)
+        checkpoint.positions_offset = self._positions_offset
+        checkpoint.positions_crc = self._positions_crc
+        write_checkpoint(self._runtime, f"{root}/checkpoint", checkpoint)
 
     # -- cleaning --------------------------------------------------------------------------------------
 
     def clean_now(self) -> None:
         """Delete expired log files, whatever the hour, and what consume queues say of them."""
-        self.clean(any_hour=True)
+        self._clean_log(any_hour=True)
         self._queues.drop_below(self._files.first)
 
-    def clean(self, *, any_hour: bool = False) -> None:
+    async def clean(self) -> None:
         """One pass of retention; also tries a failed write again when there is room."""
+        first = self._files.first
+        try:
+            self._clean_log(any_hour=False)
+        finally:
+            if self._files.first != first:
+                await self._runtime.threads.run(self._queues.drop_below, self._files.first)
+
+    def _clean_log(self, *, any_hour: bool) -> None:
         self._update_clock()
         used = self._runtime.files.disk_used_ratio(self.config.root)
         finished = self._finished_times()
@@ -224,7 +298,7 @@ class Upkeep:
             if start >= self._flusher.written:
                 # Nothing is there yet; to look would need a page, which a full disk in memory does not have.
                 continue
-            stored = first_record_time(self._files, start, self._code_of)
+            stored = first_record_time(self._files, start)
             if stored is not None and stored > 0:
                 following = stored
             if following is not None and start <= self._flusher.flushed:
@@ -237,7 +311,6 @@ class Upkeep:
                 logger.info("deleted expired commit log file %s", self._files.remove_first())
         finally:
             self._log.refresh_maps()
-        self._queues.drop_below(self._files.first)
         if self.index is not None:
             self.index.drop_below(self._files.first)
 

@@ -1,0 +1,85 @@
+"""Builds consume queue entries from the log (ReputMessageService): the Python half of the dispatcher."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from orbitmq.store.log.appender import Appender
+from orbitmq.store.queues import layout as table
+from orbitmq.store.queues.dispatch import Dispatcher
+from orbitmq.store.queues.queues import Queues
+
+logger = logging.getLogger(__name__)
+
+# Properties and store time in ms of a record: the number that its consume queue entry keeps.
+TagsCodeOf = Callable[[bytes, int], int]
+# Slot, queue offset and log offset of a record that does not follow the one before it in its queue, and its
+# size: True: try it again, False: it gets no entry.
+Settle = Callable[[int, int, int, int], bool]
+
+
+class Reput:
+    """Takes pieces of the log; everything that the dispatcher asks for is done here.
+
+    Args:
+        codes: topics that keep a number of their own in place of the tags code.
+        settle: decides on records that leave a gap or come again.
+    """
+
+    def __init__(
+        self, queues: Queues, appender: Appender, codes: Mapping[str, TagsCodeOf], settle: Settle
+    ) -> None:
+        self._queues = queues
+        self._appender = appender
+        self._codes = codes
+        self.settle = settle
+        self.on_new_queue: Callable[[int, int], None] | None = None
+        self.dispatcher = Dispatcher(appender)
+
+    def take(
+        self, view: memoryview, start: int, stop: int, have: int, base: int, *, check_crc: bool
+    ) -> tuple[int, int]:
+        """Dispatch the records from ``start`` on; see ``Dispatcher.scan``.
+
+        Returns:
+            SCAN_DONE, or what stands at the end: BLANK, CUT, BAD_*; and the place of that end.
+
+        Raises:
+            OSError: a consume queue could not be written.
+        """
+        dispatcher = self.dispatcher
+        at = start
+        while True:
+            status = dispatcher.scan(view, at, stop, have, base, check_crc)
+            at = dispatcher.position
+            if status == table.SCAN_NEW_QUEUE:
+                self._add_queue(view)
+            elif status == table.SCAN_TAIL_FULL:
+                if not self._appender.prepare_tail(dispatcher.slot):
+                    self._queues.save_unfinished(dispatcher.slot)
+            elif status == table.SCAN_NEEDS_CODE:
+                record = dispatcher.reader
+                known, _ = self._queues.of_slot(dispatcher.slot)
+                properties = bytes(view[record.props_at : record.props_end])
+                dispatcher.give_code(self._codes[known.topic](properties, record.store_time))
+            elif status in (table.SCAN_AHEAD, table.SCAN_BEHIND):
+                record = dispatcher.reader
+                if not self.settle(dispatcher.slot, record.queue_offset, record.physical, record.size):
+                    at = dispatcher.skip()
+            else:
+                return status, at
+
+    def _add_queue(self, view: memoryview) -> None:
+        record = self.dispatcher.reader
+        name = bytes(view[record.topic_at : record.topic_end])
+        topic = name.decode("utf-8", "replace")
+        slot = self._queues.register(topic, record.queue_id)
+        if slot < 0:
+            logger.error(
+                "the record at %d names queue %d of topic %r: there can be no such queue, it is left out",
+                record.physical, record.queue_id, topic,
+            )  # fmt: skip
+        elif self.on_new_queue is not None:
+            self.on_new_queue(slot, record.queue_offset)
+        self.dispatcher.add(name, record.queue_id, slot, needs_code=topic in self._codes)
