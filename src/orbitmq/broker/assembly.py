@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from orbitmq.broker.change_feed import DELAYS, FORBIDDEN, GROUPS, OFFSETS, TOPICS, ChangeFeed
+from orbitmq.broker.clients.consumer_requests import ConsumerRequests
+from orbitmq.broker.clients.heartbeats import Heartbeats
+from orbitmq.broker.clients.listing import ClientListing
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.config import BrokerConfig
@@ -25,6 +28,11 @@ from orbitmq.broker.handlers.send import SendHandlers
 from orbitmq.broker.handlers.send_back import SendBackHandlers
 from orbitmq.broker.handlers.topics import TopicHandlers
 from orbitmq.broker.handlers.transactions import TransactionHandlers
+from orbitmq.broker.inspection.messages import MessageLookup
+from orbitmq.broker.inspection.progress import ConsumeProgress
+from orbitmq.broker.inspection.queues import QueueInspection
+from orbitmq.broker.inspection.runtime_info import RuntimeInfo
+from orbitmq.broker.live_settings import LiveSettings
 from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.messaging.group_reset import GroupReset
 from orbitmq.broker.messaging.held_pulls import LongPolling
@@ -34,6 +42,7 @@ from orbitmq.broker.messaging.reply import Reply
 from orbitmq.broker.messaging.send_back import SendBack
 from orbitmq.broker.messaging.sending import Sending
 from orbitmq.broker.metadata.access import MetadataAccess
+from orbitmq.broker.metadata.administration import GroupAdministration, TopicAdministration
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.table_files import Persistence
@@ -196,21 +205,26 @@ def families(s: Services) -> list[Family]:
     )
     queues = QueueOffsets(metadata, topics, groups, offsets, store)
     reset = GroupReset(config, metadata, topics, groups, offsets, clients, store)
+    lookup = MessageLookup(config, store)
+    progress = ConsumeProgress(
+        config, s.runtime.clock, metadata, topics, groups, offsets, clients, store, s.stats, s.address
+    )
+    info = RuntimeInfo(config, s.runtime, store, s.stats, s.rates, s.counters, s.long_polling)
+    topic_administration = TopicAdministration(config, metadata, topics, offsets, s.registration)
+    group_administration = GroupAdministration(metadata, groups, offsets)
     return [
         SendHandlers(config, sending, reply),
-        TransactionHandlers(config, store, s.append, s.transactions, s.counters),
+        TransactionHandlers(config, lookup, s.append, s.transactions, s.counters),
         SendBackHandlers(send_back),
         PullHandlers(config, pulling),
         OffsetHandlers(offsets, queues, reset),
-        ClientHandlers(config, topics, groups, clients, s.locks),
-        TopicHandlers(config, metadata, topics, offsets, clients, store, s.registration, s.stats),
-        GroupHandlers(config, metadata, topics, groups, offsets, clients, store, s.stats, s.address),
-        QueryHandlers(config, store),
-        ForwardHandlers(config, topics, groups, clients, store),
-        InspectionHandlers(config, s.runtime, metadata, offsets, clients, store, s.stats),
-        OperationHandlers(
-            config, s.runtime, s.events, topics, store, s.stats, s.rates, s.counters, s.long_polling
-        ),
+        ClientHandlers(Heartbeats(config, topics, groups, clients), ClientListing(clients), s.locks),
+        TopicHandlers(metadata, topic_administration, topics, offsets, clients),
+        GroupHandlers(group_administration, groups, offsets, clients, s.address),
+        QueryHandlers(lookup),
+        ForwardHandlers(ConsumerRequests(config, topics, groups, clients, lookup)),
+        InspectionHandlers(s.stats, QueueInspection(config, metadata, clients, store, s.stats), progress),
+        OperationHandlers(config, topics, store, LiveSettings(config, s.runtime, s.events), info),
     ]
 
 

@@ -6,13 +6,12 @@ import logging
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.inspection.messages import MessageLookup
 from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.statistics import Counters
 from orbitmq.broker.transactions.service import Transactions
-from orbitmq.message.errors import MessageFormatError
-from orbitmq.message.ids import parse_offset_message_id
 from orbitmq.message.record import decode_record
-from orbitmq.store import MessageStore, PutResult
+from orbitmq.store import PutResult
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -28,13 +27,13 @@ class TransactionHandlers(Family):
     def __init__(
         self,
         config: BrokerConfig,
-        store: MessageStore,
+        lookup: MessageLookup,
         append: MessageAppend,
         transactions: Transactions,
         counters: Counters,
     ) -> None:
         self._config = config
-        self._store = store
+        self._lookup = lookup
         self._append = append
         self._transactions = transactions
         self._counters = counters
@@ -68,21 +67,11 @@ class TransactionHandlers(Family):
         return self._answer_when_stored(command, result)
 
     async def _answer_when_stored(self, command: Command, result: PutResult) -> Command:
-        if self._append.must_wait(True):
-            await self._append.stored(result)
-        else:
-            self._append.write()
+        await self._append.settled(result)
         return command.reply()
 
     def resume(self, _connection: ServerConnection, command: Command) -> Answer:
         """Ask again about a message that was given up."""
         message_id = ResumeCheckHalfMessageRequest.from_ext(command.ext).msg_id or ""
-        try:
-            offset = parse_offset_message_id(message_id)[2]
-        except MessageFormatError as error:
-            raise RemotingError(ResponseCode.INVALID_PARAMETER, f"msgId: {error}") from error
-        stored = self._store.record_at(offset)
-        if stored is None:
-            raise RemotingError(ResponseCode.SYSTEM_ERROR, f"can not find message by the id, {message_id}")
-        self._transactions.resume(decode_record(stored))
+        self._transactions.resume(decode_record(self._lookup.by_message_id(message_id)))
         return command.reply()

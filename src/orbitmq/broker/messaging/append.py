@@ -71,3 +71,15 @@ class MessageAppend:
             StoreClosedError: a gate failed; whether the message survives is unknown.
         """
         return await self._durability.stored(result.end_offset)
+
+    async def settled(self, result: PutResult) -> PutStatus:
+        """Return when the message is as safe as a sender that waits is promised.
+
+        Raises:
+            RemotingError: SERVICE_NOT_AVAILABLE, the disk refused.
+            StoreClosedError: as :meth:`stored`.
+        """
+        if self.must_wait(True):
+            return await self.stored(result)
+        self.write()
+        return result.status

@@ -1,0 +1,69 @@
+"""Clients that say they are there, and that they leave (ClientManageProcessor)."""
+
+from __future__ import annotations
+
+from orbitmq.broker.clients.registry import Client, ClientManager, Peer
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.metadata.groups import SubscriptionGroups
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.message import reserved
+from orbitmq.wire.bodies import ConsumerData, ConsumeType, HeartbeatData, SubscriptionGroupConfig
+
+
+class Heartbeats:
+    """Registers clients by their heartbeats; a consumer group gets its retry topic with the first one."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        clients: ClientManager,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+
+    def take(self, client: Client, heartbeat: HeartbeatData) -> bool:
+        """Note who is there; whether the client has to send its subscriptions again."""
+        changed = False
+        for consumer in heartbeat.consumer_data_set:
+            changed |= self._take_consumer(client, consumer, heartbeat)
+        for producer in heartbeat.producer_data_set:
+            self._clients.register_producer(producer.group_name, client)
+        return changed or not heartbeat.heartbeat_fingerprint
+
+    def _take_consumer(self, client: Client, data: ConsumerData, heartbeat: HeartbeatData) -> bool:
+        if self._config.reject_pull_consumer and data.consume_type is ConsumeType.CONSUME_ACTIVELY:
+            return False
+        group = self._groups.find(data.group_name)
+        if group is None:
+            return False
+        self._topics.create_if_absent(
+            reserved.retry_topic(data.group_name),
+            group.retry_queue_nums,
+            order=any(self._topics.is_order(sub.topic) for sub in data.subscription_data_set),
+            sys_flag=reserved.TOPIC_FLAG_UNIT_SUB if data.unit_mode else 0,
+        )
+        fingerprint = heartbeat.heartbeat_fingerprint
+        return self._clients.register_consumer(
+            client,
+            data,
+            notify=self._tells_members(group),
+            fingerprint=fingerprint,
+            with_sub=not (fingerprint and heartbeat.without_sub),
+        )
+
+    def leave(self, peer: Peer, *, producer_group: str | None, consumer_group: str | None) -> None:
+        """A client leaves a producer group, a consumer group or both."""
+        group = self._groups.get(consumer_group or "")
+        self._clients.unregister(
+            peer,
+            producer_group=producer_group,
+            consumer_group=consumer_group,
+            notify=group is None or self._tells_members(group),
+        )
+
+    def _tells_members(self, group: SubscriptionGroupConfig) -> bool:
+        return self._config.notify_consumer_ids_changed and group.notify_consumer_ids_changed_enable

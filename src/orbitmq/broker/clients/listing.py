@@ -1,0 +1,92 @@
+"""Who is online, as administrators and clients ask for it (AdminBrokerProcessor, ConsumerManageProcessor)."""
+
+from __future__ import annotations
+
+from orbitmq.broker.clients.registry import Client, ClientManager
+from orbitmq.wire.bodies import (
+    Connection,
+    ConsumerConnection,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
+)
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Language
+from orbitmq.wire.errors import RemotingError
+
+
+class ClientListing:
+    """Lists the clients of groups."""
+
+    def __init__(self, clients: ClientManager) -> None:
+        self._clients = clients
+
+    def consumer_ids(self, group: str) -> list[str]:
+        """The client ids of a consumer group, for rebalancing.
+
+        Raises:
+            RemotingError: SYSTEM_ERROR, none is online.
+        """
+        state = self._clients.consumers(group)
+        if state is None:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+        return state.client_ids
+
+    def consumers(self, group: str) -> ConsumerConnection:
+        """Who consumes for a group, and what.
+
+        Raises:
+            RemotingError: CONSUMER_NOT_ONLINE.
+        """
+        state = self._clients.consumers(group)
+        if state is None:
+            raise RemotingError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
+        return ConsumerConnection(
+            connection_set=[_shown(client) for client in state.members.values()],
+            subscription_table=dict(state.subscriptions),
+            consume_type=state.consume_type,
+            message_model=state.message_model,
+            consume_from_where=state.consume_from_where,
+        )
+
+    def producers(self, group: str) -> ProducerConnection:
+        """Who produces for a group.
+
+        Raises:
+            RemotingError: SYSTEM_ERROR, none is online.
+        """
+        clients = self._clients.producers(group)
+        if not clients:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
+        return ProducerConnection(connection_set=[_shown(client) for client in clients])
+
+    def all_producers(self) -> ProducerTableInfo:
+        """Every producer by group."""
+        return ProducerTableInfo(
+            data={
+                group: [
+                    ProducerInfo(
+                        client_id=client.client_id,
+                        remote_ip=client.peer.remote_address,
+                        language=_language(client.language),
+                        version=client.version,
+                        last_update_timestamp=client.seen_ms,
+                    )
+                    for client in clients
+                ]
+                for group, clients in self._clients.producer_groups().items()
+            }
+        )
+
+
+def _shown(client: Client) -> Connection:
+    return Connection(
+        client_id=client.client_id,
+        client_addr=client.peer.remote_address,
+        language=_language(client.language),
+        version=client.version,
+    )
+
+
+def _language(number: int) -> str:
+    return Language(number).name if number in Language.__members__.values() else Language.OTHER.name

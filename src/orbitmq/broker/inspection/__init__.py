@@ -1,0 +1,1 @@
+"""What administrators ask a running broker: messages, queues, progress of groups, its own state."""

@@ -1,0 +1,148 @@
+"""How far consumer groups are (AdminBrokerProcessor)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orbitmq.broker.clients.registry import ClientManager
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.metadata.access import MetadataAccess
+from orbitmq.broker.metadata.groups import SubscriptionGroups
+from orbitmq.broker.metadata.offsets import SEPARATOR, ConsumerOffsets
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.statistics import GROUP_GET_NUMS, Stats
+from orbitmq.message.model import MessageQueue
+from orbitmq.runtime.seam import Clock
+from orbitmq.store import MessageStore
+from orbitmq.wire.bodies import ConsumeStats, ConsumeStatsList, OffsetWrapper, QueueTimeSpan
+
+_FAR_AHEAD = 2**63 - 1
+
+
+class ConsumeProgress:
+    """Compares what groups have consumed with what is stored.
+
+    Args:
+        address: what clients call this broker, host:port.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        metadata: MetadataAccess,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        offsets: ConsumerOffsets,
+        clients: ClientManager,
+        store: MessageStore,
+        stats: Stats,
+        address: str,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._metadata = metadata
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._store = store
+        self._stats = stats
+        self._address = address
+
+    def of_group(self, group: str, topics: Iterable[str] | None = None) -> ConsumeStats:
+        """How far a group is in each queue of these topics, by default of all that it reads."""
+        stats = ConsumeStats()
+        for topic in self._topics_of(group) if topics is None else topics:
+            stats.offset_table |= self._in_topic(group, topic)
+            stats.consume_tps += self._rate(group, topic)
+        return stats
+
+    def in_topic(self, group: str, topic: str) -> ConsumeStats:
+        """How far a group is in a topic, unless it is online and does not read that."""
+        return self.of_group(group, [topic]) if self._reads(group, topic) else ConsumeStats()
+
+    def _topics_of(self, group: str) -> list[str]:
+        """All topics of the group; those that it no longer subscribes to are left out."""
+        return sorted(topic for topic in self._offsets.topics_of(group) if self._reads(group, topic))
+
+    def _reads(self, group: str, topic: str) -> bool:
+        state = self._clients.consumers(group)
+        return state is None or not state.subscriptions or topic in state.subscriptions
+
+    def _rate(self, group: str, topic: str) -> float:
+        return self._stats.per_second(GROUP_GET_NUMS, f"{topic}{SEPARATOR}{group}")
+
+    def _in_topic(self, group: str, topic: str) -> dict[MessageQueue, OffsetWrapper]:
+        config = self._topics.get(topic)
+        broker = self._config.broker_name
+        return {
+            MessageQueue(topic, broker, queue_id): self._in_queue(group, topic, queue_id)
+            for queue_id in range(config.read_queue_nums if config is not None else 0)
+        }
+
+    def _in_queue(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
+        store, offsets = self._store, self._offsets
+        consumed = max(0, offsets.query(group, topic, queue_id) or 0)
+        pulled = offsets.pulled(group, topic, queue_id) or 0
+        stored_ms = store.store_time(topic, queue_id, consumed - 1) if consumed else 0
+        return OffsetWrapper(
+            broker_offset=max(0, store.max_offset(topic, queue_id)),
+            consumer_offset=consumed,
+            pull_offset=max(consumed, pulled),
+            last_timestamp=max(0, stored_ms),
+        )
+
+    def of_all_groups(self, *, only_order: bool) -> ConsumeStatsList:
+        """How far every group is in every topic, or in every ordered topic."""
+        listed: list[dict[str, list[ConsumeStats]]] = []
+        behind = 0
+        for config in self._groups:
+            progress = []
+            for topic in self._topics_of(config.group_name):
+                if only_order and not self._topics.is_order(topic):
+                    continue
+                stats = self.of_group(config.group_name, [topic])
+                behind += sum(p.broker_offset - p.consumer_offset for p in stats.offset_table.values())
+                progress.append(stats)
+            listed.append({config.group_name: progress})
+        return ConsumeStatsList(consume_stats_list=listed, broker_addr=self._address, total_diff=behind)
+
+    def time_spans(self, topic: str, group: str) -> list[QueueTimeSpan]:
+        """Of when the messages of each queue are, and how far in time a group is.
+
+        Raises:
+            RemotingError: TOPIC_NOT_EXIST.
+        """
+        queues = range(self._metadata.topic(topic).write_queue_nums)
+        return [self._span(topic, group, queue_id) for queue_id in queues]
+
+    def _span(self, topic: str, group: str, queue_id: int) -> QueueTimeSpan:
+        store = self._store
+        low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        first = store.store_time(topic, queue_id, low)
+        consumed = self._offsets.query(group, topic, queue_id) or 0
+        delay = 0
+        if consumed < high:
+            next_time = store.store_time(topic, queue_id, max(consumed, low))
+            delay = self._clock.now_ms() - next_time if next_time >= 0 else 0
+        return QueueTimeSpan(
+            message_queue=MessageQueue(topic, self._config.broker_name, queue_id),
+            min_time_stamp=first,
+            max_time_stamp=store.store_time(topic, queue_id, high - 1),
+            consume_time_stamp=store.store_time(topic, queue_id, consumed - 1) if consumed > 0 else first,
+            delay_time=delay,
+        )
+
+    def corrections(self, topic: str, compare_group: str, without: Iterable[str]) -> dict[int, int]:
+        """The smallest offset of all groups in each queue; "never" where ``compare_group`` is behind it."""
+        offsets = self._offsets
+        smallest: dict[int, int] = {}
+        for group in offsets.groups_of(topic) - set(without):
+            for queue_id, offset in offsets.queues(group, topic).items():
+                if offset >= self._store.min_offset(topic, queue_id):
+                    smallest[queue_id] = min(offset, smallest.get(queue_id, offset))
+        for queue_id, offset in offsets.queues(compare_group, topic).items():
+            if smallest.get(queue_id, offset) > offset:
+                smallest[queue_id] = _FAR_AHEAD
+        return smallest
