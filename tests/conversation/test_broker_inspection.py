@@ -18,6 +18,7 @@ from orbitmq.wire.bodies import (
     BrokerStatsData,
     ConsumerData,
     ConsumeStats,
+    HARuntimeInfo,
     HeartbeatData,
     KVTable,
     QueryConsumeQueueResponseBody,
@@ -251,6 +252,18 @@ def test_the_smallest_offset_of_all_groups() -> None:
 
         assert await corrected("g1") == {0: 3}
         assert await corrected("g3") == {0: 2**63 - 1}
+
+    with_broker(talk)
+
+
+def test_a_lone_master_says_how_it_replicates() -> None:
+    async def talk(broker: Broker, operator: Operator) -> None:
+        await operator.send(3)
+        status = HARuntimeInfo.decode((await operator.ok(RequestCode.GET_BROKER_HA_STATUS)).body)
+        end = broker.services.store.max_commit_log_offset
+        assert end > 0
+        assert (status.master, status.master_commit_log_max_offset) == (True, end)
+        assert (status.in_sync_slave_nums, status.ha_connection_info) == (0, [])
 
     with_broker(talk)
 
