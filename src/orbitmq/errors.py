@@ -81,6 +81,10 @@ class TopicNotFoundError(OrbitError):
         self.topic = topic
 
 
+class MessageNotFoundError(OrbitError):
+    """No broker has a message with this id: it is unknown, has expired, or its broker is not there."""
+
+
 class ReplyTimeoutError(OrbitError, TimeoutError):
     """A request was stored, but nobody answered it in time.
 

@@ -8,7 +8,17 @@ from functools import partial
 
 from orbitmq.admin.model import BrokerInfo, QueueProgress, QueueStatus, RouteEntry
 from orbitmq.client.core.name_servers import NameServers, parse_addresses
-from orbitmq.errors import BrokerError, NameServerError, TopicNotFoundError, ValidationError
+from orbitmq.errors import (
+    BrokerError,
+    MessageNotFoundError,
+    NameServerError,
+    TopicNotFoundError,
+    ValidationError,
+)
+from orbitmq.message.errors import MessageFormatError
+from orbitmq.message.ids import parse_offset_message_id
+from orbitmq.message.model import ReceivedMessage
+from orbitmq.message.record import decode_record, iter_records, readable
 from orbitmq.message.reserved import AUTO_CREATE_TOPIC, MASTER_ID
 from orbitmq.runtime import Runtime, system_runtime
 from orbitmq.transport.client import RemotingClient
@@ -24,6 +34,9 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
 TIMEOUT_MS = 5000
+MAX_TIME_MS = 2**63 - 1
+# Header field that says: the key is a unique id (MixAll.UNIQUE_MSG_QUERY_FLAG).
+UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 
 
 class Admin:
@@ -288,6 +301,113 @@ class Admin:
         if len(unknown) == len(masters):
             raise unknown[0]
         return sorted(found, key=lambda progress: progress.queue)
+
+    # ---- messages
+
+    async def message(self, message_id: str, *, topic: str | None = None) -> ReceivedMessage:
+        """One stored message; no group's progress is touched.
+
+        Args:
+            message_id: the broker's id (``SendResult.offset_message_id``), which names broker and place; or
+                with ``topic`` the sender's unique id (``SendResult.message_id``). Both are hexadecimal, so a
+                unique id is told by its address not being that of a broker.
+
+        Raises:
+            ValidationError: not an id, or a unique id without its topic.
+            MessageNotFoundError: no broker has it (any more).
+            TopicNotFoundError: no broker has ``topic``.
+            BrokerError, TransportError, NameServerError: a broker or the name servers do not answer.
+        """
+        try:
+            host, port, offset = parse_offset_message_id(message_id)
+        except MessageFormatError as error:
+            if topic is None:
+                raise ValidationError(str(error)) from error
+        else:
+            address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            # Only registered brokers are asked: an id could name any host.
+            names = {broker.address: broker.name for broker in await self.cluster_list()}
+            if address in names:
+                return await self._message_at(names[address], address, offset, message_id)
+            if topic is None:
+                raise ValidationError(
+                    f"message id {message_id}: {address} is not the address of a broker; "
+                    "a unique id needs its topic"
+                )
+        found = await self._query(topic, message_id, unique=True, begin_ms=0, end_ms=MAX_TIME_MS, count=1)
+        if not found:
+            raise MessageNotFoundError(f"no broker has a message with the unique id {message_id} in {topic}")
+        return found[-1]
+
+    async def find(
+        self,
+        topic: str,
+        *,
+        key: str,
+        begin_ms: int = 0,
+        end_ms: int = MAX_TIME_MS,
+        max_messages: int = 64,
+    ) -> list[ReceivedMessage]:
+        """The messages of ``topic`` that have ``key`` among their keys, the oldest first.
+
+        The brokers look in their message indexes, which hold what was stored some moments ago.
+
+        Args:
+            begin_ms, end_ms: stored in this time only, milliseconds since the epoch.
+            max_messages: at most so many of each broker, its newest ones; a broker may give fewer, as its
+                ``maxMsgsNumBatch`` (64) limits.
+
+        Raises:
+            ValidationError: the key is empty, or ``max_messages`` is below 1.
+            TopicNotFoundError: no broker has ``topic``.
+            BrokerError, TransportError, NameServerError: a broker or the name servers do not answer.
+        """
+        if not key or " " in key:
+            raise ValidationError(f"one key is needed, not empty and without spaces, got {key!r}")
+        if max_messages < 1:
+            raise ValidationError(f"max_messages must be 1 or more, got {max_messages}")
+        return await self._query(
+            topic, key, unique=False, begin_ms=begin_ms, end_ms=end_ms, count=max_messages
+        )
+
+    async def _message_at(self, name: str, address: str, offset: int, message_id: str) -> ReceivedMessage:
+        try:
+            answer = await self._ask(address, headers.ViewMessageByIdRequest(offset=offset).command())
+        except BrokerError as error:
+            if error.code == ResponseCode.SYSTEM_ERROR:
+                raise MessageNotFoundError(f"message {message_id}: {error}") from error
+            raise
+        return readable(decode_record(answer.body), name)
+
+    async def _query(
+        self, topic: str, key: str, *, unique: bool, begin_ms: int, end_ms: int, count: int
+    ) -> list[ReceivedMessage]:
+        """What the brokers of ``topic`` have under a key or a unique id; one member of each group is asked."""
+        header = headers.QueryMessageRequest(
+            topic=topic, key=key, max_num=count, begin_timestamp=begin_ms, end_timestamp=end_ms
+        )
+
+        async def ask(entry: RouteEntry) -> list[ReceivedMessage]:
+            command = header.command()
+            command.ext[UNIQUE_KEY_QUERY] = str(unique).lower()
+            try:
+                answer = await self._ask(entry.addresses[min(entry.addresses)], command)
+            except BrokerError as error:
+                if error.code == ResponseCode.QUERY_NOT_FOUND:
+                    return []
+                raise
+            return [readable(record, entry.broker_name) for record in iter_records(answer.body)]
+
+        entries = [entry for entry in await self.topic_route(topic) if entry.addresses]
+        answers = await asyncio.gather(*map(ask, entries))
+        # The index compares hashes only.
+        found = [
+            message
+            for messages in answers
+            for message in messages
+            if message.topic == topic and (message.unique_key == key if unique else key in message.keys)
+        ]
+        return sorted(found, key=lambda message: message.store_timestamp_ms)
 
     # ---- asking
 

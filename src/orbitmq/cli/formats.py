@@ -26,7 +26,8 @@ def _text(function: Callable[[ReceivedMessage], object]) -> Callable[[ReceivedMe
     return lambda message: str(function(message)).encode()
 
 
-def _date(milliseconds: int) -> str:
+def date(milliseconds: int) -> str:
+    """A time as ISO 8601 in UTC, with milliseconds."""
     seconds, rest = divmod(milliseconds, 1000)
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest:03d}Z"
 
@@ -42,7 +43,7 @@ _FIELDS: dict[str, Callable[[ReceivedMessage], bytes]] = {
     "g": _text(lambda m: m.tags or ""),
     "i": _text(lambda m: m.message_id),
     "T": _text(lambda m: m.store_timestamp_ms),
-    "d": _text(lambda m: _date(m.store_timestamp_ms)),
+    "d": _text(lambda m: date(m.store_timestamp_ms)),
     "B": _text(lambda m: m.born_timestamp_ms),
     "r": _text(lambda m: m.reconsume_times),
     "h": _text(lambda m: ",".join(f"{name}={value}" for name, value in sorted(m.properties.items()))),
@@ -84,13 +85,21 @@ class Format:
         return b"".join(piece if isinstance(piece, bytes) else piece(message) for piece in self._pieces)
 
 
-def as_json(message: ReceivedMessage) -> dict[str, Any]:
-    """``message`` as a JSON value; a body that is not UTF-8 text is given in hex under ``bodyHex``."""
+def body_of(message: ReceivedMessage) -> dict[str, str]:
+    """The body for JSON: as text, in hex under ``bodyHex``, or why there is none under ``bodyError``."""
+    from orbitmq.message.model import UnreadableMessage
+
+    if isinstance(message, UnreadableMessage):
+        return {"bodyError": str(message.body_error), "storedBodyHex": message.stored_body.hex()}
     body = bytes(message.body)
     try:
-        shown = {"body": body.decode()}
+        return {"body": body.decode()}
     except UnicodeDecodeError:
-        shown = {"bodyHex": body.hex()}
+        return {"bodyHex": body.hex()}
+
+
+def as_json(message: ReceivedMessage) -> dict[str, Any]:
+    """``message`` as a JSON value; see :func:`body_of` for a body that is not UTF-8 text."""
     return {
         "topic": message.topic,
         "brokerName": message.broker_name,
@@ -99,7 +108,7 @@ def as_json(message: ReceivedMessage) -> dict[str, Any]:
         "messageId": message.message_id,
         "tags": message.tags,
         "keys": message.keys,
-        **shown,
+        **body_of(message),
         "properties": message.properties,
         "bornTimestamp": message.born_timestamp_ms,
         "storeTimestamp": message.store_timestamp_ms,

@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "send": ("orbitmq.cli.send", "Send messages to a topic."),
     "receive": ("orbitmq.cli.receive", "Print the messages of a topic, without or with a consumer group."),
     "topic": ("orbitmq.cli.topic", "List, create and delete topics; show their routes and offsets."),
+    "message": ("orbitmq.cli.message", "Show a stored message by its id, or find messages by key."),
     "cluster": ("orbitmq.cli.cluster", "Show the brokers of the clusters."),
     "bench": ("orbitmq.cli.bench", "Measure sending and receiving against a running cluster."),
 }
@@ -30,6 +31,7 @@ Examples:
   orbitmq receive greetings                       what is there, without consuming it
   orbitmq receive greetings --follow --format '%t[%p] %o %k %s\\n'
   orbitmq topic status greetings --json
+  orbitmq message find greetings --key 4711
   orbitmq bench --fault-tolerance 4.x --watch     with a live table of the brokers avoided
 
 The name servers are given with -n host:port;host:port or in NAMESRV_ADDR (default 127.0.0.1:9876).

@@ -1,0 +1,142 @@
+"""``orbitmq message``: stored messages, by id and by key."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from orbitmq.cli.app import Common, make_app, run_async
+from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
+from orbitmq.cli.formats import as_json, body_of, date
+from orbitmq.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from orbitmq.message.model import ReceivedMessage
+
+app = make_app(
+    "message",
+    "Show a stored message by its id, or find messages by key. No group's progress is touched.",
+    """
+orbitmq message get 7F00000100002A9F0000000000000000
+orbitmq message get 7F0000015E4B63947C6B4E1B3C4D0000 --topic orders
+orbitmq message find orders --key 4711
+orbitmq message find orders --key 4711 --json
+""",
+)
+
+
+@app.command
+def get(
+    message_id: str,
+    /,
+    *,
+    topic: Annotated[str | None, Parameter(name=["--topic", "-t"])] = None,
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """Show one message.
+
+    Parameters
+    ----------
+    message_id
+        The broker's id of it (offsetMessageId of 'orbitmq send'), or its unique id (messageId).
+    topic
+        Its topic; a unique id needs it.
+    """
+    message = run_async(_get(message_id, topic, common))
+    if common.json:
+        print_json(_facts(message))
+        return EXIT_OK
+    lines = _lines(message)
+    width = max(map(len, lines))
+    for name, value in lines.items():
+        print(f"{name:<{width}}  {value}")
+    return EXIT_OK
+
+
+async def _get(message_id: str, topic: str | None, common: Common) -> ReceivedMessage:
+    from orbitmq.admin import Admin
+
+    async with Admin(common.addresses) as admin:
+        return await admin.message(message_id, topic=topic)
+
+
+@app.command
+def find(
+    topic: str,
+    /,
+    *,
+    key: Annotated[str, Parameter(name=["--key", "-k"])],
+    count: Annotated[int, Parameter(name=["--count", "-c"])] = 64,
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """List the messages that have a key. The exit code is 1 when there are none.
+
+    Parameters
+    ----------
+    topic
+        Where to look.
+    key
+        One of the keys that the sender gave the message.
+    count
+        At most so many of each broker, its newest ones.
+    """
+    if count < 1:
+        raise UsageError(f"--count {count}: expected 1 or more")
+    messages = run_async(_find(topic, key, count, common))
+    if common.json:
+        print_json([_facts(message) for message in messages])
+    elif messages:
+        headings = ["broker", "queue", "offset", "stored", "tag", "bytes", "id"]
+        print_table(headings, [_row(message) for message in messages])
+    else:
+        print(f"no message of {topic} has the key {key}", file=sys.stderr)
+    return EXIT_OK if messages else EXIT_FAILED
+
+
+async def _find(topic: str, key: str, count: int, common: Common) -> list[ReceivedMessage]:
+    from orbitmq.admin import Admin
+
+    async with Admin(common.addresses) as admin:
+        return await admin.find(topic, key=key, max_messages=count)
+
+
+def _facts(message: ReceivedMessage) -> dict[str, Any]:
+    return {
+        **as_json(message),
+        "offsetMessageId": message.offset_message_id,
+        "bornHost": message.born_host,
+        "storeHost": message.store_host,
+        "storeSize": message.store_size_bytes,
+    }
+
+
+def _lines(message: ReceivedMessage) -> dict[str, object]:
+    return {
+        "topic": message.topic,
+        "queue": f"{message.broker_name}[{message.queue_id}]",
+        "offset": message.queue_offset,
+        "id": message.message_id,
+        "broker's id": message.offset_message_id,
+        "tag": message.tags or "-",
+        "keys": " ".join(message.keys) or "-",
+        "born": f"{date(message.born_timestamp_ms)} at {message.born_host}",
+        "stored": f"{date(message.store_timestamp_ms)} at {message.store_host}",
+        "deliveries": message.reconsume_times + 1,
+        "size": f"{message.store_size_bytes} bytes stored",
+        "properties": " ".join(f"{name}={value}" for name, value in sorted(message.properties.items())),
+        **body_of(message),
+    }
+
+
+def _row(message: ReceivedMessage) -> list[object]:
+    return [
+        message.broker_name,
+        message.queue_id,
+        message.queue_offset,
+        date(message.store_timestamp_ms),
+        message.tags or "-",
+        message.store_size_bytes,
+        message.message_id,
+    ]
