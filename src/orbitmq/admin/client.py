@@ -382,7 +382,7 @@ class Admin:
     async def _query(
         self, topic: str, key: str, *, unique: bool, begin_ms: int, end_ms: int, count: int
     ) -> list[ReceivedMessage]:
-        """What the brokers of ``topic`` have under a key or a unique id; one member of each group is asked."""
+        """What the brokers of ``topic`` have under a key or a unique id. One of each group is asked."""
         header = headers.QueryMessageRequest(
             topic=topic, key=key, max_num=count, begin_timestamp=begin_ms, end_timestamp=end_ms
         )
