@@ -294,7 +294,7 @@ def test_queues_of_no_topic_are_deleted_when_asked_for() -> None:
             await operator.send(2, topic="Kept")
             await operator.client.close()
             table = "/store/config/topics.json"
-            await broker.services.persistence.flush_all()
+            await broker.services.persistence.fold()
         content = runtime.files.read_bytes(table).replace(b'"T"', b'"Other"')
         runtime.files.write_atomic(table, content)
         async with Broker(runtime, settings()) as broker:

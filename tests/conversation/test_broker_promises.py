@@ -77,7 +77,7 @@ def test_no_message_is_promised_before_its_topic_is_on_the_disk() -> None:
         client = RemotingClient(runtime)
         broker = Broker(runtime, settings())
         await broker.start()
-        runtime.files.fail("write_atomic", "topics.json", error=errno.ENOSPC, times=-1)
+        runtime.files.fail("pwrite", "tables.journal", error=errno.ENOSPC, times=-1)
         answers = [await send(client, broker) for _ in range(3)]
         answers += await asyncio.gather(*(send(client, broker) for _ in range(3)))
         assert set(answers) == {ResponseCode.SERVICE_NOT_AVAILABLE}

@@ -16,6 +16,7 @@ from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.simulated import VirtualClock
+from orbitmq.wire import fastjson
 from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
 
 
@@ -44,9 +45,9 @@ class Tables:
             (group, client): self.locks.lock(group, client, []) for group in GROUP_NAMES for client in CLIENTS
         }
         return {
-            "topics": self.topics.snapshot(),
-            "groups": self.groups.snapshot(),
-            "offsets": self.offsets.snapshot(),
+            "topics": fastjson.loads("".join(self.topics.file_text())),
+            "groups": fastjson.loads("".join(self.groups.file_text())),
+            "offsets": fastjson.loads("".join(self.offsets.file_text())),
             "resets": resets,
             "locks": held,
             "ordered": {group: self.locks.any_held(group) for group in GROUP_NAMES},

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, TypeVar
-
 import pytest
 
 from orbitmq.broker.change_feed import OFFSETS, ChangeFeed
@@ -15,15 +9,12 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, TopicChanged
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
-from orbitmq.broker.metadata.table_files import Persistence, TableError, pretty
+from orbitmq.broker.metadata.pretty import body_text, pretty
 from orbitmq.broker.metadata.topics import TopicConfigs
-from orbitmq.runtime.memory_files import Keep
-from orbitmq.runtime.simulated import SimulatedRuntime, SimulatedThreads, simulated_runtime
+from orbitmq.runtime.simulated import simulated_runtime
 from orbitmq.wire import fastjson
 from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
 from orbitmq.wire.errors import RemotingError
-
-T = TypeVar("T")
 
 # consumerOffset.json as RocketMQ's ConfigManager.persist writes it.
 OFFSETS_FILE = b"""{
@@ -64,10 +55,32 @@ def offsets() -> tuple[ConsumerOffsets, list[tuple[str, object]]]:
 def test_the_pretty_form_is_fastjsons() -> None:
     table, _ = offsets()
     table.restore(fastjson.loads(OFFSETS_FILE))
-    assert pretty(table.snapshot()) == OFFSETS_FILE
+    assert "".join(table.file_text()).encode() == OFFSETS_FILE
     assert pretty({"a": [], "b": ["ü", {"x": None, "y": True}]}) == (
         '{\n\t"a":[],\n\t"b":[\n\t\t"ü",\n\t\t{\n\t\t\t"y":true\n\t\t}\n\t]\n}'.encode()
     )
+
+
+def test_a_body_has_one_pretty_form() -> None:
+    topic = TopicConfig("ü", 3, attributes={"b": "2", "a": "1"}, order=True)
+    group = SubscriptionGroupConfig("mine", attributes={})
+    for body in (topic, group):
+        assert body_text(body, "\n").encode() == pretty(body.to_plain())
+        assert type(body).from_json(body.to_plain()) == body
+
+
+def test_pages_come_in_one_order_and_begin_again_after_a_change() -> None:
+    _, topics, _, _ = parts()
+    for number in range(7):
+        topics.create_if_absent(f"t-{number}", 1)
+    total, seen = len(topics), []
+    while len(seen) < total:
+        page = topics.page(topics.version, len(seen), 3)
+        seen += page
+    assert seen == [config.topic_name for config in topics]
+    old = topics.version
+    topics.create_if_absent("one more", 1)
+    assert list(topics.page(old, 5, 2)) == seen[:2]
 
 
 def test_a_topic_table_is_read_and_written() -> None:
@@ -90,7 +103,7 @@ def test_a_topic_table_is_read_and_written() -> None:
     assert mine is not None
     assert (mine.perm, mine.read_queue_nums, mine.write_queue_nums, mine.order) == (4, 3, 2, True)
     assert topics.version.counter == 9
-    written = topics.snapshot()["topicConfigTable"]["Mine"]
+    written = fastjson.loads("".join(topics.file_text()))["topicConfigTable"]["Mine"]
     assert written == {
         "attributes": {},
         "order": True,
@@ -107,7 +120,7 @@ def test_a_group_table_is_read_and_written() -> None:
     _, _, groups, _ = parts()
     groups.update(SubscriptionGroupConfig("mine", retry_max_times=2))
     groups.set_readable("mine", "T", False)
-    content = fastjson.loads(pretty(groups.snapshot()))
+    content = fastjson.loads("".join(groups.file_text()))
     _, _, again, _ = parts()
     again.restore(content)
     mine = again.get("mine")
@@ -115,115 +128,6 @@ def test_a_group_table_is_read_and_written() -> None:
     assert mine.retry_max_times == 2
     assert not again.may_read("mine", "T")
     assert again.version == groups.version
-
-
-class HeldThreads(SimulatedThreads):
-    """Ends every call only when ``go`` is set."""
-
-    def __init__(self) -> None:
-        super().__init__(random.Random(0))
-        self.begun = 0
-        self.go = asyncio.Event()
-
-    def run(self, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        async def work() -> T:
-            await self.go.wait()
-            return function(*args)
-
-        self.begun += 1
-        return asyncio.ensure_future(work())
-
-
-class Disk:
-    """A persistence of one table on a memory disk."""
-
-    def __init__(self, runtime: SimulatedRuntime) -> None:
-        self.files = runtime.files
-        self.changes = ChangeFeed()
-        self.content: dict[str, object] = {"n": 1}
-        self.persistence = Persistence(runtime, "/store/config", self.changes, Events())
-        self.persistence.register("t", lambda: self.content)
-
-    async def save(self, number: int) -> None:
-        self.content = {"n": number}
-        self.changes.changed("t", "n", number)
-        await self.persistence.flush("t")
-
-    def read(self, name: str) -> object:
-        return fastjson.loads(self.files.read_bytes(f"/store/config/{name}"))
-
-
-async def test_the_previous_file_is_kept_and_used_when_the_new_one_is_damaged(
-    runtime: SimulatedRuntime,
-) -> None:
-    disk = Disk(runtime)
-    assert disk.persistence.load("t") is None
-    await disk.save(1)
-    await disk.save(2)
-    assert (disk.read("t.json"), disk.read("t.json.bak")) == ({"n": 2}, {"n": 1})
-    disk.files.write_atomic("/store/config/t.json", b"{torn")
-    assert disk.persistence.load("t") == {"n": 1}
-    disk.files.write_atomic("/store/config/t.json.bak", b"[]")
-    with pytest.raises(TableError, match=r"t\.json"):
-        disk.persistence.load("t")
-
-
-async def test_nothing_is_written_without_a_change_and_flushes_that_come_together_are_one(
-    runtime: SimulatedRuntime,
-) -> None:
-    disk = Disk(runtime)
-    await disk.persistence.flush_all()
-    assert not disk.files.exists("/store/config/t.json")
-    renders = 0
-
-    def snapshot() -> dict[str, object]:
-        nonlocal renders
-        renders += 1
-        return {"n": renders}
-
-    disk.persistence.register("t", snapshot)
-    disk.changes.changed("t", "n", 0)
-    await asyncio.gather(*(disk.persistence.flush("t") for _ in range(5)))
-    assert renders == 1
-
-
-async def test_a_save_that_is_cancelled_is_on_disk_before_the_next_one(runtime: SimulatedRuntime) -> None:
-    threads = HeldThreads()
-    disk = Disk(replace(runtime, threads=threads))
-    first = asyncio.create_task(disk.save(1))
-    await asyncio.sleep(1)
-    first.cancel()
-    second = asyncio.create_task(disk.save(2))
-    await asyncio.sleep(1)
-    assert threads.begun == 1
-    threads.go.set()
-    await asyncio.gather(first, second, return_exceptions=True)
-    assert first.cancelled()
-    assert (disk.read("t.json"), disk.read("t.json.bak")) == ({"n": 2}, {"n": 1})
-
-
-@pytest.mark.parametrize("keep", list(Keep))
-@pytest.mark.parametrize("broken_write", range(4))
-async def test_committed_offsets_survive_a_crash_at_any_write(
-    runtime: SimulatedRuntime, broken_write: int, keep: Keep
-) -> None:
-    changes = ChangeFeed()
-    table = ConsumerOffsets(runtime.clock, changes, Events())
-    persistence = Persistence(runtime, "/store/config", changes, Events())
-    persistence.register(OFFSETS, table.snapshot)
-    table.commit("cg", "T", 0, 1)
-    await persistence.flush_all()
-    runtime.files.fail("write_atomic", "consumerOffset", skip=broken_write, times=100)
-    for offset in (2, 3):
-        table.commit("cg", "T", 0, offset)
-        await persistence.flush_all()
-    runtime.files.crash(keep=keep)
-    runtime.files.heal()
-    content = persistence.load(OFFSETS)
-    assert content is not None
-    again = ConsumerOffsets(runtime.clock, ChangeFeed(), Events())
-    again.restore(content)
-    assert again.query("cg", "T", 0) == 1 + broken_write // 2
 
 
 # -- topics --------------------------------------------------------------------------------------------------

@@ -119,9 +119,9 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     persistence = Persistence(runtime, f"{config.store_path_root_dir}/config", feed, events)
     groups = SubscriptionGroups(runtime.clock, config, feed, events)
     offsets = ConsumerOffsets(runtime.clock, feed, events, version_step=config.offset_version_step)
-    persistence.register(TOPICS, topics.snapshot, note_keys=True)
-    persistence.register(GROUPS, groups.snapshot, parts=[FORBIDDEN])
-    persistence.register(OFFSETS, offsets.snapshot)
+    persistence.register(TOPICS, topics)
+    persistence.register(GROUPS, groups, parts=[FORBIDDEN])
+    persistence.register(OFFSETS, offsets)
     durability = Durability(runtime.clock, [DiskGate(store.flusher)], config.sync_flush_timeout_ms)
     store.flusher.attach(durability)
     append = MessageAppend(store, durability, sync_flush=config.flush_disk_type == "SYNC_FLUSH")
@@ -141,7 +141,7 @@ def build(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     )
     append.hooks += [transactions.prepare, levels.delayed]
     schedule = ScheduleService(runtime.clock, store, durability, append, topics, levels, feed)
-    persistence.register(DELAYS, schedule.snapshot)
+    persistence.register(DELAYS, schedule)
     counters = Counters()
     stats = Stats(
         runtime.clock,
@@ -226,23 +226,6 @@ def families(s: Services) -> list[Family]:
         InspectionHandlers(s.stats, QueueInspection(config, metadata, clients, store, s.stats), progress),
         OperationHandlers(config, topics, store, LiveSettings(config, s.runtime, s.events), info),
     ]
-
-
-def load_tables(services: Services) -> None:
-    """Read the tables of an earlier run.
-
-    Raises:
-        TableError: a table and its backup are damaged.
-    """
-    for table, restore in (
-        (TOPICS, services.topics.restore),
-        (GROUPS, services.groups.restore),
-        (OFFSETS, services.offsets.restore),
-        (DELAYS, services.schedule.restore),
-    ):
-        content = services.persistence.load(table)
-        if content is not None:
-            restore(content)
 
 
 def store_config(config: BrokerConfig, port: int) -> StoreConfig:

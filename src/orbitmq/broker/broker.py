@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import Self
 
-from orbitmq.broker.assembly import Services, build, families, load_tables
+from orbitmq.broker.assembly import Services, build, families
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import TopicChanged
 from orbitmq.broker.fast_path.driver import FastPath
@@ -104,7 +104,7 @@ class Broker:
         self._services = services
         await services.store.start()
         services.counters.started_offset = services.store.max_commit_log_offset
-        load_tables(services)
+        services.persistence.load()
         for topic in services.topics:
             services.follow_topic(TopicChanged(topic.topic_name, topic))
         services.events.subscribe(TopicChanged, services.follow_topic)
@@ -162,8 +162,7 @@ class Broker:
         spawn = self._background.spawn
         spawn(every(clock, LONG_POLLING_TICK_SECONDS, services.long_polling.tick), "long polling")
         spawn(every(clock, CLIENT_SCAN_SECONDS, services.clients.expire), "client scan")
-        save_seconds = self.config.flush_offset_interval_ms / 1000
-        spawn(every(clock, save_seconds, services.persistence.flush_all), "tables")
+        spawn(services.persistence.run(self.config.flush_offset_interval_ms / 1000), "table files")
         spawn(every(clock, SAMPLE_SECONDS, lambda: _sample(services), first_s=0.0), "rates")
         spawn(every(clock, STATS_SECONDS, services.stats.sample, first_s=0.0), "statistics")
         spawn(services.registration.run(), "registration")
@@ -214,7 +213,7 @@ class Broker:
         if services is not None:
             await services.registration.close()
             await services.schedule.finish()
-            await services.persistence.flush_all()
+            await services.persistence.close()
             await services.store.stop()
             services.durability.close()
 

@@ -132,13 +132,17 @@ class ChangeFeed:
         tell(self._listeners, table, key, value)
 
     def _to_followers(self, table: str, key: str, value: object) -> None:
+        tell(self._followers, self.entry(self.sequence, table, key, value))
+
+    def entry(self, sequence: int, table: str, key: str, value: object) -> Entry:
+        """A change that was made, with the present version of its table."""
         known = self._tables[table]
         version = None
         if known.versioned is not None:
             now = known.versioned.version
             version = (now.state_version, now.timestamp, now.counter)
         plain = None if value is None else known.plain(value)
-        tell(self._followers, Entry(self.sequence, self._log_end(), table, key, plain, version))
+        return Entry(sequence, self._log_end(), table, key, plain, version)
 
     def apply(self, entry: Entry) -> None:
         """Make a change that another broker has made. It passes this feed as a change of its own.

@@ -64,9 +64,10 @@ class SettingsChanged:
 
 @dataclass(frozen=True, slots=True)
 class TableSaved:
-    """Changes of a table are on disk; ``table`` is its name in the change feed."""
+    """The last changes of these keys are on disk; ``table`` is its name in the change feed."""
 
     table: str
+    keys: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

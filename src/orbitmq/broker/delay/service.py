@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from orbitmq.broker.change_feed import DELAYS, ChangeFeed, FedTable
 from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.durability import Durability
 from orbitmq.broker.messaging.append import MessageAppend
-from orbitmq.broker.metadata.plain import from_plain, to_plain
+from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.message import property_names, reserved
 from orbitmq.message.errors import MessageFormatError
@@ -264,12 +264,12 @@ class ScheduleService:
         """The offset in the level's queue up to which messages were delivered."""
         return self._levels[level - 1].progress
 
-    def snapshot(self) -> dict[str, Any]:
-        """The content of ``delayOffset.json``."""
-        return {
-            "dataVersion": to_plain(self.version),
-            "offsetTable": {level.number: level.progress for level in self._levels},
-        }
+    def file_text(self) -> Iterator[str]:
+        """``delayOffset.json``, piece by piece."""
+        table = {level.number: level.progress for level in self._levels}
+        return file_text(
+            [("dataVersion", body_text(self.version, "\n\t")), ("offsetTable", pretty_value(table, "\n\t"))]
+        )
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``delayOffset.json``."""
@@ -277,4 +277,4 @@ class ScheduleService:
             if 0 < int(number) <= len(self._levels):
                 self._levels[int(number) - 1].progress = int(offset)
         if content.get("dataVersion"):
-            self.version = from_plain(DataVersion, content["dataVersion"])
+            self.version = DataVersion.from_json(content["dataVersion"])

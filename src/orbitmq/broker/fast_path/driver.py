@@ -21,6 +21,7 @@ from orbitmq.broker.events import (
 from orbitmq.broker.fast_path import layout
 from orbitmq.broker.fast_path.frames import FastFrames
 from orbitmq.broker.fast_path.held_frame import WaitingPull
+from orbitmq.broker.fast_path.permits import Permits
 from orbitmq.broker.fast_path.pulls import Pulls
 from orbitmq.message import reserved
 from orbitmq.message.ids import pack_ip
@@ -30,15 +31,14 @@ from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies import TopicFilterType
 
 BORN = "born host"
-MAX_PULL_ROWS = 4096
 
 
 class FastPath:
     """Feeds received chunks to the fast path and does what it asks for.
 
-    A topic is in the fast path's table while ordinary sends to it are plain; a (group, topic) is in it once
-    the ordinary handler has let one of its pulls pass, and until anything changes that could decide
-    otherwise.
+    A topic has queues in the fast path's table while ordinary sends to it are plain; a (group, topic) may
+    pull there once the ordinary handler has let one of its pulls pass, and until anything changes that could
+    decide otherwise. A change costs the same with any number of topics.
     """
 
     def __init__(self, services: Services) -> None:
@@ -61,115 +61,118 @@ class FastPath:
             sync_flush=services.store.config.sync_flush,
         )
         self._frames.lite_pull = config.lite_pull_message_enable
-        self._pulls: dict[tuple[str, str], PullPermitted] = {}
-        self._pull_keys: list[tuple[str, str]] = []
-        self._topic_numbers: dict[str, int] = {}
-        self._topics_stale = True
-        self._pulls_stale = True
+        self._permits = Permits(self._frames.pulls.permitted)
+        # Topics whose rows are to be looked at again before the next chunk.
+        self._stale: dict[str, None] = {}
+        self._takes_sends = self._may_take_sends()
         self._new_month_ms = 0
+        for topic in services.topics:
+            self._stale[topic.topic_name] = None
+        self._settings_changed()
         subscribe = services.events.subscribe
-        subscribe(SettingsChanged, lambda _event: self._topic_changed())
+        subscribe(SettingsChanged, lambda _event: self._settings_changed())
         subscribe(TableSaved, self._table_saved)
-        subscribe(TopicChanged, lambda _event: self._topic_changed())
-        subscribe(GroupChanged, lambda _event: self._forget_pulls())
-        subscribe(MembersChanged, lambda event: self._forget_group(event.group))
-        subscribe(OffsetsReset, lambda event: self._forget_group(event.group))
+        subscribe(TopicChanged, lambda event: self._topic_changed(event.topic))
+        subscribe(GroupChanged, lambda event: self._permits.forget_group(event.group))
+        subscribe(MembersChanged, lambda event: self._permits.forget_group(event.group))
+        subscribe(OffsetsReset, lambda event: self._permits.forget_group(event.group))
         subscribe(PullPermitted, self._permit)
 
     # -- tables ----------------------------------------------------------------------------------------
 
-    def _topic_changed(self) -> None:
-        self._topics_stale = True
-        self._forget_pulls()
+    def _may_take_sends(self) -> bool:
+        config = self._services.config
+        return not config.is_slave and config.writable
+
+    def _settings_changed(self) -> None:
+        self._permits.forget_all()
+        self._frames.pulls.parks = self._services.config.long_polling_enable
+        if self._takes_sends != self._may_take_sends():
+            self._takes_sends = self._may_take_sends()
+            for topic in self._services.topics:
+                self._stale[topic.topic_name] = None
+
+    def _topic_changed(self, topic: str) -> None:
+        self._stale[topic] = None
+        self._permits.forget_topic(topic)
 
     def _table_saved(self, event: TableSaved) -> None:
         if event.table == TOPICS:
-            self._topics_stale = True
-
-    def _forget_pulls(self) -> None:
-        self._pulls.clear()
-        self._pulls_stale = True
-
-    def _forget_group(self, group: str) -> None:
-        for key in [key for key in self._pulls if key[0] == group]:
-            del self._pulls[key]
-        self._pulls_stale = True
+            self._stale.update(dict.fromkeys(event.keys))
 
     def _permit(self, event: PullPermitted) -> None:
         """The ordinary handler let a pull pass: from now on the fast path may answer such pulls.
 
         Of a pull that brought its own expression, only those for all messages.
         """
+        services = self._services
         group, topic = event.group, event.topic
-        if self._services.offsets.has_any_reset(group, topic):
-            return  # the ordinary handler must still tell the group's other queues
-        known = self._pulls.get((group, topic))
-        if known is not None and (known.registered or not event.registered):
+        if services.config.slave_read_enable or services.offsets.has_any_reset(group, topic):
+            return  # in the second case the ordinary handler must still tell the group's other queues
+        self._refresh()
+        number = self._frames.topics.row_of(topic.encode())
+        group_config = services.groups.find(group)
+        topic_config = services.topics.get(topic)
+        if number < 0 or group_config is None or topic_config is None:
             return
-        if len(self._pulls) >= MAX_PULL_ROWS:
-            self._pulls.clear()
-        self._pulls[(group, topic)] = event
-        self._pulls_stale = True
+        self._permits.put(
+            layout.PermittedPull(
+                group.encode(),
+                topic.encode(),
+                number,
+                event.filter.tag_codes,
+                event.registered,
+                event.version,
+                topic_config.topic_sys_flag,
+                group_config.group_sys_flag,
+            )
+        )
 
     def _refresh(self) -> None:
-        if self._topics_stale:
-            self._topics_stale = False
-            self._pulls_stale = True
-            self._set_topics()
-        if self._pulls_stale:
-            self._pulls_stale = False
-            self._set_pulls()
+        """Bring the rows of changed topics up to date."""
+        stale = self._stale
+        while stale:
+            topic, _ = stale.popitem()
+            self._set_topic(topic)
 
-    def _set_topics(self) -> None:
-        plain: list[tuple[bytes, int, int, Sequence[int]]] = []
-        self._topic_numbers = {}
+    def _set_topic(self, topic: str) -> None:
+        """A topic that the fast path must not touch has a row without queues, or none."""
         services = self._services
-        sends = not services.config.is_slave and services.config.writable
-        for config in services.topics:
-            topic = config.topic_name
-            # A message must not outlive its topic's config in a crash: until that is on disk, handlers wait.
-            if not services.persistence.saved(TOPICS, topic):
-                continue
-            known = self._store.queues.topics.get(topic)
-            if known is None or config.topic_filter_type is TopicFilterType.MULTI_TAG:
-                continue
-            sendable = not (
-                topic in reserved.FORBIDDEN_SEND_TOPICS
-                or topic.startswith((reserved.RETRY_PREFIX, reserved.DLQ_PREFIX))
-                or config.attributes
-            )
-            writable = config.write_queue_nums if sendable and sends else 0
-            self._topic_numbers[topic] = len(plain)
-            plain.append((known.name, config.read_queue_nums, writable, known.slots))
-        self._frames.set_topics(*layout.topic_table(plain))
-        self._frames.pulls.parks = services.config.long_polling_enable
+        topics = self._frames.topics
+        config = services.topics.get(topic)
+        known = self._store.queues.topics.get(topic)
+        name = topic.encode()
+        # A message must not outlive its topic's config in a crash: until that is on disk, handlers wait.
+        if (
+            config is None
+            or known is None
+            or config.topic_filter_type is TopicFilterType.MULTI_TAG
+            or not services.persistence.saved(TOPICS, topic)
+        ):
+            row = topics.row_of(name)
+            if row >= 0:
+                topics.set(row, layout.T_READ_QUEUES, 0)
+                topics.set(row, layout.T_WRITE_QUEUES, 0)
+            return
+        sendable = self._takes_sends and not (
+            topic in reserved.FORBIDDEN_SEND_TOPICS
+            or topic.startswith((reserved.RETRY_PREFIX, reserved.DLQ_PREFIX))
+            or config.attributes
+        )
+        slots = known.slots
+        readable = min(config.read_queue_nums, len(slots))
+        writable = min(config.write_queue_nums, len(slots)) if sendable else 0
+        topics.put(name, [readable, writable, self._keep_slots(name, slots)])
 
-    def _set_pulls(self) -> None:
-        rows: list[layout.PermittedPull] = []
-        self._pull_keys = []
-        services = self._services
-        for (group, topic), permitted in self._pulls.items():
-            number = self._topic_numbers.get(topic)
-            group_config = services.groups.find(group)
-            topic_config = services.topics.get(topic)
-            if number is None or group_config is None or topic_config is None:
-                continue
-            if services.config.slave_read_enable:
-                continue
-            rows.append(
-                layout.PermittedPull(
-                    group.encode(),
-                    topic.encode(),
-                    number,
-                    permitted.filter.tag_codes,
-                    permitted.registered,
-                    permitted.version,
-                    topic_config.topic_sys_flag,
-                    group_config.group_sys_flag,
-                )
-            )
-            self._pull_keys.append((group, topic))
-        self._frames.set_pulls(*layout.pull_table(rows))
+    def _keep_slots(self, name: bytes, slots: Sequence[int]) -> int:
+        """Where the topic's slots are among the table's numbers; the same place while they are the same."""
+        topics = self._frames.topics
+        row = topics.row_of(name)
+        if row >= 0:
+            at = topics.number_at(row, layout.T_SLOTS_AT)
+            if topics.numbers_at(at, len(slots)) == list(slots):
+                return at
+        return topics.keep_numbers(slots)
 
     def _set_unique_ids(self, now_ms: int) -> None:
         """Message ids begin with address, process and a constant, and count time from this month's start."""
@@ -188,7 +191,7 @@ class FastPath:
         store = self._store
         if store.refusal is not None:
             return start
-        if self._topics_stale or self._pulls_stale:
+        if self._stale:
             self._refresh()
         now = store.update_clock()
         if now >= self._new_month_ms:
@@ -224,14 +227,14 @@ class FastPath:
     def _park(self, connection: ServerConnection, frame: bytes) -> bool:
         """Let a pull wait; ``False`` when too many wait already: the ordinary handler says so."""
         pulls = self._frames.pulls
-        group_topic = self._pull_keys[pulls.events_array[0]]
+        group_topic = self._permits.keys[pulls.events_array[0]]
         waiter = WaitingPull(connection, frame, pulls.park_offset, self._wake)
         queue_id = pulls.events_array[1]
         return self._services.long_polling.park(group_topic[1], queue_id, waiter, pulls.park_ms)
 
     def _wake(self, waiter: WaitingPull) -> bool | None:
         """Try to answer a waiting pull; ``None`` when that is for the ordinary handler."""
-        if self._topics_stale or self._pulls_stale:
+        if self._stale:
             self._refresh()
         frames = self._frames
         connection = waiter.connection
@@ -271,8 +274,9 @@ class FastPath:
         pulls.event_count = 0
         events = pulls.events_array
         offsets = self._services.offsets
+        keys = self._permits.keys
         for at in range(0, count * layout.EVENT_WIDTH, layout.EVENT_WIDTH):
-            group, topic = self._pull_keys[events[at]]
+            group, topic = keys[events[at]]
             queue_id = events[at + 1]
             if events[at + 2] >= 0:
                 offsets.commit(group, topic, queue_id, events[at + 2])

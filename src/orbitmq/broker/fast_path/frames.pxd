@@ -17,7 +17,7 @@ cdef int MAX_FRAME, NOW_BYTES
 @cython.final
 cdef class FastFrames:
     cdef HeaderScan scan
-    cdef NameTable topics
+    cdef readonly NameTable topics
     cdef readonly Sends sends
     cdef readonly Pulls pulls
     cdef readonly Responses now, later

@@ -8,8 +8,7 @@ in order: :meth:`FastFrames.feed` stops at that frame and says so. The fast path
 itself.
 
 Typed in ``frames.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. While it works
-it touches no Python object: topics and permitted pulls are rows of integer tables, rebuilt from outside when
-they change.
+it touches no Python object: topics and permitted pulls are rows of integer tables, kept true from outside.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from orbitmq.wire.scan import HeaderScan
 
 if TYPE_CHECKING:
     from orbitmq.broker.fast_path.layout import Texts
-    from orbitmq.runtime.buffers import Integers, Readable
+    from orbitmq.runtime.buffers import Readable
     from orbitmq.store.log.appender import Appender
     from orbitmq.store.queues.lookup import Lookup
 
@@ -63,6 +62,8 @@ class FastFrames:
 
     Attributes:
         sends, pulls: the two halves, with what each of them tells its caller.
+        topics, pulls.permitted: which topics may be sent to here, which (group, topic) may pull: the caller
+            fills them between two calls.
         now, later: responses that may go out, and those that wait for the log.
         lite_pull: whether the lite pull is answered too.
     """
@@ -92,6 +93,8 @@ class FastFrames:
             sync_flush=sync_flush,
         )
         self.later = self.sends.later
+        # A permitted pull of a topic that may no longer be pulled here points to this one, without queues.
+        self.topics.put(b"", [0, 0, 0])
         self.pulls = Pulls(
             appender,
             lookup,
@@ -104,18 +107,6 @@ class FastFrames:
         self.lite_pull = False
         self.reason = DONE
         self.frame_end = 0
-
-    # -- tables, filled from outside -------------------------------------------------------------------
-
-    def set_topics(self, names: bytes, topics: Integers, rows: Integers, count: int) -> None:
-        """Which topics may be sent to here: see ``layout.topic_table``."""
-        self.topics.set(names, topics, rows, count)
-        # Pulls name topics by their number.
-        self.set_pulls(*layout.pull_table([]))
-
-    def set_pulls(self, names: bytes, pulls: Integers, codes: Integers, count: int) -> None:
-        """Which (group, topic) may pull here: see ``layout.pull_table``."""
-        self.pulls.permitted.set(names, pulls, codes, count)
 
     def set_unique_ids(self, prefix: bytes, start_ms: int) -> None:
         """See ``Properties.set_unique_ids``."""

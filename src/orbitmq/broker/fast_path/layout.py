@@ -1,10 +1,8 @@
-"""What the fast path and its caller share: answers, columns, constant texts, and its tables."""
+"""What the fast path and its caller share: answers, constant texts, and the columns of its tables."""
 
 from __future__ import annotations
 
 import struct
-from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orbitmq.wire.command import PROTOCOL_VERSION, Language
@@ -38,6 +36,7 @@ G_VERSION = 5  # of the registered subscription; a request with a newer one is l
 G_TOPIC_FLAG = 6
 G_GROUP_FLAG = 7
 G_WIDTH = 8
+NO_TOPIC = 0  # the row of topics that has no queues
 NO_SUBSCRIPTION = -2  # the group has registered none: the request must bring its own
 ALL_TAGS = -1
 
@@ -170,23 +169,6 @@ def texts(*, region: str, trace_on: bool, cluster: str, store_host: bytes) -> Te
     return Texts(b"".join(parts), bounds, int(language), PROTOCOL_VERSION, added)
 
 
-def topic_table(
-    topics: list[tuple[bytes, int, int, Sequence[int]]],
-) -> tuple[bytes, array[int], array[int], int]:
-    """Arguments of ``FastFrames.set_topics`` from (name, read queues, write queues, rows) of each topic."""
-    names = bytearray(b"\0")
-    table = array("q")
-    rows = array("q")
-    for name, read_queues, write_queues, topic_rows in topics:
-        most = len(topic_rows)
-        table.extend((len(names), len(name), min(read_queues, most), min(write_queues, most), len(rows)))
-        names += name
-        rows.extend(topic_rows)
-    rows.append(0)
-    table.extend([0] * T_WIDTH)
-    return bytes(names), table, rows, len(topics)
-
-
 @dataclass(frozen=True, slots=True)
 class PermittedPull:
     """What the fast path may answer.
@@ -206,21 +188,13 @@ class PermittedPull:
     topic_flag: int
     group_flag: int
 
+    @property
+    def name(self) -> bytes:
+        return self.group + b"\0" + self.topic
 
-def pull_table(pulls: list[PermittedPull]) -> tuple[bytes, array[int], array[int], int]:
-    """Arguments of ``FastFrames.set_pulls``."""
-    names = bytearray(b"\0")
-    table = array("q")
-    codes = array("q")
-    for pull in pulls:
-        name = pull.group + b"\0" + pull.topic
+    def columns(self, codes_at: int) -> list[int]:
+        """The row's numbers; its codes are at ``codes_at``."""
         count = NO_SUBSCRIPTION
-        if pull.registered:
-            count = ALL_TAGS if pull.codes is None else len(pull.codes)
-        table.extend((len(names), len(name), pull.topic_number, len(codes), count))
-        table.extend((pull.version, pull.topic_flag, pull.group_flag))
-        codes.extend(sorted(pull.codes or ()))
-        names += name
-    codes.append(0)
-    table.extend([0] * G_WIDTH)
-    return bytes(names), table, codes, len(pulls)
+        if self.registered:
+            count = ALL_TAGS if self.codes is None else len(self.codes)
+        return [self.topic_number, codes_at, count, self.version, self.topic_flag, self.group_flag]

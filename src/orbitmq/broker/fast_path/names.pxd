@@ -1,4 +1,4 @@
-# C types of tables.py. No logic lives here.
+# C types of names.py. No logic lives here.
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
@@ -25,10 +25,14 @@ cdef class FieldTable:
 
 @cython.final
 cdef class NameTable:
-    cdef int64_t width
+    cdef int64_t width, count, names_end
+    cdef readonly int64_t numbers_end
+    cdef object name_bytes
     cdef const uint8_t[::1] names
     cdef int64_t[::1] rows, numbers, hashed
 
+    @cython.locals(names=bytes_in, mask=Py_ssize_t, slot=Py_ssize_t, row=int64_t, at=int64_t)
+    cdef object _hash_again(self)
     @cython.locals(names=bytes_in, mask=Py_ssize_t, slot=Py_ssize_t, row=int64_t, base=int64_t)
     cdef int64_t find(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t length) noexcept nogil
     @cython.locals(names=bytes_in, mask=Py_ssize_t, h=uint32_t, slot=Py_ssize_t, row=int64_t, at=int64_t)

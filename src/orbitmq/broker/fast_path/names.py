@@ -1,7 +1,7 @@
 # cython: annotation_typing=False
 """Names that received bytes are looked up in: header fields, topics, permitted pulls.
 
-Typed in ``tables.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. Numbers stand
+Typed in ``names.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. Numbers stand
 for names first, then the names themselves are compared: two names may have one number.
 """
 
@@ -16,6 +16,8 @@ from orbitmq.broker.fast_path import layout
 from orbitmq.wire.scan import field_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from orbitmq.runtime.buffers import Integers, Readable
     from orbitmq.wire.scan import HeaderScan
 
@@ -93,41 +95,130 @@ class FieldTable:
 class NameTable:
     """Rows of numbers found by name; the first two columns say where the name is and how long.
 
+    A row keeps its place for good. Changes come one at a time from outside, and cost the same at any size.
+
     Args:
         width: columns of a row.
     """
 
     def __init__(self, width: int) -> None:
         self.width = width
-        self.set(b"\0", array("q", bytes(8 * width)), array("q", bytes(8)), 0)
+        self.clear()
 
-    def set(self, names: bytes, rows: Integers, numbers: Integers, count: int) -> None:
-        """Take other rows, and the numbers that they point into.
+    def clear(self) -> None:
+        """Forget all rows."""
+        self.count = 0
+        self.names_end = 0
+        self.numbers_end = 0
+        self.name_bytes = bytearray(64)
+        self.names = self.name_bytes
+        self.rows = array("q", bytes(8 * 16 * self.width))
+        self.numbers = array("q", bytes(8 * 16))
+        self.hashed = array("q", bytes(8 * 32))
 
-        See ``layout.topic_table`` and ``layout.pull_table``.
+    def row_of(self, name: bytes) -> int:
+        """The row with this name, or -1."""
+        slot = self._place(name)
+        return self.hashed[slot] - 1
+
+    def _place(self, name: bytes) -> int:
+        """Where in ``hashed`` the name's row is, or would be."""
+        mask = len(self.hashed) - 1
+        slot = _number(name) & mask
+        while self.hashed[slot] != 0:
+            base = (self.hashed[slot] - 1) * self.width
+            at = self.rows[base + ROW_AT]
+            if self.name_bytes[at : at + self.rows[base + ROW_LENGTH]] == name:
+                break
+            slot = (slot + 1) & mask
+        return slot
+
+    def put(self, name: bytes, columns: list[int]) -> int:
+        """Set the columns behind the first two of the row with this name; returns the row, new or not.
 
         Raises:
-            ValueError: the rows do not fit the names.
+            ValueError: not as many columns as a row has.
         """
-        if len(rows) < count * self.width or not names:
-            raise ValueError(f"{len(rows)} numbers are not {count} rows of {self.width}")
-        size = 16
-        while size < 2 * count:
-            size *= 2
-        slots = array("q", bytes(8 * size))
-        for i in range(count):
-            start = rows[i * self.width + ROW_AT]
-            length = rows[i * self.width + ROW_LENGTH]
-            if start < 0 or length < 0 or start + length > len(names):
-                raise ValueError(f"row {i}: name of {length} bytes at {start} of {len(names)}")
-            slot = _number(names[start : start + length]) & (size - 1)
-            while slots[slot] != 0:
-                slot = (slot + 1) & (size - 1)
-            slots[slot] = i + 1
-        self.names = names
-        self.rows = rows
-        self.numbers = numbers
-        self.hashed = slots
+        if len(columns) != self.width - 2:
+            raise ValueError(f"{len(columns)} columns, a row of this table has {self.width - 2} to set")
+        slot = self._place(name)
+        row = self.hashed[slot] - 1
+        if row < 0:
+            row = self._add(name, slot)
+        base = row * self.width + 2
+        for i, value in enumerate(columns):
+            self.rows[base + i] = value
+        return row
+
+    def _add(self, name: bytes, slot: int) -> int:
+        row = self.count
+        if (row + 1) * self.width > len(self.rows):
+            self.rows = _longer(self.rows, 2 * len(self.rows))
+        end = self.names_end + len(name)
+        # One byte more, so that the place behind an empty name is inside.
+        if end >= len(self.name_bytes):
+            longer = bytearray(2 * end + 64)
+            longer[: self.names_end] = self.name_bytes[: self.names_end]
+            self.name_bytes = longer
+            self.names = longer
+        self.name_bytes[self.names_end : end] = name
+        self.rows[row * self.width + ROW_AT] = self.names_end
+        self.rows[row * self.width + ROW_LENGTH] = len(name)
+        self.names_end = end
+        self.hashed[slot] = row + 1
+        self.count = row + 1
+        if 2 * self.count > len(self.hashed):
+            self._hash_again()
+        return row
+
+    def _hash_again(self) -> None:
+        if cython.compiled:
+            names = cython.address(self.names[0])
+        else:
+            names = self.names
+        mask = 2 * len(self.hashed) - 1
+        self.hashed = array("q", bytes(8 * (mask + 1)))
+        for row in range(self.count):
+            at = self.rows[row * self.width + ROW_AT]
+            slot = hash_bytes(names, at, self.rows[row * self.width + ROW_LENGTH], 0) & mask
+            while self.hashed[slot] != 0:
+                slot = (slot + 1) & mask
+            self.hashed[slot] = row + 1
+
+    def set(self, row: int, column: int, value: int) -> None:
+        """Change one number of a row.
+
+        Raises:
+            ValueError: no such row, or a column that is not the caller's.
+        """
+        if not 0 <= row < self.count or not ROW_LENGTH < column < self.width:
+            raise ValueError(f"column {column} of row {row}: {self.count} rows of {self.width}")
+        self.rows[row * self.width + column] = value
+
+    def number_at(self, row: int, column: int) -> int:
+        """One number of a row, for callers outside of the fast path.
+
+        Raises:
+            ValueError: no such row or column.
+        """
+        if not 0 <= row < self.count or not 0 <= column < self.width:
+            raise ValueError(f"column {column} of row {row}: {self.count} rows of {self.width}")
+        return self.rows[row * self.width + column]
+
+    def numbers_at(self, at: int, count: int) -> list[int]:
+        """``count`` of the numbers that rows point into; fewer at their end."""
+        return [self.numbers[i] for i in range(at, min(at + count, self.numbers_end))]
+
+    def keep_numbers(self, values: Sequence[int]) -> int:
+        """Keep numbers that a row points into, for good; returns where they are in ``numbers``."""
+        at = self.numbers_end
+        end = at + len(values)
+        if end >= len(self.numbers):
+            self.numbers = _longer(self.numbers, 2 * end)
+        for i, value in enumerate(values):
+            self.numbers[at + i] = value
+        self.numbers_end = end
+        return at
 
     def find(self, buf: Readable, pos: int, length: int) -> int:
         """The row with this name, or -1."""
@@ -174,7 +265,14 @@ class NameTable:
         return self.rows[row * self.width + column]
 
 
-def _number(name: bytes) -> int:
+def _longer(numbers: Integers, count: int) -> array[int]:
+    """A copy with zeros behind, ``count`` numbers in all."""
+    longer = array("q", bytes(8 * count))
+    memoryview(longer)[: len(numbers)] = memoryview(numbers)
+    return longer
+
+
+def _number(name: bytes | bytearray) -> int:
     h = 0
     for c in name:
         h = (h * 131 + c) & LOW_32

@@ -27,7 +27,8 @@ cdef class Pulls:
     cdef Fields fields
     cdef HeaderScan scan
     cdef int64_t[::1] slots
-    cdef NameTable topics, permitted
+    cdef NameTable topics
+    cdef readonly NameTable permitted
     cdef FieldTable names
     cdef Responses answers
     cdef int64_t max_count, max_bytes

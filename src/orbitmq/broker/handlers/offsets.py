@@ -75,7 +75,9 @@ class OffsetHandlers(Family):
 
     def all_offsets(self, _connection: ServerConnection, command: Command) -> Answer:
         """The whole table, as ``consumerOffset.json`` holds it."""
-        return command.reply(body=fastjson.dumps(self._offsets.snapshot()))
+        offsets = self._offsets
+        table = {"dataVersion": offsets.version.to_plain(), "offsetTable": offsets.table()}
+        return command.reply(body=fastjson.dumps(table))
 
     def reset(self, _connection: ServerConnection, command: Command) -> Answer:
         """Move a group to a time or an offset; its consumers learn it with their next pull."""

@@ -97,5 +97,5 @@ class MetadataAccess:
                 await self._persistence.flush(table)
             except OSError as error:
                 raise RemotingError(
-                    ResponseCode.SERVICE_NOT_AVAILABLE, f"{table}.json cannot be written: {error}"
+                    ResponseCode.SERVICE_NOT_AVAILABLE, f"a change of {table} cannot be written: {error}"
                 ) from error

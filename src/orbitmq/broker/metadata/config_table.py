@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from orbitmq.broker.change_feed import ChangeFeed, FedTable
-from orbitmq.broker.metadata.plain import from_plain, to_plain
+from orbitmq.broker.metadata.pretty import body_text, quoted
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies import Body, DataVersion
 
@@ -15,7 +16,7 @@ C = TypeVar("C", bound=Body)
 
 
 class ConfigTable(ABC, Generic[C]):
-    """Configs by name. Those handed out are the live ones: read them, change them only through the table.
+    """Configs by name. Those handed out are the table's own: never change one, put another in its place.
 
     Every change gives the table a new version, passes the change feed and is then told as an event.
 
@@ -30,10 +31,8 @@ class ConfigTable(ABC, Generic[C]):
         self._name = table
         self._kind = kind
         self._table: dict[str, C] = {}
-        # Configs as plain values, kept until they change: a table of many is written often.
-        self._plain: dict[str, dict[str, Any]] = {}
         self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
-        feed.register(table, FedTable(to_plain, self._apply, self))
+        feed.register(table, FedTable(kind.to_plain, self._apply, self))
 
     def get(self, name: str) -> C | None:
         """The config as it is; nothing is created."""
@@ -49,10 +48,13 @@ class ConfigTable(ABC, Generic[C]):
         return iter(list(self._table.values()))
 
     def page(self, version: DataVersion | None, first: int, count: int) -> dict[str, C]:
-        """``count`` configs by name from number ``first``; from the start when ``version`` is an old one."""
+        """``count`` configs by name from number ``first``; from the start when ``version`` is an old one.
+
+        They come in the order of their creation, which is the same while the version is.
+        """
         if version != self.version:
             first = 0
-        return {name: self._table[name] for name in sorted(self._table)[first : first + count]}
+        return dict(islice(self._table.items(), first, first + count))
 
     def delete(self, name: str) -> bool:
         """Forget a config; ``False`` when there was none."""
@@ -70,7 +72,6 @@ class ConfigTable(ABC, Generic[C]):
         self._changed(name, config)
 
     def _changed(self, name: str, config: C | None) -> None:
-        self._plain.pop(name, None)
         self.touch()
         self._feed.changed(self._name, name, config)
         self._tell(name, config)
@@ -83,18 +84,20 @@ class ConfigTable(ABC, Generic[C]):
         if plain is None:
             self.delete(name)
         else:
-            self._put(name, from_plain(self._kind, plain))
+            self._put(name, self._kind.from_json(plain))
 
     # -- on disk ---------------------------------------------------------------------------------------
 
-    def _plain_table(self) -> dict[str, dict[str, Any]]:
-        plain = self._plain
-        for name, config in self._table.items():
-            if name not in plain:
-                plain[name] = to_plain(config)
-        return {name: plain[name] for name in self._table}
+    def _entries(self) -> Iterator[tuple[str, str]]:
+        """Name and text of each config in the table's file; the table may change meanwhile."""
+        for name in list(self._table):
+            config = self._table.get(name)
+            if config is not None:
+                yield quoted(name), body_text(config, "\n\t\t")
 
-    def _restore(self, name: str, config: C) -> None:
-        """Take a config over from disk: no change, so nobody is told."""
-        self._plain.pop(name, None)
-        self._table[name] = config
+    def _restore(self, table: Mapping[str, Any] | None, version: Any) -> None:
+        """Take configs over from the table's file: no change, so nobody is told."""
+        for name, plain in (table or {}).items():
+            self._table[name] = self._kind.from_json(plain)
+        if version:
+            self.version = DataVersion.from_json(version)

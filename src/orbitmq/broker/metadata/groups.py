@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orbitmq.broker import names
@@ -12,10 +12,10 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, GroupChanged
 from orbitmq.broker.metadata.attributes import GROUP_ATTRIBUTES, altered
 from orbitmq.broker.metadata.config_table import ConfigTable
-from orbitmq.broker.metadata.plain import from_plain, to_plain
+from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
 from orbitmq.message import reserved
 from orbitmq.runtime.seam import Clock
-from orbitmq.wire.bodies import DataVersion, SubscriptionGroupConfig
+from orbitmq.wire.bodies import SubscriptionGroupConfig
 from orbitmq.wire.errors import RemotingError
 
 log = logging.getLogger(__name__)
@@ -114,19 +114,18 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
 
     # -- on disk ---------------------------------------------------------------------------------------
 
-    def snapshot(self) -> dict[str, Any]:
-        """The content of ``subscriptionGroup.json``."""
-        return {
-            "dataVersion": to_plain(self.version),
-            "forbiddenTable": self.forbidden(),
-            "subscriptionGroupTable": self._plain_table(),
-        }
+    def file_text(self) -> Iterator[str]:
+        """``subscriptionGroup.json``, piece by piece."""
+        return file_text(
+            [
+                ("dataVersion", body_text(self.version, "\n\t")),
+                ("forbiddenTable", pretty_value(self._forbidden, "\n\t")),
+                ("subscriptionGroupTable", self._entries()),
+            ]
+        )
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``subscriptionGroup.json``; system groups it does not name stay."""
-        for name, plain in content.get("subscriptionGroupTable", {}).items():
-            self._restore(name, from_plain(SubscriptionGroupConfig, plain))
+        self._restore(content.get("subscriptionGroupTable"), content.get("dataVersion"))
         for group, topics in (content.get("forbiddenTable") or {}).items():
             self._forbidden[group] = {topic: int(value) for topic, value in topics.items()}
-        if content.get("dataVersion"):
-            self.version = from_plain(DataVersion, content["dataVersion"])

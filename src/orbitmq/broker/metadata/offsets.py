@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orbitmq.broker.change_feed import OFFSETS, RESETS, ChangeFeed, FedTable
 from orbitmq.broker.events import Events, OffsetsReset
-from orbitmq.broker.metadata.plain import from_plain, to_plain
+from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value, quoted
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies import DataVersion
 
@@ -76,6 +76,10 @@ class ConsumerOffsets:
     def queues(self, group: str, topic: str) -> dict[int, int]:
         """The committed offsets of a group in a topic by queue id."""
         return dict(self._table.get(_key(topic, group), {}))
+
+    def table(self) -> Mapping[str, dict[int, int]]:
+        """Committed offsets by ``topic@group`` and queue id; not a copy."""
+        return self._table
 
     # -- changing --------------------------------------------------------------------------------------
 
@@ -177,19 +181,23 @@ class ConsumerOffsets:
 
     # -- on disk ---------------------------------------------------------------------------------------
 
-    def snapshot(self) -> dict[str, Any]:
-        """The content of ``consumerOffset.json``."""
-        return {
-            "dataVersion": to_plain(self.version),
-            "offsetTable": {key: dict(queues) for key, queues in self._table.items()},
-        }
+    def file_text(self) -> Iterator[str]:
+        """``consumerOffset.json``, piece by piece."""
+        version = body_text(self.version, "\n\t")
+        return file_text([("dataVersion", version), ("offsetTable", self._entries())])
+
+    def _entries(self) -> Iterator[tuple[str, str]]:
+        for key in list(self._table):
+            queues = self._table.get(key)
+            if queues is not None:
+                yield quoted(key), pretty_value(queues, "\n\t\t")
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``consumerOffset.json``."""
         for key, queues in (content.get("offsetTable") or {}).items():
             self._table[key] = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
         if content.get("dataVersion"):
-            self.version = from_plain(DataVersion, content["dataVersion"])
+            self.version = DataVersion.from_json(content["dataVersion"])
 
 
 def _key(topic: str, group: str) -> str:

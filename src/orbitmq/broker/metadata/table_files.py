@@ -1,182 +1,349 @@
-"""The broker's tables on disk: ``config/<table>.json`` as RocketMQ writes them, and their ``.bak``."""
+"""The broker's tables on disk: ``config/<table>.json`` as RocketMQ writes them, and their ``.bak``.
+
+A change that somebody waits for goes to the change journal: one write for all who wait. The table files are
+written some seconds later, for all changes since, and make the journal's entries superfluous.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import Callable, Iterable
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from orbitmq.broker.change_feed import ChangeFeed
+from orbitmq.broker.change_feed import ChangeFeed, Entry
 from orbitmq.broker.events import Events, TableSaved
-from orbitmq.errors import OrbitError
+from orbitmq.broker.metadata.change_journal import ABSENT, ChangeJournal, KnownFile, change_frame
 from orbitmq.runtime.seam import Runtime
 from orbitmq.wire import fastjson
 
 log = logging.getLogger(__name__)
 
+QUIET_SECONDS = 1.0
+RETRY_SECONDS = 5.0
+# Entries that are encoded between two looks of the event loop at its other work: about 0.2 ms.
+SLICE_ENTRIES = 64
 
-class TableError(OrbitError):
+
+class TableError(RuntimeError):
     """A table file and its backup exist, but neither can be read."""
 
 
-def pretty(value: Any) -> bytes:
-    """JSON as fastjson's PrettyFormat writes it: tab indent, bare number keys, sorted, no nulls."""
-    parts: list[str] = []
-    _write(value, "\n", parts.append)
-    return "".join(parts).encode()
+class StoredTable(Protocol):
+    """What a table gives for its file; the change feed knows how to write and apply its changes."""
+
+    def file_text(self) -> Iterator[str]:
+        """The table file in small pieces. The table may change meanwhile."""
+        ...
+
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Take over what a table file holds."""
+        ...
 
 
-def _write(value: Any, newline: str, out: Callable[[str], None]) -> None:
-    if isinstance(value, dict):
-        entries = [(_key(key), value[key]) for key in sorted(value) if value[key] is not None]
-        _write_block("{", "}", entries, newline, out)
-    elif isinstance(value, list | tuple):
-        _write_block("[", "]", [("", item) for item in value], newline, out)
-    else:
-        out(json.dumps(value, ensure_ascii=False))
-
-
-def _write_block(
-    opening: str, closing: str, entries: list[tuple[str, Any]], newline: str, out: Callable[[str], None]
-) -> None:
-    out(opening)
-    for index, (prefix, item) in enumerate(entries):
-        out(("," if index else "") + newline + "\t" + prefix)
-        _write(item, newline + "\t", out)
-    out(newline + closing if entries else closing)
-
-
-def _key(key: str | int) -> str:
-    return f"{key}:" if isinstance(key, int) else json.dumps(key, ensure_ascii=False) + ":"
+Key = tuple[str, str]
 
 
 @dataclass(slots=True)
-class _Table:
-    path: str
-    snapshot: Callable[[], dict[str, Any]]
-    dirty: bool = False
-    changed: set[str] | None = None
-    being_saved: frozenset[str] = frozenset()
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+class _File:
+    """One table file. Keys are unsaved until the journal or the file holds their last value.
+
+    Attributes:
+        changes, durable: how many changes there were, and how many of them are on disk.
+        dirty: live values by table and key.
+        on_the_way, folding: those that are being written now, to the journal and to the file.
+        stale: whether the file lacks a change.
+    """
+
+    name: str
+    table: StoredTable
+    changes: int = 0
+    durable: int = 0
+    dirty: dict[Key, Any] = field(default_factory=dict)
+    on_the_way: dict[Key, Any] = field(default_factory=dict)
+    folding: dict[Key, Any] = field(default_factory=dict)
+    stale: bool = False
 
 
 class Persistence:
-    """Writes the tables that changed; writes that come together are one.
+    """Keeps the tables on disk.
 
     Args:
         folder: ``config`` below the store's root.
     """
 
     def __init__(self, runtime: Runtime, folder: str, feed: ChangeFeed, events: Events) -> None:
+        self._clock = runtime.clock
         self._files = runtime.files
         self._threads = runtime.threads
         self._folder = folder
-        self._tables: dict[str, _Table] = {}
-        self._changed_by: dict[str, _Table] = {}
+        self._journal = ChangeJournal(runtime.files, folder)
+        self._stored: dict[str, _File] = {}
+        self._by_table: dict[str, _File] = {}
+        self._writing = asyncio.Lock()
+        self._folding = asyncio.Lock()
+        self._wanted: dict[str, None] = {}
+        self._changed = asyncio.Event()
+        self._last_change = 0.0
+        self._feed = feed
         self._events = events
         feed.subscribe(self._on_change)
 
-    def register(
-        self,
-        table: str,
-        snapshot: Callable[[], dict[str, Any]],
-        *,
-        parts: Iterable[str] = (),
-        note_keys: bool = False,
-    ) -> None:
-        """Keep ``table`` on disk; ``snapshot()`` gives its content when it has to be written.
-
-        A worker thread reads the content: it must not change any more.
+    def register(self, table: str, source: StoredTable, *, parts: Iterable[str] = ()) -> None:
+        """Keep ``table`` on disk.
 
         Args:
+            table: its name in the change feed, and its file's.
             parts: other names of the change feed whose changes belong into this file.
-            note_keys: let :meth:`saved` tell about single keys of this table.
         """
-        entry = _Table(f"{self._folder}/{table}.json", snapshot, changed=set() if note_keys else None)
-        self._tables[table] = entry
-        self._changed_by.update(dict.fromkeys((table, *parts), entry))
+        stored = self._stored[table] = _File(table, source)
+        self._by_table.update(dict.fromkeys((table, *parts), stored))
+
+    def _on_change(self, table: str, key: str, value: object) -> None:
+        stored = self._by_table.get(table)
+        if stored is not None:
+            stored.changes += 1
+            place = (table, key)
+            stored.dirty.pop(place, None)  # the order of the last changes is the order on disk
+            stored.dirty[place] = value
+            stored.stale = True
+            self._last_change = self._clock.monotonic()
+            self._changed.set()
 
     def saved(self, table: str, key: str) -> bool:
-        """Whether the last change of ``key`` is on disk; of a table whose keys are noted."""
-        entry = self._tables[table]
-        return key not in (entry.changed or ()) and key not in entry.being_saved
+        """Whether the last change of ``key`` is on disk."""
+        stored = self._by_table[table]
+        place = (table, key)
+        return not (place in stored.dirty or place in stored.on_the_way or place in stored.folding)
 
-    def load(self, table: str) -> dict[str, Any] | None:
-        """The content on disk, the backup's when the file is missing or damaged, ``None`` on a first start.
-
-        Raises:
-            TableError: there is a file, but nothing readable.
-        """
-        path = self._tables[table].path
-        damaged = ""
-        for candidate in (path, path + ".bak"):
-            if not self._files.exists(candidate):
-                continue
-            try:
-                content = fastjson.loads(self._files.read_bytes(candidate))
-            except ValueError as error:
-                damaged = f"{candidate}: {error}"
-                log.warning("table file is damaged, its backup is used: %s", damaged)
-                continue
-            if isinstance(content, dict):
-                return content
-            damaged = f"{candidate}: expected an object"
-        if damaged:
-            raise TableError(f"{damaged}; there is no readable backup")
-        return None
+    # -- the journal -----------------------------------------------------------------------------------
 
     async def flush(self, table: str) -> None:
         """Return when every change of ``table`` made before the call is on disk.
 
         Raises:
-            OSError: the disk refused; the table stays marked and is tried again with the next flush.
+            OSError: the disk refused; the changes are tried again with the next flush.
         """
-        entry = self._tables[table]
-        async with entry.lock:
-            if not entry.dirty:
-                return
-            entry.dirty = False
-            if entry.changed is not None:
-                entry.being_saved = frozenset(entry.changed)
-                entry.changed.clear()
-            saving = self._threads.run(self._save, entry.path, entry.snapshot())
-            try:
-                await asyncio.wait({saving})
-            except asyncio.CancelledError:
-                # A save is neither dropped nor overtaken by the next one: both write the same files.
-                await asyncio.wait({saving})
-                raise
-            finally:
-                if not saving.done() or saving.exception() is not None:
-                    entry.dirty = True
-                    if entry.changed is not None:
-                        entry.changed |= entry.being_saved
-                entry.being_saved = frozenset()
-            saving.result()
-        self._events.publish(TableSaved(table))
+        stored = self._by_table[table]
+        wanted = stored.changes
+        if stored.durable >= wanted:
+            return
+        self._wanted[stored.name] = None
+        async with self._writing:
+            if stored.durable >= wanted:
+                return  # the one before us has written for all
+            self._wanted[stored.name] = None  # or has tried and failed
+            files = [self._stored[name] for name in self._wanted]
+            self._wanted.clear()
+            await self._append(files)
 
-    async def flush_all(self) -> None:
-        """Write every table that changed; one that the disk refuses is logged and tried again later."""
-        for table in self._tables:
+    async def _append(self, files: list[_File]) -> None:
+        """Write the unsaved changes of ``files`` to the journal; only with ``_writing`` held."""
+        taken: list[tuple[_File, dict[Key, Any], int]] = []
+        for stored in files:
+            unsaved = {**stored.folding, **stored.dirty}
+            taken.append((stored, unsaved, stored.changes))
+            stored.on_the_way, stored.dirty = unsaved, {}
+        try:
+            frames = await self._frames(taken)
+            await self._in_thread(self._write_journal, frames)
+        except BaseException:
+            for stored, unsaved, _ in taken:
+                stored.dirty = {**unsaved, **stored.dirty}
+                stored.on_the_way = {}
+            raise
+        for stored, unsaved, changes in taken:
+            stored.on_the_way, stored.folding = {}, {}
+            stored.durable = max(stored.durable, changes)
+            self._tell(unsaved)
+
+    async def _frames(self, taken: list[tuple[_File, dict[Key, Any], int]]) -> list[bytes]:
+        frames = []
+        for _, unsaved, _ in taken:
+            for (table, key), value in unsaved.items():
+                self._journal.sequence += 1
+                frames.append(change_frame(self._feed.entry(self._journal.sequence, table, key, value)))
+                if len(frames) % SLICE_ENTRIES == 0:
+                    await asyncio.sleep(0)
+        return frames
+
+    def _write_journal(self, frames: list[bytes]) -> None:
+        self._files.make_dirs(self._folder)
+        self._journal.append(frames)
+
+    def _tell(self, keys: Iterable[Key]) -> None:
+        by_table: dict[str, list[str]] = {}
+        for table, key in keys:
+            by_table.setdefault(table, []).append(key)
+        for table, names in by_table.items():
+            self._events.publish(TableSaved(table, names))
+
+    async def _in_thread(self, function: Callable[..., object], *args: Any) -> None:
+        """A write is neither dropped nor overtaken by the next one when its caller is cancelled."""
+        working = self._threads.run(function, *args)
+        try:
+            await asyncio.wait({working})
+        except asyncio.CancelledError:
+            await asyncio.wait({working})
+            raise
+        working.result()
+
+    # -- the table files -------------------------------------------------------------------------------
+
+    async def run(self, max_age_s: float) -> None:
+        """Write the table files after a second without a change, ``max_age_s`` after one at the latest."""
+        while True:
+            await self._changed.wait()
+            latest = self._clock.monotonic() + max_age_s
+            while (pause := min(self._last_change + QUIET_SECONDS, latest) - self._clock.monotonic()) > 0:
+                await self._clock.sleep(pause)
+            self._changed.clear()
+            if not await self.fold():
+                await self._clock.sleep(min(RETRY_SECONDS, max_age_s))
+                self._changed.set()
+
+    async def fold(self) -> bool:
+        """Write every table file that lacks a change, then drop the journal's entries.
+
+        Returns:
+            False when the disk refused one; that is logged.
+        """
+        async with self._folding:
+            files = [stored for stored in self._stored.values() if stored.stale]
+            async with self._writing:
+                numbers = self._journal.rotate()
+            for stored in files:
+                try:
+                    await self._fold(stored)
+                except OSError as error:
+                    log.error("cannot write %s: %s", self._path(stored), error)
+                    return False
+            await self._drop(numbers)
+            return True
+
+    async def _drop(self, numbers: list[int]) -> None:
+        """Remove journal files; one that stays does no harm, the table files are known to be newer."""
+        async with self._writing:
             try:
-                await self.flush(table)
+                await self._in_thread(self._journal.remove, numbers)
             except OSError as error:
-                log.error("cannot write %s: %s", self._tables[table].path, error)
+                log.warning("cannot remove the change journal in %s: %s", self._folder, error)
 
-    def _save(self, path: str, content: dict[str, Any]) -> None:
+    async def _fold(self, stored: _File) -> None:
+        changes, sequence = stored.changes, self._journal.sequence
+        stored.folding, stored.dirty = stored.dirty, {}
+        stored.stale = False
+        try:
+            await self._replace(stored, sequence)
+        except BaseException:
+            stored.stale = True
+            stored.dirty = {**stored.folding, **stored.dirty}
+            stored.folding = {}
+            raise
+        saved = stored.folding
+        stored.folding = {}
+        stored.durable = max(stored.durable, changes)
+        if stored.durable == stored.changes:
+            saved = {**saved, **stored.dirty}
+            stored.dirty = {}
+        self._tell(saved)
+
+    async def _replace(self, stored: _File, sequence: int) -> None:
+        """Write a table file that holds the journal's changes up to ``sequence``, and newer ones."""
+        parts: list[str] = []
+        for part in stored.table.file_text():
+            parts.append(part)
+            if len(parts) % SLICE_ENTRIES == 0:
+                await asyncio.sleep(0)
+        data = "".join(parts).encode()
+        known = KnownFile(stored.name, len(data), zlib.crc32(data), sequence)
+        async with self._writing:
+            await self._in_thread(self._announce, known)
+        await self._in_thread(self._write_file, self._path(stored), data)
+        async with self._writing:
+            self._journal.written(known)
+
+    def _announce(self, known: KnownFile) -> None:
+        self._files.make_dirs(self._folder)
+        self._journal.announce(known)
+
+    def _write_file(self, path: str, data: bytes) -> None:
         files = self._files
-        data = pretty(content)
-        files.make_dirs(self._folder)
         if files.exists(path):
             files.write_atomic(path + ".bak", files.read_bytes(path), sync=False)
         files.write_atomic(path, data)
 
-    def _on_change(self, table: str, key: str, _value: object) -> None:
-        entry = self._changed_by.get(table)
-        if entry is not None:
-            entry.dirty = True
-            if entry.changed is not None:
-                entry.changed.add(key)
+    def _path(self, stored: _File) -> str:
+        return f"{self._folder}/{stored.name}.json"
+
+    async def close(self) -> None:
+        """Write all tables and leave plain RocketMQ files, without a journal, if the disk lets us."""
+        if await self.fold():
+            await self._drop(self._journal.rotate())
+
+    # -- start -----------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Give every table what is on disk: its file, and the journal's changes that are newer.
+
+        Raises:
+            TableError: there is a file, but neither it nor its backup can be read.
+        """
+        changes = self._journal.read()
+        newest = self._journal.sequence
+        holds = {name: self._load_file(stored) for name, stored in self._stored.items()}
+        for change in changes:
+            stored = self._by_table.get(change.table)
+            if stored is not None and change.sequence > holds[stored.name]:
+                self._apply(change)
+        for stored in self._stored.values():
+            stored.dirty.clear()
+            stored.durable = stored.changes
+        if newest:
+            # Other journal files are begun, and these are dropped, with the first writing of the tables.
+            self._changed.set()
+
+    def _apply(self, change: Entry) -> None:
+        try:
+            self._feed.apply(change)
+        except ValueError as error:
+            log.warning("the change journal has an entry that no table takes: %s", error)
+
+    def _load_file(self, stored: _File) -> int:
+        """Read one table file; returns the last change of the journal that it holds."""
+        data, content = self._read(self._path(stored))
+        size, crc = (ABSENT, 0) if data is None else (len(data), zlib.crc32(data))
+        sequence = self._journal.covered(stored.name, size, crc)
+        if sequence is None:
+            sequence = self._journal.sequence
+            if sequence:
+                log.warning(
+                    "%s was written by another program; older changes in the journal are left out",
+                    self._path(stored),
+                )
+        self._journal.found(stored.name, size, crc, sequence)
+        if content is not None:
+            stored.table.restore(content)
+        return sequence
+
+    def _read(self, path: str) -> tuple[bytes | None, dict[str, Any] | None]:
+        """The file's bytes and content, the backup's when it is missing or damaged, ``None`` without both."""
+        damaged = ""
+        for candidate in (path, path + ".bak"):
+            if not self._files.exists(candidate):
+                continue
+            data = self._files.read_bytes(candidate)
+            try:
+                content = fastjson.loads(data)
+            except ValueError as error:
+                damaged = f"{candidate}: {error}"
+                log.warning("table file is damaged, its backup is used: %s", damaged)
+                continue
+            if isinstance(content, dict):
+                return data, content
+            damaged = f"{candidate}: expected an object"
+        if damaged:
+            raise TableError(f"{damaged}; there is no readable backup")
+        return None, None

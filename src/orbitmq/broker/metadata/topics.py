@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from orbitmq.broker.change_feed import TOPICS, ChangeFeed
@@ -11,10 +12,10 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, TopicChanged
 from orbitmq.broker.metadata.attributes import TOPIC_ATTRIBUTES, altered
 from orbitmq.broker.metadata.config_table import ConfigTable
-from orbitmq.broker.metadata.plain import from_plain, to_plain
+from orbitmq.broker.metadata.pretty import body_text, file_text
 from orbitmq.message import reserved
 from orbitmq.runtime.seam import Clock
-from orbitmq.wire.bodies import DataVersion, TopicConfig
+from orbitmq.wire.bodies import TopicConfig
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
             known.topic_sys_flag = sys_flag
             self._put(known.topic_name, known)
         elif known.order != order:
-            known.order = order
+            known = replace(known, order=order)
             self._put(known.topic_name, known)
         return known
 
@@ -128,7 +129,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
         known = self._table.get(config.topic_name)
         current = known.attributes if known is not None else {}
         config.attributes = altered(TOPIC_ATTRIBUTES, current, config.attributes or {}, create=known is None)
-        if known is None or to_plain(known) != to_plain(config):
+        if known != config:
             self._put(config.topic_name, config)
 
     def mark_order_topics(self, topics: Iterable[str]) -> None:
@@ -136,24 +137,18 @@ class TopicConfigs(ConfigTable[TopicConfig]):
         for topic in topics:
             config = self._table.get(topic)
             if config is not None and not config.order:
-                config.order = True
-                self._put(config.topic_name, config)
+                self._put(config.topic_name, replace(config, order=True))
 
     # -- on disk ---------------------------------------------------------------------------------------
 
-    def snapshot(self) -> dict[str, Any]:
-        """The content of ``topics.json``."""
-        return {
-            "dataVersion": to_plain(self.version),
-            "topicConfigTable": self._plain_table(),
-        }
+    def file_text(self) -> Iterator[str]:
+        """``topics.json``, piece by piece."""
+        version = body_text(self.version, "\n\t")
+        return file_text([("dataVersion", version), ("topicConfigTable", self._entries())])
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``topics.json``; system topics it does not name stay as they are."""
-        for name, plain in content.get("topicConfigTable", {}).items():
-            self._restore(name, from_plain(TopicConfig, plain))
-        if content.get("dataVersion"):
-            self.version = from_plain(DataVersion, content["dataVersion"])
+        self._restore(content.get("topicConfigTable"), content.get("dataVersion"))
 
 
 def _topic(name: str, queues: int, perm: int = _READ_WRITE) -> TopicConfig:

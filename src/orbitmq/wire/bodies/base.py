@@ -48,7 +48,15 @@ class Body:
         Raises:
             BodyError: an attribute holds something that has no JSON form.
         """
-        return fastjson.dumps(self, java_keys=java_keys, fields_of=_written_fields)
+        return fastjson.dumps(self, java_keys=java_keys, fields_of=written_fields)
+
+    def to_plain(self) -> dict[str, Any]:
+        """This body as nested dicts and lists under its wire names; shares no container with the body."""
+        return {
+            name: _plain(value)
+            for name, attribute in written_fields(type(self)) or ()
+            if (value := getattr(self, attribute)) is not None
+        }
 
     @classmethod
     def decode(cls, data: Buffer) -> Self:
@@ -87,7 +95,19 @@ class Body:
 
 def encode_list(bodies: Iterable[Body]) -> bytes:
     """Several bodies as one JSON array."""
-    return fastjson.dumps(list(bodies), fields_of=_written_fields)
+    return fastjson.dumps(list(bodies), fields_of=written_fields)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Body):
+        return value.to_plain()
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return [_plain(item) for item in sorted(value)]
+    return str(value) if isinstance(value, StrEnum) else value
 
 
 class _MismatchError(Exception):
@@ -108,7 +128,7 @@ def _wire_names(kind: type[Any]) -> tuple[tuple[str, str], ...]:
     return tuple((f.metadata.get(_NAME) or camel(f.name), f.name) for f in dataclasses.fields(kind))
 
 
-def _written_fields(kind: type[Any]) -> tuple[tuple[str, str], ...] | None:
+def written_fields(kind: type[Any]) -> tuple[tuple[str, str], ...] | None:
     """Wire names and attributes in the order to write, ``None`` when ``kind`` is no body."""
     fields = _written.get(kind)
     if fields is None and issubclass(kind, Body):
