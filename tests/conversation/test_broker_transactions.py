@@ -183,6 +183,22 @@ def test_a_prepared_message_is_seen_by_nobody_until_it_is_committed() -> None:
     with_broker(talk)
 
 
+def test_without_transactions_nobody_commits_offsets_for_them() -> None:
+    async def talk(broker: Broker, peer: TransactionPeer) -> None:
+        offsets = broker.services.offsets
+        await asyncio.sleep(120)
+        assert offsets.topics_of("CID_RMQ_SYS_TRANS") == set()
+        # An unfinished transaction moves no progress either.
+        half = await peer.prepare()
+        await asyncio.sleep(5)
+        assert offsets.topics_of("CID_RMQ_SYS_TRANS") == set()
+        await peer.end(half, ROLLBACK)
+        await asyncio.sleep(5)
+        assert offsets.topics_of("CID_RMQ_SYS_TRANS") == {HALF, OP}
+
+    with_broker(talk)
+
+
 def test_a_rollback_leaves_nothing_but_its_mark() -> None:
     async def talk(broker: Broker, peer: TransactionPeer) -> None:
         half = await peer.prepare()

@@ -405,8 +405,14 @@ class Transactions:
             return
         _, half, op = self._settling
         self._settling = None
-        self._parts.offsets.commit(_GROUP, _HALF, 0, half)
-        self._parts.offsets.commit(_GROUP, _OP, 0, op)
+        self._commit(_HALF, half)
+        self._commit(_OP, op)
+
+    def _commit(self, topic: str, offset: int) -> None:
+        """Commit a progress that moved; a broker without transactions shows no group that makes them."""
+        offsets = self._parts.offsets
+        if offset != (offsets.query(_GROUP, topic, 0) or 0):
+            offsets.commit(_GROUP, topic, 0, offset)
 
     # -- an administrator --------------------------------------------------------------------------------
 

@@ -1,0 +1,136 @@
+"""The parts of a broker that have a life, and the walk through them at start, stop and change of role."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orbitmq.broker.role import EVERY_ROLE, Role
+from orbitmq.runtime.seam import Clock
+from orbitmq.runtime.tasks import Background, every
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that is kept on disk as ``config/<name>.json``.
+
+    Attributes:
+        name: also its name in the change feed.
+        snapshot: the content of the file. A worker thread reads it: it must not change any more.
+        restore: takes over the content of the file of an earlier run.
+        parts: other names of the change feed whose changes belong into this file.
+        note_keys: whether it can be asked which single keys are on disk.
+    """
+
+    name: str
+    snapshot: Callable[[], dict[str, Any]]
+    restore: Callable[[Mapping[str, Any]], object]
+    parts: tuple[str, ...] = ()
+    note_keys: bool = False
+
+
+class Component:
+    """A part of a broker that starts and stops.
+
+    Attributes:
+        name: for log lines and task names.
+        runs_as: the roles in which it works; it is stopped when the broker's role leaves them.
+        stop_limit_s: how long its stop may take; then the broker goes on without it.
+    """
+
+    name: str = "component"
+    runs_as: frozenset[Role] = EVERY_ROLE
+    stop_limit_s: float = 10.0
+    _background: Background | None = None
+
+    def tables(self) -> Sequence[Table]:
+        """The tables that it owns. They are read before the first component that serves starts."""
+        return ()
+
+    async def start(self) -> None:
+        """Begin. May be called again after :meth:`stop`."""
+
+    async def stop(self) -> None:
+        """End, and leave nothing undone that a restart could not do again."""
+        await self._end_work()
+
+    def _spawn(self, work: Coroutine[Any, Any, Any], what: str) -> None:
+        """Work in the background until :meth:`_end_work`."""
+        if self._background is None:
+            self._background = Background(self.name)
+        self._background.spawn(work, what)
+
+    def _every(
+        self,
+        clock: Clock,
+        seconds: float,
+        function: Callable[[], Awaitable[object] | object],
+        *,
+        first_s: float | None = None,
+    ) -> None:
+        """Call ``function`` again and again until :meth:`_end_work`, see ``runtime.tasks.every``."""
+        self._spawn(every(clock, seconds, function, first_s=first_s), function.__name__)
+
+    async def _end_work(self) -> None:
+        background, self._background = self._background, None
+        if background is not None:
+            await background.stop()
+
+
+class Lifecycle:
+    """Starts components in their order and stops them in the opposite one."""
+
+    def __init__(self, components: Sequence[Component]) -> None:
+        self._components = tuple(components)
+        self._running: list[Component] = []
+        self._changing = asyncio.Lock()
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """The names of the components at work, in the order in which they started."""
+        return tuple(component.name for component in self._running)
+
+    async def start(self, role: Role) -> None:
+        """Start what works in ``role``.
+
+        Raises:
+            BaseException: a component did not start; those before it are still to be stopped.
+        """
+        async with self._changing:
+            await self._start_missing(role)
+
+    async def change_role(self, role: Role) -> None:
+        """Stop what does not work in ``role``, then start what does."""
+        async with self._changing:
+            for component in [c for c in reversed(self._running) if role not in c.runs_as]:
+                await self._stop(component)
+            await self._start_missing(role)
+
+    async def _start_missing(self, role: Role) -> None:
+        for component in self._components:
+            if role in component.runs_as and component not in self._running:
+                # Noted before: what started in part has something to stop.
+                self._running.append(component)
+                await component.start()
+
+    async def stop(self) -> None:
+        """Stop all, the last one first. One that fails or takes too long is logged and left behind."""
+        async with self._changing:
+            for component in reversed(self._components):
+                if component in self._running:
+                    await self._stop(component)
+
+    async def _stop(self, component: Component) -> None:
+        self._running.remove(component)
+        try:
+            async with asyncio.timeout(component.stop_limit_s):
+                await component.stop()
+        except TimeoutError:
+            log.error("%s did not stop within %g s", component.name, component.stop_limit_s)
+        except Exception:
+            log.exception("%s did not stop cleanly", component.name)

@@ -1,0 +1,105 @@
+"""What a broker is among the brokers of its name: a state that changes along allowed ways only.
+
+Pure: nothing here reads a clock or a setting. What a role means for sends and for the services that work by
+themselves stands here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Role(Enum):
+    """The roles of a broker.
+
+    Attributes:
+        MASTER: takes messages.
+        ACTING_MASTER: a slave that does its missing master's background work: it delivers delayed messages
+            and checks transactions, but takes no messages of producers (enableSlaveActingMaster).
+        SLAVE: has a copy of its master's messages and serves reads.
+        PRE_ONLINE: isolated: it catches up with the others of its name, and no name server knows it yet.
+    """
+
+    MASTER = "master"
+    ACTING_MASTER = "acting master"
+    SLAVE = "slave"
+    PRE_ONLINE = "pre-online"
+
+
+EVERY_ROLE = frozenset(Role)
+# Of the brokers of one name one at a time does this work.
+LEADING = frozenset({Role.MASTER, Role.ACTING_MASTER})
+TAKES_MESSAGES = frozenset({Role.MASTER})
+
+# A master does not act for itself; from all others any role can follow.
+ALLOWED: Mapping[Role, frozenset[Role]] = {
+    Role.PRE_ONLINE: frozenset({Role.MASTER, Role.ACTING_MASTER, Role.SLAVE}),
+    Role.SLAVE: frozenset({Role.MASTER, Role.ACTING_MASTER, Role.PRE_ONLINE}),
+    Role.ACTING_MASTER: frozenset({Role.MASTER, Role.SLAVE, Role.PRE_ONLINE}),
+    Role.MASTER: frozenset({Role.SLAVE, Role.PRE_ONLINE}),
+}
+
+
+class RoleError(ValueError):
+    """The role cannot change in this way."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChanged:
+    """The event of a change; ``at_ms`` is milliseconds since the epoch."""
+
+    before: Role
+    after: Role
+    at_ms: int
+
+
+class RoleState:
+    """The present role of one broker.
+
+    Args:
+        now_ms: when it began, milliseconds since the epoch.
+    """
+
+    def __init__(self, role: Role, now_ms: int) -> None:
+        self._role = role
+        self._since_ms = now_ms
+
+    @property
+    def role(self) -> Role:
+        return self._role
+
+    @property
+    def since_ms(self) -> int:
+        """When this role began, milliseconds since the epoch."""
+        return self._since_ms
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether messages of producers are stored here."""
+        return self._role in TAKES_MESSAGES
+
+    @property
+    def leads(self) -> bool:
+        """Whether delayed messages are delivered and transactions ended here."""
+        return self._role in LEADING
+
+    def move(self, role: Role, now_ms: int) -> RoleChanged | None:
+        """Take another role; ``None`` when it is the present one already.
+
+        Raises:
+            RoleError: the present role does not allow it.
+        """
+        if role is self._role:
+            return None
+        if role not in ALLOWED[self._role]:
+            raise RoleError(f"a {self._role.value} cannot become {role.value}")
+        changed = RoleChanged(self._role, role, now_ms)
+        self._role, self._since_ms = role, now_ms
+        return changed
+
+
+def role_of_setting(broker_role: str) -> Role:
+    """With which role a broker starts (``brokerRole``)."""
+    return Role.SLAVE if broker_role == "SLAVE" else Role.MASTER
