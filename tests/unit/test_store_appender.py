@@ -214,3 +214,23 @@ def test_tags_are_found_among_any_number(count: int) -> None:
     status = find.read_messages(slot, 0, 6, 32, 1000, wanted.codes, wanted.count, bytearray(2000))
     assert status == layout.READ_FOUND
     assert find.read_count == (2 if 3 in (wanted.tag_codes or ()) else 1)
+
+
+def test_only_queues_that_got_messages_are_counted() -> None:
+    made = appender()
+    slots = [row_of(made, next_offset) for next_offset in (7, 0, 3)]
+    assert made.take_grown() == []
+    for slot in (slots[0], slots[0], slots[2]):
+        append(made, slot)
+    assert made.take_grown() == []  # nothing is visible yet
+    made.publish()
+    append(made, slots[2])
+    made.publish()
+    assert made.take_grown() == [(slots[0], 2), (slots[2], 2)]
+    assert made.take_grown() == []
+    append(made, slots[1])
+    made.publish()
+    made.reset_slot(slots[1], 0, 0)
+    append(made, slots[1])
+    made.publish()
+    assert made.take_grown() == [(slots[1], 1)]

@@ -137,6 +137,7 @@ class MessageStore:
     def _opened(self, opened: Opened) -> None:
         outcome = self.recovered = opened.recovered
         self.log.open_at(outcome.end_offset)
+        self.appender.count_from_here()
         self._upkeep.resume(opened)
         self._open_index(opened)
         self.appender.now_ms = max(self._runtime.clock.now_ms(), outcome.last_timestamp)
@@ -255,6 +256,14 @@ class MessageStore:
         for slot in slots:
             known, queue_id = self.queues.of_slot(slot)
             self.on_arrival(known.topic, queue_id, self.appender.get(slot, table.Q_VISIBLE))
+
+    def growth(self) -> dict[str, int]:
+        """How many messages each topic got since the last call; topics that got none are left out."""
+        grown: dict[str, int] = {}
+        for slot, messages in self.appender.take_grown():
+            topic = self.queues.of_slot(slot)[0].topic
+            grown[topic] = grown.get(topic, 0) + messages
+        return grown
 
     # -- put -------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ ctypedef const uint8_t* bytes_in
 ctypedef uint8_t* bytes_out
 
 cdef int Q_NEXT, Q_VISIBLE, Q_MIN, Q_TAIL, Q_TAIL_FIRST, Q_SAVED, Q_DIRTY, Q_WATCHED
-cdef int Q_MAP_FIRST, Q_MAP_COUNT, Q_RING, Q_UNSAVED, Q_MIN_PLACE, Q_WIDTH, FIRST_RING, RING_GROWTH
+cdef int Q_MAP_FIRST, Q_MAP_COUNT, Q_RING, Q_UNSAVED, Q_MIN_PLACE, Q_COUNTED, Q_WIDTH, FIRST_RING, RING_GROWTH
 cdef int NO_ROOM, ROLL, TAIL_FULL
 cdef int MAGIC_V1, MAGIC_V2, RECORD_FIXED_BYTES, END_OF_FILE_RESERVE, CQ_ENTRY_BYTES, BORN_V6, STORE_V6
 @cython.final
@@ -35,6 +35,7 @@ cdef class Appender:
     cdef public Py_ssize_t dirty_count
     cdef int64_t[::1] unsaved
     cdef public Py_ssize_t unsaved_count
+    cdef list grown
     cdef public int64_t now_ms
 
     @cython.locals(first=Py_ssize_t, slot=Py_ssize_t, base=Py_ssize_t, room=Py_ssize_t)
@@ -62,6 +63,10 @@ cdef class Appender:
     cpdef set(self, Py_ssize_t slot, int column, int64_t value)
     @cython.locals(i=Py_ssize_t, slot=Py_ssize_t, base=Py_ssize_t)
     cpdef list publish(self)
+    @cython.locals(slot=Py_ssize_t, base=Py_ssize_t, more=int64_t)
+    cpdef list take_grown(self)
+    @cython.locals(slot=Py_ssize_t)
+    cpdef count_from_here(self)
     @cython.locals(base=Py_ssize_t)
     cpdef int check_room(self, Py_ssize_t slot, int64_t size_bytes, int64_t count) noexcept nogil
     cdef bint never_fits(self, int64_t size_bytes, int64_t count) noexcept nogil

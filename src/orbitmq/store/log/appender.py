@@ -40,6 +40,7 @@ Q_MAP_COUNT = layout.Q_MAP_COUNT
 Q_RING = layout.Q_RING
 Q_UNSAVED = layout.Q_UNSAVED
 Q_MIN_PLACE = layout.Q_MIN_PLACE
+Q_COUNTED = layout.Q_COUNTED
 Q_WIDTH = layout.Q_WIDTH
 NO_ROOM = layout.NO_ROOM
 ROLL = layout.ROLL
@@ -98,6 +99,7 @@ class Appender:
         self.dirty_count = 0
         self.unsaved = array("q", bytes(8 * 16))
         self.unsaved_count = 0
+        self.grown: list[int] = []
         self.now_ms = 0
 
     # -- slots: Python side, never on the path of a message ---------------------------------------------
@@ -131,6 +133,7 @@ class Appender:
         self.q[base + Q_VISIBLE] = next_offset
         self.q[base + Q_TAIL_FIRST] = next_offset
         self.q[base + Q_SAVED] = next_offset
+        self.q[base + Q_COUNTED] = next_offset
         self.q[base + Q_MIN] = min_offset
         self.q[base + Q_MIN_PLACE] = -1
         self.q[base + Q_MAP_COUNT] = 0
@@ -257,12 +260,33 @@ class Appender:
         for i in range(self.dirty_count):
             slot = self.dirty[i]
             base = slot * Q_WIDTH
+            if self.q[base + Q_COUNTED] == self.q[base + Q_VISIBLE]:
+                self.grown.append(slot)
             self.q[base + Q_VISIBLE] = self.q[base + Q_NEXT]
             self.q[base + Q_DIRTY] = 0
             if self.q[base + Q_WATCHED]:
                 arrived.append(slot)
         self.dirty_count = 0
         return arrived
+
+    def count_from_here(self) -> None:
+        """Forget what grew: what is visible now was there before."""
+        for slot in range(self.slots):
+            self.q[slot * Q_WIDTH + Q_COUNTED] = self.q[slot * Q_WIDTH + Q_VISIBLE]
+        self.grown = []
+
+    def take_grown(self) -> list[tuple[int, int]]:
+        """(slot, messages) of the queues that got visible messages since the last call."""
+        grown = []
+        for slot in self.grown:
+            base = slot * Q_WIDTH
+            more = self.q[base + Q_VISIBLE] - self.q[base + Q_COUNTED]
+            # A queue that was deleted meanwhile counts from nothing.
+            if more > 0:
+                self.q[base + Q_COUNTED] = self.q[base + Q_VISIBLE]
+                grown.append((slot, more))
+        self.grown = []
+        return grown
 
     def check_room(self, slot: int, size_bytes: int, count: int) -> int:
         """0 when ``count`` records of ``size_bytes`` altogether can be appended now, else why not."""
