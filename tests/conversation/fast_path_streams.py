@@ -46,7 +46,7 @@ class Wire(asyncio.Transport):
     """The broker's end of a connection that delivers chunks exactly as they are given."""
 
     def __init__(self, broker: Broker) -> None:
-        server = broker._server
+        server = broker.doors.server
         assert server is not None
         super().__init__({"peername": ("127.0.0.1", 40_000), "sockname": ("127.0.0.1", broker.port)})
         self.raw = bytearray()
@@ -104,10 +104,10 @@ def play(chunks: list[bytes], *, fast: bool = True, seed: int = 0, **changes: An
     async def main() -> Outcome:
         runtime = simulated_runtime(seed=seed)
         async with Broker(runtime, settings(**changes)) as broker:
-            fast_path = broker._fast_path
+            fast_path = broker.doors.fast_path
             assert fast_path is not None
             if not fast:
-                broker._fast_path = None
+                broker.doors.fast_path = None
             wire = Wire(broker)
             for chunk in chunks:
                 wire.deliver(chunk)

@@ -43,13 +43,13 @@ def send_while_the_disk_hangs(*, fast: bool, timeout_ms: int, seed: int) -> Talk
         talk = Talk()
         async with Broker(runtime, settings(sync_flush_timeout_ms=timeout_ms)) as broker:
             if not fast:
-                broker._fast_path = None
+                broker.doors.fast_path = None
             frames = Frames(seed)
             wire = Wire(broker)
             wire.deliver(b"".join(frames.warm_up()))
             await asyncio.sleep(10)
             wire.raw.clear()
-            fast_before = broker._fast_path.messages_in if broker._fast_path is not None else 0
+            fast_before = broker.doors.fast_path.messages_in if broker.doors.fast_path is not None else 0
             hang(runtime)
             start = asyncio.get_running_loop().time()
             for number in range(5):
@@ -68,8 +68,8 @@ def send_while_the_disk_hangs(*, fast: bool, timeout_ms: int, seed: int) -> Talk
                         talk.responses.append(command)
                         talk.answered_at.append(asyncio.get_running_loop().time() - start)
             assert not wire.closed
-            if broker._fast_path is not None:
-                talk.fast = broker._fast_path.messages_in - fast_before
+            if broker.doors.fast_path is not None:
+                talk.fast = broker.doors.fast_path.messages_in - fast_before
         return talk
 
     return run(main())

@@ -137,8 +137,8 @@ async def test_who_does_not_want_to_wait_for_the_device_does_not_wait(runtime: S
         assert [command.opaque for command in answers(wire)] == [2]
         await asyncio.sleep(1)
         assert [command.opaque for command in answers(wire)] == [2, 1]
-        assert broker._fast_path is not None
-        assert broker._fast_path.messages_in == 2
+        assert broker.doors.fast_path is not None
+        assert broker.doors.fast_path.messages_in == 2
 
 
 def send_one(opaque: int, properties: str, **fields: str) -> bytes:

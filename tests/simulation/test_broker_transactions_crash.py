@@ -139,7 +139,7 @@ async def test_every_transaction_ends_as_its_producer_says(
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    await broker._background.stop()
+    await broker._lifecycle.kill()
 
     async with Broker(runtime, settings(10921)) as again:
         work.address = again.address

@@ -137,7 +137,7 @@ async def test_given_up_answers_say_nothing() -> None:
     disk = FakeGate()
     durability, heard = waiting(disk)
     heard.wait("a", 10)
-    durability.close()
+    await durability.stop()
     assert heard.said == ["a given up"]
     await asyncio.sleep(10)
     assert heard.said == ["a given up"]

@@ -16,7 +16,6 @@ from orbitmq.broker.events import Events, MembersChanged
 from orbitmq.broker.messaging.filters import filter_of, parse
 from orbitmq.broker.messaging.held_pulls import LongPolling
 from orbitmq.broker.metadata.attributes import parse as parse_attributes
-from orbitmq.broker.rates import Rates
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.tags import java_hash
 from orbitmq.wire.bodies import ConsumerData, MessageModel, SubscriptionData
@@ -301,13 +300,3 @@ def test_attribute_lists() -> None:
     for bad in ("a=1", "+a", "-a=1", "+=1", "+a=1,+a=2"):
         with pytest.raises(RemotingError):
             parse_attributes(bad)
-
-
-def test_rates_over_three_spans() -> None:
-    rates = Rates()
-    assert rates.text(Rates.PUT) == "0.0 0.0 0.0"
-    for number in range(100):
-        rates.sample(number * 10.0, put=number * number, get=number * 50)
-    assert rates.text(Rates.GET) == "5.0 5.0 5.0"
-    assert rates.per_second(Rates.PUT, 1) == pytest.approx((99**2 - 98**2) / 10)
-    assert rates.per_second(Rates.PUT, 60) == pytest.approx((99**2 - 39**2) / 600)

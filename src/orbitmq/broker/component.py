@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from orbitmq.broker.metadata.table_files import StoredTable
 from orbitmq.broker.role import EVERY_ROLE, Role
 from orbitmq.runtime.seam import Clock
 from orbitmq.runtime.tasks import Background, every
@@ -21,17 +22,12 @@ class Table:
 
     Attributes:
         name: also its name in the change feed.
-        snapshot: the content of the file. A worker thread reads it: it must not change any more.
-        restore: takes over the content of the file of an earlier run.
         parts: other names of the change feed whose changes belong into this file.
-        note_keys: whether it can be asked which single keys are on disk.
     """
 
     name: str
-    snapshot: Callable[[], dict[str, Any]]
-    restore: Callable[[Mapping[str, Any]], object]
+    source: StoredTable
     parts: tuple[str, ...] = ()
-    note_keys: bool = False
 
 
 class Component:
@@ -40,12 +36,12 @@ class Component:
     Attributes:
         name: for log lines and task names.
         runs_as: the roles in which it works; it is stopped when the broker's role leaves them.
-        stop_limit_s: how long its stop may take; then the broker goes on without it.
+        stop_limit_s: how long its stop may take; then the broker goes on without it. ``None``: for ever.
     """
 
     name: str = "component"
     runs_as: frozenset[Role] = EVERY_ROLE
-    stop_limit_s: float = 10.0
+    stop_limit_s: float | None = 10.0
     _background: Background | None = None
 
     def tables(self) -> Sequence[Table]:
@@ -57,10 +53,10 @@ class Component:
 
     async def stop(self) -> None:
         """End, and leave nothing undone that a restart could not do again."""
-        await self._end_work()
+        await self.end_work()
 
     def _spawn(self, work: Coroutine[Any, Any, Any], what: str) -> None:
-        """Work in the background until :meth:`_end_work`."""
+        """Work in the background until :meth:`end_work`."""
         if self._background is None:
             self._background = Background(self.name)
         self._background.spawn(work, what)
@@ -73,10 +69,11 @@ class Component:
         *,
         first_s: float | None = None,
     ) -> None:
-        """Call ``function`` again and again until :meth:`_end_work`, see ``runtime.tasks.every``."""
+        """Call ``function`` again and again until :meth:`end_work`, see ``runtime.tasks.every``."""
         self._spawn(every(clock, seconds, function, first_s=first_s), function.__name__)
 
-    async def _end_work(self) -> None:
+    async def end_work(self) -> None:
+        """Cancel the background work and return when it has ended."""
         background, self._background = self._background, None
         if background is not None:
             await background.stop()
@@ -125,12 +122,18 @@ class Lifecycle:
                 if component in self._running:
                     await self._stop(component)
 
+    async def kill(self) -> None:
+        """End all background work and leave everything as it is, as the end of a process does."""
+        for component in reversed(self._running):
+            await component.end_work()
+        self._running.clear()
+
     async def _stop(self, component: Component) -> None:
         self._running.remove(component)
         try:
             async with asyncio.timeout(component.stop_limit_s):
                 await component.stop()
         except TimeoutError:
-            log.error("%s did not stop within %g s", component.name, component.stop_limit_s)
+            log.error("%s did not stop within %s s", component.name, component.stop_limit_s)
         except Exception:
             log.exception("%s did not stop cleanly", component.name)

@@ -147,10 +147,6 @@ class BrokerConfig(Settings):
         return min(self.max_message_size, self.mapped_file_size_commit_log // 2)
 
     @property
-    def is_slave(self) -> bool:
-        return self.broker_role == "SLAVE"
-
-    @property
     def writable(self) -> bool:
         return self.broker_permission & reserved.PERM_WRITE != 0
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
+from orbitmq.broker.component import Component
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import PutStatus, StoreClosedError
 from orbitmq.store.log.flush import Flusher
@@ -75,15 +76,24 @@ class DiskGate:
         return self._flusher.error
 
 
-class Durability:
+class Durability(Component):
     """The queue of answers. A gate calls :meth:`advance` when it has more, and :meth:`abandon` when it fails.
 
     Args:
         gates: the first one that is behind says why an answer is late.
         timeout_ms: how long an answer waits at most (syncFlushTimeout), plus :data:`TICK_SECONDS`.
+        answered: told how many ms the oldest of the answers that left together had waited.
     """
 
-    def __init__(self, clock: Clock, gates: Sequence[Gate], timeout_ms: int) -> None:
+    name = "durability"
+
+    def __init__(
+        self,
+        clock: Clock,
+        gates: Sequence[Gate],
+        timeout_ms: int,
+        answered: Callable[[int], object] = lambda _elapsed_ms: None,
+    ) -> None:
         self._clock = clock
         self._gates = list(gates)
         self._timeout_s = timeout_ms / 1000
@@ -93,6 +103,10 @@ class Durability:
         # (time, number of answers ever queued at that time), oldest first: no answer carries its own time.
         self._marks: deque[tuple[float, int]] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._answered = answered
+        # When the first answer was queued after each release: (number of answers before it, time).
+        self._groups: deque[tuple[int, float]] = deque()
+        self._group_open = False
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -108,6 +122,9 @@ class Durability:
         After the timeout ``release(late(argument, status))`` is called instead, and ``give_up()`` when the
         log can never be safe any more. Offsets do not go down from call to call.
         """
+        if not self._group_open:
+            self._group_open = True
+            self._groups.append((self._gone + len(self._waiting), self._clock.monotonic()))
         self._waiting.append((offset, release, argument, late, give_up))
         if self._timer is None:
             self._start_timer()
@@ -122,6 +139,17 @@ class Durability:
             _, release, argument, _, _ = waiting.popleft()
             self._gone += 1
             release(argument)
+        self._note_answered()
+
+    def _note_answered(self) -> None:
+        """Tell how long the oldest of the answers that left had waited."""
+        self._group_open = False
+        oldest = None
+        while self._groups and self._groups[0][0] < self._gone:
+            queued = self._groups.popleft()[1]
+            oldest = queued if oldest is None else oldest
+        if oldest is not None:
+            self._answered(int((self._clock.monotonic() - oldest) * 1000))
 
     def abandon(self) -> None:
         """Give up what waits: no answer may say that these messages are safe."""
@@ -129,6 +157,8 @@ class Durability:
             _, _, _, _, give_up = self._waiting.popleft()
             self._gone += 1
             give_up()
+        self._groups.clear()
+        self._group_open = False
 
     # -- deadlines -------------------------------------------------------------------------------------
 
@@ -157,6 +187,7 @@ class Durability:
             offset, release, argument, late, _ = self._waiting.popleft()
             self._gone += 1
             release(late(argument, self._late_status(offset)))
+        self._note_answered()
 
     def _late_status(self, offset: int) -> PutStatus:
         return next((gate.late for gate in self._gates if gate.safe < offset), PutStatus.OK)
@@ -167,8 +198,8 @@ class Durability:
         if wait_s is not None:
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._start_timer)
 
-    def close(self) -> None:
-        """Give up what still waits; the broker stops."""
+    async def stop(self) -> None:
+        """Give up what still waits."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -7,6 +7,7 @@ import logging
 import zlib
 from dataclasses import dataclass, field
 
+from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.runtime.backoff import Backoff
@@ -28,6 +29,7 @@ from orbitmq.wire.headers import QueryDataVersionRequest, RegisterBrokerRequest,
 log = logging.getLogger(__name__)
 
 UNREGISTER_TIMEOUT_MS = 1000
+UNREGISTER_LIMIT_SECONDS = 2.0
 # A name server that was down is tried again soon, not only with the next period: it may start with us.
 FIRST_RETRY_SECONDS = 0.1
 MAX_RETRY_SECONDS = 2.0
@@ -45,7 +47,7 @@ class _NameServer:
     done: int = 0
 
 
-class Registration:
+class Registration(Component):
     """Registers this broker with every name server: at once when a topic changed, and every period.
 
     The name servers do not wait for each other: one that hangs delays nobody.
@@ -95,7 +97,19 @@ class Registration:
         except TimeoutError:
             log.warning("registration of a new topic takes more than %d ms; it goes on", timeout_ms)
 
-    async def run(self) -> None:
+    async def start(self) -> None:
+        self._spawn(self._run(), "registration")
+
+    async def stop(self) -> None:
+        """Leave the name servers; those that do not answer in time will notice that the broker went."""
+        await self.end_work()
+        try:
+            await asyncio.wait_for(self._unregister(), UNREGISTER_LIMIT_SECONDS)
+        except TimeoutError:
+            log.info("the name servers do not answer; they will notice that broker %s went", self._address)
+        await self._client.close()
+
+    async def _run(self) -> None:
         """Register for ever, and in acting mode show every second that we live (HB-02)."""
         work = [self._keep_registered(server) for server in self._servers]
         if self._config.enable_slave_acting_master:
@@ -158,7 +172,7 @@ class Registration:
         )
         return header.command(body)
 
-    async def unregister(self) -> None:
+    async def _unregister(self) -> None:
         """Tell every name server that we go; those that do not answer within a second are left."""
         header = UnregisterBrokerRequest(
             broker_name=self._config.broker_name,
@@ -174,9 +188,6 @@ class Registration:
                 log.info("name server %s does not hear that we go: %s", server.address, error)
 
         await asyncio.gather(*(one(server) for server in self._servers if server.reached))
-
-    async def close(self) -> None:
-        await self._client.close()
 
     async def _register(self, server: _NameServer) -> bool:
         try:

@@ -1,18 +1,23 @@
-"""How much each topic takes and each group gets, per minute, hour and day (BrokerStatsManager).
+"""What a broker has done: counters, rates, times; growth by topic and group.
 
-Nothing is counted when a message passes: every 10 seconds the offsets are looked at.
+What StoreStatsService and BrokerStatsManager are in RocketMQ.
+
+Little is counted when a message passes. Every 10 seconds one sampler takes what grew since the last look; a
+topic or group in which nothing happens costs nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import date, datetime
+from itertools import accumulate, chain, repeat
+from typing import Protocol
 
+from orbitmq.broker.component import Component
+from orbitmq.broker.events import Events, TopicChanged
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
-from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore
 from orbitmq.wire.bodies import BrokerStatsData, BrokerStatsItem
@@ -23,44 +28,188 @@ BROKER_PUT_NUMS = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS = "BROKER_GET_NUMS"
 
 SAMPLE_SECONDS = 10.0
+SAMPLES_PER_MINUTE = 6
 # Seconds between the samples of a ring, and how many make its span: a minute, an hour, a day.
 _RINGS = ((10.0, 7), (600.0, 7), (3600.0, 25))
 # A timer that is a little early must not cost a ring a whole step.
 _EARLY_SECONDS = 1.0
-_QUEUES_PER_STEP = 2000
+_RATE_SPANS = (1, 6, 60)  # in samples
 
 
-def _none() -> int:
-    return 0
+class FastCounts(Protocol):
+    """What the fast path counts itself; all numbers only grow."""
+
+    @property
+    def messages_in(self) -> int: ...
+
+    @property
+    def messages_out(self) -> int: ...
+
+    @property
+    def pulls_found(self) -> int: ...
+
+    @property
+    def pulls_missed(self) -> int: ...
 
 
-@dataclass(slots=True)
 class Counters:
-    """What a broker has done since its start: the handlers count here, the fast path itself.
+    """What a broker has done since its start: the services count here, the fast path itself.
 
     Attributes:
-        started_ms: when it began to serve, milliseconds since the epoch.
-        started_offset: where the commit log ended then.
+        handled_in, handled_out: messages taken and handed out by the services.
+        found, missed: reads by the services that brought messages, and those that did not.
+        failed: sends that were refused by the store or the disk.
+        longest_get_ms: the longest read.
+        put_times: how long sends took.
     """
 
-    started_ms: int = 0
-    started_offset: int = 0
-    handled_in: int = 0
-    handled_out: int = 0
-    fast_in: Callable[[], int] = _none
-    fast_out: Callable[[], int] = _none
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._fast: FastCounts | None = None
+        self._answered = 0
+        self.handled_in = 0
+        self.handled_out = 0
+        self.found = 0
+        self.missed = 0
+        self.failed = 0
+        self.longest_get_ms = 0
+        self.put_times = PutTimes()
+
+    def attach(self, fast: FastCounts) -> None:
+        """Count in what takes the fast path."""
+        self._fast = fast
+
+    @property
+    def fast_in(self) -> int:
+        """Messages that took the fast path into the store."""
+        return self._fast.messages_in if self._fast is not None else 0
 
     @property
     def messages_in(self) -> int:
-        return self.handled_in + self.fast_in()
+        return self.handled_in + self.fast_in
 
     @property
     def messages_out(self) -> int:
-        return self.handled_out + self.fast_out()
+        return self.handled_out + (self._fast.messages_out if self._fast is not None else 0)
+
+    @property
+    def gets_found(self) -> int:
+        return self.found + (self._fast.pulls_found if self._fast is not None else 0)
+
+    @property
+    def gets_missed(self) -> int:
+        return self.missed + (self._fast.pulls_missed if self._fast is not None else 0)
+
+    def note_get(self, found: bool, started: float) -> None:
+        """A read of a service, which began at ``started`` (monotonic seconds), has ended."""
+        if found:
+            self.found += 1
+        else:
+            self.missed += 1
+        self.note_get_time(int((self.clock.monotonic() - started) * 1000))
+
+    def note_get_time(self, elapsed_ms: int) -> None:
+        """A read took this long."""
+        if elapsed_ms > self.longest_get_ms:
+            self.longest_get_ms = elapsed_ms
+
+    def note_answered(self, elapsed_ms: int) -> None:
+        """The messages that came since the last call have their answers, the oldest after ``elapsed_ms``."""
+        total = self.messages_in
+        if total > self._answered:
+            self.put_times.note(elapsed_ms, total - self._answered)
+            self._answered = total
+
+
+class PutTimes:
+    """How long sends took until their answer could go, in ms: the longest, and the last whole minute's.
+
+    Attributes:
+        longest_ms: since the start.
+    """
+
+    # Upper bounds of what is told as text (putMessageDistributeTime) and of what percentiles are taken from.
+    TEXTS = (
+        "[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]", "[500ms~1s]",
+        "[1~2s]", "[2~3s]", "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]",
+    )  # fmt: skip
+    _TEXT_ENDS = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
+    _BOUNDS = tuple(
+        accumulate(
+            chain(
+                repeat(1, 20), repeat(2, 15), repeat(5, 10), repeat(10, 10), repeat(50, 6), repeat(100, 5),
+                repeat(1000, 9),
+            )
+        )
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.longest_ms = 0
+        self._counts = [0] * len(self.TEXTS)
+        self._buckets = [0] * (len(self._BOUNDS) + 1)
+        self._minute = ([0] * len(self._counts), [0] * len(self._buckets))
+
+    def note(self, elapsed_ms: int, messages: int) -> None:
+        """``messages`` could be answered after ``elapsed_ms``."""
+        self._counts[bisect_right(self._TEXT_ENDS, elapsed_ms)] += messages
+        self._buckets[bisect_left(self._BOUNDS, elapsed_ms)] += messages
+        if elapsed_ms > self.longest_ms:
+            self.longest_ms = elapsed_ms
+
+    def roll(self) -> None:
+        """A minute is over."""
+        self._minute = (self._counts, self._buckets)
+        self._counts = [0] * len(self._counts)
+        self._buckets = [0] * len(self._buckets)
+
+    def text(self) -> str:
+        """The last minute's distribution."""
+        return "".join(f"{name}:{count} " for name, count in zip(self.TEXTS, self._minute[0], strict=True))
+
+    def percentile(self, share: float) -> float:
+        """Below how many ms ``share`` of the last minute's sends stayed; 0.0 without any."""
+        buckets = self._minute[1]
+        wanted = int(sum(buckets) * share)
+        passed = 0
+        lower = 0
+        for count, upper in zip(buckets, (*self._BOUNDS, self.longest_ms), strict=True):
+            if count and wanted <= passed + count:
+                return lower + (max(upper, lower) - lower) * (wanted - passed) / count
+            passed += count
+            lower = upper
+        return 0.0
+
+
+class Rates:
+    """Messages and reads per second over the last 10 seconds, minute and ten minutes."""
+
+    PUT = 0
+    TRANSFERRED = 1
+    FOUND = 2
+    MISSED = 3
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, tuple[int, ...]]] = deque(maxlen=_RATE_SPANS[-1] + 1)
+
+    def sample(self, now: float, *totals: int) -> None:
+        """Note the totals at the time ``now`` (monotonic seconds), in the order of the numbers above."""
+        self._samples.append((now, totals))
+
+    def per_second(self, which: int, span: int) -> float:
+        """The rate over the last ``span`` samples, or since the first one."""
+        if len(self._samples) < 2:
+            return 0.0
+        newest, totals = self._samples[-1]
+        oldest, before = self._samples[max(0, len(self._samples) - 1 - span)]
+        return (totals[which] - before[which]) / (newest - oldest) if newest > oldest else 0.0
+
+    def text(self, *which: int) -> str:
+        """The sum of these rates in the three spans, as mqadmin's clusterList reads them."""
+        return " ".join(f"{sum(self.per_second(rate, span) for rate in which):.1f}" for span in _RATE_SPANS)
 
 
 class Series:
-    """A number that grows, seen from time to time.
+    """A number that grows, looked at from time to time; a look at which it stands still can be left out.
 
     Args:
         now: seconds, of any clock that only goes forward.
@@ -74,150 +223,175 @@ class Series:
 
     def note(self, now: float, total: int) -> None:
         """The number is ``total`` now."""
-        self._now = now
+        self._stand_still(now - SAMPLE_SECONDS)
         self.total = total
+        self._step(now)
+
+    def _step(self, now: float) -> None:
+        self._now = now
         for (step, _), ring in zip(_RINGS, self._rings, strict=True):
             if now - ring[-1][0] >= step - _EARLY_SECONDS:
-                ring.append((now, total))
+                ring.append((now, self.total))
 
-    @property
-    def silent(self) -> bool:
-        """Whether it did not grow for a day."""
-        return self._rings[-1][0][1] == self.total and len(self._rings[-1]) == _RINGS[-1][1]
+    def _stand_still(self, until: float) -> None:
+        """Make up for the looks that were left out while nothing changed."""
+        if until <= self._now + _EARLY_SECONDS:
+            return
+        for (step, length), ring in zip(_RINGS, self._rings, strict=True):
+            last = ring[-1][0]
+            missed = int((until - last + _EARLY_SECONDS) // step)
+            for number in range(max(1, missed - length + 1), missed + 1):
+                ring.append((last + number * step, self.total))
+        self._now = until
 
-    def growth(self, span: int) -> tuple[int, float]:
-        """By how much it grew in the last minute (0), hour (1) or day (2), and per second."""
+    def growth(self, span: int, now: float | None = None) -> tuple[int, float]:
+        """By how much it grew in the last minute (0), hour (1) or day (2), and per second.
+
+        Args:
+            now: when it stood at its total last; the last :meth:`note` when ``None``.
+        """
+        if now is not None:
+            self._stand_still(now)
         since, before = self._rings[span][0]
         grown = self.total - before
         return grown, grown / (self._now - since) if self._now > since else 0.0
 
+    def silent(self, now: float) -> bool:
+        """Whether it did not grow for a day."""
+        self._stand_still(now)
+        return self._rings[-1][0][1] == self.total and len(self._rings[-1]) == _RINGS[-1][1]
 
-class Stats:
-    """The statistics of one broker. :meth:`sample` has to be called every :data:`SAMPLE_SECONDS`.
+
+class Stats(Component):
+    """The statistics of one broker.
 
     A group's number is the distance that its pulls covered, so messages that its filter left out count too.
 
     Args:
         cluster: the key of the broker's own numbers.
-        messages_in, messages_out: counters of the whole broker.
+
+    Attributes:
+        started_ms: when it began to serve, milliseconds since the epoch.
+        started_offset: where the commit log ended then.
+        this_morning, yesterday_morning: (in, out) at the beginning of the day, and of the day before.
     """
+
+    name = "statistics"
 
     def __init__(
         self,
         clock: Clock,
+        events: Events,
         store: MessageStore,
-        topics: TopicConfigs,
         offsets: ConsumerOffsets,
         cluster: str,
-        messages_in: Callable[[], int],
-        messages_out: Callable[[], int],
+        counters: Counters,
     ) -> None:
         self._clock = clock
         self._store = store
-        self._topics = topics
         self._offsets = offsets
         self._cluster = cluster
-        self._in = messages_in
-        self._out = messages_out
+        self.counters = counters
+        self.rates = Rates()
         self._series: dict[tuple[str, str], Series] = {}
-        # Totals of what has not grown yet; a series is made when it does.
-        self._still: dict[tuple[str, str], tuple[float, int]] = {}
+        self._totals: dict[str, int] = {}
         self._pulls: dict[str, dict[int, int]] = {}
-        self._pulled: dict[str, int] = {}
         self._sampled_at: float | None = None
+        self._samples = 0
         self._day: date | None = None
-        # (in, out) at the beginning of the day, and of the day before.
+        self.started_ms = 0
+        self.started_offset = 0
         self.this_morning = (0, 0)
         self.yesterday_morning = (0, 0)
+        events.subscribe(TopicChanged, self._topic_changed)
+
+    async def start(self) -> None:
+        self.started_ms = self._clock.now_ms()
+        self.started_offset = self._store.max_commit_log_offset
+        self._every(self._clock, SAMPLE_SECONDS, self.sample, first_s=0.0)
 
     # -- reading -----------------------------------------------------------------------------------------
 
     def view(self, name: str, key: str) -> BrokerStatsData | None:
-        """A number by RocketMQ's name and key (``topic``, ``topic@group``); None when it never grew."""
-        series = self._series.get((name, key))
+        """A number by RocketMQ's name and key (``topic``, ``topic@group``); None when it grew on no day."""
+        series = self._found(name, key)
         if series is None:
             return None
         items = []
         for span in range(len(_RINGS)):
-            grown, per_second = series.growth(span)
+            grown, per_second = series.growth(span, self._sampled_at)
             items.append(BrokerStatsItem(sum=grown, tps=round(per_second, 2), avgpt=0.0))
         return BrokerStatsData(*items)
 
     def per_second(self, name: str, key: str) -> float:
         """The growth of the last minute, 0.0 for an unknown number."""
+        series = self._found(name, key)
+        return 0.0 if series is None else round(series.growth(0, self._sampled_at)[1], 2)
+
+    def _found(self, name: str, key: str) -> Series | None:
         series = self._series.get((name, key))
-        return 0.0 if series is None else round(series.growth(0)[1], 2)
+        if series is not None and self._sampled_at is not None and series.silent(self._sampled_at):
+            del self._series[name, key]
+            return None
+        return series
 
     # -- sampling ----------------------------------------------------------------------------------------
 
-    async def sample(self) -> None:
-        """Look at all offsets, with pauses when there are many."""
+    def sample(self) -> None:
+        """Take what grew since the last call."""
         now = self._clock.monotonic()
+        counters = self.counters
         self._new_day()
-        seen: set[tuple[str, str]] = set()
-
-        def note(name: str, key: str, total: int) -> None:
-            seen.add((name, key))
-            self._note((name, key), now, total)
-
-        note(BROKER_PUT_NUMS, self._cluster, self._in())
-        note(BROKER_GET_NUMS, self._cluster, self._out())
-        queues = 0
-        for config in self._topics:
-            count = max(config.read_queue_nums, config.write_queue_nums)
-            topic = config.topic_name
-            note(TOPIC_PUT_NUMS, topic, sum(self._store.max_offset(topic, q) for q in range(count)))
-            queues += count
-            if queues >= _QUEUES_PER_STEP:
-                queues = 0
-                await asyncio.sleep(0)
-        for key, pulls in self._offsets.pulls().items():
-            note(GROUP_GET_NUMS, key, self._covered(key, pulls))
-        self._forget(seen)
+        put, got = counters.messages_in, counters.messages_out
+        self.rates.sample(now, put, got, counters.gets_found, counters.gets_missed)
+        self._total(now, BROKER_PUT_NUMS, put)
+        self._total(now, BROKER_GET_NUMS, got)
+        for topic, messages in self._store.growth().items():
+            self._grow(now, (TOPIC_PUT_NUMS, topic), messages)
+        for key, messages in self._pulled():
+            self._grow(now, (GROUP_GET_NUMS, key), messages)
+        counters.note_answered(0)  # those that nobody waits for
+        self._samples += 1
+        if self._samples % SAMPLES_PER_MINUTE == 0:
+            counters.put_times.roll()
         self._sampled_at = now
 
-    def _note(self, which: tuple[str, str], now: float, total: int) -> None:
+    def _total(self, now: float, name: str, total: int) -> None:
+        self._grow(now, (name, self._cluster), total - self._totals.get(name, 0))
+        self._totals[name] = total
+
+    def _grow(self, now: float, which: tuple[str, str], messages: int) -> None:
+        if messages <= 0:
+            return
         series = self._series.get(which)
         if series is None:
-            # What the first sample finds was there before; what is new later began with nothing.
-            first = (now, total) if self._sampled_at is None else (self._sampled_at, 0)
-            since, before = self._still.setdefault(which, first)
-            if total == before:
-                return
-            series = self._series[which] = Series(since, before)
-            del self._still[which]
-        elif total < series.total:
-            # The topic was deleted and made again, or a group was forgotten.
-            series = self._series[which] = Series(now, total)
-        series.note(now, total)
-        if series.silent:
-            del self._series[which]
-            self._still[which] = (now, total)
+            since = self._sampled_at if self._sampled_at is not None else now
+            series = self._series[which] = Series(since, 0)
+        series.note(now, series.total + messages)
 
-    def _covered(self, key: str, pulls: dict[int, int]) -> int:
-        """The distance that a group's pulls have covered in a topic since it was first seen."""
-        known = self._pulls.setdefault(key, {})
-        starts = self._offsets.pull_starts().get(key, {})
-        covered = self._pulled.get(key, 0)
-        for queue_id, offset in pulls.items():
-            before = known.get(queue_id, starts.get(queue_id, offset))
-            covered += max(0, offset - before)
-            known[queue_id] = offset
-        self._pulled[key] = covered
-        return covered
+    def _pulled(self) -> Iterator[tuple[str, int]]:
+        """How far the pulls of each ``topic@group`` went since the last call."""
+        for key in self._offsets.take_pulled():
+            ends = self._offsets.pulls().get(key)
+            if ends is None:  # the group or the topic was deleted
+                self._series.pop((GROUP_GET_NUMS, key), None)
+                self._pulls.pop(key, None)
+                continue
+            known = self._pulls.setdefault(key, {})
+            starts = self._offsets.pull_starts().get(key, {})
+            covered = 0
+            for queue_id, offset in ends.items():
+                covered += max(0, offset - known.get(queue_id, starts.get(queue_id, offset)))
+                known[queue_id] = offset
+            yield key, covered
 
-    def _forget(self, seen: set[tuple[str, str]]) -> None:
-        for which in [which for which in self._series if which not in seen]:
-            del self._series[which]
-        for which in [which for which in self._still if which not in seen]:
-            del self._still[which]
-        for key in [key for key in self._pulls if (GROUP_GET_NUMS, key) not in seen]:
-            del self._pulls[key]
-            del self._pulled[key]
+    def _topic_changed(self, event: TopicChanged) -> None:
+        if event.config is None:
+            self._series.pop((TOPIC_PUT_NUMS, event.topic), None)
 
     def _new_day(self) -> None:
         today = datetime.fromtimestamp(self._clock.now_ms() / 1000).date()
         if self._day is not None and today != self._day:
             self.yesterday_morning = self.this_morning
-            self.this_morning = (self._in(), self._out())
+            self.this_morning = (self.counters.messages_in, self.counters.messages_out)
         self._day = today

@@ -307,6 +307,10 @@ class MessageStore:
         """
         self.log.end_batch()
 
+    async def flush(self) -> None:
+        """Return when all that is written by now is on the device, or the disk failed."""
+        await self.flusher.flush()
+
     async def stored(self, end_offset: int) -> None:
         """Wait until the log is safe up to ``end_offset`` by the rules of the flush mode, without a limit.
 

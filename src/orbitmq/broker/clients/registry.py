@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from orbitmq.broker.component import Component
 from orbitmq.broker.events import Events, MembersChanged
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
@@ -14,6 +15,8 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.headers import NotifyConsumerIdsChangedRequest
 
 log = logging.getLogger(__name__)
+
+SCAN_SECONDS = 10.0
 
 
 class Peer(Protocol):
@@ -61,12 +64,14 @@ class ConsumerGroup:
         return next((c for c in self.members.values() if c.client_id == client_id), None)
 
 
-class ClientManager:
+class ClientManager(Component):
     """Producers and consumers that are online.
 
     When a consumer group's members or subscriptions change, its members hear NOTIFY_CONSUMER_IDS_CHANGED and
     the parts of this broker the event MembersChanged.
     """
+
+    name = "clients"
 
     def __init__(self, clock: Clock, events: Events, *, expire_ms: int = 120_000) -> None:
         self._clock = clock
@@ -77,6 +82,9 @@ class ClientManager:
         self._producers_by_id: dict[str, Client] = {}
         # Fingerprint of the last heartbeat per group: a V2 heartbeat leaves out what did not change.
         self._fingerprints: dict[str, int] = {}
+
+    async def start(self) -> None:
+        self._every(self._clock, SCAN_SECONDS, self.expire)
 
     # -- reading ---------------------------------------------------------------------------------------
 

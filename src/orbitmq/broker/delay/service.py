@@ -6,16 +6,18 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from orbitmq.broker.change_feed import DELAYS, ChangeFeed, FedTable
+from orbitmq.broker.component import Component, Table
 from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.durability import Durability
 from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.role import LEADING
 from orbitmq.message import property_names, reserved
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.properties import decode_properties
@@ -37,6 +39,7 @@ SETTLE_MS = 200
 # Delivered messages whose records are not on the device yet, per level; more wait in the schedule topic.
 MAX_UNSETTLED = 100_000
 _FAR_AWAY_MS = 1 << 62
+AFTER_ERROR_SECONDS = 10.0  # an unforeseen one; the service itself never ends
 
 
 @dataclass(slots=True)
@@ -49,13 +52,16 @@ class _Level:
     look_at_ms: int = 0
 
 
-class ScheduleService:
+class ScheduleService(Component):
     """Moves messages from the schedule topic to where they belong.
 
     A level is one queue, in which messages come due in the order they were stored: only the first one is
     looked at. Progress follows when the delivered message is on the device, so a crash repeats deliveries of
     the last moments and loses none. One task works for all levels.
     """
+
+    name = "delayed messages"
+    runs_as = LEADING  # behaviour DL-10
 
     def __init__(
         self,
@@ -83,8 +89,21 @@ class ScheduleService:
 
     # -- working ---------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Deliver for ever. Only a master's broker calls this (behaviour DL-10)."""
+    def tables(self) -> Sequence[Table]:
+        return (Table(DELAYS, self),)
+
+    async def start(self) -> None:
+        self._every(self._clock, AFTER_ERROR_SECONDS, self._run, first_s=0.0)
+
+    async def stop(self) -> None:
+        """Bring what was delivered to the device and count it."""
+        await self.end_work()
+        if self._unsettled:
+            await self._store.flush()
+            self.settle()
+
+    async def _run(self) -> None:
+        """Deliver for ever."""
         self._begin()
         while True:
             self._wake.clear()
@@ -254,15 +273,13 @@ class ScheduleService:
         level.progress = level.position = progress or 0
         self._feed.changed(DELAYS, key, progress)
 
-    async def finish(self) -> None:
-        """After the end of :meth:`run`: bring what was delivered to the device and count it."""
-        if self._unsettled:
-            await self._store.flusher.flush()
-            self.settle()
-
     def progress(self, level: int) -> int:
         """The offset in the level's queue up to which messages were delivered."""
         return self._levels[level - 1].progress
+
+    def end(self, level: int) -> int:
+        """The offset behind the newest message of the level's queue."""
+        return self._store.max_offset(reserved.SCHEDULE_TOPIC, level - 1)
 
     def file_text(self) -> Iterator[str]:
         """``delayOffset.json``, piece by piece."""

@@ -6,10 +6,11 @@ import os
 from collections.abc import Sequence
 from datetime import datetime
 
-from orbitmq.broker.assembly import Services
 from orbitmq.broker.change_feed import TOPICS
-from orbitmq.broker.durability import with_code
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.durability import Durability, with_code
 from orbitmq.broker.events import (
+    Events,
     GroupChanged,
     MembersChanged,
     OffsetsReset,
@@ -23,9 +24,16 @@ from orbitmq.broker.fast_path.frames import FastFrames
 from orbitmq.broker.fast_path.held_frame import WaitingPull
 from orbitmq.broker.fast_path.permits import Permits
 from orbitmq.broker.fast_path.pulls import Pulls
+from orbitmq.broker.messaging.held_pulls import LongPolling
+from orbitmq.broker.metadata.access import MetadataAccess
+from orbitmq.broker.metadata.groups import SubscriptionGroups
+from orbitmq.broker.metadata.offsets import ConsumerOffsets
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.role import RoleChanged, RoleState
+from orbitmq.broker.statistics import Counters
 from orbitmq.message import reserved
 from orbitmq.message.ids import pack_ip
-from orbitmq.store import StoreClosedError
+from orbitmq.store import MessageStore, StoreClosedError
 from orbitmq.store.log.append import pack_host
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies import TopicFilterType
@@ -41,24 +49,44 @@ class FastPath:
     decide otherwise. A change costs the same with any number of topics.
     """
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._store = services.store
-        self._when_safe = services.durability.when_safe
-        config = services.config
+    def __init__(
+        self,
+        config: BrokerConfig,
+        role: RoleState,
+        events: Events,
+        store: MessageStore,
+        durability: Durability,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        offsets: ConsumerOffsets,
+        metadata: MetadataAccess,
+        long_polling: LongPolling,
+        counters: Counters,
+    ) -> None:
+        self._config = config
+        self._role = role
+        self._store = store
+        self._when_safe = durability.when_safe
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._metadata = metadata
+        self._long_polling = long_polling
+        self._counters = counters
+        self._clock = counters.clock
         self._frames = FastFrames(
-            services.store.appender,
-            services.store.lookup,
+            store.appender,
+            store.lookup,
             layout.texts(
                 region=config.region_id,
                 trace_on=config.trace_on,
                 cluster=config.broker_cluster_name,
-                store_host=services.store.appender.host,
+                store_host=store.appender.host,
             ),
             max_body_bytes=config.body_limit,
             max_pull_count=config.transfer_max_count,
             max_pull_bytes=config.transfer_max_bytes,
-            sync_flush=services.store.config.sync_flush,
+            sync_flush=store.config.sync_flush,
         )
         self._frames.lite_pull = config.lite_pull_message_enable
         self._permits = Permits(self._frames.pulls.permitted)
@@ -66,10 +94,11 @@ class FastPath:
         self._stale: dict[str, None] = {}
         self._takes_sends = self._may_take_sends()
         self._new_month_ms = 0
-        for topic in services.topics:
-            self._stale[topic.topic_name] = None
-        self._settings_changed()
-        subscribe = services.events.subscribe
+        self.pulls_found = 0
+        self.pulls_missed = 0
+        counters.attach(self)
+        subscribe = events.subscribe
+        subscribe(RoleChanged, lambda _event: self._settings_changed())
         subscribe(SettingsChanged, lambda _event: self._settings_changed())
         subscribe(TableSaved, self._table_saved)
         subscribe(TopicChanged, lambda event: self._topic_changed(event.topic))
@@ -78,18 +107,22 @@ class FastPath:
         subscribe(OffsetsReset, lambda event: self._permits.forget_group(event.group))
         subscribe(PullPermitted, self._permit)
 
+    def begin(self) -> None:
+        """Look at all topics before the first chunk; called once, when the tables are read."""
+        self._settings_changed()
+        self._stale.update((topic.topic_name, None) for topic in self._topics)
+
     # -- tables ----------------------------------------------------------------------------------------
 
     def _may_take_sends(self) -> bool:
-        config = self._services.config
-        return not config.is_slave and config.writable
+        return self._role.takes_messages and self._config.writable
 
     def _settings_changed(self) -> None:
         self._permits.forget_all()
-        self._frames.pulls.parks = self._services.config.long_polling_enable
+        self._frames.pulls.parks = self._config.long_polling_enable
         if self._takes_sends != self._may_take_sends():
             self._takes_sends = self._may_take_sends()
-            for topic in self._services.topics:
+            for topic in self._topics:
                 self._stale[topic.topic_name] = None
 
     def _topic_changed(self, topic: str) -> None:
@@ -105,14 +138,13 @@ class FastPath:
 
         Of a pull that brought its own expression, only those for all messages.
         """
-        services = self._services
         group, topic = event.group, event.topic
-        if services.config.slave_read_enable or services.offsets.has_any_reset(group, topic):
+        if self._config.slave_read_enable or self._offsets.has_any_reset(group, topic):
             return  # in the second case the ordinary handler must still tell the group's other queues
         self._refresh()
         number = self._frames.topics.row_of(topic.encode())
-        group_config = services.groups.find(group)
-        topic_config = services.topics.get(topic)
+        group_config = self._groups.find(group)
+        topic_config = self._topics.get(topic)
         if number < 0 or group_config is None or topic_config is None:
             return
         self._permits.put(
@@ -137,9 +169,8 @@ class FastPath:
 
     def _set_topic(self, topic: str) -> None:
         """A topic that the fast path must not touch has a row without queues, or none."""
-        services = self._services
         topics = self._frames.topics
-        config = services.topics.get(topic)
+        config = self._topics.get(topic)
         known = self._store.queues.topics.get(topic)
         name = topic.encode()
         # A message must not outlive its topic's config in a crash: until that is on disk, handlers wait.
@@ -147,7 +178,7 @@ class FastPath:
             config is None
             or known is None
             or config.topic_filter_type is TopicFilterType.MULTI_TAG
-            or not services.persistence.saved(TOPICS, topic)
+            or not self._metadata.saved(topic)
         ):
             row = topics.row_of(name)
             if row >= 0:
@@ -180,7 +211,7 @@ class FastPath:
         start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
         following = start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
         self._new_month_ms = int(following.timestamp() * 1000)
-        address = pack_ip(self._services.config.broker_ip1)[-4:]
+        address = pack_ip(self._config.broker_ip1)[-4:]
         prefix = address + (os.getpid() & 0xFFFF).to_bytes(2, "big") + b"\x0f\xb1\x7a\x0e"
         self._frames.set_unique_ids(prefix, int(start.timestamp() * 1000))
 
@@ -206,8 +237,11 @@ class FastPath:
             while True:
                 start = frames.feed(buffer, start, end, born)
                 # One-way sends leave no answer behind, only records to write.
-                if frames.later.used or frames.now.used or pulls.event_count or appender.batch_used:
+                answered = pulls.event_count
+                if frames.later.used or frames.now.used or answered or appender.batch_used:
                     self._take(connection)
+                if answered:
+                    self._counters.note_get_time(self._clock.now_ms() - now)
                 reason = frames.reason
                 if reason == layout.NEED_ROOM:
                     store.make_room(frames.sends.need_code, frames.sends.need_slot)
@@ -215,6 +249,9 @@ class FastPath:
                     if not store.queues.map_entries(pulls.need_slot, store.lookup.need):
                         return start
                 elif reason == layout.PARK:
+                    # The pull that waits is among those that were noted.
+                    self.pulls_found -= 1
+                    self.pulls_missed += 1
                     if not self._park(connection, bytes(buffer[start : frames.frame_end])):
                         return start
                     start = frames.frame_end
@@ -230,7 +267,7 @@ class FastPath:
         group_topic = self._permits.keys[pulls.events_array[0]]
         waiter = WaitingPull(connection, frame, pulls.park_offset, self._wake)
         queue_id = pulls.events_array[1]
-        return self._services.long_polling.park(group_topic[1], queue_id, waiter, pulls.park_ms)
+        return self._long_polling.park(group_topic[1], queue_id, waiter, pulls.park_ms)
 
     def _wake(self, waiter: WaitingPull) -> bool | None:
         """Try to answer a waiting pull; ``None`` when that is for the ordinary handler."""
@@ -272,8 +309,9 @@ class FastPath:
     def _commit(self, pulls: Pulls) -> None:
         count = pulls.event_count
         pulls.event_count = 0
+        self.pulls_found += count
         events = pulls.events_array
-        offsets = self._services.offsets
+        offsets = self._offsets
         keys = self._permits.keys
         for at in range(0, count * layout.EVENT_WIDTH, layout.EVENT_WIDTH):
             group, topic = keys[events[at]]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.inspection.messages import MessageLookup
 from orbitmq.broker.messaging.append import MessageAppend
+from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import Counters
 from orbitmq.broker.transactions.service import Transactions
 from orbitmq.message.record import decode_record
@@ -26,13 +26,13 @@ class TransactionHandlers(Family):
 
     def __init__(
         self,
-        config: BrokerConfig,
+        role: RoleState,
         lookup: MessageLookup,
         append: MessageAppend,
         transactions: Transactions,
         counters: Counters,
     ) -> None:
-        self._config = config
+        self._role = role
         self._lookup = lookup
         self._append = append
         self._transactions = transactions
@@ -47,9 +47,10 @@ class TransactionHandlers(Family):
     def end(self, connection: ServerConnection, command: Command) -> Answer:
         """Commit or roll back; an undecided producer gets no answer, as in RocketMQ."""
         header = EndTransactionRequest.from_ext(command.ext)
-        if self._config.is_slave:
+        if not self._role.leads:
             raise RemotingError(
-                ResponseCode.SLAVE_NOT_AVAILABLE, "this broker is a slave: its master ends transactions"
+                ResponseCode.SLAVE_NOT_AVAILABLE,
+                f"this broker is a {self._role.role.value}: its master ends transactions",
             )
         try:
             result = self._transactions.end(header)

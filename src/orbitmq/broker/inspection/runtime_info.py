@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.broker.messaging.held_pulls import LongPolling
-from orbitmq.broker.rates import Rates
-from orbitmq.broker.statistics import Counters, Stats
+from orbitmq.broker.role import RoleState
+from orbitmq.broker.statistics import Rates, Stats
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore
 from orbitmq.wire.bodies import HAClientRuntimeInfo, HARuntimeInfo
@@ -19,66 +19,33 @@ class RuntimeInfo:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        role: RoleState,
         runtime: Runtime,
         store: MessageStore,
         stats: Stats,
-        rates: Rates,
-        counters: Counters,
         long_polling: LongPolling,
+        schedule: ScheduleService,
     ) -> None:
-        self._config = config
+        self._role = role
         self._runtime = runtime
         self._store = store
         self._stats = stats
-        self._rates = rates
-        self._counters = counters
         self._long_polling = long_polling
+        self._schedule = schedule
 
     def ha_status(self) -> HARuntimeInfo:
         """The state of replication: this broker has no replicas and follows no master."""
         end = self._store.max_commit_log_offset
-        if self._config.is_slave:
+        if not self._role.takes_messages:
             return HARuntimeInfo(ha_client_runtime_info=HAClientRuntimeInfo(max_offset=end))
         return HARuntimeInfo(master=True, master_commit_log_max_offset=end)
 
     def table(self) -> dict[str, str]:
         """The state by RocketMQ's names."""
-        store, counters = self._store, self._counters
-        now = self._runtime.clock.now_ms()
-        folder = store.config.commit_log_path
-        ratio = round(self._runtime.files.disk_used_ratio(folder), 4)
-        total, free = self._runtime.files.disk_bytes(folder)
-        taken = store.max_commit_log_offset - counters.started_offset
         state: dict[str, int | float | str] = {
             "brokerVersionDesc": VERSION_TEXT,
             "brokerVersion": PROTOCOL_VERSION,
-            "brokerActive": "true",
-            "bootTimestamp": counters.started_ms,
-            "runtime": _span((now - counters.started_ms) // 1000),
-            "putTps": self._rates.text(Rates.PUT),
-            "getTransferredTps": self._rates.text(Rates.GET),
-            "msgPutTotalYesterdayMorning": self._stats.yesterday_morning[0],
-            "msgPutTotalTodayMorning": self._stats.this_morning[0],
-            "msgPutTotalTodayNow": counters.messages_in,
-            "msgGetTotalYesterdayMorning": self._stats.yesterday_morning[1],
-            "msgGetTotalTodayMorning": self._stats.this_morning[1],
-            "msgGetTotalTodayNow": counters.messages_out,
-            "earliestMessageTimeStamp": store.earliest_store_time,
-            "commitLogMinOffset": store.min_commit_log_offset,
-            "commitLogMaxOffset": store.max_commit_log_offset,
-            "commitLogDiskRatio": ratio,
-            f"commitLogDiskRatio_{folder}": ratio,
-            "consumeQueueDiskRatio": ratio,
-            "commitLogDirCapacity": f"Total : {_size(total)}, Free : {_size(free)}.",
-            "putMessageTimesTotal": counters.messages_in,
-            "putMessageSizeTotal": taken,
-            "putMessageAverageSize": taken / max(1, counters.messages_in),
-            "remainHowManyDataToFlush": _size(store.max_commit_log_offset - store.flushed_offset),
-            "remainTransientStoreBufferNumbs": 0,
-            "dispatchMaxBuffer": 0,
-            "dispatchBehindBytes": 0,
-            "pageCacheLockTimeMills": 0,
+            "brokerActive": str(self._role.leads).lower(),
             "startAcceptSendRequestTimeStamp": 0,
             "waitingPulls": len(self._long_polling),
         }
@@ -90,7 +57,71 @@ class RuntimeInfo:
         state |= {"EndTransactionQueueSize": 0, "EndTransactionThreadPoolQueueCapacity": 0}
         state |= {"timerReadBehind": 0, "timerOffsetBehind": 0, "timerCongestNum": 0}
         state |= {"timerEnqueueTps": 0.0, "timerDequeueTps": 0.0}
+        state |= self._disk_state() | self._totals() | self._times() | self._delays()
         return {key: str(value) for key, value in state.items()}
+
+    def _disk_state(self) -> dict[str, int | float | str]:
+        store, files = self._store, self._runtime.files
+        folder = store.config.commit_log_path
+        ratio = round(files.disk_used_ratio(folder), 4)
+        total, free = files.disk_bytes(folder)
+        return {
+            "earliestMessageTimeStamp": store.earliest_store_time,
+            "commitLogMinOffset": store.min_commit_log_offset,
+            "commitLogMaxOffset": store.max_commit_log_offset,
+            "commitLogDiskRatio": ratio,
+            f"commitLogDiskRatio_{folder}": ratio,
+            "consumeQueueDiskRatio": ratio,
+            "commitLogDirCapacity": f"Total : {_size(total)}, Free : {_size(free)}.",
+            "remainHowManyDataToFlush": _size(store.max_commit_log_offset - store.flushed_offset),
+            "remainTransientStoreBufferNumbs": 0,
+            "dispatchMaxBuffer": 0,
+            "dispatchBehindBytes": 0,
+            "pageCacheLockTimeMills": 0,
+        }
+
+    def _totals(self) -> dict[str, int | float | str]:
+        stats, counters = self._stats, self._stats.counters
+        taken = self._store.max_commit_log_offset - stats.started_offset
+        return {
+            "msgPutTotalYesterdayMorning": stats.yesterday_morning[0],
+            "msgPutTotalTodayMorning": stats.this_morning[0],
+            "msgPutTotalTodayNow": counters.messages_in,
+            "msgGetTotalYesterdayMorning": stats.yesterday_morning[1],
+            "msgGetTotalTodayMorning": stats.this_morning[1],
+            "msgGetTotalTodayNow": counters.messages_out,
+            "putMessageTimesTotal": counters.messages_in,
+            "putMessageFailedTimes": counters.failed,
+            "putMessageSizeTotal": taken,
+            "putMessageAverageSize": taken / max(1, counters.messages_in),
+        }
+
+    def _times(self) -> dict[str, int | float | str]:
+        stats, counters = self._stats, self._stats.counters
+        rates, times = stats.rates, counters.put_times
+        return {
+            "bootTimestamp": stats.started_ms,
+            "runtime": _span((self._runtime.clock.now_ms() - stats.started_ms) // 1000),
+            "putTps": rates.text(Rates.PUT),
+            "getFoundTps": rates.text(Rates.FOUND),
+            "getMissTps": rates.text(Rates.MISSED),
+            "getTotalTps": rates.text(Rates.FOUND, Rates.MISSED),
+            "getTransferredTps": rates.text(Rates.TRANSFERRED),
+            "putMessageDistributeTime": times.text(),
+            "putMessageEntireTimeMax": times.longest_ms,
+            "putLatency99": f"{times.percentile(0.99):.2f}",
+            "putLatency999": f"{times.percentile(0.999):.2f}",
+            "getMessageEntireTimeMax": counters.longest_get_ms,
+        }
+
+    def _delays(self) -> dict[str, int | float | str]:
+        """How far each delay level in use is, and where its queue ends."""
+        ends = ((level, self._schedule.end(level)) for level in range(1, self._schedule.levels.highest + 1))
+        return {
+            f"scheduleMessageOffset_{level}": f"{self._schedule.progress(level)},{end}"
+            for level, end in ends
+            if end
+        }
 
 
 def _span(seconds: int) -> str:

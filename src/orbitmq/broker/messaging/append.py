@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from orbitmq.broker.durability import Durability
+from orbitmq.broker.statistics import Counters
 from orbitmq.store import MessageStore, NewMessage, PutResult, PutStatus, StoreClosedError, UnknownQueueError
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
@@ -16,9 +17,12 @@ AppendHook = Callable[[NewMessage, Mapping[str, str]], NewMessage]
 class MessageAppend:
     """Takes single messages through the append hooks, in order, and then into the store."""
 
-    def __init__(self, store: MessageStore, durability: Durability, *, sync_flush: bool) -> None:
+    def __init__(
+        self, store: MessageStore, durability: Durability, counters: Counters, *, sync_flush: bool
+    ) -> None:
         self._store = store
         self._durability = durability
+        self._counters = counters
         self._sync_flush = sync_flush
         self.hooks: list[AppendHook] = []
 
@@ -43,6 +47,7 @@ class MessageAppend:
         except UnknownQueueError as error:
             raise RemotingError(ResponseCode.INVALID_PARAMETER, str(error)) from error
         except StoreClosedError as error:
+            self._counters.failed += len(messages)
             # A store that goes on taking messages refused just these: as records they are too large.
             code = (
                 ResponseCode.MESSAGE_ILLEGAL if self._store.accepting else ResponseCode.SERVICE_NOT_AVAILABLE

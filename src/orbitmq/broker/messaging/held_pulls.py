@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from orbitmq.broker.component import Component
 from orbitmq.runtime.seam import Clock
 
 # Waiters are kept in slots of this length by the time they run out, so that answering one costs no search.
@@ -39,16 +40,18 @@ class _Parked:
     slot: int
 
 
-class LongPolling:
+class LongPolling(Component):
     """Waiting pulls by topic and queue.
 
-    The store calls :meth:`on_arrival` after a write batch for queues with waiters; the broker calls
-    :meth:`tick` several times a second for those whose time is over.
+    The store calls :meth:`on_arrival` after a write batch for queues with waiters; those whose time is over
+    are answered several times a second.
 
     Args:
         watch: asks the store to report arrivals in a queue.
         limit: most pulls that may wait at a time.
     """
+
+    name = "held pulls"
 
     def __init__(self, clock: Clock, watch: Callable[[str, int], None], *, limit: int = 100_000) -> None:
         self._clock = clock
@@ -57,6 +60,14 @@ class LongPolling:
         self._queues: dict[tuple[str, int], dict[_Parked, None]] = {}
         self._slots: dict[int, dict[_Parked, None]] = {}
         self._waiting = 0
+
+    async def start(self) -> None:
+        self._every(self._clock, SLOT_MS / 1000, self.tick)
+
+    async def stop(self) -> None:
+        """Answer every pull now."""
+        await self.end_work()
+        self.expire_all()
 
     def __len__(self) -> int:
         return self._waiting

@@ -233,6 +233,7 @@ class Pulling:
         """Read once from the store."""
         config = self._config
         max_bytes = request.max_bytes
+        started = self._counters.clock.monotonic()
         result = self._store.get(
             request.topic,
             request.queue_id,
@@ -241,6 +242,7 @@ class Pulling:
             max_bytes=min(max_bytes, MAX_PULL_BYTES) if max_bytes > 0 else config.transfer_max_bytes,
             filter=filter,
         )
+        self._counters.note_get(result.status is GetStatus.FOUND, started)
         status = _STATUS.get(result.status)
         if status is None:  # there is no message at all in the queue
             status = PullStatus.NO_NEW_MSG if offset == 0 else PullStatus.OFFSET_ILLEGAL

@@ -11,6 +11,7 @@ from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES, FIRST_RETRY_LEVEL, max_reconsume_times
 from orbitmq.broker.metadata.access import MetadataAccess
+from orbitmq.broker.role import RoleState
 from orbitmq.message import property_names, reserved
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.properties import decode_properties, encode_properties
@@ -53,6 +54,7 @@ class SendBack:
     def __init__(
         self,
         config: BrokerConfig,
+        role: RoleState,
         metadata: MetadataAccess,
         store: MessageStore,
         append: MessageAppend,
@@ -60,6 +62,7 @@ class SendBack:
         chance: Random,
     ) -> None:
         self._config = config
+        self._role = role
         self._metadata = metadata
         self._store = store
         self._append = append
@@ -103,7 +106,7 @@ class SendBack:
 
     def _group(self, name: str) -> SubscriptionGroupConfig:
         config = self._config
-        if config.is_slave:
+        if not self._role.takes_messages:
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR, f"no master available along with {config.broker_ip1}"
             )

@@ -15,6 +15,7 @@ from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES, max_reconsume_times
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import Counters
 from orbitmq.message import property_names, reserved, sysflag
 from orbitmq.message.batch import iter_batch
@@ -107,6 +108,7 @@ class Sending:
     def __init__(
         self,
         config: BrokerConfig,
+        role: RoleState,
         metadata: MetadataAccess,
         topics: TopicConfigs,
         locks: QueueLocks,
@@ -116,6 +118,7 @@ class Sending:
         counters: Counters,
     ) -> None:
         self._config = config
+        self._role = role
         self._metadata = metadata
         self._topics = topics
         self._locks = locks
@@ -149,10 +152,11 @@ class Sending:
             RemotingError: with the rule that is broken, or the limit.
         """
         config = self._config
-        if config.is_slave:
+        if not self._role.takes_messages:
             raise RemotingError(
                 ResponseCode.SYSTEM_BUSY,
-                "[REJECTREQUEST]system busy, start flow control for a while: this broker is a slave",
+                "[REJECTREQUEST]system busy, start flow control for a while: this broker is a "
+                f"{self._role.role.value}",
             )
         if not config.writable and self._topics.is_order(request.topic):
             raise RemotingError(

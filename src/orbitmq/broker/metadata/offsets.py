@@ -30,6 +30,7 @@ class ConsumerOffsets:
         self._table: dict[str, dict[int, int]] = {}
         self._pulled: dict[str, dict[int, int]] = {}
         self._pull_starts: dict[str, dict[int, int]] = {}
+        self._pulled_lately: set[str] = set()
         self._resets: dict[str, dict[int, int]] = {}
         self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
         feed.register(OFFSETS, FedTable(int, self._apply_offset, self))
@@ -60,6 +61,11 @@ class ConsumerOffsets:
     def pull_starts(self) -> Mapping[str, dict[int, int]]:
         """Where the first pulls since the start began, as :meth:`pulls`; not all are known."""
         return self._pull_starts
+
+    def take_pulled(self) -> set[str]:
+        """Of which ``topic@group`` a pull was noted, or all were forgotten, since the last call."""
+        lately, self._pulled_lately = self._pulled_lately, set()
+        return lately
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether a reset waits for the group's next pull of this queue."""
@@ -100,10 +106,13 @@ class ConsumerOffsets:
         self, group: str, topic: str, queue_id: int, next_offset: int, *, started: int | None = None
     ) -> None:
         """Remember where a pull ended, and where the first one ``started``; statistics only, not on disk."""
-        queues = self._pulled.setdefault(_key(topic, group), {})
+        key = _key(topic, group)
+        queues = self._pulled.setdefault(key, {})
         if started is not None and queue_id not in queues:
             self.note_pull_start(group, topic, queue_id, started)
-        queues[queue_id] = next_offset
+        if queues.get(queue_id) != next_offset:
+            queues[queue_id] = next_offset
+            self._pulled_lately.add(key)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Move a group; its next pull of the queue is told, and commits before that have no effect."""
@@ -148,7 +157,8 @@ class ConsumerOffsets:
 
     def _drop(self, keys: list[str]) -> None:
         for key in keys:
-            self._pulled.pop(key, None)
+            if self._pulled.pop(key, None) is not None:
+                self._pulled_lately.add(key)
             self._pull_starts.pop(key, None)
             for queue_id in self._resets.pop(key, {}):
                 self._feed.changed(RESETS, f"{key}{SEPARATOR}{queue_id}", None)

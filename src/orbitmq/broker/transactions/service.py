@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from orbitmq.broker.clients.registry import ClientManager
+from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.messaging.append import MessageAppend
+from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
-from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.role import LEADING
 from orbitmq.broker.transactions import forms as messages
 from orbitmq.broker.transactions.half_table import Half, HalfTable, MarkProgress
 from orbitmq.message import property_names, reserved, sysflag
@@ -44,21 +45,6 @@ _OP = reserved.TRANS_OP_TOPIC
 _GROUP = reserved.TRANS_GROUP
 
 
-@dataclass(slots=True)
-class Parts:
-    """What transactions need of their broker. ``save_topics`` returns when the table of topics is on disk."""
-
-    clock: Clock
-    config: BrokerConfig
-    store: MessageStore
-    append: MessageAppend
-    topics: TopicConfigs
-    offsets: ConsumerOffsets
-    clients: ClientManager
-    host: tuple[str, int]
-    save_topics: Callable[[], Awaitable[None]]
-
-
 class _Summary:
     """Log lines about transactions: one for all that the same happened to in a tick."""
 
@@ -75,12 +61,35 @@ class _Summary:
         self._counts.clear()
 
 
-class Transactions:
-    """The transactions of one broker. :meth:`load` once the store has started, then :meth:`tick` for ever."""
+class Transactions(Component):
+    """The transactions of one broker.
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._store = parts.store
+    Args:
+        host: this broker's address, which marks carry.
+    """
+
+    name = "transactions"
+    runs_as = LEADING
+
+    def __init__(
+        self,
+        clock: Clock,
+        config: BrokerConfig,
+        store: MessageStore,
+        append: MessageAppend,
+        metadata: MetadataAccess,
+        offsets: ConsumerOffsets,
+        clients: ClientManager,
+        host: tuple[str, int],
+    ) -> None:
+        self._clock = clock
+        self._config = config
+        self._store = store
+        self._append = append
+        self._metadata = metadata
+        self._offsets = offsets
+        self._clients = clients
+        self._host = host
         self._table = HalfTable(0)
         self._marks = MarkProgress(0)
         self._unmarked: list[int] = []
@@ -91,7 +100,16 @@ class Transactions:
 
     # -- starting ----------------------------------------------------------------------------------------
 
-    def load(self) -> None:
+    async def start(self) -> None:
+        self._load()
+        self._every(self._clock, TICK_SECONDS, self.tick)
+
+    async def stop(self) -> None:
+        """Write the marks that wait."""
+        await self.end_work()
+        self._write_marks()
+
+    def _load(self) -> None:
         """Take up the progress that is on disk, and the marks behind it."""
         half = self._progress_on_disk(_HALF)
         self._table = HalfTable(half)
@@ -107,7 +125,7 @@ class Transactions:
 
     def _progress_on_disk(self, topic: str) -> int:
         low, high = self._store.min_offset(topic, 0), self._store.max_offset(topic, 0)
-        known = self._parts.offsets.query(_GROUP, topic, 0)
+        known = self._offsets.query(_GROUP, topic, 0)
         # A log that lost its end in a crash gives the same offsets once more.
         return min(max(low, known if known is not None else low), high)
 
@@ -129,7 +147,7 @@ class Transactions:
         """
         if not messages.is_prepared(message, properties):
             return message
-        config = self._parts.config
+        config = self._config
         if config.reject_transaction_message:
             raise RemotingError(
                 ResponseCode.NO_PERMISSION,
@@ -174,7 +192,7 @@ class Transactions:
         result = None
         if state == sysflag.TRANSACTION_COMMIT:
             message, judged = messages.final_message(record, properties)
-            result = self._parts.append.put(message, judged)
+            result = self._append.put(message, judged)
         self._finish(offset)
         return result
 
@@ -207,8 +225,8 @@ class Transactions:
             )
         if request.from_transaction_check or not messages.has_immunity(properties):
             return
-        limit = messages.immunity_ms(properties, self._parts.config.transaction_timeout_ms)
-        age = self._parts.clock.now_ms() - record.born_timestamp
+        limit = messages.immunity_ms(properties, self._config.transaction_timeout_ms)
+        age = self._clock.now_ms() - record.born_timestamp
         if age > limit:
             raise RemotingError(
                 ResponseCode.ILLEGAL_OPERATION,
@@ -234,13 +252,12 @@ class Transactions:
         offsets, self._unmarked = self._unmarked, []
         if not offsets:
             return
-        parts = self._parts
         made = messages.op_messages(
-            offsets, parts.config.transaction_op_max_bytes, parts.clock.now_ms(), parts.host
+            offsets, self._config.transaction_op_max_bytes, self._clock.now_ms(), self._host
         )
         for at, (message, highest) in enumerate(made):
             try:
-                result = parts.append.put_many([message])
+                result = self._append.put_many([message])
             except RemotingError as error:
                 log.warning("marks of %d ended transactions wait: %s", len(offsets), error)
                 for late, _ in made[at:]:
@@ -260,10 +277,6 @@ class Transactions:
         finally:
             self._tell.flush()
         self._note_progress()
-
-    def flush(self) -> None:
-        """Write the marks that wait; called once before the store stops."""
-        self._write_marks()
 
     async def _read_new(self) -> None:
         steps = 0
@@ -295,7 +308,7 @@ class Transactions:
 
     def _due_ms(self, record: Record, properties: Mapping[str, str], checks: int) -> int:
         """When to look at a half message that has just been read."""
-        config = self._parts.config
+        config = self._config
         if checks:
             return record.store_timestamp + config.transaction_check_interval_ms
         if messages.has_immunity(properties):
@@ -303,12 +316,12 @@ class Transactions:
         return record.store_timestamp + config.transaction_timeout_ms
 
     def _immune_until(self, record: Record, properties: Mapping[str, str]) -> int:
-        limit = messages.immunity_ms(properties, self._parts.config.transaction_timeout_ms)
+        limit = messages.immunity_ms(properties, self._config.transaction_timeout_ms)
         # The clock of a producer may be ahead of ours.
         return min(record.born_timestamp, record.store_timestamp) + limit
 
     async def _ask_due(self) -> None:
-        now = self._parts.clock.now_ms()
+        now = self._clock.now_ms()
         while due := self._table.due(now, _ASK_SLICE):
             for at, half in enumerate(due):
                 try:
@@ -316,7 +329,7 @@ class Transactions:
                 except (RemotingError, OSError) as error:
                     if isinstance(error, RemotingError) and error.code == ResponseCode.MESSAGE_ILLEGAL:
                         self._tell.warn(f"it cannot be checked: {error}", half.unique_id)
-                        self._table.postpone(half, now + self._parts.config.transaction_check_interval_ms)
+                        self._table.postpone(half, now + self._config.transaction_check_interval_ms)
                         continue
                     log.warning("checking transactions waits: %s", error)
                     for late in due[at:]:
@@ -335,7 +348,7 @@ class Transactions:
         record = decode_record(stored)
         properties = decode_properties(record.properties)
         checks = messages.checks_so_far(properties)
-        config = self._parts.config
+        config = self._config
         too_old = now - record.born_timestamp > config.file_reserved_time_hours * _HOUR_MS
         if checks >= config.transaction_check_max or too_old:
             await self._discard(half, record, properties, checks)
@@ -351,11 +364,9 @@ class Transactions:
 
     async def _discard(self, half: Half, record: Record, properties: Mapping[str, str], checks: int) -> None:
         topic = reserved.TRANS_CHECK_MAX_TIME_TOPIC
-        if topic not in self._parts.topics:
-            self._parts.topics.create_if_absent(topic, 1)
-            await self._parts.save_topics()
-            if half not in self._table:
-                return
+        await self._metadata.inner_topic(topic, 1)
+        if half not in self._table:
+            return
         group, real_topic = (
             properties.get(property_names.PRODUCER_GROUP),
             properties.get(property_names.REAL_TOPIC),
@@ -364,14 +375,14 @@ class Transactions:
             f"group {group}, topic {real_topic}: not ended after {checks} checks, moved to {topic}",
             half.unique_id,
         )
-        self._parts.append.put_many([messages.discarded(record, properties)])
+        self._append.put_many([messages.discarded(record, properties)])
         self._finish(half.offset)
 
     def _renew(self, half: Half, record: Record, properties: dict[str, str], due_ms: int) -> Half:
         """Put a half message once more at the end of its queue, where the progress does not wait for it."""
         properties[property_names.TRANSACTION_PREPARED_QUEUE_OFFSET] = str(half.origin)
         self._schedule_marks()
-        result = self._parts.append.put_many([messages.renewed(record, properties)])
+        result = self._append.put_many([messages.renewed(record, properties)])
         copy = Half(result.queue_offset, result.commit_log_offset, half.origin, half.unique_id, due_ms)
         self._table.replace(half, copy)
         self._unmarked.append(half.offset)
@@ -379,7 +390,7 @@ class Transactions:
 
     def _ask(self, half: Half, record: Record, properties: Mapping[str, str]) -> None:
         group = properties.get(property_names.PRODUCER_GROUP, "")
-        producers = self._parts.clients.producers(group)
+        producers = self._clients.producers(group)
         if not producers:
             self._tell.warn(f"no producer of group {group} is there to be asked", half.unique_id)
             return
@@ -391,7 +402,7 @@ class Transactions:
             msg_id=half.unique_id or None,
             transaction_id=half.unique_id or None,
             offset_msg_id=offset_message_id(*record.store_host, half.physical_offset),
-            bname=self._parts.config.broker_name,
+            bname=self._config.broker_name,
         )
         body = messages.question(record, properties, half.offset, half.physical_offset)
         producers[self._next % len(producers)].peer.oneway(header.command(body))
@@ -410,7 +421,7 @@ class Transactions:
 
     def _commit(self, topic: str, offset: int) -> None:
         """Commit a progress that moved; a broker without transactions shows no group that makes them."""
-        offsets = self._parts.offsets
+        offsets = self._offsets
         if offset != (offsets.query(_GROUP, topic, 0) or 0):
             offsets.commit(_GROUP, topic, 0, offset)
 
@@ -429,4 +440,4 @@ class Transactions:
                 f"message {record.message_id} of topic {record.topic} is no half message",
             )
         properties[property_names.TRANSACTION_CHECK_TIMES] = "0"
-        return self._parts.append.put_many([messages.renewed(record, properties)])
+        return self._append.put_many([messages.renewed(record, properties)])

@@ -1,0 +1,163 @@
+"""The ports of a broker. They are taken before anything else: the port is a part of every stored record."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from orbitmq.broker.component import Component
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.durability import Durability
+from orbitmq.broker.fast_path.driver import FastPath
+from orbitmq.broker.handlers.base import Answer
+from orbitmq.broker.handlers.router import Router
+from orbitmq.errors import StartError
+from orbitmq.runtime.seam import Runtime
+from orbitmq.store import MessageStore, StoreError
+from orbitmq.transport.server import RemotingServer, ServerConnection
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+VIP_PORT_DISTANCE = 2
+DRAIN_LIMIT_SECONDS = 2.0
+
+
+class Doors:
+    """Where requests come in: to the fast path first, then to the router.
+
+    Attributes:
+        server: the broker's port, once it listens.
+        fast_path, router: ``None`` while the broker starts or stops; every request is then refused at once
+            with SERVICE_NOT_AVAILABLE, which sends producers to another broker.
+    """
+
+    def __init__(self, runtime: Runtime, config: BrokerConfig) -> None:
+        self._runtime = runtime
+        self._config = config
+        self._on_closed: Callable[[ServerConnection], None] | None = None
+        self._vip_server: RemotingServer | None = None
+        self.server: RemotingServer | None = None
+        self.fast_path: FastPath | None = None
+        self.router: Router | None = None
+
+    async def listen(self) -> int:
+        """Take the port; returns its number.
+
+        Raises:
+            StartError: it is in use.
+        """
+        host, port = self._config.bind_address, self._config.listen_port
+        self.server = self._make_server()
+        try:
+            return await self.server.start(host, port)
+        except OSError as error:
+            raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+    def _make_server(self) -> RemotingServer:
+        return RemotingServer(self._runtime, self._handle, on_close=self._closed, on_chunk=self._on_chunk)
+
+    async def listen_vip(self, port: int) -> None:
+        """Listen on the VIP port too, where older clients send; without it they fall back."""
+        port -= VIP_PORT_DISTANCE
+        if self._vip_server is not None or self._config.listen_port == 0 or port <= 0:
+            return
+        server = self._make_server()
+        try:
+            await server.start(self._config.bind_address, port)
+        except OSError as error:
+            log.warning("the VIP port %d cannot be used: %s", port, error)
+            return
+        self._vip_server = server
+
+    def open(
+        self, router: Router, fast_path: FastPath, on_closed: Callable[[ServerConnection], None]
+    ) -> None:
+        """Serve from now on; ``on_closed`` is told the connections that go."""
+        self.router, self.fast_path, self._on_closed = router, fast_path, on_closed
+
+    def refuse(self) -> None:
+        """Serve no more. Connections stay open for the answers that are still to come."""
+        self.router = self.fast_path = None
+
+    async def close(self) -> None:
+        """Close all connections and give the ports back."""
+        self.refuse()
+        for server in (self._vip_server, self.server):
+            if server is not None:
+                await server.stop()
+        self.server = self._vip_server = None
+
+    def _handle(self, connection: ServerConnection, command: Command) -> Answer:
+        if self.router is None:
+            raise RemotingError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"broker {self._config.broker_name} is starting or stopping",
+            )
+        return self.router.handle(connection, command)
+
+    def _on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
+        if self.fast_path is None:
+            return start
+        return self.fast_path.on_chunk(connection, buffer, start, end)
+
+    def _closed(self, connection: ServerConnection) -> None:
+        if self._on_closed is not None:
+            self._on_closed(connection)
+
+
+class Connections(Component):
+    """Keeps connections open, while the parts that stop before it still answer; then drains and closes."""
+
+    name = "connections"
+
+    def __init__(self, doors: Doors, durability: Durability, store: MessageStore) -> None:
+        self._doors = doors
+        self._durability = durability
+        self._store = store
+
+    async def stop(self) -> None:
+        await self._drain()
+        await self._doors.close()
+
+    async def _drain(self) -> None:
+        """Let the senders of messages that are stored already have their answers."""
+        await asyncio.sleep(0)  # the write batch under way ends with this iteration of the event loop
+        try:
+            await asyncio.wait_for(
+                self._durability.stored(self._store.max_commit_log_offset), DRAIN_LIMIT_SECONDS
+            )
+        except (TimeoutError, StoreError) as error:
+            log.warning("some senders get no answer: %s", error or "the disk is too slow")
+        await asyncio.sleep(0)
+
+
+class Serving(Component):
+    """Opens the doors when all else works, and refuses requests before anything stops."""
+
+    name = "serving"
+
+    def __init__(
+        self,
+        doors: Doors,
+        router: Router,
+        fast_path: FastPath,
+        on_closed: Callable[[ServerConnection], None],
+        port: int,
+    ) -> None:
+        self._doors = doors
+        self._router = router
+        self._fast_path = fast_path
+        self._on_closed = on_closed
+        self._port = port
+
+    async def start(self) -> None:
+        self._fast_path.begin()
+        self._doors.open(self._router, self._fast_path, self._on_closed)
+        await self._doors.listen_vip(self._port)
+
+    async def stop(self) -> None:
+        self._doors.refuse()

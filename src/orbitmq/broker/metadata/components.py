@@ -1,0 +1,61 @@
+"""The life of the tables: read at the start, written while the broker runs and when it stops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, OFFSETS, TOPICS
+from orbitmq.broker.component import Component, Table
+from orbitmq.broker.metadata.groups import SubscriptionGroups
+from orbitmq.broker.metadata.offsets import ConsumerOffsets
+from orbitmq.broker.metadata.table_files import Persistence
+from orbitmq.broker.metadata.topics import TopicConfigs
+
+
+class MetadataTables(Component):
+    """Owns the tables of topics, subscription groups and consumer offsets."""
+
+    name = "metadata"
+
+    def __init__(self, topics: TopicConfigs, groups: SubscriptionGroups, offsets: ConsumerOffsets) -> None:
+        self._tables = (
+            Table(TOPICS, topics),
+            Table(GROUPS, groups, parts=(FORBIDDEN,)),
+            Table(OFFSETS, offsets),
+        )
+
+    def tables(self) -> Sequence[Table]:
+        return self._tables
+
+
+class TableFiles(Component):
+    """Keeps the tables of all components on disk.
+
+    Args:
+        max_age_s: longest time until a change is in its table's file (flushConsumerOffsetInterval).
+    """
+
+    name = "table files"
+    stop_limit_s = None  # what is not written is lost
+
+    def __init__(self, persistence: Persistence, max_age_s: float) -> None:
+        self._persistence = persistence
+        self._max_age_s = max_age_s
+
+    def keep(self, tables: Iterable[Table]) -> None:
+        """Keep these tables from the start on."""
+        for table in tables:
+            self._persistence.register(table.name, table.source, parts=table.parts)
+
+    async def start(self) -> None:
+        """Read what an earlier run has left.
+
+        Raises:
+            TableError: a table and its backup are damaged.
+        """
+        self._persistence.load()
+        self._spawn(self._persistence.run(self._max_age_s), "table files")
+
+    async def stop(self) -> None:
+        await self.end_work()
+        await self._persistence.close()

@@ -1,0 +1,93 @@
+"""The message store as a part of a broker: its life, its settings, and the queues of the broker's topics."""
+
+from __future__ import annotations
+
+from orbitmq.broker.component import Component
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.delay.levels import DelayLevels
+from orbitmq.broker.events import Events, SettingsChanged, TopicChanged
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.message import reserved
+from orbitmq.store import MessageStore, StoreConfig
+
+_HOUR_MS = 3_600_000
+_BATCH_SLACK_BYTES = 128 * 1024
+
+
+class StoreLife(Component):
+    """Opens and closes the store, and carries changed settings to it."""
+
+    name = "store"
+    stop_limit_s = None  # what is not written and flushed is lost
+
+    def __init__(self, store: MessageStore, config: BrokerConfig, events: Events) -> None:
+        self._store = store
+        self._config = config
+        events.subscribe(SettingsChanged, self._settings_changed)
+
+    async def start(self) -> None:
+        await self._store.start()
+
+    async def stop(self) -> None:
+        await self._store.stop()
+
+    def _settings_changed(self, _event: SettingsChanged) -> None:
+        port = self._store.config.store_host[1]
+        self._store.config = store_config(self._config, port)
+
+
+class StoreTopics(Component):
+    """Gives every topic its queues in the store. Starts when the table of topics is read."""
+
+    name = "topics in the store"
+
+    def __init__(
+        self, topics: TopicConfigs, store: MessageStore, events: Events, levels: DelayLevels
+    ) -> None:
+        self._topics = topics
+        self._store = store
+        self._levels = levels
+        self._started = False
+        events.subscribe(TopicChanged, self._follow)
+
+    async def start(self) -> None:
+        self._started = True
+        for topic in self._topics:
+            self._follow(TopicChanged(topic.topic_name, topic))
+
+    def _follow(self, event: TopicChanged) -> None:
+        if not self._started:
+            return  # the start looks at all topics
+        topic, config = event.topic, event.config
+        if config is None:
+            self._store.drop_topic(topic)
+            return
+        # Each delay level has its queue, also levels that an older table of topics does not know.
+        least = self._levels.highest if topic == reserved.SCHEDULE_TOPIC else 0
+        self._store.set_topic(
+            topic,
+            read_queues=max(config.read_queue_nums, least),
+            write_queues=max(config.write_queue_nums, least),
+            perm=config.perm,
+        )
+
+
+def store_config(config: BrokerConfig, port: int) -> StoreConfig:
+    """The store's settings that follow from the broker's."""
+    return StoreConfig(
+        root=config.store_path_root_dir,
+        commit_log=config.store_path_commit_log or None,
+        commit_log_file_bytes=config.mapped_file_size_commit_log,
+        # RocketMQ rounds the size up to whole entries of 20 bytes.
+        consume_queue_file_bytes=-(-config.mapped_file_size_consume_queue // 20) * 20,
+        sync_flush=config.flush_disk_type == "SYNC_FLUSH",
+        flush_interval_ms=config.flush_interval_commit_log_ms,
+        store_host=(config.broker_ip1, port),
+        batch_bytes=max(4 << 20, config.max_message_size) + _BATCH_SLACK_BYTES,
+        file_reserved_ms=config.file_reserved_time_hours * _HOUR_MS,
+        delete_hour=int(config.delete_when.partition(";")[0]),
+        index=config.message_index_enable,
+        index_slots=config.max_hash_slot_num,
+        index_entries=config.max_index_num,
+        disk_max_used_ratio=config.disk_max_used_space_ratio / 100,
+    )
