@@ -231,6 +231,7 @@ def test_only_queues_that_got_messages_are_counted() -> None:
     append(made, slots[1])
     made.publish()
     made.reset_slot(slots[1], 0, 0)
+    made.prepare_tail(slots[1])
     append(made, slots[1])
     made.publish()
     assert made.take_grown() == [(slots[1], 1)]
