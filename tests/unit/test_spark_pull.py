@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -303,6 +304,41 @@ def test_damaged_records_name_broker_queue_and_offset() -> None:
 
     with pytest.raises(RecordError, match=r"broker-a:1 sent for .*'broker-a'.* from offset 3 on: "):
         read(Damaged(), [QueueRange(QUEUES[0], 3, 10)])
+
+
+def compressed(offset: int, body: bytes) -> bytes:
+    return encode_record(Record("t", body, b"", 1, queue_offset=offset, sys_flag=1 | (3 << 8)))
+
+
+class BadBody(ScriptedBrokers):
+    """Offset 1 of three has a body that nobody can decompress."""
+
+    def _pull(self, command: Command) -> Command:
+        bodies = [zlib.compress(b"first"), b"not zlib", zlib.compress(b"third")]
+        header = PullMessageResponse(
+            suggest_which_broker_id=0, next_begin_offset=3, min_offset=0, max_offset=3
+        )
+        records = b"".join(compressed(offset, body) for offset, body in enumerate(bodies))
+        return header.reply_to(command, code=ResponseCode.SUCCESS, body=records)
+
+
+@pytest.mark.parametrize(
+    ("how", "body"), [("null", None), ("raw", b"not zlib")], ids=["null", "the stored bytes"]
+)
+def test_a_body_that_cannot_be_read_costs_one_row(how: str, body: bytes | None) -> None:
+    options = ReadOptions(topics=("t",), on_bad_message=how)
+    maker = BatchMaker(message_schema(["body", "error"], errors=True), bad_body=how)
+    (batch,) = RangeReader(BadBody(), options).batches([QueueRange(QUEUES[1], 0, 3)], maker)
+    assert batch.column(0).to_pylist() == [b"first", body, b"third"]
+    first, error, third = batch.column(1).to_pylist()
+    assert first is third is None
+    assert error.startswith("queue 1, offset 1: zlib body of 8 bytes is damaged")
+
+
+def test_a_body_that_cannot_be_read_is_an_error_that_names_its_place() -> None:
+    reader = RangeReader(BadBody(), ReadOptions(topics=("t",)))
+    with pytest.raises(RecordError, match=r"topic t, broker broker-a: queue 1, offset 1: zlib body"):
+        list(reader.batches([QueueRange(QUEUES[1], 0, 3)], BatchMaker(message_schema(["body"]))))
 
 
 def vars_of(command: Command) -> dict[str, Any]:

@@ -26,7 +26,8 @@ cdef Py_ssize_t _hex(uint8_t[::1] dst, Py_ssize_t dst_at, const uint8_t[::1] src
 cpdef scan_range(const uint8_t[::1] src, int64_t expected, int64_t end, bint strict)
 
 cdef class ColumnDecoder:
-    cdef readonly object names
+    cdef readonly object names, bad_body
+    cdef dict errors
     cdef bint want_topic, want_tags, want_keys, want_body, want_id, want_pairs, want_numbers, want_properties
     # The record that _parse looked at last.
     cdef Py_ssize_t total, store_at, host_bytes, tail_at, body_at, body_bytes, topic_at, topic_bytes, props_at, props_bytes

@@ -16,7 +16,7 @@ import cython
 
 from orbitmq.message import record_layout
 from orbitmq.message.compression import decompress
-from orbitmq.message.errors import RecordError
+from orbitmq.message.errors import CompressionError, RecordError
 
 # C integers in the compiled module.
 MAGIC_V1 = record_layout.MAGIC_V1
@@ -62,6 +62,11 @@ COLUMN_NAMES = frozenset(
     )
 )
 
+# What a body that cannot be decompressed becomes: an error of the chunk, null, or its stored bytes.
+FAIL = "fail"
+NULL = "null"
+RAW = "raw"
+
 # Column buffers use 32-bit offsets; half of the range leaves room for decompressed bodies.
 MAX_CHUNK_BYTES = 1 << 30
 
@@ -91,12 +96,13 @@ class Pairs(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The decoded chunk: the requested columns by name."""
+    """The decoded chunk: the requested columns by name; what was wrong with bodies, by row."""
 
     rows: int
     fixed: dict[str, Fixed]
     texts: dict[str, Text]
     properties: Pairs | None
+    errors: dict[int, str]
 
 
 class Scan(NamedTuple):
@@ -209,16 +215,19 @@ class ColumnDecoder:
 
     Args:
         columns: names out of :data:`COLUMN_NAMES`. What is not asked for is not looked at.
+        bad_body: :data:`FAIL`, :data:`NULL` or :data:`RAW`.
 
     Raises:
         ValueError: a name is unknown.
     """
 
-    def __init__(self, columns: Collection[str]) -> None:
+    def __init__(self, columns: Collection[str], bad_body: str = FAIL) -> None:
         unknown = sorted(set(columns) - COLUMN_NAMES)
         if unknown:
             raise ValueError(f"unknown columns {unknown}; known: {sorted(COLUMN_NAMES)}")
         self.names = frozenset(columns)
+        self.bad_body = bad_body
+        self.errors: dict[int, str] = {}
         self.want_topic = TOPIC in columns
         self.want_tags = TAGS in columns
         self.want_keys = KEYS in columns
@@ -236,7 +245,9 @@ class ColumnDecoder:
         Raises:
             RecordError: a record is cut, has a wrong magic number or lengths that contradict each other, or
                 holds an inner batch (topics with ``queue.type=BatchCQ``).
+            CompressionError: a body cannot be decompressed, with :data:`FAIL`.
         """
+        self.errors = {}
         if len(src) > MAX_CHUNK_BYTES:
             raise RecordError(f"a chunk of {len(src)} bytes is over the limit of {MAX_CHUNK_BYTES}")
         bad = self._measure(src, len(src))
@@ -500,7 +511,7 @@ class ColumnDecoder:
                 buffers["value_offsets"], buffers["value_data"], self.value_offsets[self.pairs], None
             )
             pairs = Pairs(buffers["pair_offsets"], self.pairs, names, values)
-        return Columns(rows, fixed, texts, pairs)
+        return Columns(rows, fixed, texts, pairs, self.errors)
 
     def _decompressed(self, src: bytes, offsets: bytearray) -> Text:
         """The body column of a chunk with compressed bodies: the one place with an object per message."""
@@ -510,7 +521,7 @@ class ColumnDecoder:
             self._parse(src, at, len(src))
             body = src[self.body_at : self.body_at + self.body_bytes]
             if self.sys_flag & 1:
-                body = decompress(body, (self.sys_flag >> 8) & 7)
+                body = self._readable(src, at, row, body)
             bodies.append(body)
             size += len(body)
             row += 1
@@ -518,4 +529,24 @@ class ColumnDecoder:
                 raise RecordError(f"the decompressed bodies of a chunk of {len(src)} bytes are over 2 GiB")
             self.body_offsets[row] = size
             at += self.total
-        return Text(offsets, b"".join(bodies), size, None)
+        return Text(offsets, b"".join(bodies), size, self._validity())
+
+    def _readable(self, src: bytes, at: int, row: int, body: bytes) -> bytes:
+        """The decompressed body of the record at ``at``, or what stands for it."""
+        try:
+            return decompress(body, (self.sys_flag >> 8) & 7)
+        except CompressionError as error:
+            text = f"queue {_i32(src, at + 12)}, offset {_i64(src, at + 20)}: {error}"
+            if self.bad_body == FAIL:
+                raise CompressionError(text) from error
+            self.errors[row] = text
+            return body if self.bad_body == RAW else b""
+
+    def _validity(self) -> bytearray | None:
+        """A bit for each body, when some are null."""
+        if self.bad_body != NULL or not self.errors:
+            return None
+        bits = bytearray(b"\xff" * ((self.rows + 7) // 8))
+        for row in self.errors:
+            bits[row >> 3] &= ~(1 << (row & 7)) & 0xFF
+        return bits

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from orbitmq.message import columns as names
 from orbitmq.message.columns import ColumnDecoder, Columns, Pairs, Text
-from orbitmq.spark.schema import BROKER, check_schema
+from orbitmq.spark.schema import BROKER, ERROR, check_schema
 
 
 class BatchMaker:
@@ -23,11 +23,13 @@ class BatchMaker:
         schema: what Spark asked for; see :func:`check_schema`.
         tags: keep only messages with one of these, as in ``"a || b"``. The broker compares hash codes, so
             what it sends is compared again here.
+        bad_body: what a body that cannot be decompressed becomes (see :mod:`orbitmq.message.columns`).
     """
 
-    def __init__(self, schema: StructType, tags: str = "*") -> None:
-        check_schema(schema)
+    def __init__(self, schema: StructType, tags: str = "*", bad_body: str = names.FAIL) -> None:
+        check_schema(schema, errors=bad_body != names.FAIL)
         self._schema = schema
+        self._bad_body = bad_body
         self._tags = None if tags == "*" else pa.array([t.strip() for t in tags.split("||")], pa.string())
 
     @cached_property
@@ -37,7 +39,9 @@ class BatchMaker:
     @cached_property
     def _decoder(self) -> ColumnDecoder:
         wanted = {f.name.lower() for f in self._schema.fields} - {BROKER}
-        return ColumnDecoder(wanted if self._tags is None else wanted | {names.TAGS})
+        if ERROR in wanted:
+            wanted = wanted - {ERROR} | {names.BODY}
+        return ColumnDecoder(wanted if self._tags is None else wanted | {names.TAGS}, self._bad_body)
 
     def batch(self, source: bytes, runs: Sequence[tuple[str, int]]) -> pa.RecordBatch:
         """One record batch of all records in ``source``.
@@ -47,7 +51,7 @@ class BatchMaker:
             runs: which broker the records come from: name and number of consecutive records.
 
         Raises:
-            RecordError: the records are damaged.
+            MessageFormatError: the records are damaged.
         """
         columns = self._decoder.decode(source)
         arrays = [self._array(field, columns, runs) for field in self.schema]
@@ -62,6 +66,8 @@ class BatchMaker:
         if name == BROKER:
             pieces = [pa.repeat(pa.scalar(broker, field.type), rows) for broker, rows in runs]
             return pa.concat_arrays(pieces) if pieces else pa.array([], field.type)
+        if name == ERROR:
+            return pa.array([columns.errors.get(row) for row in range(columns.rows)], field.type)
         if name == names.PROPERTIES:
             assert columns.properties is not None
             return _map(field.type, columns.rows, columns.properties)

@@ -43,7 +43,8 @@ class DefaultSource(DataSource):  # type: ignore[misc]
 
     @override
     def schema(self) -> StructType:
-        return message_schema(read_options(self._given).columns)
+        options = read_options(self._given)
+        return message_schema(options.columns, errors=options.on_bad_message != "fail")
 
     @override
     def reader(self, schema: StructType) -> BatchReader:

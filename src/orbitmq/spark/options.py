@@ -52,6 +52,7 @@ class ReadOptions:
     min_rows: int | None = None
     max_delay_ms: int = 900_000
     fail_on_data_loss: bool = True
+    on_bad_message: str = "fail"
     parallelism: int | None = None
     batch_bytes: int = 4 << 20
     pull_messages: int = 32
@@ -114,6 +115,12 @@ def _bool(text: str) -> bool:
     return text.strip().lower() == "true"
 
 
+def _bad_message(text: str) -> str:
+    if text.strip().lower() not in ("fail", "null", "raw"):
+        raise ValueError("is not fail, null or raw")
+    return text.strip().lower()
+
+
 def _duration(text: str) -> int:
     match = _DURATION.fullmatch(text.strip())
     if match is None:
@@ -155,6 +162,7 @@ _READ = (
     _Option("minRowsPerTrigger", "min_rows", _count),
     _Option("maxTriggerDelay", "max_delay_ms", _duration),
     _Option("failOnDataLoss", "fail_on_data_loss", _bool),
+    _Option("onBadMessage", "on_bad_message", _bad_message),
     _Option("parallelism", "parallelism", _count),
     _Option("batchBytes", "batch_bytes", _bytes),
     _Option("pullMessages", "pull_messages", _count),

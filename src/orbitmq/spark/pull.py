@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message.columns import scan_range
-from orbitmq.message.errors import RecordError
+from orbitmq.message.errors import MessageFormatError, RecordError
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.arrow import BatchMaker
 from orbitmq.spark.brokers import Brokers, Patience, is_busy
@@ -137,6 +137,7 @@ class Cursor:
                 yield body, records
 
 
+Piece: TypeAlias = tuple[MessageQueue, bytes, int]  # records of one queue, and how many
 Part: TypeAlias = tuple[Cursor, int, int]  # and its first and last offset, the last one exclusive
 
 
@@ -162,25 +163,20 @@ class RangeReader:
             DataLossError: messages of a range are gone and ``failOnDataLoss`` is on.
             UnreachableError: a broker did not answer before the deadline.
             BrokerError: a broker refuses to be read.
-            RecordError: a broker sent damaged records.
+            MessageFormatError: a broker sent damaged records; the text names broker, queue and offset.
         """
-        parts: list[bytes] = []
-        runs: list[tuple[str, int]] = []
+        pieces: list[Piece] = []
         size = 0
-        for queue, body, records in self._pieces(ranges):
-            parts.append(body)
-            size += len(body)
-            if runs and runs[-1][0] == queue.broker_name:
-                runs[-1] = (queue.broker_name, runs[-1][1] + records)
-            else:
-                runs.append((queue.broker_name, records))
+        for piece in self._pieces(ranges):
+            pieces.append(piece)
+            size += len(piece[1])
             if size >= self._options.batch_bytes:
-                yield maker.batch(b"".join(parts), runs)
-                parts, runs, size = [], [], 0
-        if parts:
-            yield maker.batch(b"".join(parts), runs)
+                yield _batch(pieces, maker)
+                pieces, size = [], 0
+        if pieces:
+            yield _batch(pieces, maker)
 
-    def _pieces(self, ranges: Sequence[QueueRange]) -> Iterator[tuple[MessageQueue, bytes, int]]:
+    def _pieces(self, ranges: Sequence[QueueRange]) -> Iterator[Piece]:
         step = self._options.pull_messages if self._strict else FILTERED_STEP
         waiting = deque(Cursor(item, step, strict=self._strict) for item in ranges)
         while waiting:
@@ -333,3 +329,22 @@ class RangeReader:
             raise DataLossError(f"{text}; failOnDataLoss=false skips them")
         log.warning("%s, skipped", text)
         cursor.skip(low, to)
+
+
+def _batch(pieces: Sequence[Piece], maker: BatchMaker) -> pa.RecordBatch:
+    runs: list[tuple[str, int]] = []
+    for queue, _, records in pieces:
+        if runs and runs[-1][0] == queue.broker_name:
+            runs[-1] = (queue.broker_name, runs[-1][1] + records)
+        else:
+            runs.append((queue.broker_name, records))
+    try:
+        return maker.batch(b"".join(body for _, body, _ in pieces), runs)
+    except MessageFormatError:
+        for queue, body, records in pieces:
+            try:
+                maker.batch(body, [(queue.broker_name, records)])
+            except MessageFormatError as error:
+                where = f"topic {queue.topic}, broker {queue.broker_name}"
+                raise RecordError(f"{where}: {error}; onBadMessage=null or raw goes on") from error
+        raise

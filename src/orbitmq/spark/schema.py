@@ -20,6 +20,8 @@ from orbitmq.message import columns as names
 from orbitmq.spark.errors import SchemaError
 
 BROKER = "broker"
+# Why a body could not be read; only with another onBadMessage than fail.
+ERROR = "error"
 
 _TYPES: dict[str, tuple[DataType, ...]] = {
     names.TOPIC: (StringType(),),
@@ -37,8 +39,11 @@ _TYPES: dict[str, tuple[DataType, ...]] = {
 }
 
 
-def message_schema(columns: Sequence[str] = ()) -> StructType:
+def message_schema(columns: Sequence[str] = (), *, errors: bool = False) -> StructType:
     """The schema of a topic: all columns, or the named ones in their order.
+
+    Args:
+        errors: there is a column ``error`` too.
 
     ``keys`` holds the key words joined by one space; ``message_id`` is the sender's unique key, or the offset
     id when there is none; the times have milliseconds.
@@ -46,28 +51,32 @@ def message_schema(columns: Sequence[str] = ()) -> StructType:
     Raises:
         SchemaError: a column is unknown or named twice.
     """
-    wanted = [name.lower() for name in columns] or list(_TYPES)
-    unknown = [name for name in wanted if name not in _TYPES]
+    types = _TYPES | {ERROR: (StringType(),)} if errors else _TYPES
+    wanted = [name.lower() for name in columns] or list(types)
+    unknown = [name for name in wanted if name not in types]
     if unknown or len(set(wanted)) < len(wanted):
-        raise SchemaError(f"columns {wanted}: unknown {unknown} or repeated; known: {', '.join(_TYPES)}")
-    return StructType([StructField(name, _TYPES[name][0], True) for name in wanted])
+        raise SchemaError(f"columns {wanted}: unknown {unknown} or repeated; known: {', '.join(types)}")
+    return StructType([StructField(name, types[name][0], True) for name in wanted])
 
 
-def check_schema(schema: StructType) -> None:
+def check_schema(schema: StructType, *, errors: bool = False) -> None:
     """Accept a schema that the user gave: a subset of the columns, in any order, ``body`` also as string.
+
+    Args:
+        errors: there is a column ``error`` too.
 
     Raises:
         SchemaError: a column is unknown or has another type than messages have.
     """
-    message_schema(schema.fieldNames())
+    message_schema(schema.fieldNames(), errors=errors)
     for field in schema.fields:
-        allowed = _TYPES[field.name.lower()]
+        allowed = _TYPES.get(field.name.lower(), (StringType(),))
         if not any(_same_type(field.dataType, kind) for kind in allowed):
             wanted = " or ".join(kind.simpleString() for kind in allowed)
             raise SchemaError(
                 f"column {field.name} has type {field.dataType.simpleString()}, must be {wanted}"
             )
-        if not field.nullable and field.name.lower() in (names.TAGS, names.KEYS):
+        if not field.nullable and field.name.lower() in (names.TAGS, names.KEYS, ERROR):
             raise SchemaError(f"column {field.name} is NOT NULL, but messages without {field.name} exist")
 
 

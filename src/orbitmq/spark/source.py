@@ -67,7 +67,8 @@ def read_task(
     """The messages of one task. Spark hands an empty partition when there is nothing to read."""
     if isinstance(partition, TaskPartition):
         brokers = Brokers(options.name_servers, options.request_timeout_ms)
-        yield from RangeReader(brokers, options).batches(partition.ranges, BatchMaker(schema, options.tags))
+        maker = BatchMaker(schema, options.tags, options.on_bad_message)
+        yield from RangeReader(brokers, options).batches(partition.ranges, maker)
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
