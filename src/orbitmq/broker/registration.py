@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.role import EVERY_ROLE, Role
 from orbitmq.runtime.backoff import Backoff
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import every
@@ -53,13 +54,16 @@ class Registration(Component):
     The name servers do not wait for each other: one that hangs delays nobody.
     """
 
+    name = "registration"
+    runs_as = EVERY_ROLE - {Role.PRE_ONLINE}
+
     def __init__(self, runtime: Runtime, config: BrokerConfig, topics: TopicConfigs, address: str) -> None:
         self._clock = runtime.clock
         self._config = config
         self._topics = topics
         self._address = address
-        # A name server that was restarted has forgotten us: RocketMQ's brokers let it wait for up to 30 s.
-        self._client = RemotingClient(runtime, on_lost=self._lost)
+        self._runtime = runtime
+        self._client = self._connect()
         self._servers = [_NameServer(a) for a in config.namesrv_addr.split(";") if a]
         self._backoff = Backoff(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, runtime.random)
         self._asked = 0
@@ -97,6 +101,10 @@ class Registration(Component):
         except TimeoutError:
             log.warning("registration of a new topic takes more than %d ms; it goes on", timeout_ms)
 
+    def _connect(self) -> RemotingClient:
+        # A name server that was restarted has forgotten us: RocketMQ's brokers let it wait for up to 30 s.
+        return RemotingClient(self._runtime, on_lost=self._lost)
+
     async def start(self) -> None:
         self._spawn(self._run(), "registration")
 
@@ -108,6 +116,7 @@ class Registration(Component):
         except TimeoutError:
             log.info("the name servers do not answer; they will notice that broker %s went", self._address)
         await self._client.close()
+        self._client = self._connect()
 
     async def _run(self) -> None:
         """Register for ever, and in acting mode show every second that we live (HB-02)."""

@@ -268,12 +268,18 @@ async def _until_stopped(make: Callable[[], Server], line: Callable[[Server], st
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, stop.set)
     server = make()
-    await server.start()
+    starting, stopping = asyncio.ensure_future(server.start()), asyncio.ensure_future(stop.wait())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        # A start may take long, when much has to be recovered; nothing is lost by giving it up.
+        starting.cancel()
+        return await _bounded(asyncio.wait({starting}))
+    await starting
     # What exists now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
     print(line(server), flush=True)
-    await stop.wait()
+    await stopping
     return await _bounded(server.stop())
 
 
