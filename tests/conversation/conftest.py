@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.conversation.broker_peer import BrokerPeer, broker_config
 from tests.conversation.scripted_cluster import ClientWorld
 
+from orbitmq.broker.broker import Broker
 from orbitmq.testing import SimulatedLoop, SimulatedRuntime
 
 
@@ -22,3 +24,18 @@ def world(
     mark = request.node.get_closest_marker("scripted")
     names, options = (mark.args, mark.kwargs) if mark else (("a",), {})
     return orbitmq_loop.enter(ClientWorld(*names, runtime=orbitmq_runtime, **options))
+
+
+@pytest.fixture
+def broker(
+    request: pytest.FixtureRequest, orbitmq_loop: SimulatedLoop, orbitmq_runtime: SimulatedRuntime
+) -> Broker:
+    """A real broker in memory, with the settings in ``pytest.mark.broker``."""
+    mark = request.node.get_closest_marker("broker")
+    return orbitmq_loop.enter(Broker(orbitmq_runtime, broker_config(**(mark.kwargs if mark else {}))))
+
+
+@pytest.fixture
+def peer(broker: Broker, orbitmq_loop: SimulatedLoop) -> BrokerPeer:
+    """A client of ``broker``. Files that need more of it override this fixture."""
+    return orbitmq_loop.enter(BrokerPeer(broker.runtime))

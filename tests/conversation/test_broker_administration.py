@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import re
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.conversation.broker_peer import BrokerPeer, broker_config
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
@@ -17,6 +17,7 @@ from orbitmq.message.record import decode_record
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.server import NameServer
 from orbitmq.runtime.simulated import run, simulated_runtime
+from orbitmq.testing import SimulatedLoop, SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.server import RemotingServer
 from orbitmq.wire import fastjson, properties_text
@@ -50,28 +51,11 @@ from orbitmq.wire.bodies import (
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
-KIB = 1024
 
+class Peer(BrokerPeer):
+    """Answers what the broker asks of it, unless it is ``silent``."""
 
-def settings(**changes: Any) -> BrokerConfig:
-    values: dict[str, Any] = {
-        "listen_port": 10911,
-        "store_path_root_dir": "/store",
-        "mapped_file_size_commit_log": 256 * KIB,
-        "mapped_file_size_consume_queue": 6000,
-    }
-    return BrokerConfig(**{**values, **changes})
-
-
-class Peer:
-    """A client of the broker, on one connection of its own, that remembers what the broker asks of it."""
-
-    def __init__(self, broker: Broker, client_id: str = "client") -> None:
-        self._address = broker.address
-        self.client_id = client_id
-        self.notices: list[Command] = []
-        self.silent = False
-        self.client = RemotingClient(broker.runtime, handle=self._note)
+    silent = False
 
     def _note(self, _connection: object, command: Command) -> Command | None:
         self.notices.append(command)
@@ -79,15 +63,6 @@ class Peer:
             table = {MessageQueue("T", "broker-a", 0): 5}
             return command.reply(body=GetConsumerStatusBody(message_queue_table=table).encode())
         return None if command.is_oneway or self.silent else command.reply(remark="mine", body=command.body)
-
-    async def ask(self, code: int, body: bytes = b"", /, **ext: str | int) -> Command:
-        command = Command(code, {name: str(value) for name, value in ext.items()}, body)
-        return await self.client.request(self._address, command, 30_000)
-
-    async def ok(self, code: int, body: bytes = b"", /, **ext: str | int) -> Command:
-        answer = await self.ask(code, body, **ext)
-        assert answer.code == ResponseCode.SUCCESS, answer.remark
-        return answer
 
     async def beat(self, *topics: str, group: str = "cg", **more: Any) -> Command:
         data = ConsumerData(group, subscription_data_set=[SubscriptionData(t, sub_version=1) for t in topics])
@@ -104,182 +79,130 @@ class Peer:
             "topicFilterType": "SINGLE_TAG",
             "order": "false",
         }
-        return await self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, **{**fields, **ext})
-
-    async def send(self, body: bytes = b"hello", *, topic: str = "T", queue_id: int = 0) -> Command:
-        ext: dict[str, str | int] = {
-            "a": "pg",
-            "b": topic,
-            "c": "TBW102",
-            "d": 4,
-            "e": queue_id,
-            "f": 0,
-            "g": 5,
-            "h": 0,
-        }
-        return await self.ok(RequestCode.SEND_MESSAGE_V2, body, **ext)
-
-    async def leave(self) -> None:
-        await self.client.close()
-        await asyncio.sleep(0.1)
+        return await self.call(RequestCode.UPDATE_AND_CREATE_TOPIC, **{**fields, **ext})
 
 
-Talk = Callable[[Broker, Peer], Awaitable[None]]
-
-
-def with_broker(talk: Talk, **changes: Any) -> None:
-    async def main() -> None:
-        async with Broker(simulated_runtime(), settings(**changes)) as broker:
-            peer = Peer(broker)
-            await talk(broker, peer)
-            await peer.client.close()
-
-    run(main())
+@pytest.fixture
+def peer(broker: Broker, orbitmq_loop: SimulatedLoop) -> Peer:
+    return orbitmq_loop.enter(Peer(broker.runtime))
 
 
 # -- clients -----------------------------------------------------------------------------------------------
 
 
-def test_members_of_a_group_are_told_when_one_comes_and_goes() -> None:
-    async def talk(broker: Broker, first: Peer) -> None:
-        answer = await first.beat("T")
-        assert answer.ext == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
-        assert "%RETRY%cg" in broker.services.topics
-        second = Peer(broker, "other")
-        first.notices.clear()
-        await second.beat("T")
-        listed = await first.ok(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="cg")
-        assert GetConsumerListByGroupResponseBody.decode(listed.body).consumer_id_list == ["client", "other"]
-        assert [notice.code for notice in first.notices] == [RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
-        assert first.notices[0].ext["consumerGroup"] == "cg"
-        await second.beat("T")
-        assert len(first.notices) == 1
-        await second.leave()
-        assert len(first.notices) == 2
-        await first.ok(
-            RequestCode.UNREGISTER_CLIENT, clientID="client", consumerGroup="cg", producerGroup="pg"
-        )
-        gone = await first.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="cg")
-        assert gone.code == ResponseCode.SYSTEM_ERROR
-        assert gone.remark == "no consumer for this group, cg"
-
-    with_broker(talk)
+async def test_members_of_a_group_are_told_when_one_comes_and_goes(broker: Broker, peer: Peer) -> None:
+    answer = await peer.beat("T")
+    assert answer.ext == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
+    assert "%RETRY%cg" in broker.services.topics
+    second = Peer(broker.runtime, client_id="other")
+    peer.notices.clear()
+    await second.beat("T")
+    listed = await peer.ok(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="cg")
+    assert GetConsumerListByGroupResponseBody.decode(listed.body).consumer_id_list == ["client", "other"]
+    assert [notice.code for notice in peer.notices] == [RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
+    assert peer.notices[0].ext["consumerGroup"] == "cg"
+    await second.beat("T")
+    assert len(peer.notices) == 1
+    await second.leave()
+    assert len(peer.notices) == 2
+    await peer.ok(RequestCode.UNREGISTER_CLIENT, clientID="client", consumerGroup="cg", producerGroup="pg")
+    gone = await peer.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="cg")
+    assert gone.code == ResponseCode.SYSTEM_ERROR
+    assert gone.remark == "no consumer for this group, cg"
 
 
-def test_a_silent_client_is_dropped_after_two_minutes() -> None:
-    async def talk(broker: Broker, peer: Peer) -> None:
-        await peer.beat("T")
-        await asyncio.sleep(100)
-        await peer.ok(RequestCode.GET_BROKER_RUNTIME_INFO)
-        assert broker.services.clients.consumers("cg") is not None
-        await asyncio.sleep(31)
-        assert broker.services.clients.consumers("cg") is None
-        assert broker.services.clients.producers("pg") == []
-
-    with_broker(talk)
+async def test_a_silent_client_is_dropped_after_two_minutes(broker: Broker, peer: Peer) -> None:
+    await peer.beat("T")
+    await asyncio.sleep(100)
+    await peer.ok(RequestCode.GET_BROKER_RUNTIME_INFO)
+    assert broker.services.clients.consumers("cg") is not None
+    await asyncio.sleep(31)
+    assert broker.services.clients.consumers("cg") is None
+    assert broker.services.clients.producers("pg") == []
 
 
-def test_a_heartbeat_with_a_fingerprint_leaves_subscriptions_out() -> None:
-    async def talk(broker: Broker, peer: Peer) -> None:
-        await peer.beat("T", heartbeat_fingerprint=7)
-        answer = await peer.beat(heartbeat_fingerprint=7, without_sub=True)
-        assert answer.ext["IS_SUB_CHANGE"] == "false"
-        assert broker.services.clients.subscription("cg", "T") is not None
-        answer = await peer.beat("T", heartbeat_fingerprint=8)
-        assert answer.ext["IS_SUB_CHANGE"] == "true"
-
-    with_broker(talk)
+async def test_a_heartbeat_with_a_fingerprint_leaves_subscriptions_out(broker: Broker, peer: Peer) -> None:
+    await peer.beat("T", heartbeat_fingerprint=7)
+    answer = await peer.beat(heartbeat_fingerprint=7, without_sub=True)
+    assert answer.ext["IS_SUB_CHANGE"] == "false"
+    assert broker.services.clients.subscription("cg", "T") is not None
+    answer = await peer.beat("T", heartbeat_fingerprint=8)
+    assert answer.ext["IS_SUB_CHANGE"] == "true"
 
 
-def test_who_is_connected() -> None:
-    async def talk(_broker: Broker, peer: Peer) -> None:
-        await peer.beat("T")
-        shown = await peer.ok(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="cg")
-        consumers = ConsumerConnection.decode(shown.body)
-        assert [c.client_id for c in consumers.connection_set] == ["client"]
-        assert list(consumers.subscription_table) == ["T"]
-        shown = await peer.ok(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup="pg")
-        assert [c.language for c in ProducerConnection.decode(shown.body).connection_set] == ["PYTHON"]
-        shown = await peer.ok(RequestCode.GET_ALL_PRODUCER_INFO)
-        assert list(ProducerTableInfo.decode(shown.body).data) == ["pg"]
-        absent = await peer.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="none")
-        assert absent.code == ResponseCode.CONSUMER_NOT_ONLINE
-        absent = await peer.ask(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup="none")
-        assert absent.code == ResponseCode.SYSTEM_ERROR
-
-    with_broker(talk)
+async def test_who_is_connected(peer: Peer) -> None:
+    await peer.beat("T")
+    shown = await peer.ok(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="cg")
+    consumers = ConsumerConnection.decode(shown.body)
+    assert [c.client_id for c in consumers.connection_set] == ["client"]
+    assert list(consumers.subscription_table) == ["T"]
+    shown = await peer.ok(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup="pg")
+    assert [c.language for c in ProducerConnection.decode(shown.body).connection_set] == ["PYTHON"]
+    shown = await peer.ok(RequestCode.GET_ALL_PRODUCER_INFO)
+    assert list(ProducerTableInfo.decode(shown.body).data) == ["pg"]
+    absent = await peer.call(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="none")
+    assert absent.code == ResponseCode.CONSUMER_NOT_ONLINE
+    absent = await peer.call(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup="none")
+    assert absent.code == ResponseCode.SYSTEM_ERROR
 
 
-def test_queue_locks() -> None:
-    async def talk(_broker: Broker, peer: Peer) -> None:
-        queues = {MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)}
-        mine = LockBatchRequestBody("cg", "me", mq_set=queues).encode()
-        locked = await peer.ok(RequestCode.LOCK_BATCH_MQ, mine)
-        assert LockBatchResponseBody.decode(locked.body).lock_ok_mq_set == queues
-        yours = LockBatchRequestBody("cg", "you", mq_set=queues).encode()
-        refused = await peer.ok(RequestCode.LOCK_BATCH_MQ, yours)
-        assert LockBatchResponseBody.decode(refused.body).lock_ok_mq_set == set()
-        await peer.ok(RequestCode.UNLOCK_BATCH_MQ, mine)
-        locked = await peer.ok(RequestCode.LOCK_BATCH_MQ, yours)
-        assert LockBatchResponseBody.decode(locked.body).lock_ok_mq_set == queues
-
-    with_broker(talk)
+async def test_queue_locks(peer: Peer) -> None:
+    queues = {MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)}
+    mine = LockBatchRequestBody("cg", "me", mq_set=queues).encode()
+    locked = await peer.ok(RequestCode.LOCK_BATCH_MQ, mine)
+    assert LockBatchResponseBody.decode(locked.body).lock_ok_mq_set == queues
+    yours = LockBatchRequestBody("cg", "you", mq_set=queues).encode()
+    refused = await peer.ok(RequestCode.LOCK_BATCH_MQ, yours)
+    assert LockBatchResponseBody.decode(refused.body).lock_ok_mq_set == set()
+    await peer.ok(RequestCode.UNLOCK_BATCH_MQ, mine)
+    locked = await peer.ok(RequestCode.LOCK_BATCH_MQ, yours)
+    assert LockBatchResponseBody.decode(locked.body).lock_ok_mq_set == queues
 
 
-def test_a_filter_that_the_broker_does_not_have_is_refused_at_the_start() -> None:
-    async def talk(_broker: Broker, peer: Peer) -> None:
-        tag = CheckClientRequestBody("c", "cg", SubscriptionData("T"))
-        await peer.ok(RequestCode.CHECK_CLIENT_CONFIG, tag.encode())
-        sql = CheckClientRequestBody("c", "cg", SubscriptionData("T", "a > 1", expression_type="SQL92"))
-        answer = await peer.ask(RequestCode.CHECK_CLIENT_CONFIG, sql.encode())
-        assert "SQL92" in (answer.remark or "")
-
-    with_broker(talk)
+async def test_a_filter_that_the_broker_does_not_have_is_refused_at_the_start(peer: Peer) -> None:
+    tag = CheckClientRequestBody("c", "cg", SubscriptionData("T"))
+    await peer.ok(RequestCode.CHECK_CLIENT_CONFIG, tag.encode())
+    sql = CheckClientRequestBody("c", "cg", SubscriptionData("T", "a > 1", expression_type="SQL92"))
+    answer = await peer.call(RequestCode.CHECK_CLIENT_CONFIG, sql.encode())
+    assert "SQL92" in (answer.remark or "")
 
 
-def test_a_body_that_is_not_json_is_refused_and_named() -> None:
-    async def talk(_broker: Broker, peer: Peer) -> None:
-        answer = await peer.ask(RequestCode.HEART_BEAT, b"{nonsense")
-        assert answer.code == ResponseCode.SYSTEM_ERROR
-        answer = await peer.ask(RequestCode.HEART_BEAT, b'{"consumerDataSet":[{"groupName":{}}]}')
-        assert "groupName" in (answer.remark or "")
-
-    with_broker(talk)
+async def test_a_body_that_is_not_json_is_refused_and_named(peer: Peer) -> None:
+    answer = await peer.call(RequestCode.HEART_BEAT, b"{nonsense")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    answer = await peer.call(RequestCode.HEART_BEAT, b'{"consumerDataSet":[{"groupName":{}}]}')
+    assert "groupName" in (answer.remark or "")
 
 
-def test_a_heartbeat_without_subscriptions_that_are_not_known_is_told_so() -> None:
-    async def talk(broker: Broker, peer: Peer) -> None:
-        answer = await peer.beat(heartbeat_fingerprint=7, without_sub=True)
-        assert answer.ext["IS_SUB_CHANGE"] == "true"
-        assert broker.services.clients.subscription("cg", "T") is None
+async def test_a_heartbeat_without_subscriptions_that_are_not_known_is_told_so(
+    broker: Broker, peer: Peer
+) -> None:
+    answer = await peer.beat(heartbeat_fingerprint=7, without_sub=True)
+    assert answer.ext["IS_SUB_CHANGE"] == "true"
+    assert broker.services.clients.subscription("cg", "T") is None
 
-    with_broker(talk)
 
-
-def test_questions_that_a_consumer_answers() -> None:
-    async def talk(broker: Broker, admin: Peer) -> None:
-        consumer = Peer(broker, "worker")
-        await consumer.beat("T")
-        asked: dict[str, str | int] = {"consumerGroup": "cg", "clientId": "worker"}
-        answer = await admin.ok(RequestCode.GET_CONSUMER_RUNNING_INFO, **asked)
-        assert answer.remark == "mine"
-        sent = await admin.send(b"look")
-        answer = await admin.ok(RequestCode.CONSUME_MESSAGE_DIRECTLY, msgId=sent.ext["msgId"], **asked)
-        assert decode_record(answer.body).body == b"look"
-        assert consumer.notices[-1].ext["brokerName"] == "broker-a"
-        shown = await admin.ok(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, group="cg", topic="T")
-        status = GetConsumerStatusBody.decode(shown.body).consumer_table
-        assert status == {"worker": {MessageQueue("T", "broker-a", 0): 5}}
-        absent = await admin.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="cg", clientId="no")
-        assert absent.remark == "The Consumer <cg> <no> not online"
-        bad = await admin.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, msgId="xyz", **asked)
-        assert bad.code == ResponseCode.INVALID_PARAMETER
-        consumer.silent = True
-        late = await admin.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, **asked)
-        assert late.code == ResponseCode.CONSUME_MSG_TIMEOUT
-        await consumer.client.close()
-
-    with_broker(talk)
+async def test_questions_that_a_consumer_answers(broker: Broker, peer: Peer) -> None:
+    consumer = Peer(broker.runtime, client_id="worker")
+    await consumer.beat("T")
+    asked: dict[str, str | int] = {"consumerGroup": "cg", "clientId": "worker"}
+    answer = await peer.ok(RequestCode.GET_CONSUMER_RUNNING_INFO, **asked)
+    assert answer.remark == "mine"
+    sent = await peer.send(b"look")
+    answer = await peer.ok(RequestCode.CONSUME_MESSAGE_DIRECTLY, msgId=sent.ext["msgId"], **asked)
+    assert decode_record(answer.body).body == b"look"
+    assert consumer.notices[-1].ext["brokerName"] == "broker-a"
+    shown = await peer.ok(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, group="cg", topic="T")
+    status = GetConsumerStatusBody.decode(shown.body).consumer_table
+    assert status == {"worker": {MessageQueue("T", "broker-a", 0): 5}}
+    absent = await peer.call(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="cg", clientId="no")
+    assert absent.remark == "The Consumer <cg> <no> not online"
+    bad = await peer.call(RequestCode.CONSUME_MESSAGE_DIRECTLY, msgId="xyz", **asked)
+    assert bad.code == ResponseCode.INVALID_PARAMETER
+    consumer.silent = True
+    late = await peer.call(RequestCode.GET_CONSUMER_RUNNING_INFO, **asked)
+    assert late.code == ResponseCode.CONSUME_MSG_TIMEOUT
+    await consumer.client.close()
 
 
 # -- offsets -----------------------------------------------------------------------------------------------
@@ -287,166 +210,143 @@ def test_questions_that_a_consumer_answers() -> None:
 
 async def query(peer: Peer, **ext: str | int) -> Command:
     fields: dict[str, str | int] = {"consumerGroup": "cg", "topic": "T", "queueId": 0}
-    return await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, **{**fields, **ext})
+    return await peer.call(RequestCode.QUERY_CONSUMER_OFFSET, **{**fields, **ext})
 
 
 async def commit(peer: Peer, offset: int, **ext: str | int) -> Command:
     fields: dict[str, str | int] = {"consumerGroup": "cg", "topic": "T", "queueId": 0, "commitOffset": offset}
-    return await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **{**fields, **ext})
+    return await peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, **{**fields, **ext})
 
 
-def test_a_new_group_begins_a_young_queue_at_0_and_an_empty_one_nowhere() -> None:
-    async def talk(_broker: Broker, peer: Peer) -> None:
-        await peer.create()
-        assert (await query(peer)).code == ResponseCode.QUERY_NOT_FOUND
+async def test_a_new_group_begins_a_young_queue_at_0_and_an_empty_one_nowhere(peer: Peer) -> None:
+    await peer.create()
+    assert (await query(peer)).code == ResponseCode.QUERY_NOT_FOUND
+    await peer.send()
+    assert (await query(peer)).ext["offset"] == "0"
+    assert (await query(peer, setZeroIfNotFound="false")).code == ResponseCode.QUERY_NOT_FOUND
+    assert (await query(peer, topic="None")).code == ResponseCode.QUERY_NOT_FOUND
+    assert (await query(peer, queueId=1)).code == ResponseCode.QUERY_NOT_FOUND
+
+
+async def test_committing_offsets(peer: Peer) -> None:
+    await peer.create()
+    assert (await commit(peer, 5)).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    await peer.beat("T")
+    assert (await commit(peer, 5)).code == ResponseCode.SUCCESS
+    assert (await query(peer)).ext["offset"] == "5"
+    assert (await commit(peer, 3)).code == ResponseCode.SUCCESS
+    assert (await query(peer)).ext["offset"] == "3"
+    assert (await commit(peer, 5, topic="None")).code == ResponseCode.TOPIC_NOT_EXIST
+    assert (await commit(peer, -1)).code == ResponseCode.INVALID_PARAMETER
+    assert (await commit(peer, 5, queueId=1 << 20)).code == ResponseCode.INVALID_PARAMETER
+    table = fastjson.loads((await peer.ok(RequestCode.GET_ALL_CONSUMER_OFFSET)).body)
+    assert table["offsetTable"] == {"T@cg": {"0": 3}}
+    await peer.ok(RequestCode.CLONE_GROUP_OFFSET, srcGroup="cg", destGroup="copy", topic="T")
+    assert (await query(peer, consumerGroup="copy")).ext["offset"] == "3"
+
+
+async def test_bounds_of_a_queue_and_search_by_time(peer: Peer) -> None:
+    await peer.create()
+    for number in range(3):
+        await peer.send(b"%d" % number)
+        await asyncio.sleep(10)
+    where: dict[str, str | int] = {"topic": "T", "queueId": 0}
+    assert (await peer.ok(RequestCode.GET_MAX_OFFSET, **where)).ext["offset"] == "3"
+    assert (await peer.ok(RequestCode.GET_MIN_OFFSET, **where)).ext["offset"] == "0"
+    first = int((await peer.ok(RequestCode.GET_EARLIEST_MSG_STORETIME, **where)).ext["timestamp"])
+    code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+    assert (await peer.ok(code, timestamp=first + 1, **where)).ext["offset"] == "1"
+    upper = await peer.ok(code, timestamp=first + 1, boundaryType="UPPER", **where)
+    assert upper.ext["offset"] == "0"
+    assert (await peer.ok(code, timestamp=first + 10**6, **where)).ext["offset"] == "3"
+    for code in (RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET):
+        assert (await peer.call(code, topic="None", queueId=0)).code == ResponseCode.TOPIC_NOT_EXIST
+        assert (await peer.call(code, topic="T", queueId=2)).code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_a_reset_reaches_the_consumer_with_its_next_pull(peer: Peer) -> None:
+    await peer.create()
+    for _ in range(3):
         await peer.send()
-        assert (await query(peer)).ext["offset"] == "0"
-        assert (await query(peer, setZeroIfNotFound="false")).code == ResponseCode.QUERY_NOT_FOUND
-        assert (await query(peer, topic="None")).code == ResponseCode.QUERY_NOT_FOUND
-        assert (await query(peer, queueId=1)).code == ResponseCode.QUERY_NOT_FOUND
-
-    with_broker(talk)
-
-
-def test_committing_offsets() -> None:
-    async def talk(_broker: Broker, peer: Peer) -> None:
-        await peer.create()
-        assert (await commit(peer, 5)).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-        await peer.beat("T")
-        assert (await commit(peer, 5)).code == ResponseCode.SUCCESS
-        assert (await query(peer)).ext["offset"] == "5"
-        assert (await commit(peer, 3)).code == ResponseCode.SUCCESS
-        assert (await query(peer)).ext["offset"] == "3"
-        assert (await commit(peer, 5, topic="None")).code == ResponseCode.TOPIC_NOT_EXIST
-        assert (await commit(peer, -1)).code == ResponseCode.INVALID_PARAMETER
-        assert (await commit(peer, 5, queueId=1 << 20)).code == ResponseCode.INVALID_PARAMETER
-        table = fastjson.loads((await peer.ok(RequestCode.GET_ALL_CONSUMER_OFFSET)).body)
-        assert table["offsetTable"] == {"T@cg": {"0": 3}}
-        await peer.ok(RequestCode.CLONE_GROUP_OFFSET, srcGroup="cg", destGroup="copy", topic="T")
-        assert (await query(peer, consumerGroup="copy")).ext["offset"] == "3"
-
-    with_broker(talk)
+    await peer.beat("T")
+    await commit(peer, 3)
+    target: dict[str, str | int] = {"group": "cg", "topic": "T", "isForce": "true"}
+    reset = await peer.ok(
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, timestamp=-1, queueId=0, offset=1, **target
+    )
+    assert ResetOffsetBody.decode(reset.body).offset_table == {MessageQueue("T", "broker-a", 0): 1}
+    assert (await commit(peer, 3)).remark == "Offset has been previously reset"
+    pull: dict[str, str | int] = {"maxMsgNums": 9, "commitOffset": 0, "subVersion": 0, "queueOffset": 3}
+    pull |= {"consumerGroup": "cg", "topic": "T", "queueId": 0, "sysFlag": 0, "suspendTimeoutMillis": 0}
+    moved = await peer.call(RequestCode.PULL_MESSAGE, **pull)
+    assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "1")
+    assert (await commit(peer, 2)).remark is None
+    out = await peer.call(
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, timestamp=-1, queueId=0, offset=9, **target
+    )
+    assert "[0-3]" in (out.remark or "")
+    everywhere = await peer.ok(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, timestamp=0, **target)
+    assert set(ResetOffsetBody.decode(everywhere.body).offset_table.values()) == {0}
 
 
-def test_bounds_of_a_queue_and_search_by_time() -> None:
-    async def talk(_broker: Broker, peer: Peer) -> None:
-        await peer.create()
-        for number in range(3):
-            await peer.send(b"%d" % number)
-            await asyncio.sleep(10)
-        where: dict[str, str | int] = {"topic": "T", "queueId": 0}
-        assert (await peer.ok(RequestCode.GET_MAX_OFFSET, **where)).ext["offset"] == "3"
-        assert (await peer.ok(RequestCode.GET_MIN_OFFSET, **where)).ext["offset"] == "0"
-        first = int((await peer.ok(RequestCode.GET_EARLIEST_MSG_STORETIME, **where)).ext["timestamp"])
-        code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
-        assert (await peer.ok(code, timestamp=first + 1, **where)).ext["offset"] == "1"
-        upper = await peer.ok(code, timestamp=first + 1, boundaryType="UPPER", **where)
-        assert upper.ext["offset"] == "0"
-        assert (await peer.ok(code, timestamp=first + 10**6, **where)).ext["offset"] == "3"
-        for code in (RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET):
-            assert (await peer.ask(code, topic="None", queueId=0)).code == ResponseCode.TOPIC_NOT_EXIST
-            assert (await peer.ask(code, topic="T", queueId=2)).code == ResponseCode.INVALID_PARAMETER
-
-    with_broker(talk)
+async def test_a_reset_reaches_a_pull_that_waits_at_once(peer: Peer) -> None:
+    await peer.create()
+    await peer.send()
+    await peer.beat("T")
+    pull: dict[str, str | int] = {"maxMsgNums": 9, "commitOffset": 0, "subVersion": 0, "queueOffset": 1}
+    pull |= {"consumerGroup": "cg", "topic": "T", "queueId": 0, "sysFlag": 2}
+    waiting = asyncio.ensure_future(peer.call(RequestCode.PULL_MESSAGE, suspendTimeoutMillis=15_000, **pull))
+    await asyncio.sleep(1)
+    target: dict[str, str | int] = {"group": "cg", "topic": "T", "isForce": "true", "timestamp": 0}
+    await peer.ok(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **target)
+    await asyncio.sleep(0.1)
+    assert waiting.done()
+    moved = await waiting
+    assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "0")
 
 
-def test_a_reset_reaches_the_consumer_with_its_next_pull() -> None:
-    async def talk(_broker: Broker, peer: Peer) -> None:
-        await peer.create()
-        for _ in range(3):
-            await peer.send()
-        await peer.beat("T")
-        await commit(peer, 3)
-        target: dict[str, str | int] = {"group": "cg", "topic": "T", "isForce": "true"}
-        reset = await peer.ok(
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, timestamp=-1, queueId=0, offset=1, **target
-        )
-        assert ResetOffsetBody.decode(reset.body).offset_table == {MessageQueue("T", "broker-a", 0): 1}
-        assert (await commit(peer, 3)).remark == "Offset has been previously reset"
-        pull: dict[str, str | int] = {"maxMsgNums": 9, "commitOffset": 0, "subVersion": 0, "queueOffset": 3}
-        pull |= {"consumerGroup": "cg", "topic": "T", "queueId": 0, "sysFlag": 0, "suspendTimeoutMillis": 0}
-        moved = await peer.ask(RequestCode.PULL_MESSAGE, **pull)
-        assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "1")
-        assert (await commit(peer, 2)).remark is None
-        out = await peer.ask(
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, timestamp=-1, queueId=0, offset=9, **target
-        )
-        assert "[0-3]" in (out.remark or "")
-        everywhere = await peer.ok(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, timestamp=0, **target)
-        assert set(ResetOffsetBody.decode(everywhere.body).offset_table.values()) == {0}
-
-    with_broker(talk)
-
-
-def test_a_reset_reaches_a_pull_that_waits_at_once() -> None:
-    async def talk(_broker: Broker, peer: Peer) -> None:
-        await peer.create()
-        await peer.send()
-        await peer.beat("T")
-        pull: dict[str, str | int] = {"maxMsgNums": 9, "commitOffset": 0, "subVersion": 0, "queueOffset": 1}
-        pull |= {"consumerGroup": "cg", "topic": "T", "queueId": 0, "sysFlag": 2}
-        waiting = asyncio.ensure_future(
-            peer.ask(RequestCode.PULL_MESSAGE, suspendTimeoutMillis=15_000, **pull)
-        )
-        await asyncio.sleep(1)
-        target: dict[str, str | int] = {"group": "cg", "topic": "T", "isForce": "true", "timestamp": 0}
-        await peer.ok(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **target)
-        await asyncio.sleep(0.1)
-        assert waiting.done()
-        moved = await waiting
-        assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "0")
-
-    with_broker(talk)
-
-
-def test_view_by_id() -> None:
-    async def talk(_broker: Broker, peer: Peer) -> None:
-        await peer.send(b"first")
-        sent = await peer.send(b"second")
-        offset = int(sent.ext["msgId"][16:], 16)
-        found = await peer.ok(RequestCode.VIEW_MESSAGE_BY_ID, offset=offset)
-        assert decode_record(found.body).body == b"second"
-        absent = await peer.ask(RequestCode.VIEW_MESSAGE_BY_ID, offset=10**9)
-        assert absent.code == ResponseCode.SYSTEM_ERROR
-        assert "1000000000" in (absent.remark or "")
-
-    with_broker(talk)
+async def test_view_by_id(peer: Peer) -> None:
+    await peer.send(b"first")
+    sent = await peer.send(b"second")
+    offset = int(sent.ext["msgId"][16:], 16)
+    found = await peer.ok(RequestCode.VIEW_MESSAGE_BY_ID, offset=offset)
+    assert decode_record(found.body).body == b"second"
+    absent = await peer.call(RequestCode.VIEW_MESSAGE_BY_ID, offset=10**9)
+    assert absent.code == ResponseCode.SYSTEM_ERROR
+    assert "1000000000" in (absent.remark or "")
 
 
 # -- topics ------------------------------------------------------------------------------------------------
 
 
-def test_creating_changing_and_deleting_a_topic() -> None:
-    async def talk(broker: Broker, peer: Peer) -> None:
-        assert (await peer.create(attributes="+message.type=FIFO")).code == ResponseCode.SUCCESS
-        shown = await peer.ok(RequestCode.GET_TOPIC_CONFIG, topic="T")
-        config = TopicConfig.decode(shown.body)
-        assert (config.read_queue_nums, config.perm) == (2, 6)
-        assert config.attributes == {"message.type": "FIFO"}
-        await peer.send(queue_id=1)
-        await peer.beat("T")
-        await commit(peer, 1)
-        await peer.create(readQueueNums=3, writeQueueNums=3)
-        await peer.send(queue_id=2)
-        groups = await peer.ok(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="T")
-        assert GroupList.decode(groups.body).group_list == {"cg"}
-        topics = await peer.ok(RequestCode.QUERY_TOPICS_BY_CONSUMER, group="cg")
-        assert TopicList.decode(topics.body).topic_list == {"T"}
-        stats = TopicStatsTable.decode((await peer.ok(RequestCode.GET_TOPIC_STATS_INFO, topic="T")).body)
-        assert [stats.offset_table[MessageQueue("T", "broker-a", n)].max_offset for n in range(3)] == [
-            0,
-            1,
-            1,
-        ]
+async def test_creating_changing_and_deleting_a_topic(broker: Broker, peer: Peer) -> None:
+    assert (await peer.create(attributes="+message.type=FIFO")).code == ResponseCode.SUCCESS
+    shown = await peer.ok(RequestCode.GET_TOPIC_CONFIG, topic="T")
+    config = TopicConfig.decode(shown.body)
+    assert (config.read_queue_nums, config.perm) == (2, 6)
+    assert config.attributes == {"message.type": "FIFO"}
+    await peer.send(queue_id=1)
+    await peer.beat("T")
+    await commit(peer, 1)
+    await peer.create(readQueueNums=3, writeQueueNums=3)
+    await peer.send(queue_id=2)
+    groups = await peer.ok(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="T")
+    assert GroupList.decode(groups.body).group_list == {"cg"}
+    topics = await peer.ok(RequestCode.QUERY_TOPICS_BY_CONSUMER, group="cg")
+    assert TopicList.decode(topics.body).topic_list == {"T"}
+    stats = TopicStatsTable.decode((await peer.ok(RequestCode.GET_TOPIC_STATS_INFO, topic="T")).body)
+    assert [stats.offset_table[MessageQueue("T", "broker-a", n)].max_offset for n in range(3)] == [
+        0,
+        1,
+        1,
+    ]
 
-        await peer.ok(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")
-        assert "T" not in broker.services.topics
-        assert broker.services.offsets.query("cg", "T", 0) is None
-        gone = await peer.ask(RequestCode.GET_TOPIC_CONFIG, topic="T")
-        assert gone.code == ResponseCode.TOPIC_NOT_EXIST
-        await peer.ok(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")
-
-    with_broker(talk)
+    await peer.ok(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")
+    assert "T" not in broker.services.topics
+    assert broker.services.offsets.query("cg", "T", 0) is None
+    gone = await peer.call(RequestCode.GET_TOPIC_CONFIG, topic="T")
+    assert gone.code == ResponseCode.TOPIC_NOT_EXIST
+    await peer.ok(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")
 
 
 @pytest.mark.parametrize(
@@ -464,182 +364,151 @@ def test_creating_changing_and_deleting_a_topic() -> None:
         ({"attributes": "+message.type=ODD"}, ["ODD", "FIFO"]),
     ],
 )
-def test_a_topic_that_is_refused(ext: dict[str, str | int], words: list[str]) -> None:
-    async def talk(broker: Broker, peer: Peer) -> None:
-        before = len(broker.services.topics)
-        answer = await peer.create(**{"topic": "T", **ext})
-        assert answer.code == ResponseCode.INVALID_PARAMETER
-        for word in words:
-            assert word in (answer.remark or "")
-        assert len(broker.services.topics) == before
+async def test_a_topic_that_is_refused(
+    broker: Broker, peer: Peer, ext: dict[str, str | int], words: list[str]
+) -> None:
+    before = len(broker.services.topics)
+    answer = await peer.create(**{"topic": "T", **ext})
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    for word in words:
+        assert word in (answer.remark or "")
+    assert len(broker.services.topics) == before
 
-    with_broker(talk)
+
+async def test_a_pull_that_waits_learns_that_its_topic_is_deleted(peer: Peer) -> None:
+    await peer.create()
+    await peer.beat("T")
+    pull: dict[str, str | int] = {"maxMsgNums": 9, "commitOffset": 0, "subVersion": 0, "queueOffset": 0}
+    pull |= {"consumerGroup": "cg", "topic": "T", "queueId": 0, "sysFlag": 2}
+    waiting = asyncio.ensure_future(peer.call(RequestCode.PULL_MESSAGE, suspendTimeoutMillis=15_000, **pull))
+    await asyncio.sleep(1)
+    await peer.ok(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")
+    assert (await waiting).code == ResponseCode.TOPIC_NOT_EXIST
 
 
-def test_a_pull_that_waits_learns_that_its_topic_is_deleted() -> None:
-    async def talk(_broker: Broker, peer: Peer) -> None:
-        await peer.create()
-        await peer.beat("T")
-        pull: dict[str, str | int] = {"maxMsgNums": 9, "commitOffset": 0, "subVersion": 0, "queueOffset": 0}
-        pull |= {"consumerGroup": "cg", "topic": "T", "queueId": 0, "sysFlag": 2}
-        waiting = asyncio.ensure_future(
-            peer.ask(RequestCode.PULL_MESSAGE, suspendTimeoutMillis=15_000, **pull)
+async def test_a_topic_whose_table_cannot_be_written_is_not_promised(runtime: SimulatedRuntime) -> None:
+    async with Broker(runtime, broker_config()) as broker:
+        peer = Peer(broker.runtime)
+        runtime.files.fail("pwrite", "tables.journal")
+        answer = await peer.create()
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "change of topics cannot be written" in (answer.remark or "")
+        assert (await peer.create()).code == ResponseCode.SUCCESS
+        await peer.client.close()
+
+
+async def test_all_topics_at_once_and_in_pages(broker: Broker, peer: Peer) -> None:
+    answer = await peer.ok(RequestCode.GET_ALL_TOPIC_CONFIG)
+    table = TopicConfigAndMappingSerializeWrapper.decode(answer.body).topic_config_table
+    assert int(answer.ext["totalTopicNum"]) == len(table) == len(broker.services.topics)
+    version = broker.services.topics.version.encode().decode()
+    names: list[str] = []
+    while len(names) < len(table):
+        page = await peer.ok(
+            RequestCode.GET_ALL_TOPIC_CONFIG, topicSeq=len(names), maxTopicNum=5, dataVersion=version
         )
-        await asyncio.sleep(1)
-        await peer.ok(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")
-        assert (await waiting).code == ResponseCode.TOPIC_NOT_EXIST
-
-    with_broker(talk)
-
-
-def test_a_topic_whose_table_cannot_be_written_is_not_promised() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        async with Broker(runtime, settings()) as broker:
-            peer = Peer(broker)
-            runtime.files.fail("pwrite", "tables.journal")
-            answer = await peer.create()
-            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-            assert "change of topics cannot be written" in (answer.remark or "")
-            assert (await peer.create()).code == ResponseCode.SUCCESS
-            await peer.client.close()
-
-    run(main())
-
-
-def test_all_topics_at_once_and_in_pages() -> None:
-    async def talk(broker: Broker, peer: Peer) -> None:
-        answer = await peer.ok(RequestCode.GET_ALL_TOPIC_CONFIG)
-        table = TopicConfigAndMappingSerializeWrapper.decode(answer.body).topic_config_table
-        assert int(answer.ext["totalTopicNum"]) == len(table) == len(broker.services.topics)
-        version = broker.services.topics.version.encode().decode()
-        names: list[str] = []
-        while len(names) < len(table):
-            page = await peer.ok(
-                RequestCode.GET_ALL_TOPIC_CONFIG, topicSeq=len(names), maxTopicNum=5, dataVersion=version
-            )
-            names += TopicConfigAndMappingSerializeWrapper.decode(page.body).topic_config_table
-        assert sorted(names) == sorted(table)
-        stale = await peer.ok(RequestCode.GET_ALL_TOPIC_CONFIG, topicSeq=5, maxTopicNum=5)
-        first = TopicConfigAndMappingSerializeWrapper.decode(stale.body).topic_config_table
-        assert set(first) == {config.topic_name for config in list(broker.services.topics)[:5]}
-        system = await peer.ok(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
-        assert "TBW102" in TopicList.decode(system.body).topic_list
-
-    with_broker(talk)
+        names += TopicConfigAndMappingSerializeWrapper.decode(page.body).topic_config_table
+    assert sorted(names) == sorted(table)
+    stale = await peer.ok(RequestCode.GET_ALL_TOPIC_CONFIG, topicSeq=5, maxTopicNum=5)
+    first = TopicConfigAndMappingSerializeWrapper.decode(stale.body).topic_config_table
+    assert set(first) == {config.topic_name for config in list(broker.services.topics)[:5]}
+    system = await peer.ok(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+    assert "TBW102" in TopicList.decode(system.body).topic_list
 
 
 # -- groups ------------------------------------------------------------------------------------------------
 
 
-def test_creating_showing_and_deleting_a_group() -> None:
-    async def talk(broker: Broker, peer: Peer) -> None:
-        config = SubscriptionGroupConfig("mine", retry_max_times=3)
-        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-        await peer.ok(code, config.encode())
-        shown = await peer.ok(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="mine")
-        assert SubscriptionGroupConfig.decode(shown.body).retry_max_times == 3
-        listed = await peer.ok(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        assert "mine" in SubscriptionGroupWrapper.decode(listed.body).subscription_group_table
-        page = await peer.ok(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, groupSeq=0, maxGroupNum=2)
-        assert len(SubscriptionGroupWrapper.decode(page.body).subscription_group_table) == 2
-        assert int(page.ext["totalGroupNum"]) == len(broker.services.groups)
-        bad = await peer.ask(code, SubscriptionGroupConfig("g" * 121).encode())
-        assert bad.code == ResponseCode.INVALID_PARAMETER
-        assert "120" in (bad.remark or "")
-        broker.services.offsets.commit("mine", "T", 0, 5)
-        await peer.ok(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="mine", cleanOffset="true")
-        assert broker.services.offsets.query("mine", "T", 0) is None
-        gone = await peer.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="mine")
-        assert gone.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-
-    with_broker(talk)
+async def test_creating_showing_and_deleting_a_group(broker: Broker, peer: Peer) -> None:
+    config = SubscriptionGroupConfig("mine", retry_max_times=3)
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    await peer.ok(code, config.encode())
+    shown = await peer.ok(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="mine")
+    assert SubscriptionGroupConfig.decode(shown.body).retry_max_times == 3
+    listed = await peer.ok(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    assert "mine" in SubscriptionGroupWrapper.decode(listed.body).subscription_group_table
+    page = await peer.ok(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, groupSeq=0, maxGroupNum=2)
+    assert len(SubscriptionGroupWrapper.decode(page.body).subscription_group_table) == 2
+    assert int(page.ext["totalGroupNum"]) == len(broker.services.groups)
+    bad = await peer.call(code, SubscriptionGroupConfig("g" * 121).encode())
+    assert bad.code == ResponseCode.INVALID_PARAMETER
+    assert "120" in (bad.remark or "")
+    broker.services.offsets.commit("mine", "T", 0, 5)
+    await peer.ok(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="mine", cleanOffset="true")
+    assert broker.services.offsets.query("mine", "T", 0) is None
+    gone = await peer.call(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="mine")
+    assert gone.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
-def test_a_group_that_must_not_read_a_topic() -> None:
-    async def talk(_broker: Broker, peer: Peer) -> None:
-        await peer.create()
-        await peer.beat("T")
-        code = RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN
-        answer = await peer.ok(code, group="cg", topic="T", readable="false")
-        assert GroupForbidden.decode(answer.body).readable is False
-        pull: dict[str, str | int] = {"maxMsgNums": 9, "commitOffset": 0, "subVersion": 0, "queueOffset": 0}
-        pull |= {"consumerGroup": "cg", "topic": "T", "queueId": 0, "sysFlag": 0, "suspendTimeoutMillis": 0}
-        assert (await peer.ask(RequestCode.PULL_MESSAGE, **pull)).code == ResponseCode.NO_PERMISSION
-        await peer.ok(code, group="cg", topic="T", readable="true")
-        assert (await peer.ask(RequestCode.PULL_MESSAGE, **pull)).code == ResponseCode.PULL_NOT_FOUND
-
-    with_broker(talk)
+async def test_a_group_that_must_not_read_a_topic(peer: Peer) -> None:
+    await peer.create()
+    await peer.beat("T")
+    code = RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN
+    answer = await peer.ok(code, group="cg", topic="T", readable="false")
+    assert GroupForbidden.decode(answer.body).readable is False
+    pull: dict[str, str | int] = {"maxMsgNums": 9, "commitOffset": 0, "subVersion": 0, "queueOffset": 0}
+    pull |= {"consumerGroup": "cg", "topic": "T", "queueId": 0, "sysFlag": 0, "suspendTimeoutMillis": 0}
+    assert (await peer.call(RequestCode.PULL_MESSAGE, **pull)).code == ResponseCode.NO_PERMISSION
+    await peer.ok(code, group="cg", topic="T", readable="true")
+    assert (await peer.call(RequestCode.PULL_MESSAGE, **pull)).code == ResponseCode.PULL_NOT_FOUND
 
 
-def test_how_far_a_group_is() -> None:
-    async def talk(_broker: Broker, peer: Peer) -> None:
-        await peer.create()
-        for _ in range(3):
-            await peer.send()
-        await peer.beat("T")
-        await commit(peer, 2)
-        answer = await peer.ok(RequestCode.GET_CONSUME_STATS, consumerGroup="cg")
-        progress = ConsumeStats.decode(answer.body).offset_table[MessageQueue("T", "broker-a", 0)]
-        assert (progress.broker_offset, progress.consumer_offset) == (3, 2)
-        assert progress.last_timestamp > 0
-        everyone = await peer.ok(RequestCode.GET_BROKER_CONSUME_STATS, isOrder="false")
-        assert ConsumeStatsList.decode(everyone.body).total_diff == 1
-        other = await peer.ok(RequestCode.GET_CONSUME_STATS, consumerGroup="cg", topic="Other")
-        assert ConsumeStats.decode(other.body).offset_table == {}
-
-    with_broker(talk)
+async def test_how_far_a_group_is(peer: Peer) -> None:
+    await peer.create()
+    for _ in range(3):
+        await peer.send()
+    await peer.beat("T")
+    await commit(peer, 2)
+    answer = await peer.ok(RequestCode.GET_CONSUME_STATS, consumerGroup="cg")
+    progress = ConsumeStats.decode(answer.body).offset_table[MessageQueue("T", "broker-a", 0)]
+    assert (progress.broker_offset, progress.consumer_offset) == (3, 2)
+    assert progress.last_timestamp > 0
+    everyone = await peer.ok(RequestCode.GET_BROKER_CONSUME_STATS, isOrder="false")
+    assert ConsumeStatsList.decode(everyone.body).total_diff == 1
+    other = await peer.ok(RequestCode.GET_CONSUME_STATS, consumerGroup="cg", topic="Other")
+    assert ConsumeStats.decode(other.body).offset_table == {}
 
 
 # -- settings and name servers -------------------------------------------------------------------------------
 
 
-def test_settings_that_may_change_and_those_that_may_not() -> None:
-    async def talk(broker: Broker, peer: Peer) -> None:
-        text = properties_text.render({"autoCreateTopicEnable": "false", "fileReservedTime": "5"})
-        await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, text.encode())
-        assert broker.config.auto_create_topic_enable is False
-        assert broker.services.store.config.file_reserved_ms == 5 * 3_600_000
-        shown = await peer.ok(RequestCode.GET_BROKER_CONFIG)
-        settings_shown = properties_text.parse(shown.body.decode())
-        assert settings_shown["fileReservedTime"] == "5"
-        assert settings_shown["brokerName"] == "broker-a"
-        for bad in ("storePathRootDir=/etc", "fileReservedTime=9\nnonsense=1", "fileReservedTime=x"):
-            refused = await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, bad.encode())
-            assert refused.code == ResponseCode.NO_PERMISSION
-        assert broker.config.file_reserved_time_hours == 5
-        info = await peer.ok(RequestCode.GET_BROKER_RUNTIME_INFO)
-        state = KVTable.decode(info.body).table
-        assert (state["brokerActive"], state["putTps"]) == ("true", "0.0 0.0 0.0")
-        assert re.fullmatch(r"\[ 0 days, 0 hours, 0 minutes, \d+ seconds \]", state["runtime"])
-        assert re.fullmatch(
-            r"Total : [\d.]+ [KMGT]iB, Free : [\d.]+ [KMGT]iB\.", state["commitLogDirCapacity"]
-        )
-
-    with_broker(talk)
+async def test_settings_that_may_change_and_those_that_may_not(broker: Broker, peer: Peer) -> None:
+    text = properties_text.render({"autoCreateTopicEnable": "false", "fileReservedTime": "5"})
+    await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, text.encode())
+    assert broker.config.auto_create_topic_enable is False
+    assert broker.services.store.config.file_reserved_ms == 5 * 3_600_000
+    shown = await peer.ok(RequestCode.GET_BROKER_CONFIG)
+    settings_shown = properties_text.parse(shown.body.decode())
+    assert settings_shown["fileReservedTime"] == "5"
+    assert settings_shown["brokerName"] == "broker-a"
+    for bad in ("storePathRootDir=/etc", "fileReservedTime=9\nnonsense=1", "fileReservedTime=x"):
+        refused = await peer.call(RequestCode.UPDATE_BROKER_CONFIG, bad.encode())
+        assert refused.code == ResponseCode.NO_PERMISSION
+    assert broker.config.file_reserved_time_hours == 5
+    info = await peer.ok(RequestCode.GET_BROKER_RUNTIME_INFO)
+    state = KVTable.decode(info.body).table
+    assert (state["brokerActive"], state["putTps"]) == ("true", "0.0 0.0 0.0")
+    assert re.fullmatch(r"\[ 0 days, 0 hours, 0 minutes, \d+ seconds \]", state["runtime"])
+    assert re.fullmatch(r"Total : [\d.]+ [KMGT]iB, Free : [\d.]+ [KMGT]iB\.", state["commitLogDirCapacity"])
 
 
-def test_changed_settings_are_saved_where_the_settings_came_from() -> None:
+async def test_changed_settings_are_saved_where_the_settings_came_from(runtime: SimulatedRuntime) -> None:
     text = "# ours\nbrokerName=broker-a\nfileReservedTime = 48\n"
 
-    async def main() -> None:
-        runtime = simulated_runtime()
-        runtime.files.write_atomic("/etc/broker.conf", text.encode())
-        async with Broker(runtime, settings(broker_config_path="/etc/broker.conf")) as broker:
-            peer = Peer(broker)
-            changes = b"fileReservedTime=5\nautoCreateTopicEnable=false"
-            await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, changes)
-            saved = runtime.files.read_bytes("/etc/broker.conf").decode()
-            assert saved == ("# ours\nbrokerName=broker-a\nfileReservedTime=5\nautoCreateTopicEnable=false\n")
-            refused = await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, b"fileReservedTime=x")
-            assert refused.code == ResponseCode.NO_PERMISSION
-            assert runtime.files.read_bytes("/etc/broker.conf").decode() == saved
-            await peer.client.close()
-        config, _ = BrokerConfig.load(saved, path="/etc/broker.conf")
-        assert (config.file_reserved_time_hours, config.auto_create_topic_enable) == (5, False)
-        assert config.broker_config_path == "/etc/broker.conf"
-
-    run(main())
+    runtime.files.write_atomic("/etc/broker.conf", text.encode())
+    async with Broker(runtime, broker_config(broker_config_path="/etc/broker.conf")) as broker:
+        peer = Peer(broker.runtime)
+        changes = b"fileReservedTime=5\nautoCreateTopicEnable=false"
+        await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, changes)
+        saved = runtime.files.read_bytes("/etc/broker.conf").decode()
+        assert saved == ("# ours\nbrokerName=broker-a\nfileReservedTime=5\nautoCreateTopicEnable=false\n")
+        refused = await peer.call(RequestCode.UPDATE_BROKER_CONFIG, b"fileReservedTime=x")
+        assert refused.code == ResponseCode.NO_PERMISSION
+        assert runtime.files.read_bytes("/etc/broker.conf").decode() == saved
+        await peer.client.close()
+    config, _ = BrokerConfig.load(saved, path="/etc/broker.conf")
+    assert (config.file_reserved_time_hours, config.auto_create_topic_enable) == (5, False)
+    assert config.broker_config_path == "/etc/broker.conf"
 
 
 def test_settings_of_a_file_that_cannot_be_written_change_all_the_same(
@@ -648,8 +517,8 @@ def test_settings_of_a_file_that_cannot_be_written_change_all_the_same(
     async def main() -> None:
         runtime = simulated_runtime()
         runtime.files.fail("write_atomic", "/etc/broker.conf", error=errno.EROFS)
-        async with Broker(runtime, settings(broker_config_path="/etc/broker.conf")) as broker:
-            peer = Peer(broker)
+        async with Broker(runtime, broker_config(broker_config_path="/etc/broker.conf")) as broker:
+            peer = Peer(broker.runtime)
             await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, b"fileReservedTime=5")
             assert broker.config.file_reserved_time_hours == 5
             await peer.client.close()
@@ -666,61 +535,55 @@ async def route(peer: RemotingClient, topic: str) -> TopicRouteData | None:
 
 @pytest.mark.behaviour("RT-06")
 @pytest.mark.behaviour("RT-08")
-def test_a_new_topic_is_registered_at_once_and_a_stopped_broker_is_not_listed() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        config = settings(namesrv_addr="127.0.0.1:9876;127.0.0.1:9999")
-        client = RemotingClient(runtime)
-        async with Broker(runtime, config) as broker:
-            name_server = NameServer(runtime, NameServerConfig())
-            await name_server.start()
-            await asyncio.sleep(3)
-            template = await route(client, "TBW102")
-            assert template is not None
-            assert template.queue_datas[0].perm == 7
-            peer = Peer(broker)
-            await peer.send(topic="Sent")
-            await asyncio.sleep(0.5)
-            assert await route(client, "Sent") is not None
-            await peer.create("Made")
-            made = await route(client, "Made")
-            assert made is not None
-            assert made.broker_datas[0].broker_addrs == {0: "127.0.0.1:10911"}
-            await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, b"brokerPermission=4")
-            await asyncio.sleep(0.5)
-            read_only = await route(client, "Made")
-            assert read_only is not None
-            assert read_only.queue_datas[0].perm == 4
-            await peer.client.close()
-        assert await route(client, "Made") is None
-        await client.close()
-        await name_server.stop()
-
-    run(main())
-
-
-def test_a_name_server_that_hangs_does_not_delay_the_other() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        hanging = RemotingServer(runtime, lambda _connection, _command: None)
-        await hanging.start("0.0.0.0", 9999)
+async def test_a_new_topic_is_registered_at_once_and_a_stopped_broker_is_not_listed(
+    runtime: SimulatedRuntime,
+) -> None:
+    config = broker_config(namesrv_addr="127.0.0.1:9876;127.0.0.1:9999")
+    client = RemotingClient(runtime)
+    async with Broker(runtime, config) as broker:
         name_server = NameServer(runtime, NameServerConfig())
         await name_server.start()
-        client = RemotingClient(runtime)
-        loop = asyncio.get_running_loop()
-        broker = Broker(runtime, settings(namesrv_addr="127.0.0.1:9999;127.0.0.1:9876"))
-        async with broker:
-            peer = Peer(broker)
-            began = loop.time()
-            for number in range(3):
-                await peer.create(f"T{number}")
-                assert await route(client, f"T{number}") is not None
-            assert loop.time() - began < 4
-            await peer.client.close()
-            began = loop.time()
-        assert loop.time() - began < 5
-        await client.close()
-        await name_server.stop()
-        await hanging.stop()
+        await asyncio.sleep(3)
+        template = await route(client, "TBW102")
+        assert template is not None
+        assert template.queue_datas[0].perm == 7
+        peer = Peer(broker.runtime)
+        await peer.send(topic="Sent")
+        await asyncio.sleep(0.5)
+        assert await route(client, "Sent") is not None
+        await peer.create("Made")
+        made = await route(client, "Made")
+        assert made is not None
+        assert made.broker_datas[0].broker_addrs == {0: "127.0.0.1:10911"}
+        await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, b"brokerPermission=4")
+        await asyncio.sleep(0.5)
+        read_only = await route(client, "Made")
+        assert read_only is not None
+        assert read_only.queue_datas[0].perm == 4
+        await peer.client.close()
+    assert await route(client, "Made") is None
+    await client.close()
+    await name_server.stop()
 
-    run(main())
+
+async def test_a_name_server_that_hangs_does_not_delay_the_other(runtime: SimulatedRuntime) -> None:
+    hanging = RemotingServer(runtime, lambda _connection, _command: None)
+    await hanging.start("0.0.0.0", 9999)
+    name_server = NameServer(runtime, NameServerConfig())
+    await name_server.start()
+    client = RemotingClient(runtime)
+    loop = asyncio.get_running_loop()
+    broker = Broker(runtime, broker_config(namesrv_addr="127.0.0.1:9999;127.0.0.1:9876"))
+    async with broker:
+        peer = Peer(broker.runtime)
+        began = loop.time()
+        for number in range(3):
+            await peer.create(f"T{number}")
+            assert await route(client, f"T{number}") is not None
+        assert loop.time() - began < 4
+        await peer.client.close()
+        began = loop.time()
+    assert loop.time() - began < 5
+    await client.close()
+    await name_server.stop()
+    await hanging.stop()

@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
+from tests.conversation.broker_peer import broker_config
 
 from orbitmq.broker.assembly import families
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.handlers.router import Router
 from orbitmq.message.batch import encode_batch
 from orbitmq.message.model import Message
 from orbitmq.runtime.simulated import run, simulated_runtime
+from orbitmq.testing import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command, Serialization
@@ -68,14 +69,6 @@ bodies = st.one_of(
 )
 
 
-def settings() -> BrokerConfig:
-    return BrokerConfig(
-        store_path_root_dir="/store",
-        mapped_file_size_commit_log=256 * KIB,
-        mapped_file_size_consume_queue=6000,
-    )
-
-
 class Peer:
     """Stands for a connection."""
 
@@ -112,7 +105,7 @@ def histories(draw: st.DrawFn) -> list[tuple[int, dict[str, str], bytes]]:
 @given(histories())
 def test_any_fields_and_any_body_are_answered(history: list[tuple[int, dict[str, str], bytes]]) -> None:
     async def main() -> None:
-        async with Broker(simulated_runtime(), settings()) as broker:
+        async with Broker(simulated_runtime(), broker_config()) as broker:
             broker.services.topics.create_if_absent("T", 4)
             router = Router(families(broker.services))
             codes = sorted(router.codes)
@@ -135,14 +128,11 @@ async def _ask(router: Router, command: Command) -> None:
     assert answer is None or answer.code != ResponseCode.SYSTEM_ERROR or answer.remark
 
 
-def test_every_code_without_any_field_is_answered() -> None:
-    async def main() -> None:
-        async with Broker(simulated_runtime(), settings()) as broker:
-            router = Router(families(broker.services))
-            for code in sorted(router.codes):
-                await _ask(router, Command(code))
-
-    run(main())
+async def test_every_code_without_any_field_is_answered(runtime: SimulatedRuntime) -> None:
+    async with Broker(runtime, broker_config()) as broker:
+        router = Router(families(broker.services))
+        for code in sorted(router.codes):
+            await _ask(router, Command(code))
 
 
 def frames() -> list[bytes]:
@@ -206,7 +196,7 @@ def test_damaged_frames_disturb_nobody_else(seed: int, caplog: pytest.LogCapture
     async def main() -> None:
         runtime = simulated_runtime(seed)
         dice = random.Random(seed)
-        async with Broker(runtime, settings()) as broker:
+        async with Broker(runtime, broker_config()) as broker:
             client = RemotingClient(runtime)
             header = SendMessageV2Request(
                 producer_group="pg",

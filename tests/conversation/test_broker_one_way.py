@@ -6,37 +6,31 @@ import asyncio
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.runtime.simulated import run, simulated_runtime
+from orbitmq.testing import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.headers import GetMaxOffsetRequest, GetMaxOffsetResponse, SendMessageV2Request
 
 
-def test_one_way_sends_alone_are_stored_at_once() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        broker = Broker(runtime, BrokerConfig(listen_port=10911, store_path_root_dir="/store"))
-        await broker.start()
-        client = RemotingClient(runtime)
-        header = SendMessageV2Request(
-            producer_group="pg",
-            topic="T",
-            default_topic="TBW102",
-            default_topic_queue_nums=4,
-            queue_id=0,
-            sys_flag=0,
-            born_timestamp=5,
-            flag=0,
-        )
-        # The first send makes the topic; what follows takes the fast path.
-        await client.request(broker.address, header.command(b"first"), 5000)
-        for _ in range(3):
-            await client.oneway(broker.address, header.command(b"more"), 5000)
-        await asyncio.sleep(0.1)
-        answer = await client.request(
-            broker.address, GetMaxOffsetRequest(topic="T", queue_id=0).command(), 5000
-        )
-        assert GetMaxOffsetResponse.from_ext(answer.ext).offset == 4
-        await client.close()
-        await broker.stop()
-
-    run(main())
+async def test_one_way_sends_alone_are_stored_at_once(runtime: SimulatedRuntime) -> None:
+    broker = Broker(runtime, BrokerConfig(listen_port=10911, store_path_root_dir="/store"))
+    await broker.start()
+    client = RemotingClient(runtime)
+    header = SendMessageV2Request(
+        producer_group="pg",
+        topic="T",
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp=5,
+        flag=0,
+    )
+    # The first send makes the topic; what follows takes the fast path.
+    await client.request(broker.address, header.command(b"first"), 5000)
+    for _ in range(3):
+        await client.oneway(broker.address, header.command(b"more"), 5000)
+    await asyncio.sleep(0.1)
+    answer = await client.request(broker.address, GetMaxOffsetRequest(topic="T", queue_id=0).command(), 5000)
+    assert GetMaxOffsetResponse.from_ext(answer.ext).offset == 4
+    await client.close()
+    await broker.stop()

@@ -7,28 +7,18 @@ import errno
 from typing import Any
 
 import pytest
+from tests.conversation.broker_peer import broker_config
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.record import iter_records
 from orbitmq.runtime.memory_files import Keep
-from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
+from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers import PullMessageRequest, SendMessageV2Request
 
 KIB = 1024
-
-
-def settings(**changes: Any) -> BrokerConfig:
-    values: dict[str, Any] = {
-        "listen_port": 10911,
-        "store_path_root_dir": "/store",
-        "mapped_file_size_commit_log": 256 * KIB,
-        "mapped_file_size_consume_queue": 6000,
-    }
-    return BrokerConfig(**{**values, **changes})
 
 
 async def send(client: RemotingClient, broker: Broker, body: bytes = b"hello", **values: Any) -> ResponseCode:
@@ -71,110 +61,94 @@ async def update(client: RemotingClient, broker: Broker, text: str) -> None:
     assert (await client.request(broker.address, request, 60_000)).code == ResponseCode.SUCCESS
 
 
-def test_no_message_is_promised_before_its_topic_is_on_the_disk() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        client = RemotingClient(runtime)
-        broker = Broker(runtime, settings())
-        await broker.start()
-        runtime.files.fail("pwrite", "tables.journal", error=errno.ENOSPC, times=-1)
-        answers = [await send(client, broker) for _ in range(3)]
-        answers += await asyncio.gather(*(send(client, broker) for _ in range(3)))
-        assert set(answers) == {ResponseCode.SERVICE_NOT_AVAILABLE}
-        runtime.files.heal()
-        answers = await asyncio.gather(*(send(client, broker, b"%d" % number) for number in range(20)))
-        assert set(answers) == {ResponseCode.SUCCESS}
-        assert await send(client, broker, b"20") == ResponseCode.SUCCESS
-        assert broker.services.counters.fast_in > 0
-        runtime.files.crash()
-        async with Broker(runtime, settings(listen_port=10921)) as again:
-            code, bodies = await pull(client, again)
-            assert code == ResponseCode.SUCCESS
-            assert sorted(bodies, key=int) == [b"%d" % number for number in range(21)]
-        await client.close()
-
-    run(main())
+async def test_no_message_is_promised_before_its_topic_is_on_the_disk(runtime: SimulatedRuntime) -> None:
+    client = RemotingClient(runtime)
+    broker = Broker(runtime, broker_config())
+    await broker.start()
+    runtime.files.fail("pwrite", "tables.journal", error=errno.ENOSPC, times=-1)
+    answers = [await send(client, broker) for _ in range(3)]
+    answers += await asyncio.gather(*(send(client, broker) for _ in range(3)))
+    assert set(answers) == {ResponseCode.SERVICE_NOT_AVAILABLE}
+    runtime.files.heal()
+    answers = await asyncio.gather(*(send(client, broker, b"%d" % number) for number in range(20)))
+    assert set(answers) == {ResponseCode.SUCCESS}
+    assert await send(client, broker, b"20") == ResponseCode.SUCCESS
+    assert broker.services.counters.fast_in > 0
+    runtime.files.crash()
+    async with Broker(runtime, broker_config(listen_port=10921)) as again:
+        code, bodies = await pull(client, again)
+        assert code == ResponseCode.SUCCESS
+        assert sorted(bodies, key=int) == [b"%d" % number for number in range(21)]
+    await client.close()
 
 
 @pytest.mark.parametrize("wait", ["true", "false"])
 @pytest.mark.parametrize("mode", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_no_message_is_promised_that_the_system_did_not_take(mode: str, wait: str) -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        client = RemotingClient(runtime)
-        async with Broker(runtime, settings(flush_disk_type=mode, sync_flush_timeout_ms=100)) as broker:
-            runtime.files.fail("pwrite", "commitlog", error=errno.ENOSPC, times=1)
-            answer = await send(client, broker, properties=f"WAIT\x01{wait}\x02")
-            assert answer in (ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLUSH_DISK_TIMEOUT)
-            assert await send(client, broker) == ResponseCode.SERVICE_NOT_AVAILABLE
-            await asyncio.sleep(25)
+async def test_no_message_is_promised_that_the_system_did_not_take(
+    runtime: SimulatedRuntime, mode: str, wait: str
+) -> None:
+    client = RemotingClient(runtime)
+    async with Broker(runtime, broker_config(flush_disk_type=mode, sync_flush_timeout_ms=100)) as broker:
+        runtime.files.fail("pwrite", "commitlog", error=errno.ENOSPC, times=1)
+        answer = await send(client, broker, properties=f"WAIT\x01{wait}\x02")
+        assert answer in (ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLUSH_DISK_TIMEOUT)
+        assert await send(client, broker) == ResponseCode.SERVICE_NOT_AVAILABLE
+        await asyncio.sleep(25)
+        assert await send(client, broker) == ResponseCode.SUCCESS
+    await client.close()
+
+
+async def test_a_consume_queue_without_room_is_code_14_and_ends_no_connection(
+    runtime: SimulatedRuntime,
+) -> None:
+    client = RemotingClient(runtime)
+    async with Broker(runtime, broker_config()) as broker:
+        assert await send(client, broker) == ResponseCode.SUCCESS
+        runtime.files.fail("pwrite", "consumequeue", error=errno.ENOSPC, times=-1)
+        answers = [await send(client, broker, b"%d" % number) for number in range(600)]
+        assert set(answers) == {ResponseCode.SUCCESS, ResponseCode.SERVICE_NOT_AVAILABLE}
+        runtime.files.heal()
+        await asyncio.sleep(25)
+        assert await send(client, broker) == ResponseCode.SUCCESS
+    runtime.files.crash(keep=Keep.NOTHING)
+    async with Broker(runtime, broker_config(listen_port=10921)) as again:
+        stored = again.services.store.max_offset("T", 0)
+        assert stored == answers.count(ResponseCode.SUCCESS) + 2
+    await client.close()
+
+
+async def test_a_changed_permission_reaches_the_fast_path(runtime: SimulatedRuntime) -> None:
+    client = RemotingClient(runtime)
+    async with Broker(runtime, broker_config()) as broker:
+        for _ in range(3):
             assert await send(client, broker) == ResponseCode.SUCCESS
-        await client.close()
-
-    run(main())
-
-
-def test_a_consume_queue_without_room_is_code_14_and_ends_no_connection() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        client = RemotingClient(runtime)
-        async with Broker(runtime, settings()) as broker:
-            assert await send(client, broker) == ResponseCode.SUCCESS
-            runtime.files.fail("pwrite", "consumequeue", error=errno.ENOSPC, times=-1)
-            answers = [await send(client, broker, b"%d" % number) for number in range(600)]
-            assert set(answers) == {ResponseCode.SUCCESS, ResponseCode.SERVICE_NOT_AVAILABLE}
-            runtime.files.heal()
-            await asyncio.sleep(25)
-            assert await send(client, broker) == ResponseCode.SUCCESS
-        runtime.files.crash(keep=Keep.NOTHING)
-        async with Broker(runtime, settings(listen_port=10921)) as again:
-            stored = again.services.store.max_offset("T", 0)
-            assert stored == answers.count(ResponseCode.SUCCESS) + 2
-        await client.close()
-
-    run(main())
-
-
-def test_a_changed_permission_reaches_the_fast_path() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        client = RemotingClient(runtime)
-        async with Broker(runtime, settings()) as broker:
-            for _ in range(3):
-                assert await send(client, broker) == ResponseCode.SUCCESS
-                assert (await pull(client, broker))[0] == ResponseCode.SUCCESS
-            await update(client, broker, "brokerPermission=2")
-            assert (await pull(client, broker))[0] == ResponseCode.NO_PERMISSION
-            await update(client, broker, "brokerPermission=6")
             assert (await pull(client, broker))[0] == ResponseCode.SUCCESS
-        await client.close()
-
-    run(main())
+        await update(client, broker, "brokerPermission=2")
+        assert (await pull(client, broker))[0] == ResponseCode.NO_PERMISSION
+        await update(client, broker, "brokerPermission=6")
+        assert (await pull(client, broker))[0] == ResponseCode.SUCCESS
+    await client.close()
 
 
 async def _crash_and_start(runtime: SimulatedRuntime) -> Broker:
     runtime.files.crash()
-    broker = Broker(runtime, settings(listen_port=10921))
+    broker = Broker(runtime, broker_config(listen_port=10921))
     await broker.start()
     return broker
 
 
-def test_a_topic_deleted_and_made_again_is_the_new_one_after_a_crash() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        client = RemotingClient(runtime)
-        broker = Broker(runtime, settings())
-        await broker.start()
-        for number in range(30):
-            assert await send(client, broker, b"old %d" % number) == ResponseCode.SUCCESS
-        request = Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
-        assert (await client.request(broker.address, request, 60_000)).code == ResponseCode.SUCCESS
-        assert (await pull(client, broker))[0] == ResponseCode.TOPIC_NOT_EXIST
-        for number in range(5):
-            assert await send(client, broker, b"new %d" % number) == ResponseCode.SUCCESS
-        again = await _crash_and_start(runtime)
-        assert (await pull(client, again))[1] == [b"new %d" % number for number in range(5)]
-        await again.stop()
-        await client.close()
-
-    run(main())
+async def test_a_topic_deleted_and_made_again_is_the_new_one_after_a_crash(runtime: SimulatedRuntime) -> None:
+    client = RemotingClient(runtime)
+    broker = Broker(runtime, broker_config())
+    await broker.start()
+    for number in range(30):
+        assert await send(client, broker, b"old %d" % number) == ResponseCode.SUCCESS
+    request = Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+    assert (await client.request(broker.address, request, 60_000)).code == ResponseCode.SUCCESS
+    assert (await pull(client, broker))[0] == ResponseCode.TOPIC_NOT_EXIST
+    for number in range(5):
+        assert await send(client, broker, b"new %d" % number) == ResponseCode.SUCCESS
+    again = await _crash_and_start(runtime)
+    assert (await pull(client, again))[1] == [b"new %d" % number for number in range(5)]
+    await again.stop()
+    await client.close()

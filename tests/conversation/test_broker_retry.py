@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.conversation.broker_peer import BrokerPeer, records, send_request
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.model import MessageQueue
-from orbitmq.message.properties import decode_properties, properties_text
-from orbitmq.message.record import Record, iter_records
-from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
+from orbitmq.message.properties import decode_properties
+from orbitmq.message.record import Record
 from orbitmq.store import PutStatus
-from orbitmq.transport.client import RemotingClient
+from orbitmq.testing import SimulatedLoop
 from orbitmq.wire.bodies import SubscriptionGroupConfig
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers import (
     ConsumerSendMsgBackRequest,
-    PullMessageRequest,
     SendMessageResponse,
-    SendMessageV2Request,
 )
 from orbitmq.wire.versions import V3_4_9
 
@@ -32,68 +28,34 @@ DEAD = "%DLQ%cg"
 LADDER_S = [10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200]
 
 
-def settings(**changes: Any) -> BrokerConfig:
-    values: dict[str, Any] = {
-        "listen_port": 10911,
-        "store_path_root_dir": "/store",
-        "mapped_file_size_commit_log": 1 << 18,
-        "mapped_file_size_consume_queue": 6000,
-    }
-    return BrokerConfig(**{**values, **changes})
-
-
-class Peer:
+class Peer(BrokerPeer):
     """A consumer of group ``cg``, and a producer."""
 
-    def __init__(self, runtime: SimulatedRuntime) -> None:
-        self.runtime = runtime
-        self.client = RemotingClient(runtime)
-
-    async def ask(self, command: Command) -> Command:
-        return await self.client.request("127.0.0.1:10911", command, 60_000)
-
-    async def send(
+    async def put(
         self, body: bytes = b"x", properties: dict[str, str] | None = None, topic: str = "T", **values: Any
     ) -> Command:
         version = values.pop("version", None)
-        header = SendMessageV2Request(
-            producer_group="pg",
-            topic=topic,
-            default_topic="TBW102",
-            default_topic_queue_nums=1,
-            queue_id=0,
-            sys_flag=0,
-            born_timestamp=5,
-            flag=9,
-            properties=properties_text(properties or {}),
-            **values,
-        )
-        command = header.command(body)
+        request = send_request(topic, 0, default_topic_queue_nums=1, properties=properties, **values)
+        command = request.command(body)
         if version is not None:
             command.version = version
         return await self.ask(command)
 
-    async def pull(self, topic: str, offset: int = 0, queue_id: int = 0, wait_ms: int = 0) -> list[Record]:
-        header = PullMessageRequest(
-            consumer_group="TOOLS_CONSUMER",
+    async def read(self, topic: str, offset: int = 0, queue_id: int = 0, wait_ms: int = 0) -> list[Record]:
+        answer = await self.pull(
+            offset,
             topic=topic,
             queue_id=queue_id,
-            queue_offset=offset,
-            max_msg_nums=32,
+            consumer_group="TOOLS_CONSUMER",
             sys_flag=6 if wait_ms else 4,
-            commit_offset=0,
             suspend_timeout_millis=wait_ms,
-            sub_version=0,
-            subscription="*",
-            expression_type="TAG",
         )
-        answer = await self.ask(header.command())
         assert answer.code in (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND), answer.remark
-        return list(iter_records(answer.body))
+        return records(answer)
 
     async def one(self, topic: str, offset: int = 0) -> Record:
         """The message at ``offset``, as soon as it is there."""
-        while not (found := await self.pull(topic, offset, wait_ms=15_000)):
+        while not (found := await self.read(topic, offset, wait_ms=15_000)):
             pass
         return found[0]
 
@@ -110,22 +72,13 @@ class Peer:
 
     async def delivered(self) -> Record:
         """A message of topic T, fresh from the broker."""
-        answer = SendMessageResponse.from_ext((await self.send(b"body", {"TAGS": "a", "k": "v"})).ext)
+        answer = SendMessageResponse.from_ext((await self.put(b"body", {"TAGS": "a", "k": "v"})).ext)
         return await self.one("T", answer.queue_offset)
 
 
-Talk = Callable[[Broker, Peer], Awaitable[None]]
-
-
-def with_broker(talk: Talk, **changes: Any) -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        async with Broker(runtime, settings(**changes)) as broker:
-            peer = Peer(runtime)
-            await talk(broker, peer)
-            await peer.client.close()
-
-    run(main())
+@pytest.fixture
+def peer(broker: Broker, orbitmq_loop: SimulatedLoop) -> Peer:
+    return orbitmq_loop.enter(Peer(broker.runtime))
 
 
 def group(broker: Broker, **values: Any) -> None:
@@ -137,36 +90,33 @@ def group(broker: Broker, **values: Any) -> None:
 @pytest.mark.behaviour("SB-08")
 @pytest.mark.behaviour("SB-09")
 @pytest.mark.behaviour("SB-10")
-def test_a_message_sent_back_comes_again_later() -> None:
-    async def talk(broker: Broker, peer: Peer) -> None:
-        first = await peer.delivered()
-        assert (await peer.back(first, origin_topic="T")).code == ResponseCode.SUCCESS
-        topic = broker.services.topics.get(RETRY)
-        assert topic is not None
-        assert (topic.perm, topic.read_queue_nums, topic.write_queue_nums) == (6, 1, 1)
+async def test_a_message_sent_back_comes_again_later(broker: Broker, peer: Peer) -> None:
+    first = await peer.delivered()
+    assert (await peer.back(first, origin_topic="T")).code == ResponseCode.SUCCESS
+    topic = broker.services.topics.get(RETRY)
+    assert topic is not None
+    assert (topic.perm, topic.read_queue_nums, topic.write_queue_nums) == (6, 1, 1)
 
-        [waiting] = await peer.pull(SCHEDULE, 0, 2)
-        properties = decode_properties(waiting.properties)
-        assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == (RETRY, "0")
+    [waiting] = await peer.read(SCHEDULE, 0, 2)
+    properties = decode_properties(waiting.properties)
+    assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == (RETRY, "0")
 
-        second = await peer.one(RETRY)
-        assert abs(second.store_timestamp - first.store_timestamp - 10_000) <= 100
-        kept = ("body", "flag", "sys_flag", "born_timestamp", "born_host", "store_host")
-        assert [getattr(second, name) for name in kept] == [getattr(first, name) for name in kept]
-        assert second.reconsume_times == 1
-        before, after = decode_properties(first.properties), decode_properties(second.properties)
-        assert before.items() <= after.items()
-        assert after["RETRY_TOPIC"] == "T"
-        assert after["ORIGIN_MESSAGE_ID"] == first.message_id != second.message_id
-        assert after["UNIQ_KEY"] == before["UNIQ_KEY"]
-        assert after["WAIT"] == "false"
+    second = await peer.one(RETRY)
+    assert abs(second.store_timestamp - first.store_timestamp - 10_000) <= 100
+    kept = ("body", "flag", "sys_flag", "born_timestamp", "born_host", "store_host")
+    assert [getattr(second, name) for name in kept] == [getattr(first, name) for name in kept]
+    assert second.reconsume_times == 1
+    before, after = decode_properties(first.properties), decode_properties(second.properties)
+    assert before.items() <= after.items()
+    assert after["RETRY_TOPIC"] == "T"
+    assert after["ORIGIN_MESSAGE_ID"] == first.message_id != second.message_id
+    assert after["UNIQ_KEY"] == before["UNIQ_KEY"]
+    assert after["WAIT"] == "false"
 
-        await peer.back(second)
-        third = decode_properties((await peer.one(RETRY, 1)).properties)
-        assert third["RETRY_TOPIC"] == "T"
-        assert third["ORIGIN_MESSAGE_ID"] == first.message_id
-
-    with_broker(talk)
+    await peer.back(second)
+    third = decode_properties((await peer.one(RETRY, 1)).properties)
+    assert third["RETRY_TOPIC"] == "T"
+    assert third["ORIGIN_MESSAGE_ID"] == first.message_id
 
 
 @pytest.mark.behaviour("SB-06")
@@ -176,176 +126,149 @@ def test_a_message_sent_back_comes_again_later() -> None:
 @pytest.mark.behaviour("DQ-02")
 @pytest.mark.behaviour("DQ-04")
 @pytest.mark.behaviour("DQ-05")
-def test_sixteen_retries_with_growing_delays_and_then_a_dead_letter() -> None:
-    async def talk(broker: Broker, peer: Peer) -> None:
-        first = record = await peer.delivered()
-        for place, delay_s in enumerate(LADDER_S):
-            sent_back = peer.runtime.clock.now_ms()
-            assert (await peer.back(record)).code == ResponseCode.SUCCESS
-            assert await peer.pull(SCHEDULE, 0, place + 2)
-            record = await peer.one(RETRY, place)
-            assert 0 <= record.store_timestamp - sent_back - delay_s * 1000 <= 100
-            assert record.reconsume_times == place + 1
-        assert len(LADDER_S) == 16
-        assert sum(LADDER_S) == 17140
-        assert broker.services.topics.get(DEAD) is None
+async def test_sixteen_retries_with_growing_delays_and_then_a_dead_letter(broker: Broker, peer: Peer) -> None:
+    first = record = await peer.delivered()
+    for place, delay_s in enumerate(LADDER_S):
+        sent_back = peer.runtime.clock.now_ms()
         assert (await peer.back(record)).code == ResponseCode.SUCCESS
-        [dead] = await peer.pull(DEAD)
-        assert dead.reconsume_times == 17
-        assert dead.body == b"body"
-        properties = decode_properties(dead.properties)
-        assert (properties["RETRY_TOPIC"], properties["ORIGIN_MESSAGE_ID"]) == ("T", first.message_id)
-        topic = broker.services.topics.get(DEAD)
-        assert topic is not None
-        assert (topic.perm, topic.read_queue_nums, topic.write_queue_nums) == (6, 1, 1)
-        await broker.services.store.stop()
-        assert peer.runtime.files.list_dir(f"/store/consumequeue/{DEAD}/0") == ["0" * 20]
-
-    with_broker(talk)
+        assert await peer.read(SCHEDULE, 0, place + 2)
+        record = await peer.one(RETRY, place)
+        assert 0 <= record.store_timestamp - sent_back - delay_s * 1000 <= 100
+        assert record.reconsume_times == place + 1
+    assert len(LADDER_S) == 16
+    assert sum(LADDER_S) == 17140
+    assert broker.services.topics.get(DEAD) is None
+    assert (await peer.back(record)).code == ResponseCode.SUCCESS
+    [dead] = await peer.read(DEAD)
+    assert dead.reconsume_times == 17
+    assert dead.body == b"body"
+    properties = decode_properties(dead.properties)
+    assert (properties["RETRY_TOPIC"], properties["ORIGIN_MESSAGE_ID"]) == ("T", first.message_id)
+    topic = broker.services.topics.get(DEAD)
+    assert topic is not None
+    assert (topic.perm, topic.read_queue_nums, topic.write_queue_nums) == (6, 1, 1)
+    await broker.services.store.stop()
+    assert peer.runtime.files.list_dir(f"/store/consumequeue/{DEAD}/0") == ["0" * 20]
 
 
 @pytest.mark.behaviour("SB-06")
 @pytest.mark.behaviour("SB-07")
-def test_the_consumer_may_choose_the_level_or_give_up() -> None:
-    async def talk(_broker: Broker, peer: Peer) -> None:
-        record = await peer.delivered()
-        await peer.back(record, 1)
-        assert (await peer.one(RETRY)).store_timestamp - record.store_timestamp < 1200
-        await peer.back(record, -1)
-        [dead] = await peer.pull(DEAD)
-        assert dead.reconsume_times == 1
-
-    with_broker(talk)
+async def test_the_consumer_may_choose_the_level_or_give_up(peer: Peer) -> None:
+    record = await peer.delivered()
+    await peer.back(record, 1)
+    assert (await peer.one(RETRY)).store_timestamp - record.store_timestamp < 1200
+    await peer.back(record, -1)
+    [dead] = await peer.read(DEAD)
+    assert dead.reconsume_times == 1
 
 
 @pytest.mark.behaviour("SB-05")
-def test_whose_limit_counts_depends_on_the_clients_version() -> None:
-    async def talk(broker: Broker, peer: Peer) -> None:
-        group(broker, retry_max_times=0)
-        record = await peer.delivered()
-        await peer.back(record, max_reconsume_times=5)
-        await peer.back(record, max_reconsume_times=5, version=V3_4_9)
-        assert broker.services.topics.get(DEAD) is None
-        await peer.back(record, max_reconsume_times=5, version=V3_4_9 - 1)
-        await peer.back(record)
-        assert len(await peer.pull(DEAD)) == 2
-
-    with_broker(talk)
+async def test_whose_limit_counts_depends_on_the_clients_version(broker: Broker, peer: Peer) -> None:
+    group(broker, retry_max_times=0)
+    record = await peer.delivered()
+    await peer.back(record, max_reconsume_times=5)
+    await peer.back(record, max_reconsume_times=5, version=V3_4_9)
+    assert broker.services.topics.get(DEAD) is None
+    await peer.back(record, max_reconsume_times=5, version=V3_4_9 - 1)
+    await peer.back(record)
+    assert len(await peer.read(DEAD)) == 2
 
 
 @pytest.mark.behaviour("SB-02")
-def test_the_retry_queue_is_drawn_among_those_of_the_group() -> None:
-    async def talk(broker: Broker, peer: Peer) -> None:
-        group(broker, retry_queue_nums=3)
-        record = await peer.delivered()
-        for _ in range(20):
-            await peer.back(record, 1)
-        await peer.runtime.clock.sleep(2)
-        found = [len(await peer.pull(RETRY, 0, queue_id)) for queue_id in range(3)]
-        assert sum(found) == 20
-        assert all(found)
-        # The topic exists with three queues; the group wants more now.
-        group(broker, retry_queue_nums=9)
-        for _ in range(10):
-            assert (await peer.back(record, 1)).code == ResponseCode.SUCCESS
-
-    with_broker(talk)
+async def test_the_retry_queue_is_drawn_among_those_of_the_group(broker: Broker, peer: Peer) -> None:
+    group(broker, retry_queue_nums=3)
+    record = await peer.delivered()
+    for _ in range(20):
+        await peer.back(record, 1)
+    await peer.runtime.clock.sleep(2)
+    found = [len(await peer.read(RETRY, 0, queue_id)) for queue_id in range(3)]
+    assert sum(found) == 20
+    assert all(found)
+    # The topic exists with three queues; the group wants more now.
+    group(broker, retry_queue_nums=9)
+    for _ in range(10):
+        assert (await peer.back(record, 1)).code == ResponseCode.SUCCESS
 
 
 @pytest.mark.behaviour("SB-03")
-def test_what_cannot_be_sent_back_says_why() -> None:
-    async def talk(broker: Broker, peer: Peer) -> None:
-        record = await peer.delivered()
-        answer = await peer.back(record)
-        assert (answer.code, "cg" in (answer.remark or "")) == (26, True)
-        group(broker, retry_queue_nums=0)
-        assert (await peer.back(record)).code == ResponseCode.SUCCESS
-        assert broker.services.topics.get(RETRY) is None
-        group(broker)
-        answer = await peer.back(record, offset=record.physical_offset + 1)
-        assert (answer.code, answer.remark) == (
-            1,
-            f"look message by offset failed, {record.physical_offset + 1}",
-        )
-        broker.services.topics.create_if_absent(DEAD, 1, perm=4)
-        assert (await peer.back(record, -1)).code == ResponseCode.NO_PERMISSION
-        broker.config.broker_permission = 4
-        assert (await peer.back(record)).code == ResponseCode.NO_PERMISSION
-        assert await peer.pull(SCHEDULE, 0, 2) == []
-
-    with_broker(talk, auto_create_subscription_group=False)
+@pytest.mark.broker(auto_create_subscription_group=False)
+async def test_what_cannot_be_sent_back_says_why(broker: Broker, peer: Peer) -> None:
+    record = await peer.delivered()
+    answer = await peer.back(record)
+    assert (answer.code, "cg" in (answer.remark or "")) == (26, True)
+    group(broker, retry_queue_nums=0)
+    assert (await peer.back(record)).code == ResponseCode.SUCCESS
+    assert broker.services.topics.get(RETRY) is None
+    group(broker)
+    answer = await peer.back(record, offset=record.physical_offset + 1)
+    assert (answer.code, answer.remark) == (
+        1,
+        f"look message by offset failed, {record.physical_offset + 1}",
+    )
+    broker.services.topics.create_if_absent(DEAD, 1, perm=4)
+    assert (await peer.back(record, -1)).code == ResponseCode.NO_PERMISSION
+    broker.config.broker_permission = 4
+    assert (await peer.back(record)).code == ResponseCode.NO_PERMISSION
+    assert await peer.read(SCHEDULE, 0, 2) == []
 
 
 @pytest.mark.behaviour("SB-12")
-def test_only_a_stored_copy_is_a_success() -> None:
-    async def talk(broker: Broker, peer: Peer) -> None:
-        record = await peer.delivered()
+async def test_only_a_stored_copy_is_a_success(broker: Broker, peer: Peer) -> None:
+    record = await peer.delivered()
 
-        async def slow(_result: object) -> PutStatus:
-            return PutStatus.FLUSH_DISK_TIMEOUT
+    async def slow(_result: object) -> PutStatus:
+        return PutStatus.FLUSH_DISK_TIMEOUT
 
-        append = broker.services.append
-        stored, append.stored = append.stored, slow  # type: ignore[method-assign]
-        answer = await peer.back(record)
-        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "FLUSH_DISK_TIMEOUT")
-        append.stored = stored  # type: ignore[method-assign]
-        broker.services.store.refuse("the disk of the test is full")
-        answer = await peer.back(record)
-        assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert "full" in (answer.remark or "")
-
-    with_broker(talk)
+    append = broker.services.append
+    stored, append.stored = append.stored, slow  # type: ignore[method-assign]
+    answer = await peer.back(record)
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "FLUSH_DISK_TIMEOUT")
+    append.stored = stored  # type: ignore[method-assign]
+    broker.services.store.refuse("the disk of the test is full")
+    answer = await peer.back(record)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "full" in (answer.remark or "")
 
 
 @pytest.mark.behaviour("SB-13")
-def test_a_slave_takes_nothing_back() -> None:
-    async def talk(_broker: Broker, peer: Peer) -> None:
-        answer = await peer.ask(ConsumerSendMsgBackRequest(offset=0, group="cg", delay_level=0).command())
-        assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert answer.remark == "no master available along with 127.0.0.1"
-
-    with_broker(talk, broker_role="SLAVE", broker_id=1)
+@pytest.mark.broker(broker_role="SLAVE", broker_id=1)
+async def test_a_slave_takes_nothing_back(peer: Peer) -> None:
+    answer = await peer.ask(ConsumerSendMsgBackRequest(offset=0, group="cg", delay_level=0).command())
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == "no master available along with 127.0.0.1"
 
 
 @pytest.mark.behaviour("SB-14")
 @pytest.mark.behaviour("SB-15")
-def test_a_normal_send_to_the_retry_topic_is_delayed_or_dead() -> None:
-    async def talk(broker: Broker, peer: Peer) -> None:
-        properties = {"DELAY": "3", "RETRY_TOPIC": "T"}
-        assert (await peer.send(b"16", properties, RETRY, reconsume_times=16)).code == ResponseCode.SUCCESS
-        assert broker.services.topics.get(DEAD) is None
-        assert len(await peer.pull(SCHEDULE, 0, 2)) == 1
-        answer = await peer.send(b"17", properties, RETRY, reconsume_times=17)
-        assert answer.code == ResponseCode.SUCCESS
-        [dead] = await peer.pull(DEAD)
-        assert (dead.body, dead.reconsume_times) == (b"17", 17)
-        assert decode_properties(dead.properties)["DELAY"] == "-1"
-        # The request's own limit, which old clients do not have.
-        await peer.send(b"3", properties, RETRY, reconsume_times=3, max_reconsume_times=2)
-        await peer.send(b"3", properties, RETRY, reconsume_times=3, max_reconsume_times=2, version=V3_4_9 - 1)
-        assert len(await peer.pull(DEAD)) == 2
-        assert (await peer.one(RETRY)).body == b"16"
-
-    with_broker(talk)
+async def test_a_normal_send_to_the_retry_topic_is_delayed_or_dead(broker: Broker, peer: Peer) -> None:
+    properties = {"DELAY": "3", "RETRY_TOPIC": "T"}
+    assert (await peer.put(b"16", properties, RETRY, reconsume_times=16)).code == ResponseCode.SUCCESS
+    assert broker.services.topics.get(DEAD) is None
+    assert len(await peer.read(SCHEDULE, 0, 2)) == 1
+    answer = await peer.put(b"17", properties, RETRY, reconsume_times=17)
+    assert answer.code == ResponseCode.SUCCESS
+    [dead] = await peer.read(DEAD)
+    assert (dead.body, dead.reconsume_times) == (b"17", 17)
+    assert decode_properties(dead.properties)["DELAY"] == "-1"
+    # The request's own limit, which old clients do not have.
+    await peer.put(b"3", properties, RETRY, reconsume_times=3, max_reconsume_times=2)
+    await peer.put(b"3", properties, RETRY, reconsume_times=3, max_reconsume_times=2, version=V3_4_9 - 1)
+    assert len(await peer.read(DEAD)) == 2
+    assert (await peer.one(RETRY)).body == b"16"
 
 
 @pytest.mark.behaviour("SB-16")
-def test_a_group_that_consumes_in_order_sends_dead_letters_at_once() -> None:
-    async def talk(broker: Broker, peer: Peer) -> None:
-        broker.services.locks.lock("cg", "client", [MessageQueue("T", "broker-a", 0)])
-        await peer.send(b"x", {"DELAY": "3"}, RETRY, reconsume_times=1)
-        assert [record.body for record in await peer.pull(DEAD)] == [b"x"]
-        await peer.runtime.clock.sleep(61)
-        await peer.send(b"y", {"DELAY": "3"}, RETRY, reconsume_times=1)
-        assert (await peer.one(RETRY)).body == b"y"
-        assert len(await peer.pull(DEAD)) == 1
-
-    with_broker(talk)
+async def test_a_group_that_consumes_in_order_sends_dead_letters_at_once(broker: Broker, peer: Peer) -> None:
+    broker.services.locks.lock("cg", "client", [MessageQueue("T", "broker-a", 0)])
+    await peer.put(b"x", {"DELAY": "3"}, RETRY, reconsume_times=1)
+    assert [record.body for record in await peer.read(DEAD)] == [b"x"]
+    await peer.runtime.clock.sleep(61)
+    await peer.put(b"y", {"DELAY": "3"}, RETRY, reconsume_times=1)
+    assert (await peer.one(RETRY)).body == b"y"
+    assert len(await peer.read(DEAD)) == 1
 
 
-def test_a_send_to_the_retry_topic_of_an_unknown_group_is_refused() -> None:
-    async def talk(_broker: Broker, peer: Peer) -> None:
-        answer = await peer.send(b"x", {}, RETRY)
-        assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-
-    with_broker(talk, auto_create_subscription_group=False)
+@pytest.mark.broker(auto_create_subscription_group=False)
+async def test_a_send_to_the_retry_topic_of_an_unknown_group_is_refused(peer: Peer) -> None:
+    answer = await peer.put(b"x", {}, RETRY)
+    assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST

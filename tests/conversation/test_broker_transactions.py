@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Self
 
 import pytest
+from tests.conversation.broker_peer import BrokerPeer, broker_config
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.config import BrokerConfig
 from orbitmq.message import property_names
 from orbitmq.message.properties import decode_properties, properties_text
 from orbitmq.message.record import Record, decode_record, iter_records
 from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
-from orbitmq.transport.client import RemotingClient
+from orbitmq.testing import SimulatedLoop
 from orbitmq.wire.bodies import HeartbeatData, ProducerData
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -33,16 +33,6 @@ GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 
 
-def settings(**changes: Any) -> BrokerConfig:
-    values: dict[str, Any] = {
-        "listen_port": 10911,
-        "store_path_root_dir": "/store",
-        "mapped_file_size_commit_log": 1 << 20,
-        "mapped_file_size_consume_queue": 6000,
-    }
-    return BrokerConfig(**{**values, **changes})
-
-
 class Half:
     """A half message as its producer knows it."""
 
@@ -52,15 +42,19 @@ class Half:
         self.physical = int(sent.msg_id[16:], 16)
 
 
-class TransactionPeer:
+class TransactionPeer(BrokerPeer):
     """A producer of transactions; ``checks`` are the questions that the broker has asked."""
 
     def __init__(self, broker: Broker, group: str = "pg") -> None:
+        super().__init__(broker.runtime)
         self.broker = broker
         self.group = group
         self.checks: list[tuple[float, CheckTransactionStateRequest, Record]] = []
         self.answer: int | None = None
-        self.client = RemotingClient(broker.runtime, handle=self._note)
+
+    async def __aenter__(self) -> Self:
+        await self.beat()
+        return self
 
     def _note(self, _connection: object, command: Command) -> None:
         if command.code != RequestCode.CHECK_TRANSACTION_STATE:
@@ -77,9 +71,6 @@ class TransactionPeer:
                 check=True,
             )
             asyncio.ensure_future(self.client.oneway(self.broker.address, end.command(), 3000))  # noqa: RUF006
-
-    async def ask(self, command: Command) -> Command:
-        return await self.client.request(self.broker.address, command, 30_000)
 
     async def beat(self) -> None:
         body = HeartbeatData(f"client-{id(self)}", [ProducerData(self.group)], []).encode()
@@ -139,94 +130,77 @@ def marks(broker: Broker) -> list[int]:
     return [int(part) for record in stored(broker, OP) for part in record.body.decode().split(",") if part]
 
 
-Talk = Callable[[Broker, TransactionPeer], Awaitable[None]]
-
-
-def with_broker(talk: Talk, **changes: Any) -> None:
-    async def main() -> None:
-        async with Broker(simulated_runtime(), settings(**changes)) as broker:
-            peer = TransactionPeer(broker)
-            await peer.beat()
-            await talk(broker, peer)
-            await peer.client.close()
-
-    run(main())
-
-
 # -- ending ------------------------------------------------------------------------------------------------
 
 
-def test_a_prepared_message_is_seen_by_nobody_until_it_is_committed() -> None:
-    async def talk(broker: Broker, peer: TransactionPeer) -> None:
-        half = await peer.prepare(UNIQ_KEY="U1", KEYS="k")
-        [lying] = stored(broker, HALF)
-        properties = decode_properties(lying.properties)
-        assert (lying.sys_flag & 12, lying.queue_id, lying.body) == (0, 0, b"paid")
-        assert properties[property_names.REAL_TOPIC] == "Orders"
-        assert properties[property_names.REAL_QUEUE_ID] == "2"
-        assert properties[property_names.TRANSACTION_ID] == "U1"
-        assert half.sent.transaction_id == "U1"
-        assert stored(broker, "Orders", 2) == []
-
-        assert (await peer.end(half, COMMIT)).code == ResponseCode.SUCCESS
-        [final] = stored(broker, "Orders", 2)
-        assert (final.body, final.flag, final.sys_flag & 12, final.queue_offset) == (b"paid", 7, 8, 0)
-        assert final.prepared_transaction_offset == half.physical == lying.physical_offset
-        assert final.born_timestamp == lying.born_timestamp
-        assert decode_properties(final.properties) == properties
-        await asyncio.sleep(0.1)
-        [mark] = stored(broker, OP)
-        assert (mark.body, decode_properties(mark.properties)["TAGS"]) == (b"0,", "d")
-        await asyncio.sleep(120)
-        assert peer.checks == []
-
-    with_broker(talk)
+@pytest.fixture
+def peer(broker: Broker, orbitmq_loop: SimulatedLoop) -> TransactionPeer:
+    return orbitmq_loop.enter(TransactionPeer(broker))
 
 
-def test_without_transactions_nobody_commits_offsets_for_them() -> None:
-    async def talk(broker: Broker, peer: TransactionPeer) -> None:
-        offsets = broker.services.offsets
-        await asyncio.sleep(120)
-        assert offsets.topics_of("CID_RMQ_SYS_TRANS") == set()
-        # An unfinished transaction moves no progress either.
-        half = await peer.prepare()
-        await asyncio.sleep(5)
-        assert offsets.topics_of("CID_RMQ_SYS_TRANS") == set()
-        await peer.end(half, ROLLBACK)
-        await asyncio.sleep(5)
-        assert offsets.topics_of("CID_RMQ_SYS_TRANS") == {HALF, OP}
+async def test_a_prepared_message_is_seen_by_nobody_until_it_is_committed(
+    broker: Broker, peer: TransactionPeer
+) -> None:
+    half = await peer.prepare(UNIQ_KEY="U1", KEYS="k")
+    [lying] = stored(broker, HALF)
+    properties = decode_properties(lying.properties)
+    assert (lying.sys_flag & 12, lying.queue_id, lying.body) == (0, 0, b"paid")
+    assert properties[property_names.REAL_TOPIC] == "Orders"
+    assert properties[property_names.REAL_QUEUE_ID] == "2"
+    assert properties[property_names.TRANSACTION_ID] == "U1"
+    assert half.sent.transaction_id == "U1"
+    assert stored(broker, "Orders", 2) == []
 
-    with_broker(talk)
-
-
-def test_a_rollback_leaves_nothing_but_its_mark() -> None:
-    async def talk(broker: Broker, peer: TransactionPeer) -> None:
-        half = await peer.prepare()
-        assert (await peer.end(half, ROLLBACK)).code == ResponseCode.SUCCESS
-        await asyncio.sleep(120)
-        assert stored(broker, "Orders", 2) == []
-        assert marks(broker) == [0]
-        assert peer.checks == []
-        offsets = broker.services.offsets
-        assert offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) == 1
-        assert offsets.query("CID_RMQ_SYS_TRANS", OP, 0) == 1
-
-    with_broker(talk)
+    assert (await peer.end(half, COMMIT)).code == ResponseCode.SUCCESS
+    [final] = stored(broker, "Orders", 2)
+    assert (final.body, final.flag, final.sys_flag & 12, final.queue_offset) == (b"paid", 7, 8, 0)
+    assert final.prepared_transaction_offset == half.physical == lying.physical_offset
+    assert final.born_timestamp == lying.born_timestamp
+    assert decode_properties(final.properties) == properties
+    await asyncio.sleep(0.1)
+    [mark] = stored(broker, OP)
+    assert (mark.body, decode_properties(mark.properties)["TAGS"]) == (b"0,", "d")
+    await asyncio.sleep(120)
+    assert peer.checks == []
 
 
-def test_marks_of_one_turn_share_a_message() -> None:
-    async def talk(broker: Broker, peer: TransactionPeer) -> None:
-        halves = [await peer.prepare(b"%d" % n) for n in range(20)]
-        for half in halves:
-            await peer.client.oneway(
-                broker.address, end_request(half.offset, half.physical, COMMIT).command(), 3000
-            )
-        await asyncio.sleep(5)
-        assert sorted(marks(broker)) == list(range(20))
-        assert len(stored(broker, OP)) < 20
-        assert [r.body for r in stored(broker, "Orders", 2)] == [b"%d" % n for n in range(20)]
+async def test_without_transactions_nobody_commits_offsets_for_them(
+    broker: Broker, peer: TransactionPeer
+) -> None:
+    offsets = broker.services.offsets
+    await asyncio.sleep(120)
+    assert offsets.topics_of("CID_RMQ_SYS_TRANS") == set()
+    # An unfinished transaction moves no progress either.
+    half = await peer.prepare()
+    await asyncio.sleep(5)
+    assert offsets.topics_of("CID_RMQ_SYS_TRANS") == set()
+    await peer.end(half, ROLLBACK)
+    await asyncio.sleep(5)
+    assert offsets.topics_of("CID_RMQ_SYS_TRANS") == {HALF, OP}
 
-    with_broker(talk)
+
+async def test_a_rollback_leaves_nothing_but_its_mark(broker: Broker, peer: TransactionPeer) -> None:
+    half = await peer.prepare()
+    assert (await peer.end(half, ROLLBACK)).code == ResponseCode.SUCCESS
+    await asyncio.sleep(120)
+    assert stored(broker, "Orders", 2) == []
+    assert marks(broker) == [0]
+    assert peer.checks == []
+    offsets = broker.services.offsets
+    assert offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) == 1
+    assert offsets.query("CID_RMQ_SYS_TRANS", OP, 0) == 1
+
+
+async def test_marks_of_one_turn_share_a_message(broker: Broker, peer: TransactionPeer) -> None:
+    halves = [await peer.prepare(b"%d" % n) for n in range(20)]
+    for half in halves:
+        await peer.client.oneway(
+            broker.address, end_request(half.offset, half.physical, COMMIT).command(), 3000
+        )
+    await asyncio.sleep(5)
+    assert sorted(marks(broker)) == list(range(20))
+    assert len(stored(broker, OP)) < 20
+    assert [r.body for r in stored(broker, "Orders", 2)] == [b"%d" % n for n in range(20)]
 
 
 @pytest.mark.parametrize(
@@ -237,260 +211,231 @@ def test_marks_of_one_turn_share_a_message() -> None:
         ({"physical": 3}, "Find prepared transaction message failed"),
     ],
 )
-def test_an_end_that_does_not_fit_is_refused(change: dict[str, Any], remark: str) -> None:
-    async def talk(broker: Broker, peer: TransactionPeer) -> None:
-        half = await peer.prepare()
-        values = {"offset": half.offset, "physical": half.physical, "group": "pg", **change}
-        answer = await peer.ask(
-            end_request(values["offset"], values["physical"], COMMIT, group=values["group"]).command()
-        )
-        assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert answer.remark is not None
-        assert answer.remark.startswith(remark)
-        assert stored(broker, "Orders", 2) == []
-
-    with_broker(talk)
+async def test_an_end_that_does_not_fit_is_refused(
+    broker: Broker, peer: TransactionPeer, change: dict[str, Any], remark: str
+) -> None:
+    half = await peer.prepare()
+    values = {"offset": half.offset, "physical": half.physical, "group": "pg", **change}
+    answer = await peer.ask(
+        end_request(values["offset"], values["physical"], COMMIT, group=values["group"]).command()
+    )
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark is not None
+    assert answer.remark.startswith(remark)
+    assert stored(broker, "Orders", 2) == []
 
 
 @pytest.mark.behaviour("TX-01")
-def test_a_slave_ends_no_transaction() -> None:
-    async def talk(broker: Broker, peer: TransactionPeer) -> None:
-        answer = await peer.ask(end_request(0, 0, COMMIT).command())
-        assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
-        await asyncio.sleep(10)
-        assert broker.services.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) is None
-
-    with_broker(talk, broker_role="SLAVE", broker_id=1)
+@pytest.mark.broker(broker_role="SLAVE", broker_id=1)
+async def test_a_slave_ends_no_transaction(broker: Broker, peer: TransactionPeer) -> None:
+    answer = await peer.ask(end_request(0, 0, COMMIT).command())
+    assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+    await asyncio.sleep(10)
+    assert broker.services.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) is None
 
 
-def test_an_undecided_producer_changes_nothing() -> None:
-    async def talk(broker: Broker, peer: TransactionPeer) -> None:
-        half = await peer.prepare()
-        await peer.end(half, UNKNOWN)
-        await asyncio.sleep(10)
-        assert len(peer.checks) == 1
-        assert marks(broker) == [0]  # of the message that its copy replaced
-        assert stored(broker, "Orders", 2) == []
-
-    with_broker(talk)
+async def test_an_undecided_producer_changes_nothing(broker: Broker, peer: TransactionPeer) -> None:
+    half = await peer.prepare()
+    await peer.end(half, UNKNOWN)
+    await asyncio.sleep(10)
+    assert len(peer.checks) == 1
+    assert marks(broker) == [0]  # of the message that its copy replaced
+    assert stored(broker, "Orders", 2) == []
 
 
-def test_a_topic_deleted_meanwhile_leaves_the_transaction_open() -> None:
-    async def talk(broker: Broker, peer: TransactionPeer) -> None:
-        half = await peer.prepare()
-        broker.services.topics.delete("Orders")
-        answer = await peer.end(half, COMMIT)
-        assert answer.code == ResponseCode.INVALID_PARAMETER
-        broker.services.topics.create_if_absent("Orders", 4)
-        assert (await peer.end(half, COMMIT)).code == ResponseCode.SUCCESS
-        assert len(stored(broker, "Orders", 2)) == 1
-
-    with_broker(talk)
-
-
-def test_ending_twice_stores_one_message() -> None:
-    async def talk(broker: Broker, peer: TransactionPeer) -> None:
-        half = await peer.prepare()
-        await peer.end(half, COMMIT)
-        again = await peer.end(half, COMMIT)
-        assert again.code == ResponseCode.SYSTEM_ERROR
-        assert "has ended already" in (again.remark or "")
-        await asyncio.sleep(3)
-        assert (await peer.end(half, COMMIT)).code == ResponseCode.SYSTEM_ERROR
-        assert len(stored(broker, "Orders", 2)) == 1
-
-    with_broker(talk)
+async def test_a_topic_deleted_meanwhile_leaves_the_transaction_open(
+    broker: Broker, peer: TransactionPeer
+) -> None:
+    half = await peer.prepare()
+    broker.services.topics.delete("Orders")
+    answer = await peer.end(half, COMMIT)
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    broker.services.topics.create_if_absent("Orders", 4)
+    assert (await peer.end(half, COMMIT)).code == ResponseCode.SUCCESS
+    assert len(stored(broker, "Orders", 2)) == 1
 
 
-def test_a_broker_may_refuse_transactions() -> None:
-    async def talk(broker: Broker, peer: TransactionPeer) -> None:
-        answer = await peer.ask(prepared(broker, "pg", 4, {}).command(b"x"))
-        assert answer.code == ResponseCode.NO_PERMISSION
-        assert answer.remark == "the broker[127.0.0.1] sending transaction message is forbidden"
+async def test_ending_twice_stores_one_message(broker: Broker, peer: TransactionPeer) -> None:
+    half = await peer.prepare()
+    await peer.end(half, COMMIT)
+    again = await peer.end(half, COMMIT)
+    assert again.code == ResponseCode.SYSTEM_ERROR
+    assert "has ended already" in (again.remark or "")
+    await asyncio.sleep(3)
+    assert (await peer.end(half, COMMIT)).code == ResponseCode.SYSTEM_ERROR
+    assert len(stored(broker, "Orders", 2)) == 1
 
-    with_broker(talk, reject_transaction_message=True)
+
+@pytest.mark.broker(reject_transaction_message=True)
+async def test_a_broker_may_refuse_transactions(broker: Broker, peer: TransactionPeer) -> None:
+    answer = await peer.ask(prepared(broker, "pg", 4, {}).command(b"x"))
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert answer.remark == "the broker[127.0.0.1] sending transaction message is forbidden"
 
 
-def test_a_delay_begins_when_the_transaction_is_committed() -> None:
-    async def talk(broker: Broker, peer: TransactionPeer) -> None:
-        half = await peer.prepare(DELAY="2")
-        await asyncio.sleep(5.5)
-        assert len(stored(broker, HALF)) == 1
-        await peer.end(half, COMMIT)
-        await asyncio.sleep(4)
-        assert stored(broker, "Orders", 2) == []
-        await asyncio.sleep(2)
-        assert [record.body for record in stored(broker, "Orders", 2)] == [b"paid"]
-
-    with_broker(talk)
+async def test_a_delay_begins_when_the_transaction_is_committed(
+    broker: Broker, peer: TransactionPeer
+) -> None:
+    half = await peer.prepare(DELAY="2")
+    await asyncio.sleep(5.5)
+    assert len(stored(broker, HALF)) == 1
+    await peer.end(half, COMMIT)
+    await asyncio.sleep(4)
+    assert stored(broker, "Orders", 2) == []
+    await asyncio.sleep(2)
+    assert [record.body for record in stored(broker, "Orders", 2)] == [b"paid"]
 
 
 # -- asking ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("TX-07")
-def test_an_open_transaction_is_asked_about_after_6_s_then_every_30_s_15_times() -> None:
-    async def talk(broker: Broker, peer: TransactionPeer) -> None:
-        started = broker.runtime.clock.monotonic()
-        half = await peer.prepare(UNIQ_KEY="U1")
-        for _ in range(20):
-            await asyncio.sleep(30)
-            await peer.beat()
-        times = [round(at - started) for at, _, _ in peer.checks]
-        assert len(times) == 15
-        assert 6 <= times[0] <= 8
-        assert all(30 <= later - earlier <= 32 for earlier, later in itertools.pairwise(times))
-        _, header, message = peer.checks[-1]
-        assert (header.msg_id, header.transaction_id, header.bname) == ("U1", "U1", "broker-a")
-        assert (message.topic, message.queue_id, message.body) == ("Orders", 2, b"paid")
-        assert message.queue_offset == header.tran_state_table_offset != half.offset
-        assert message.physical_offset == header.commit_log_offset
-        assert decode_properties(message.properties)[property_names.TRANSACTION_CHECK_TIMES] == "15"
+async def test_an_open_transaction_is_asked_about_after_6_s_then_every_30_s_15_times(
+    broker: Broker, peer: TransactionPeer
+) -> None:
+    started = broker.runtime.clock.monotonic()
+    half = await peer.prepare(UNIQ_KEY="U1")
+    for _ in range(20):
+        await asyncio.sleep(30)
+        await peer.beat()
+    times = [round(at - started) for at, _, _ in peer.checks]
+    assert len(times) == 15
+    assert 6 <= times[0] <= 8
+    assert all(30 <= later - earlier <= 32 for earlier, later in itertools.pairwise(times))
+    _, header, message = peer.checks[-1]
+    assert (header.msg_id, header.transaction_id, header.bname) == ("U1", "U1", "broker-a")
+    assert (message.topic, message.queue_id, message.body) == ("Orders", 2, b"paid")
+    assert message.queue_offset == header.tran_state_table_offset != half.offset
+    assert message.physical_offset == header.commit_log_offset
+    assert decode_properties(message.properties)[property_names.TRANSACTION_CHECK_TIMES] == "15"
 
-        [given_up] = stored(broker, GIVEN_UP)
-        assert decode_properties(given_up.properties)[property_names.REAL_TOPIC] == "Orders"
-        assert given_up.body == b"paid"
-        assert stored(broker, "Orders", 2) == []
-        high = broker.services.store.max_offset(HALF, 0)
-        assert broker.services.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) == high == 16
-
-    with_broker(talk)
+    [given_up] = stored(broker, GIVEN_UP)
+    assert decode_properties(given_up.properties)[property_names.REAL_TOPIC] == "Orders"
+    assert given_up.body == b"paid"
+    assert stored(broker, "Orders", 2) == []
+    high = broker.services.store.max_offset(HALF, 0)
+    assert broker.services.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) == high == 16
 
 
 @pytest.mark.parametrize(("answer", "delivered"), [(COMMIT, [b"paid"]), (ROLLBACK, [])])
-def test_the_answer_to_a_check_ends_the_transaction(answer: int, delivered: list[bytes]) -> None:
-    async def talk(broker: Broker, peer: TransactionPeer) -> None:
-        peer.answer = answer
-        await peer.prepare()
-        await asyncio.sleep(90)
-        assert len(peer.checks) == 1
-        assert [record.body for record in stored(broker, "Orders", 2)] == delivered
-
-    with_broker(talk)
-
-
-def test_a_producer_that_is_slow_ends_its_transaction_after_a_check_with_the_first_offsets() -> None:
-    async def talk(broker: Broker, peer: TransactionPeer) -> None:
-        half = await peer.prepare(UNIQ_KEY="U1")
-        await asyncio.sleep(10)
-        assert len(peer.checks) == 1
-        assert (await peer.end(half, COMMIT)).code == ResponseCode.SUCCESS
-        _, header, _ = peer.checks[0]
-        late = end_request(header.tran_state_table_offset, header.commit_log_offset, COMMIT, check=True)
-        assert (await peer.ask(late.command())).code == ResponseCode.SYSTEM_ERROR
-        await asyncio.sleep(120)
-        assert len(peer.checks) == 1
-        assert len(stored(broker, "Orders", 2)) == 1
-
-    with_broker(talk)
-
-
-def test_messages_with_the_same_unique_key_are_told_apart() -> None:
-    async def talk(broker: Broker, peer: TransactionPeer) -> None:
-        halves = [await peer.prepare(b"%d" % n, UNIQ_KEY="same") for n in range(3)]
-        await asyncio.sleep(10)
-        assert len(peer.checks) == 3
-        await peer.end(halves[0], COMMIT)
-        await peer.end(halves[1], ROLLBACK)
-        await asyncio.sleep(30)
-        assert [message.body for _, _, message in peer.checks[3:]] == [b"2"]
-        assert [record.body for record in stored(broker, "Orders", 2)] == [b"0"]
-
-    with_broker(talk)
-
-
-def test_a_late_answer_to_the_check_before_the_last_counts() -> None:
-    async def talk(broker: Broker, peer: TransactionPeer) -> None:
-        await peer.prepare()
-        await asyncio.sleep(80)
-        assert len(peer.checks) == 3
-        _, header, _ = peer.checks[1]
-        late = end_request(header.tran_state_table_offset, header.commit_log_offset, COMMIT, check=True)
-        assert (await peer.ask(late.command())).code == ResponseCode.SUCCESS
-        await asyncio.sleep(100)
-        assert len(peer.checks) == 3
-        assert len(stored(broker, "Orders", 2)) == 1
-
-    with_broker(talk)
-
-
-def test_the_properties_of_a_half_message_leave_room_for_those_of_its_copies() -> None:
-    async def talk(broker: Broker, peer: TransactionPeer) -> None:
-        answer = await peer.ask(prepared(broker, "pg", 4, {"k": "v" * 32_500}).command(b"x"))
-        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
-        assert "limit 32667 bytes" in (answer.remark or "")
-        await peer.prepare(k="v" * 32_400)
-        for _ in range(6):
-            await asyncio.sleep(90)
-            await peer.beat()
-        assert len(peer.checks) == 15
-        assert len(stored(broker, GIVEN_UP)) == 1
-
-    with_broker(talk)
-
-
-def test_many_that_nobody_can_be_asked_about_are_one_line_in_the_log(
-    caplog: pytest.LogCaptureFixture,
+async def test_the_answer_to_a_check_ends_the_transaction(
+    broker: Broker, peer: TransactionPeer, answer: int, delivered: list[bytes]
 ) -> None:
-    async def talk(broker: Broker, peer: TransactionPeer) -> None:
-        lonely = TransactionPeer(broker, "lonely")
-        for _ in range(50):
-            await lonely.prepare()
-        await asyncio.sleep(10)
-        await lonely.client.close()
+    peer.answer = answer
+    await peer.prepare()
+    await asyncio.sleep(90)
+    assert len(peer.checks) == 1
+    assert [record.body for record in stored(broker, "Orders", 2)] == delivered
 
-    with_broker(talk)
+
+async def test_a_producer_that_is_slow_ends_its_transaction_after_a_check_with_the_first_offsets(
+    broker: Broker, peer: TransactionPeer
+) -> None:
+    half = await peer.prepare(UNIQ_KEY="U1")
+    await asyncio.sleep(10)
+    assert len(peer.checks) == 1
+    assert (await peer.end(half, COMMIT)).code == ResponseCode.SUCCESS
+    _, header, _ = peer.checks[0]
+    late = end_request(header.tran_state_table_offset, header.commit_log_offset, COMMIT, check=True)
+    assert (await peer.ask(late.command())).code == ResponseCode.SYSTEM_ERROR
+    await asyncio.sleep(120)
+    assert len(peer.checks) == 1
+    assert len(stored(broker, "Orders", 2)) == 1
+
+
+async def test_messages_with_the_same_unique_key_are_told_apart(
+    broker: Broker, peer: TransactionPeer
+) -> None:
+    halves = [await peer.prepare(b"%d" % n, UNIQ_KEY="same") for n in range(3)]
+    await asyncio.sleep(10)
+    assert len(peer.checks) == 3
+    await peer.end(halves[0], COMMIT)
+    await peer.end(halves[1], ROLLBACK)
+    await asyncio.sleep(30)
+    assert [message.body for _, _, message in peer.checks[3:]] == [b"2"]
+    assert [record.body for record in stored(broker, "Orders", 2)] == [b"0"]
+
+
+async def test_a_late_answer_to_the_check_before_the_last_counts(
+    broker: Broker, peer: TransactionPeer
+) -> None:
+    await peer.prepare()
+    await asyncio.sleep(80)
+    assert len(peer.checks) == 3
+    _, header, _ = peer.checks[1]
+    late = end_request(header.tran_state_table_offset, header.commit_log_offset, COMMIT, check=True)
+    assert (await peer.ask(late.command())).code == ResponseCode.SUCCESS
+    await asyncio.sleep(100)
+    assert len(peer.checks) == 3
+    assert len(stored(broker, "Orders", 2)) == 1
+
+
+async def test_the_properties_of_a_half_message_leave_room_for_those_of_its_copies(
+    broker: Broker, peer: TransactionPeer
+) -> None:
+    answer = await peer.ask(prepared(broker, "pg", 4, {"k": "v" * 32_500}).command(b"x"))
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "limit 32667 bytes" in (answer.remark or "")
+    await peer.prepare(k="v" * 32_400)
+    for _ in range(6):
+        await asyncio.sleep(90)
+        await peer.beat()
+    assert len(peer.checks) == 15
+    assert len(stored(broker, GIVEN_UP)) == 1
+
+
+async def test_many_that_nobody_can_be_asked_about_are_one_line_in_the_log(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    lonely = TransactionPeer(broker, "lonely")
+    for _ in range(50):
+        await lonely.prepare()
+    await asyncio.sleep(10)
+    await lonely.client.close()
     lines = [r.getMessage() for r in caplog.records if "no producer of group lonely" in r.getMessage()]
     assert 1 <= len(lines) <= 2
     assert "and 49 more" in lines[0] or len(lines) == 2
 
 
-def test_only_one_producer_of_the_group_is_asked() -> None:
-    async def talk(broker: Broker, peer: TransactionPeer) -> None:
-        other = TransactionPeer(broker)
-        await other.beat()
-        stranger = TransactionPeer(broker, "another")
-        await stranger.beat()
-        await peer.prepare()
-        await asyncio.sleep(40)
-        assert sorted([len(peer.checks), len(other.checks)]) == [1, 1]
-        assert stranger.checks == []
-        await other.client.close()
-        await stranger.client.close()
-
-    with_broker(talk)
+async def test_only_one_producer_of_the_group_is_asked(broker: Broker, peer: TransactionPeer) -> None:
+    other = TransactionPeer(broker)
+    await other.beat()
+    stranger = TransactionPeer(broker, "another")
+    await stranger.beat()
+    await peer.prepare()
+    await asyncio.sleep(40)
+    assert sorted([len(peer.checks), len(other.checks)]) == [1, 1]
+    assert stranger.checks == []
+    await other.client.close()
+    await stranger.client.close()
 
 
-def test_nobody_is_asked_during_the_immunity_that_a_producer_chose() -> None:
-    async def talk(broker: Broker, peer: TransactionPeer) -> None:
-        started = broker.runtime.clock.monotonic()
-        half = await peer.prepare(CHECK_IMMUNITY_TIME_IN_SECONDS="45")
-        await asyncio.sleep(60)
-        assert [round(at - started) // 3 for at, _, _ in peer.checks] == [15]
-        late = await peer.end(half, COMMIT)
-        assert late.code == ResponseCode.ILLEGAL_OPERATION
-        _, header, _ = peer.checks[0]
-        answer = end_request(header.tran_state_table_offset, header.commit_log_offset, COMMIT, check=True)
-        assert (await peer.ask(answer.command())).code == ResponseCode.SUCCESS
-        assert len(stored(broker, "Orders", 2)) == 1
+async def test_nobody_is_asked_during_the_immunity_that_a_producer_chose(
+    broker: Broker, peer: TransactionPeer
+) -> None:
+    started = broker.runtime.clock.monotonic()
+    half = await peer.prepare(CHECK_IMMUNITY_TIME_IN_SECONDS="45")
+    await asyncio.sleep(60)
+    assert [round(at - started) // 3 for at, _, _ in peer.checks] == [15]
+    late = await peer.end(half, COMMIT)
+    assert late.code == ResponseCode.ILLEGAL_OPERATION
+    _, header, _ = peer.checks[0]
+    answer = end_request(header.tran_state_table_offset, header.commit_log_offset, COMMIT, check=True)
+    assert (await peer.ask(answer.command())).code == ResponseCode.SUCCESS
+    assert len(stored(broker, "Orders", 2)) == 1
 
-    with_broker(talk)
 
-
-def test_a_long_immunity_does_not_hold_up_the_progress() -> None:
-    async def talk(broker: Broker, peer: TransactionPeer) -> None:
-        half = await peer.prepare(CHECK_IMMUNITY_TIME_IN_SECONDS="1500", UNIQ_KEY="U1")
-        await asyncio.sleep(700)
-        assert broker.services.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) == 1
-        copy = decode_properties(stored(broker, HALF)[1].properties)
-        assert copy[property_names.TRANSACTION_PREPARED_QUEUE_OFFSET] == "0"
-        assert peer.checks == []
-        assert (await peer.end(half, COMMIT)).code == ResponseCode.SUCCESS
-        await asyncio.sleep(1500)
-        assert peer.checks == []
-        assert broker.services.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) == 2
-
-    with_broker(talk)
+async def test_a_long_immunity_does_not_hold_up_the_progress(broker: Broker, peer: TransactionPeer) -> None:
+    half = await peer.prepare(CHECK_IMMUNITY_TIME_IN_SECONDS="1500", UNIQ_KEY="U1")
+    await asyncio.sleep(700)
+    assert broker.services.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) == 1
+    copy = decode_properties(stored(broker, HALF)[1].properties)
+    assert copy[property_names.TRANSACTION_PREPARED_QUEUE_OFFSET] == "0"
+    assert peer.checks == []
+    assert (await peer.end(half, COMMIT)).code == ResponseCode.SUCCESS
+    await asyncio.sleep(1500)
+    assert peer.checks == []
+    assert broker.services.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) == 2
 
 
 # -- starting again ----------------------------------------------------------------------------------------
@@ -502,12 +447,12 @@ def in_two_lives(
 ) -> None:
     async def main() -> None:
         runtime: SimulatedRuntime = simulated_runtime()
-        async with Broker(runtime, settings()) as broker:
+        async with Broker(runtime, broker_config()) as broker:
             peer = TransactionPeer(broker)
             await peer.beat()
             known = await first(broker, peer)
             await peer.client.close()
-        async with Broker(runtime, settings()) as broker:
+        async with Broker(runtime, broker_config()) as broker:
             peer = TransactionPeer(broker)
             await peer.beat()
             await second(broker, peer, known)
@@ -548,17 +493,15 @@ def test_a_restart_knows_how_often_was_asked_and_which_copy_is_open() -> None:
     in_two_lives(first, second)
 
 
-def test_checks_of_a_discarded_message_can_begin_anew() -> None:
-    async def talk(broker: Broker, peer: TransactionPeer) -> None:
-        await peer.prepare()
-        await asyncio.sleep(100)
-        assert len(peer.checks) == 2
-        [given_up] = stored(broker, GIVEN_UP)
-        request = ResumeCheckHalfMessageRequest(topic="Orders", msg_id=given_up.message_id)
-        peer.answer = COMMIT
-        assert (await peer.ask(request.command())).code == ResponseCode.SUCCESS
-        await asyncio.sleep(10)
-        assert len(peer.checks) == 3
-        assert len(stored(broker, "Orders", 2)) == 1
-
-    with_broker(talk, transaction_check_max=2)
+@pytest.mark.broker(transaction_check_max=2)
+async def test_checks_of_a_discarded_message_can_begin_anew(broker: Broker, peer: TransactionPeer) -> None:
+    await peer.prepare()
+    await asyncio.sleep(100)
+    assert len(peer.checks) == 2
+    [given_up] = stored(broker, GIVEN_UP)
+    request = ResumeCheckHalfMessageRequest(topic="Orders", msg_id=given_up.message_id)
+    peer.answer = COMMIT
+    assert (await peer.ask(request.command())).code == ResponseCode.SUCCESS
+    await asyncio.sleep(10)
+    assert len(peer.checks) == 3
+    assert len(stored(broker, "Orders", 2)) == 1

@@ -1,0 +1,121 @@
+"""The client of a real broker in memory, for tests that speak RocketMQ's protocol themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Self
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.message.properties import properties_text
+from orbitmq.message.record import Record, iter_records
+from orbitmq.runtime.seam import Runtime
+from orbitmq.transport.client import RemotingClient
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.headers import PullMessageRequest, SendMessageResponse, SendMessageV2Request
+
+KIB = 1024
+ADDRESS = "127.0.0.1:10911"
+REQUEST_TIMEOUT_MS = 60_000
+
+
+def broker_config(**changes: Any) -> BrokerConfig:
+    """A broker whose files are small, because a simulated disk is memory."""
+    values: dict[str, Any] = {
+        "listen_port": 10911,
+        "store_path_root_dir": "/store",
+        "mapped_file_size_commit_log": 256 * KIB,
+        "mapped_file_size_consume_queue": 6000,
+    }
+    return BrokerConfig(**{**values, **changes})
+
+
+def send_request(topic: str = "T", queue_id: int = 0, **values: Any) -> SendMessageV2Request:
+    properties: dict[str, str] = values.pop("properties", None) or {}
+    header: dict[str, Any] = {
+        "producer_group": "pg",
+        "topic": topic,
+        "default_topic": "TBW102",
+        "default_topic_queue_nums": 4,
+        "queue_id": queue_id,
+        "sys_flag": 0,
+        "born_timestamp": 5,
+        "flag": 9,
+        "properties": properties_text(properties),
+    }
+    return SendMessageV2Request(**{**header, **values})
+
+
+def pull_request(offset: int = 0, **values: Any) -> Command:
+    header: dict[str, Any] = {
+        "consumer_group": "cg",
+        "topic": "T",
+        "queue_id": 0,
+        "queue_offset": offset,
+        "max_msg_nums": 32,
+        "sys_flag": 4,
+        "commit_offset": 0,
+        "suspend_timeout_millis": 15_000,
+        "sub_version": 0,
+        "subscription": "*",
+        "expression_type": "TAG",
+    }
+    return PullMessageRequest(**{**header, **values}).command()
+
+
+def records(response: Command) -> list[Record]:
+    return list(iter_records(response.body))
+
+
+class BrokerPeer:
+    """A client of the broker, on one connection of its own; ``notices`` are what the broker asks of it."""
+
+    def __init__(self, runtime: Runtime, address: str = ADDRESS, *, client_id: str = "client") -> None:
+        self.runtime = runtime
+        self.address = address
+        self.client_id = client_id
+        self.notices: list[Command] = []
+        self.client = RemotingClient(runtime, handle=self._note)
+
+    def _note(self, _connection: object, command: Command) -> Command | None:
+        self.notices.append(command)
+        return None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.client.close()
+
+    async def leave(self) -> None:
+        """Close the connection, and give the broker a moment to see it."""
+        await self.client.close()
+        await asyncio.sleep(0.1)
+
+    def now(self) -> int:
+        return self.runtime.clock.now_ms()
+
+    async def ask(self, command: Command) -> Command:
+        return await self.client.request(self.address, command, REQUEST_TIMEOUT_MS)
+
+    async def call(self, code: int, body: bytes = b"", /, **ext: str | int) -> Command:
+        return await self.ask(Command(code, {name: str(value) for name, value in ext.items()}, body))
+
+    async def ok(self, code: int, body: bytes = b"", /, **ext: str | int) -> Command:
+        answer = await self.call(code, body, **ext)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        return answer
+
+    async def send(
+        self, body: bytes = b"hello", *, topic: str = "T", queue_id: int = 0, **values: Any
+    ) -> Command:
+        return await self.ask(send_request(topic, queue_id, **values).command(body))
+
+    async def sent(self, body: bytes = b"hello", **values: Any) -> SendMessageResponse:
+        """Where a message was stored that the broker must take."""
+        answer = await self.send(body, **values)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        return SendMessageResponse.from_ext(answer.ext)
+
+    async def pull(self, offset: int = 0, **values: Any) -> Command:
+        return await self.ask(pull_request(offset, **values))
