@@ -196,13 +196,13 @@ def _connect(s: Services) -> None:
     s.events.on_messages_arrived(s.long_polling.on_arrival)
     s.events.on_messages_arrived(s.schedule.on_arrival, topic=reserved.SCHEDULE_TOPIC)
     subscribe(TopicChanged, lambda event: s.long_polling.wake_topic(event.topic))
-    subscribe(TopicChanged, lambda _event: s.registration.soon())
+    subscribe(TopicChanged, lambda event: s.registration.topic_changed(event.topic))
     subscribe(OffsetsReset, lambda event: s.long_polling.wake_topic(event.topic))
 
     def permission_changed(event: SettingsChanged) -> None:
         if "brokerPermission" in event.keys:
             s.topics.touch()
-            s.registration.soon()
+            s.registration.all_changed()
 
     subscribe(SettingsChanged, permission_changed)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
@@ -16,16 +16,23 @@ from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import every
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
+from orbitmq.wire import fastjson, properties_text
 from orbitmq.wire.bodies import (
+    DataVersion,
     KVTable,
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
 )
-from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import WireError
-from orbitmq.wire.headers import QueryDataVersionRequest, RegisterBrokerRequest, UnregisterBrokerRequest
+from orbitmq.wire.headers import (
+    QueryDataVersionRequest,
+    QueryDataVersionResponse,
+    RegisterBrokerRequest,
+    UnregisterBrokerRequest,
+)
 
 log = logging.getLogger(__name__)
 
@@ -36,20 +43,44 @@ FIRST_RETRY_SECONDS = 0.1
 MAX_RETRY_SECONDS = 2.0
 LIGHT_HEARTBEAT_SECONDS = 1.0
 LIGHT_HEARTBEAT_TIMEOUT_MS = 1000
+# Topics of one request, and of one slice of encoding between two looks of the event loop (0.3 ms).
+REQUEST_TOPICS = 1000
+SLICE_TOPICS = 32
+_REMOVES_MISSING = "deleteTopicWithBrokerRegistration"
+_EMPTY_TABLE = b'"topicConfigTable":{}'
+
+
+class _RefusedError(Exception):
+    """A name server answered with an error code."""
 
 
 @dataclass(slots=True)
 class _NameServer:
-    """One name server. ``done`` counts the calls of ``soon`` that a registration here covers."""
+    """One name server.
+
+    Attributes:
+        done: how many changes of topics it has been told.
+        changed: topics that it has not been told, oldest change first.
+        whole: whether it must be told all topics, as it may know none, or others.
+        removes_missing: whether it forgets the topics that a registration does not name.
+    """
 
     address: str
     reached: bool | None = None
     wanted: asyncio.Event = field(default_factory=asyncio.Event)
     done: int = 0
+    changed: dict[str, None] = field(default_factory=dict)
+    whole: bool = True
+    removes_missing: bool = False
 
 
 class Registration(Component):
-    """Registers this broker with every name server: at once when a topic changed, and every period.
+    """Registers this broker with every name server: changed topics at once, and every period.
+
+    A name server is told the whole table when it is met, when its connection was lost, and when it does not
+    have our table's version. Else a registration names only the topics that changed, with the new version:
+    name servers of 4.9 and 5.x keep the topics that a registration does not name (RouteInfoManager), unless
+    5.x's ``deleteTopicWithBrokerRegistration`` is on; such a name server always gets the whole table.
 
     The name servers do not wait for each other: one that hangs delays nobody.
     """
@@ -66,35 +97,51 @@ class Registration(Component):
         self._client = self._connect()
         self._servers = [_NameServer(a) for a in config.namesrv_addr.split(";") if a]
         self._backoff = Backoff(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, runtime.random)
-        self._asked = 0
+        self._changes = 0
         self._progress = asyncio.Condition()
 
     @property
     def name_servers(self) -> list[str]:
         return [server.address for server in self._servers]
 
-    def soon(self) -> None:
-        """Register again as soon as the event loop is free."""
-        self._asked += 1
+    def topic_changed(self, topic: str) -> None:
+        """Tell the name servers of a topic as soon as the event loop is free; changes until then go along."""
+        self._changes += 1
         for server in self._servers:
+            if not server.whole:
+                server.changed[topic] = None
             server.wanted.set()
+
+    def all_changed(self) -> None:
+        """Tell the name servers all topics as soon as the event loop is free."""
+        self._changes += 1
+        for server in self._servers:
+            self._forget(server)
+            server.wanted.set()
+
+    def _forget(self, server: _NameServer) -> None:
+        """What the name server knows of us is uncertain from here on."""
+        server.whole = True
+        server.changed.clear()
 
     def _lost(self, address: str) -> None:
         for server in self._servers:
             if server.address == address:
+                self._forget(server)
                 server.wanted.set()
 
     async def announced(self, timeout_ms: int) -> None:
-        """Return when every name server that is not known to be down has the present topics.
+        """Return when every name server that is not known to be down has the changes made until now.
 
         A name server that takes longer than ``timeout_ms`` is told all the same, only later.
         """
-        self.soon()
-        target = self._asked
+        target = self._changes
 
         def all_told() -> bool:
             return all(server.done >= target for server in self._servers if server.reached is not False)
 
+        if all_told():
+            return
         try:
             async with self._progress:
                 await asyncio.wait_for(self._progress.wait_for(all_told), timeout_ms / 1000)
@@ -125,19 +172,21 @@ class Registration(Component):
             work.append(every(self._clock, LIGHT_HEARTBEAT_SECONDS, self._light_heartbeats))
         await asyncio.gather(*work)
 
-    async def _light_heartbeats(self) -> None:
-        """The version of our topics as a sign of life: name servers of any version read it (HB-03)."""
+    def _version_query(self) -> Command:
         header = QueryDataVersionRequest(
             broker_name=self._config.broker_name,
             broker_addr=self._address,
             cluster_name=self._config.broker_cluster_name,
             broker_id=self._config.broker_id,
         )
-        body = self._topics.version.encode()
+        return header.command(self._topics.version.encode())
+
+    async def _light_heartbeats(self) -> None:
+        """The version of our topics as a sign of life: name servers of any version read it (HB-03)."""
 
         async def one(server: _NameServer) -> None:
             try:
-                await self._client.oneway(server.address, header.command(body), LIGHT_HEARTBEAT_TIMEOUT_MS)
+                await self._client.oneway(server.address, self._version_query(), LIGHT_HEARTBEAT_TIMEOUT_MS)
             except TransportError as error:
                 log.debug("no light heartbeat to %s: %s", server.address, error)
 
@@ -146,24 +195,82 @@ class Registration(Component):
     async def _keep_registered(self, server: _NameServer) -> None:
         period = self._config.register_period_ms / 1000
         failures = 0
+        periodic = True
         while True:
             server.wanted.clear()
-            covered = self._asked
-            reached = await self._register(server)
+            covered = self._changes
+            reached = await self._told(server, periodic)
             async with self._progress:
                 server.done = covered
                 self._progress.notify_all()
             failures = 0 if reached else failures + 1
             pause = period if reached else min(self._backoff.pause_s(failures), period)
+            periodic = False
             try:
                 # Not wait_for(): before Python 3.12 it loses a cancellation that comes with the event.
                 async with asyncio.timeout(pause):
                     await server.wanted.wait()
             except TimeoutError:
-                continue
+                periodic = True
 
-    def _command(self) -> Command:
-        body = self._body()
+    async def _told(self, server: _NameServer, periodic: bool) -> bool:
+        """Tell one name server what it lacks; False when it does not listen."""
+        try:
+            if periodic or server.whole:
+                await self._look(server)
+            if server.whole or server.removes_missing:
+                await self._tell_all(server)
+            else:
+                await self._tell_changed(server)
+        except (TransportError, _RefusedError) as error:
+            self._forget(server)
+            self._note(server, str(error))
+            return False
+        self._note(server, None)
+        return True
+
+    # -- requests --------------------------------------------------------------------------------------
+
+    async def _look(self, server: _NameServer) -> None:
+        """Find out whether the name server has our table, and what it does with parts of it."""
+        if not server.whole:
+            response = await self._request(server, self._version_query())
+            # A name server that does not understand the question is told everything.
+            same = response.code == ResponseCode.SUCCESS and not _says_changed(response)
+            if not same:
+                self._forget(server)
+        response = await self._request(server, Command(RequestCode.GET_NAMESRV_CONFIG))
+        settings = {}
+        if response.code == ResponseCode.SUCCESS:
+            settings = properties_text.parse(response.body.decode("utf-8", "replace"))
+        server.removes_missing = settings.get(_REMOVES_MISSING, "false").lower() == "true"
+
+    async def _tell_all(self, server: _NameServer) -> None:
+        """Register the whole table, in parts if the name server keeps what a part does not name.
+
+        Only the last part has the table's version. The others have versions that differ, as a name server
+        ignores a registration of a version that it has.
+        """
+        server.whole = False
+        server.changed.clear()
+        version = self._topics.version
+        names = [topic.topic_name for topic in self._topics]
+        size = len(names) if server.removes_missing else REQUEST_TOPICS
+        parts = [names[at : at + size] for at in range(0, len(names), size)]
+        for number, part in enumerate(parts, 1 - len(parts)):
+            marked = DataVersion(version.state_version, version.timestamp + number, version.counter)
+            await self._register(server, part, marked)
+
+    async def _tell_changed(self, server: _NameServer) -> None:
+        changed = list(server.changed)
+        server.changed.clear()
+        await self._register(server, changed, self._topics.version)
+
+    async def _request(self, server: _NameServer, command: Command) -> Command:
+        return await self._client.request(server.address, command, self._config.register_timeout_ms)
+
+    async def _register(self, server: _NameServer, topics: list[str], version: DataVersion) -> None:
+        body = await self._body(topics, version)
         ha_host = self._config.broker_ip2 or self._config.broker_ip1
         header = RegisterBrokerRequest(
             broker_name=self._config.broker_name,
@@ -179,7 +286,28 @@ class Registration(Component):
             compressed=False,
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
         )
-        return header.command(body)
+        response = await self._request(server, header.command(body))
+        if response.code != ResponseCode.SUCCESS:
+            raise _RefusedError(f"code {response.code}: {response.remark}")
+        if response.body:
+            try:
+                self._topics.mark_order_topics(KVTable.decode(response.body).table)
+            except WireError as error:
+                log.warning("name server %s sent an unreadable order table: %s", server.address, error)
+
+    async def _body(self, topics: list[str], version: DataVersion) -> bytes:
+        """A RegisterBrokerBody with those of ``topics`` that are there."""
+        empty = RegisterBrokerBody(TopicConfigAndMappingSerializeWrapper(data_version=version)).encode()
+        head, table, tail = empty.partition(_EMPTY_TABLE)
+        permission = self._config.broker_permission
+        entries = []
+        for number, name in enumerate(topics, 1):
+            config = self._topics.get(name)
+            if config is not None:
+                entries.append(b"%b:%b" % (fastjson.dumps(name), _limited(config, permission).encode()))
+            if number % SLICE_TOPICS == 0:
+                await asyncio.sleep(0)
+        return b"".join((head, table[:-1], b",".join(entries), b"}", tail))
 
     async def _unregister(self) -> None:
         """Tell every name server that we go; those that do not answer within a second are left."""
@@ -198,25 +326,6 @@ class Registration(Component):
 
         await asyncio.gather(*(one(server) for server in self._servers if server.reached))
 
-    async def _register(self, server: _NameServer) -> bool:
-        try:
-            response = await self._client.request(
-                server.address, self._command(), self._config.register_timeout_ms
-            )
-        except TransportError as error:
-            self._note(server, str(error))
-            return False
-        if response.code != ResponseCode.SUCCESS:
-            self._note(server, f"code {response.code}: {response.remark}")
-            return False
-        self._note(server, None)
-        if response.body:
-            try:
-                self._topics.mark_order_topics(KVTable.decode(response.body).table)
-            except WireError as error:
-                log.warning("name server %s sent an unreadable order table: %s", server.address, error)
-        return True
-
     def _note(self, server: _NameServer, problem: str | None) -> None:
         """Log what changed, not every attempt."""
         reached = problem is None
@@ -228,19 +337,16 @@ class Registration(Component):
         else:
             log.warning("name server %s does not take our registration: %s", server.address, problem)
 
-    def _body(self) -> bytes:
-        permission = self._config.broker_permission
-        table = {topic.topic_name: _limited(topic, permission) for topic in self._topics}
-        wrapper = TopicConfigAndMappingSerializeWrapper(
-            data_version=self._topics.version, topic_config_table=table
-        )
-        return RegisterBrokerBody(topic_config_serialize_wrapper=wrapper).encode()
+
+def _says_changed(response: Command) -> bool:
+    try:
+        return QueryDataVersionResponse.from_ext(response.ext).changed
+    except WireError:
+        return True
 
 
 def _limited(topic: TopicConfig, permission: int) -> TopicConfig:
     """The topic as clients may use it: never more than the broker allows."""
     if permission & 6 == 6:
         return topic
-    limited = TopicConfig.decode(topic.encode())
-    limited.perm &= permission
-    return limited
+    return replace(topic, perm=topic.perm & permission)
