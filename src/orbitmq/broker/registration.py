@@ -153,6 +153,8 @@ class Registration(Component):
         return RemotingClient(self._runtime, on_lost=self._lost)
 
     async def start(self) -> None:
+        for server in self._servers:
+            self._forget(server)
         self._spawn(self._run(), "registration")
 
     async def stop(self) -> None:
