@@ -11,12 +11,6 @@ from orbitmq.testing import SimulatedLoop, SimulatedRuntime
 
 
 @pytest.fixture
-def client_world() -> type[ClientWorld]:
-    """The class, to be made inside ``orbitmq.runtime.simulated.run``."""
-    return ClientWorld
-
-
-@pytest.fixture
 def world(
     request: pytest.FixtureRequest, orbitmq_loop: SimulatedLoop, orbitmq_runtime: SimulatedRuntime
 ) -> ClientWorld:

@@ -1,4 +1,4 @@
-"""Clients of the scripted cluster that the fixture ``client_world`` makes. Shared by tests."""
+"""Clients of the scripted cluster of the fixture ``world``. Shared by tests."""
 
 from __future__ import annotations
 

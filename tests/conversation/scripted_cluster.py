@@ -10,7 +10,7 @@ from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.message.batch import iter_batch
 from orbitmq.message.record import Record, encode_record
-from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime
+from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.transport.server import RemotingServer
 from orbitmq.wire.bodies import (
     BrokerData,
@@ -209,10 +209,8 @@ class ClientWorld:
     leaves out of its routes.
     """
 
-    def __init__(
-        self, *names: str, auto_create: bool = True, runtime: SimulatedRuntime | None = None
-    ) -> None:
-        self.runtime = runtime or simulated_runtime()
+    def __init__(self, *names: str, runtime: SimulatedRuntime, auto_create: bool = True) -> None:
+        self.runtime = runtime
         self.brokers = {name: ScriptedBroker(self, name) for name in names}
         self.topics: dict[str, dict[str, int]] = {}
         self.down: set[str] = set()

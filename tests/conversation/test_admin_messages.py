@@ -13,19 +13,18 @@ from orbitmq.admin import Admin
 from orbitmq.cluster.local import LocalCluster
 from orbitmq.errors import MessageNotFoundError, TopicNotFoundError
 from orbitmq.message.ids import offset_message_id, parse_offset_message_id
-from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
+from orbitmq.runtime.simulated import SimulatedRuntime
 
 
 @asynccontextmanager
-async def cluster(**settings: str) -> AsyncIterator[tuple[SimulatedRuntime, Producer, Admin]]:
-    runtime = simulated_runtime()
+async def cluster(runtime: SimulatedRuntime, **settings: str) -> AsyncIterator[tuple[Producer, Admin]]:
     async with (
         LocalCluster(runtime, brokers=2, root="/c", settings=settings) as servers,
         Admin(servers.name_server, runtime=runtime) as admin,
         Producer("pg", name_servers=servers.name_server, runtime=runtime) as producer,
     ):
         await admin.create_topic("t", queues=2)
-        yield runtime, producer, admin
+        yield producer, admin
 
 
 async def sent(runtime: SimulatedRuntime, producer: Producer, count: int, **more: Any) -> list[SendResult]:
@@ -37,102 +36,84 @@ async def sent(runtime: SimulatedRuntime, producer: Producer, count: int, **more
     return results
 
 
-def test_a_message_is_found_by_its_place_and_by_its_unique_id() -> None:
-    async def main() -> None:
-        async with cluster() as (runtime, producer, admin):
-            for number, result in enumerate(await sent(runtime, producer, 6, tags="x")):
-                by_place = await admin.message(result.offset_message_id)
-                by_unique_id = await admin.message(result.message_id, topic="t")
-                for message in (by_place, by_unique_id):
-                    assert message.queue == result.queue
-                    assert message.queue_offset == result.queue_offset
-                    assert message.offset_message_id == result.offset_message_id
-                    assert (message.body, message.tags) == (b"%d" % number, "x")
-                    assert message.unique_key == result.message_id
-
-    run(main())
+async def test_a_message_is_found_by_its_place_and_by_its_unique_id(runtime: SimulatedRuntime) -> None:
+    async with cluster(runtime) as (producer, admin):
+        for number, result in enumerate(await sent(runtime, producer, 6, tags="x")):
+            by_place = await admin.message(result.offset_message_id)
+            by_unique_id = await admin.message(result.message_id, topic="t")
+            for message in (by_place, by_unique_id):
+                assert message.queue == result.queue
+                assert message.queue_offset == result.queue_offset
+                assert message.offset_message_id == result.offset_message_id
+                assert (message.body, message.tags) == (b"%d" % number, "x")
+                assert message.unique_key == result.message_id
 
 
-def test_messages_are_found_by_key_on_all_brokers_in_order() -> None:
-    async def main() -> None:
-        async with cluster() as (runtime, producer, admin):
-            results = await sent(runtime, producer, 8)
-            found = await admin.find("t", key="all")
-            assert [message.body for message in found] == [b"%d" % number for number in range(8)]
-            assert {message.broker_name for message in found} == {"broker-a", "broker-b"}
-            (one,) = await admin.find("t", key="k3")
-            assert one.message_id == results[3].message_id
-            assert await admin.find("t", key="k9") == []
-            assert len(await admin.find("t", key="all", max_messages=1)) == 2
-            middle = found[4].store_timestamp_ms
-            # An index entry knows its time to the second.
-            assert await admin.find("t", key="all", end_ms=middle - 5000) == []
-            assert len(await admin.find("t", key="all", begin_ms=middle - 5000)) == 8
-
-    run(main())
+async def test_messages_are_found_by_key_on_all_brokers_in_order(runtime: SimulatedRuntime) -> None:
+    async with cluster(runtime) as (producer, admin):
+        results = await sent(runtime, producer, 8)
+        found = await admin.find("t", key="all")
+        assert [message.body for message in found] == [b"%d" % number for number in range(8)]
+        assert {message.broker_name for message in found} == {"broker-a", "broker-b"}
+        (one,) = await admin.find("t", key="k3")
+        assert one.message_id == results[3].message_id
+        assert await admin.find("t", key="k9") == []
+        assert len(await admin.find("t", key="all", max_messages=1)) == 2
+        middle = found[4].store_timestamp_ms
+        # An index entry knows its time to the second.
+        assert await admin.find("t", key="all", end_ms=middle - 5000) == []
+        assert len(await admin.find("t", key="all", begin_ms=middle - 5000)) == 8
 
 
-def test_keys_with_the_same_hash_are_told_apart() -> None:
-    async def main() -> None:
-        async with cluster() as (runtime, producer, admin):
-            # Java's hash of "Aa" and "BB" is the same.
-            await producer.send(Message("t", b"1", keys="Aa"))
-            await producer.send(Message("t", b"2", keys="BB"))
-            await runtime.clock.sleep(1)
-            assert [message.body for message in await admin.find("t", key="BB")] == [b"2"]
-
-    run(main())
+async def test_keys_with_the_same_hash_are_told_apart(runtime: SimulatedRuntime) -> None:
+    async with cluster(runtime) as (producer, admin):
+        # Java's hash of "Aa" and "BB" is the same.
+        await producer.send(Message("t", b"1", keys="Aa"))
+        await producer.send(Message("t", b"2", keys="BB"))
+        await runtime.clock.sleep(1)
+        assert [message.body for message in await admin.find("t", key="BB")] == [b"2"]
 
 
-def test_what_cannot_be_found_says_why() -> None:
-    async def main() -> None:
-        async with cluster() as (runtime, producer, admin):
-            (result,) = await sent(runtime, producer, 1)
-            host, port, offset = parse_offset_message_id(result.offset_message_id)
-            with pytest.raises(MessageNotFoundError, match="can not find message"):
-                await admin.message(offset_message_id(host, port, offset + 1_000_000))
-            with pytest.raises(ValidationError, match="is not 32 or 56 hexadecimal digits"):
-                await admin.message("4711")
-            with pytest.raises(
-                ValidationError, match=r"192\.0\.2\.1:1 is not the address of a broker; a unique id"
-            ):
-                await admin.message(offset_message_id("192.0.2.1", 1, 0))
-            with pytest.raises(MessageNotFoundError, match="with the unique id 4711 in t"):
-                await admin.message("4711", topic="t")
-            with pytest.raises(TopicNotFoundError):
-                await admin.message("4711", topic="nothing")
-            with pytest.raises(TopicNotFoundError):
-                await admin.find("nothing", key="k")
-            for bad in ("", "a b"):
-                with pytest.raises(ValidationError, match="one key is needed"):
-                    await admin.find("t", key=bad)
-            with pytest.raises(ValidationError, match="max_messages must be 1 or more, got 0"):
-                await admin.find("t", key="k", max_messages=0)
-
-    run(main())
+async def test_what_cannot_be_found_says_why(runtime: SimulatedRuntime) -> None:
+    async with cluster(runtime) as (producer, admin):
+        (result,) = await sent(runtime, producer, 1)
+        host, port, offset = parse_offset_message_id(result.offset_message_id)
+        with pytest.raises(MessageNotFoundError, match="can not find message"):
+            await admin.message(offset_message_id(host, port, offset + 1_000_000))
+        with pytest.raises(ValidationError, match="is not 32 or 56 hexadecimal digits"):
+            await admin.message("4711")
+        with pytest.raises(
+            ValidationError, match=r"192\.0\.2\.1:1 is not the address of a broker; a unique id"
+        ):
+            await admin.message(offset_message_id("192.0.2.1", 1, 0))
+        with pytest.raises(MessageNotFoundError, match="with the unique id 4711 in t"):
+            await admin.message("4711", topic="t")
+        with pytest.raises(TopicNotFoundError):
+            await admin.message("4711", topic="nothing")
+        with pytest.raises(TopicNotFoundError):
+            await admin.find("nothing", key="k")
+        for bad in ("", "a b"):
+            with pytest.raises(ValidationError, match="one key is needed"):
+                await admin.find("t", key=bad)
+        with pytest.raises(ValidationError, match="max_messages must be 1 or more, got 0"):
+            await admin.find("t", key="k", max_messages=0)
 
 
-def test_looking_moves_nobodys_progress() -> None:
-    async def main() -> None:
-        async with cluster() as (runtime, producer, admin):
-            results = await sent(runtime, producer, 2)
-            await admin.find("t", key="all")
-            await admin.message(results[0].offset_message_id)
-            assert await admin.consumer_progress("TOOLS_CONSUMER") == []
-
-    run(main())
+async def test_looking_moves_nobodys_progress(runtime: SimulatedRuntime) -> None:
+    async with cluster(runtime) as (producer, admin):
+        results = await sent(runtime, producer, 2)
+        await admin.find("t", key="all")
+        await admin.message(results[0].offset_message_id)
+        assert await admin.consumer_progress("TOOLS_CONSUMER") == []
 
 
-def test_a_message_that_cannot_be_unpacked_is_shown_all_the_same() -> None:
-    async def main() -> None:
-        async with cluster() as (runtime, producer, admin):
-            make = producer._outgoing._compress
-            producer._outgoing._compress = lambda body: (b"junk", make(body)[1])  # type: ignore[method-assign]
-            result = await producer.send(Message("t", bytes(5000), keys="big"))
-            await runtime.clock.sleep(1)
-            (found,) = await admin.find("t", key="big")
-            for message in (found, await admin.message(result.offset_message_id)):
-                assert isinstance(message, UnreadableMessage)
-                assert message.stored_body == b"junk"
-
-    run(main())
+async def test_a_message_that_cannot_be_unpacked_is_shown_all_the_same(runtime: SimulatedRuntime) -> None:
+    async with cluster(runtime) as (producer, admin):
+        make = producer._outgoing._compress
+        producer._outgoing._compress = lambda body: (b"junk", make(body)[1])  # type: ignore[method-assign]
+        result = await producer.send(Message("t", bytes(5000), keys="big"))
+        await runtime.clock.sleep(1)
+        (found,) = await admin.find("t", key="big")
+        for message in (found, await admin.message(result.offset_message_id)):
+            assert isinstance(message, UnreadableMessage)
+            assert message.stored_body == b"junk"

@@ -15,7 +15,6 @@ from orbitmq.client.producer import producer as producer_module
 from orbitmq.client.producer.batching import AutoBatch
 from orbitmq.errors import BrokerError, SendErrorKind, TopicNotFoundError, ValidationError
 from orbitmq.message.properties import parse_properties
-from orbitmq.runtime.simulated import run
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.server import RemotingServer
@@ -65,21 +64,18 @@ async def test_a_callback_runs_after_the_caller_not_inside_it(world: Any) -> Non
         assert not heard.errors
 
 
-def test_a_callback_that_fails_harms_nobody(client_world: Any, caplog: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world, producer_of(world) as producer:
-            world.topics["t"] = {"a": 1}
+async def test_a_callback_that_fails_harms_nobody(world: Any, caplog: Any) -> None:
+    world.topics["t"] = {"a": 1}
 
-            def bad(result: Any, error: Any) -> None:
-                raise RuntimeError("oh")
+    def bad(result: Any, error: Any) -> None:
+        raise RuntimeError("oh")
 
-            await producer.submit(Message("t", b"x"), bad)
-            await producer.submit(Message("t", b"y"))
-            cancelled = producer.submit(Message("t", b"z"), bad)
-            cancelled.cancel()
-            await asyncio.sleep(0.1)
-
-    run(main())
+    async with producer_of(world) as producer:
+        await producer.submit(Message("t", b"x"), bad)
+        await producer.submit(Message("t", b"y"))
+        cancelled = producer.submit(Message("t", b"z"), bad)
+        cancelled.cancel()
+        await asyncio.sleep(0.1)
     assert len([record for record in caplog.records if "callback" in record.message]) == 1
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.conversation.scripted import consumer_of, start, until
+from tests.conversation.scripted import consumer_of, running, start, until
 
 from orbitmq import ConsumeFrom, Consumer, Message, MessageQueue, Producer, ReceivedMessage
 from orbitmq.client.consumer.offsets import OffsetStore
@@ -45,13 +45,10 @@ async def test_the_first_message_comes_at_once_and_the_offset_is_committed_at_cl
             for number in range(50):
                 broker.store("t", b"%d" % number, queue_id)
     seen = Collector()
-    async with consumer_of(world) as consumer:
-        consumer.subscribe("t")
-        task = start(consumer, seen)
+    async with running(consumer_of(world), seen) as consumer:
         assert await until(world, lambda: seen.got) < 0.5
         await until(world, lambda: len(seen.got) == 200)
         assert len(consumer.assignment()) == 4
-    await task
     assert len({(m.broker_name, m.queue_id, m.queue_offset) for m in seen.got}) == 200
     for broker in world.brokers.values():
         assert broker.offsets["cg", "t", 0] == broker.offsets["cg", "t", 1] == 50
@@ -64,23 +61,17 @@ async def test_offsets_are_committed_every_five_seconds_and_taken_up_again(world
     for number in range(10):
         broker.store("t", b"%d" % number)
     seen = Collector()
-    async with consumer_of(world) as consumer:
-        consumer.subscribe("t")
-        task = start(consumer, seen)
+    async with running(consumer_of(world), seen):
         await until(world, lambda: len(seen.got) == 10)
         await world.runtime.clock.sleep(5.2)
         assert broker.offsets["cg", "t", 0] == 10
         commits = broker.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
         assert any(command.is_oneway for command in commits)
-    await task
     broker.store("t", b"next")
     again = Collector()
-    async with consumer_of(world) as consumer:
-        consumer.subscribe("t")
-        task = start(consumer, again)
+    async with running(consumer_of(world), again):
         await until(world, lambda: again.got)
         await world.runtime.clock.sleep(1)
-    await task
     assert again.bodies == [b"next"]
 
 
@@ -93,14 +84,11 @@ async def test_where_a_new_group_begins(world: Any, consume_from: ConsumeFrom, f
     for number in range(3):
         world.brokers["a"].store("t", b"%d" % number)
     seen = Collector()
-    async with consumer_of(world, consume_from=consume_from, consume_timestamp_ms=5) as consumer:
-        consumer.subscribe("t")
-        task = start(consumer, seen)
+    async with running(consumer_of(world, consume_from=consume_from, consume_timestamp_ms=5), seen):
         await until(world, lambda: world.brokers["a"].requests(RequestCode.PULL_MESSAGE))
         await world.runtime.clock.sleep(0.2)
         world.brokers["a"].store("t", b"new")
         await until(world, lambda: b"new" in seen.bodies)
-    await task
     assert seen.bodies[0] == first
 
 
@@ -157,11 +145,8 @@ async def test_members_that_come_and_go_hand_over_what_they_have_in_hand(world: 
 
     async def member(after: float, stay: float) -> None:
         await world.runtime.clock.sleep(after)
-        async with consumer_of(world) as consumer:
-            consumer.subscribe("t")
-            task = start(consumer, listener)
+        async with running(consumer_of(world), listener):
             await world.runtime.clock.sleep(stay)
-        await task
 
     await asyncio.gather(member(0, 40), member(1, 2), member(2, 40), member(2.5, 1))
     assert sorted(got) == list(range(2000))
@@ -177,13 +162,10 @@ async def test_a_message_that_takes_too_long_belongs_to_the_next_owner(world: An
         await seen(message)
         await world.runtime.clock.sleep(2)
 
-    async with consumer_of(world) as consumer:
-        consumer.subscribe("t")
-        task = start(consumer, slow)
+    async with running(consumer_of(world), slow) as consumer:
         await until(world, lambda: seen.got)
         await consumer._queues.drop(MessageQueue("t", "a", 0))
         await world.runtime.clock.sleep(3)
-    await task
     assert world.brokers["a"].offsets.get(("cg", "t", 0), 0) == 0
 
 
@@ -196,12 +178,9 @@ async def test_a_failed_message_is_sent_back_and_the_offset_goes_on(world: Any) 
     for number in range(5):
         broker.store("t", b"%d" % number, properties=encode_properties({"UNIQ_KEY": f"ID{number}"}))
     seen = Collector(lambda message: message.body == b"2")
-    async with consumer_of(world, max_reconsume_times=4) as consumer:
-        consumer.subscribe("t")
-        task = start(consumer, seen)
+    async with running(consumer_of(world, max_reconsume_times=4), seen):
         await until(world, lambda: broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK))
         await until(world, lambda: len(seen.got) == 5)
-    await task
     (command,) = broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
     assert command.ext == {
         "offset": str(next(m.commit_log_offset for m in seen.got if m.body == b"2")),
@@ -224,11 +203,8 @@ async def test_a_message_that_cannot_be_sent_back_goes_to_the_retry_topic(world:
         command.reply(1, "no") if command.code == RequestCode.CONSUMER_SEND_MSG_BACK else "default"
     )
     broker.store("t", b"x", properties=encode_properties({"UNIQ_KEY": "ID", "k": "v"}), reconsume_times=2)
-    async with consumer_of(world) as consumer:
-        consumer.subscribe("t")
-        task = start(consumer, Collector(lambda message: message.reconsume_times == 2))
+    async with running(consumer_of(world), Collector(lambda message: message.reconsume_times == 2)):
         await until(world, lambda: broker.requests(RequestCode.SEND_MESSAGE_V2))
-    await task
     (command,) = broker.requests(RequestCode.SEND_MESSAGE_V2)
     properties = parse_properties(command.ext["i"])
     assert len(properties.pop("ORIGIN_MESSAGE_ID")) == 32
@@ -263,9 +239,7 @@ async def test_a_message_that_no_broker_takes_back_stays_and_holds_the_offset(wo
             when.append(world.runtime.clock.monotonic())
         return message.body == b"1" and len(tries) < 3
 
-    async with consumer_of(world) as consumer:
-        consumer.subscribe("t")
-        task = start(consumer, Collector(fail))
+    async with running(consumer_of(world), Collector(fail)) as consumer:
         await until(world, lambda: len(tries) == 2, 7)
         await consumer.commit()
         assert broker.offsets["cg", "t", 0] == 1
@@ -274,7 +248,6 @@ async def test_a_message_that_no_broker_takes_back_stays_and_holds_the_offset(wo
         assert broker.offsets["cg", "t", 0] == 3
         assert tries == [0, 1, 2]
         assert [two - one for one, two in pairwise(when)] == pytest.approx([5, 5], abs=0.1)
-    await task
 
 
 @pytest.mark.behaviour("CR-16")
@@ -282,9 +255,7 @@ async def test_a_message_that_no_broker_takes_back_stays_and_holds_the_offset(wo
 async def test_messages_come_back_through_the_retry_topic_under_their_own_name(world: Any) -> None:
     world.topics["t"] = {"a": 1}
     seen = Collector()
-    async with consumer_of(world, consume_from=ConsumeFrom.LAST) as consumer:
-        consumer.subscribe("t")
-        task = start(consumer, seen)
+    async with running(consumer_of(world, consume_from=ConsumeFrom.LAST), seen) as consumer:
         await until(world, lambda: consumer.assignment())
         (data,) = world.brokers["a"].heartbeats.values()
         wanted = {s.topic: s.sub_string for s in data.consumer_data_set[0].subscription_data_set}
@@ -294,7 +265,6 @@ async def test_messages_come_back_through_the_retry_topic_under_their_own_name(w
         world.brokers["a"].store("%RETRY%cg", b"x", properties=encode_properties({"RETRY_TOPIC": "t"}))
         assert await until(world, lambda: seen.got) < 1.5
         assert seen.got[0].topic == "t"
-    await task
     assert world.brokers["a"].offsets["cg", "%RETRY%cg", 0] == 1
 
 
@@ -330,14 +300,11 @@ async def test_a_queue_whose_listener_is_behind_is_not_pulled(world: Any) -> Non
         await gate.wait()
         seen += 1
 
-    async with consumer_of(world, limits=FlowLimits(messages=64)) as consumer:
-        consumer.subscribe("t")
-        task = start(consumer, listener)
+    async with running(consumer_of(world, limits=FlowLimits(messages=64)), listener):
         await world.runtime.clock.sleep(3)
         assert len(world.brokers["a"].requests(RequestCode.PULL_MESSAGE)) == 2
         gate.set()
         await until(world, lambda: seen == 300)
-    await task
 
 
 @pytest.mark.behaviour("CR-13")
@@ -383,11 +350,8 @@ async def test_a_plain_function_is_a_listener_too(world: Any) -> None:
     world.topics["t"] = {"a": 1}
     world.brokers["a"].store("t", b"x")
     got: list[bytes] = []
-    async with consumer_of(world) as consumer:
-        consumer.subscribe("t")
-        task = start(consumer, lambda message: got.append(message.body))
+    async with running(consumer_of(world), lambda message: got.append(message.body)):
         await until(world, lambda: got == [b"x"])
-    await task
 
 
 async def test_close_waits_for_running_listeners(world: Any) -> None:
@@ -399,11 +363,8 @@ async def test_close_waits_for_running_listeners(world: Any) -> None:
         begun.append(message.body)
         await world.runtime.clock.sleep(2)
 
-    async with consumer_of(world) as consumer:
-        consumer.subscribe("t")
-        task = start(consumer, slow)
+    async with running(consumer_of(world), slow):
         await until(world, lambda: begun)
-    await task
     assert world.brokers["a"].offsets["cg", "t", 0] == 1
 
 
@@ -422,32 +383,26 @@ async def test_a_broker_that_forgot_us_is_told_again(world: Any) -> None:
 
     broker.script = script
     seen = Collector()
-    async with consumer_of(world) as consumer:
-        consumer.subscribe("t")
-        task = start(consumer, seen)
+    async with running(consumer_of(world), seen) as consumer:
         await until(world, lambda: consumer.assignment())
         forgot = True
         broker.store("t", b"x")
         await until(world, lambda: seen.got)
         broker.store("t", b"y")
         assert await until(world, lambda: len(seen.got) == 2) < 1
-    await task
 
 
 async def test_a_broker_that_comes_back_goes_on_being_read(world: Any) -> None:
     world.topics["t"] = {"a": 1}
     broker = world.brokers["a"]
     seen = Collector()
-    async with consumer_of(world) as consumer:
-        consumer.subscribe("t")
-        task = start(consumer, seen)
+    async with running(consumer_of(world), seen) as consumer:
         await until(world, lambda: consumer.assignment())
         await broker.stop()
         await world.runtime.clock.sleep(10)
         broker.store("t", b"x")
         await broker.start()
         assert await until(world, lambda: seen.got) < 3.5
-    await task
 
 
 async def test_an_offset_outside_the_queue_is_corrected(world: Any) -> None:
@@ -455,13 +410,10 @@ async def test_an_offset_outside_the_queue_is_corrected(world: Any) -> None:
     broker = world.brokers["a"]
     broker.offsets["cg", "t", 0] = 500
     seen = Collector()
-    async with consumer_of(world) as consumer:
-        consumer.subscribe("t")
-        task = start(consumer, seen)
+    async with running(consumer_of(world), seen):
         await until(world, lambda: len(broker.requests(RequestCode.PULL_MESSAGE)) == 2)
         broker.store("t", b"x")
         await until(world, lambda: seen.got)
-    await task
     assert broker.offsets["cg", "t", 0] == 1
 
 
@@ -513,9 +465,7 @@ async def test_a_broker_that_died_with_our_offsets_does_not_give_messages_again(
     for number in range(10):
         broker.store("t", b"%d" % number)
     seen = Collector()
-    async with consumer_of(world) as consumer:
-        consumer.subscribe("t")
-        task = start(consumer, seen)
+    async with running(consumer_of(world), seen) as consumer:
         await until(world, lambda: len(seen.got) == 10)
         await broker.stop()
         world.down.add("a")
@@ -526,7 +476,6 @@ async def test_a_broker_that_died_with_our_offsets_does_not_give_messages_again(
         await until(world, lambda: len(consumer.assignment()) == 2)
         broker.store("t", b"new")
         await until(world, lambda: seen.bodies[-1] == b"new")
-    await task
     assert len(seen.got) == 11
     assert broker.offsets["cg", "t", 0] == 11
 
@@ -546,16 +495,13 @@ async def test_what_the_listener_has_had_for_too_long_is_sent_back_once(world: A
             ended.append(message.body)
             raise RuntimeError("too late to matter")
 
-    async with consumer_of(world) as consumer:
-        consumer.subscribe("t")
-        task = start(consumer, listener)
+    async with running(consumer_of(world), listener):
         await world.runtime.clock.sleep(800)
         assert broker.offsets["cg", "t", 0] == 1
         await world.runtime.clock.sleep(200)
         assert broker.offsets["cg", "t", 0] == 3
         await world.runtime.clock.sleep(1100)
         assert ended
-    await task
     (command,) = broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
     assert command.ext["delayLevel"] == "3"
 

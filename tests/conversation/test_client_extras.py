@@ -15,7 +15,6 @@ from orbitmq.cluster.local import LocalCluster
 from orbitmq.errors import ValidationError
 from orbitmq.message.properties import decode_properties, encode_properties, parse_properties
 from orbitmq.message.record import decode_record
-from orbitmq.runtime.simulated import run
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.wire.codes import RequestCode
 
@@ -182,15 +181,12 @@ async def test_deliveries_are_traced_from_beginning_to_end(world: Any) -> None:
     assert (ended["id1"][4], ended["id1"][6], ended["id1"][8]) == ("false", "2", "cg")
 
 
-def test_trace_never_holds_up_messages(client_world: Any, caplog: Any) -> None:
-    async def main() -> None:
-        async with client_world("a", auto_create=False) as world:
-            world.topics["t"] = {"a": 1}
-            async with Producer("pg", trace=True, **client_options(world)) as producer:
-                results = [await producer.send(Message("t", b"x")) for _ in range(2100)]
-            assert len(results) == 2100
-
-    run(main())
+@pytest.mark.scripted("a", auto_create=False)
+async def test_trace_never_holds_up_messages(world: Any, caplog: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    async with Producer("pg", trace=True, **client_options(world)) as producer:
+        results = [await producer.send(Message("t", b"x")) for _ in range(2100)]
+    assert len(results) == 2100
     assert "52 trace records were dropped" in caplog.text
     assert "are lost" in caplog.text
 

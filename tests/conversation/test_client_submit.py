@@ -13,7 +13,6 @@ from orbitmq import Message, MessageQueue, SendError, SendResult
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.producer import callbacks
 from orbitmq.errors import SendErrorKind
-from orbitmq.runtime.simulated import run
 from orbitmq.runtime.system import system_runtime
 from orbitmq.wire.codes import RequestCode
 
@@ -27,119 +26,100 @@ def busy(command: Any) -> Any:
 
 @pytest.mark.behaviour("AS-12")
 @pytest.mark.parametrize(("retries", "async_retries"), [(0, 3), (3, 0), (2, 1)])
-def test_each_kind_of_send_has_its_own_number_of_tries(
-    client_world: Any, retries: int, async_retries: int
+async def test_each_kind_of_send_has_its_own_number_of_tries(
+    world: Any, retries: int, async_retries: int
 ) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            broker = world.brokers["a"]
-            broker.script = busy
-            options = {"retries": retries, "async_retries": async_retries}
-            async with producer_of(world, **options) as producer:
-                with pytest.raises(SendError, match=f"after {1 + retries} of at most {1 + retries} tries"):
-                    await producer.send(Message("t", b"x"))
-                assert len(broker.requests(SEND)) == 1 + retries
-                text = f"after {1 + async_retries} of at most {1 + async_retries} tries"
-                with pytest.raises(SendError, match=text):
-                    await producer.submit(Message("t", b"x"))
-                assert len(broker.requests(SEND)) == 2 + retries + async_retries
-
-    run(main())
+    world.topics["t"] = {"a": 1}
+    broker = world.brokers["a"]
+    broker.script = busy
+    options = {"retries": retries, "async_retries": async_retries}
+    async with producer_of(world, **options) as producer:
+        with pytest.raises(SendError, match=f"after {1 + retries} of at most {1 + retries} tries"):
+            await producer.send(Message("t", b"x"))
+        assert len(broker.requests(SEND)) == 1 + retries
+        text = f"after {1 + async_retries} of at most {1 + async_retries} tries"
+        with pytest.raises(SendError, match=text):
+            await producer.submit(Message("t", b"x"))
+        assert len(broker.requests(SEND)) == 2 + retries + async_retries
 
 
 @pytest.mark.behaviour("AS-12")
-def test_a_submitted_message_for_one_queue_is_tried_there_again(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a", "b") as world:
-            world.topics["t"] = {"a": 1, "b": 1}
-            left = [2]
+@pytest.mark.scripted("a", "b")
+async def test_a_submitted_message_for_one_queue_is_tried_there_again(world: Any) -> None:
+    world.topics["t"] = {"a": 1, "b": 1}
+    left = [2]
 
-            def twice_busy(command: Any) -> Any:
-                if command.code == SEND and left[0]:
-                    left[0] -= 1
-                    return command.reply(2, "busy")
-                return "default"
+    def twice_busy(command: Any) -> Any:
+        if command.code == SEND and left[0]:
+            left[0] -= 1
+            return command.reply(2, "busy")
+        return "default"
 
-            world.brokers["a"].script = twice_busy
-            async with producer_of(world) as producer:
-                assert (await producer.submit(Message("t", b"x"), queue=QUEUE)).queue == QUEUE
-                assert len(world.brokers["a"].requests(SEND)) == 3
-                assert not world.brokers["b"].requests(SEND)
-                left[0] = 1
-                with pytest.raises(SendError, match="after 1 of at most 1 tries"):
-                    await producer.send(Message("t", b"x"), queue=QUEUE)
-
-    run(main())
+    world.brokers["a"].script = twice_busy
+    async with producer_of(world) as producer:
+        assert (await producer.submit(Message("t", b"x"), queue=QUEUE)).queue == QUEUE
+        assert len(world.brokers["a"].requests(SEND)) == 3
+        assert not world.brokers["b"].requests(SEND)
+        left[0] = 1
+        with pytest.raises(SendError, match="after 1 of at most 1 tries"):
+            await producer.send(Message("t", b"x"), queue=QUEUE)
 
 
 @pytest.mark.behaviour("AS-01")
-def test_requests_beyond_max_async_wait_for_a_place(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            world.brokers["a"].script = lambda c: never(c) if c.code == SEND else "default"
-            async with producer_of(world, max_async=2, retries=0, timeout_ms=1000) as producer:
-                await producer.queues("t")
-                sends = [asyncio.create_task(producer.send(Message("t", b"x"))) for _ in range(5)]
-                await world.runtime.clock.sleep(0.5)
-                assert len(world.brokers["a"].requests(SEND)) == 2
-                results = await asyncio.gather(*sends, return_exceptions=True)
-                assert [error.kind for error in results if isinstance(error, SendError)] == [
-                    SendErrorKind.TIMEOUT
-                ] * 5
-                assert len([error for error in results if "waited in vain" in str(error)]) == 3
-
-    run(main())
+async def test_requests_beyond_max_async_wait_for_a_place(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    world.brokers["a"].script = lambda c: never(c) if c.code == SEND else "default"
+    async with producer_of(world, max_async=2, retries=0, timeout_ms=1000) as producer:
+        await producer.queues("t")
+        sends = [asyncio.create_task(producer.send(Message("t", b"x"))) for _ in range(5)]
+        await world.runtime.clock.sleep(0.5)
+        assert len(world.brokers["a"].requests(SEND)) == 2
+        results = await asyncio.gather(*sends, return_exceptions=True)
+        assert [error.kind for error in results if isinstance(error, SendError)] == [
+            SendErrorKind.TIMEOUT
+        ] * 5
+        assert len([error for error in results if "waited in vain" in str(error)]) == 3
 
 
 @pytest.mark.behaviour("AS-01")
-def test_a_shared_client_limits_all_its_producers(client_world: Any) -> None:
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            world.brokers["a"].script = lambda c: never(c) if c.code == SEND else "default"
-            client = ClientInstance(world.runtime, world.name_servers, max_async=1)
-            async with (
-                producer_of(world, client=client) as one,
-                producer_of(world, "p2", client=client) as two,
-            ):
-                await one.queues("t")
-                sends = [asyncio.create_task(p.send(Message("t", b"x"), timeout_ms=500)) for p in (one, two)]
-                await world.runtime.clock.sleep(0.3)
-                assert len(world.brokers["a"].requests(SEND)) == 1
-                await asyncio.gather(*sends, return_exceptions=True)
-
-    run(main())
+async def test_a_shared_client_limits_all_its_producers(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    world.brokers["a"].script = lambda c: never(c) if c.code == SEND else "default"
+    client = ClientInstance(world.runtime, world.name_servers, max_async=1)
+    async with (
+        producer_of(world, client=client) as one,
+        producer_of(world, "p2", client=client) as two,
+    ):
+        await one.queues("t")
+        sends = [asyncio.create_task(p.send(Message("t", b"x"), timeout_ms=500)) for p in (one, two)]
+        await world.runtime.clock.sleep(0.3)
+        assert len(world.brokers["a"].requests(SEND)) == 1
+        await asyncio.gather(*sends, return_exceptions=True)
 
 
 @pytest.mark.behaviour("AS-07")
 @pytest.mark.parametrize("auto_batch", [False, True])
-def test_callbacks_in_threads_are_called_with_results_and_errors(client_world: Any, auto_batch: bool) -> None:
+async def test_callbacks_in_threads_are_called_with_results_and_errors(world: Any, auto_batch: bool) -> None:
     from orbitmq import AutoBatch
 
-    async def main() -> None:
-        async with client_world("a") as world:
-            world.topics["t"] = {"a": 1}
-            heard: list[Any] = []
+    world.topics["t"] = {"a": 1}
+    heard: list[Any] = []
 
-            def done(result: SendResult | None, error: Exception | None) -> None:
-                heard.append(result or error)
-                raise RuntimeError("only logged")
+    def done(result: SendResult | None, error: Exception | None) -> None:
+        heard.append(result or error)
+        raise RuntimeError("only logged")
 
-            options: dict[str, Any] = {"auto_batch": AutoBatch()} if auto_batch else {}
-            async with producer_of(world, callback_threads=2, **options) as producer:
-                results = await asyncio.gather(*(producer.submit(Message("t", b"x"), done) for _ in range(5)))
-                world.brokers["a"].script = lambda c: c.reply(13, "no")
-                with pytest.raises(SendError):
-                    await producer.submit(Message("t", b"x"), done)
-                cancelled = producer.submit(Message("t", b"x"), done)
-                cancelled.cancel()
-                await asyncio.sleep(0)
-            assert sorted(heard[:5], key=id) == sorted(results, key=id)
-            assert [type(error) for error in heard[5:]] == [SendError]
-
-    run(main())
+    options: dict[str, Any] = {"auto_batch": AutoBatch()} if auto_batch else {}
+    async with producer_of(world, callback_threads=2, **options) as producer:
+        results = await asyncio.gather(*(producer.submit(Message("t", b"x"), done) for _ in range(5)))
+        world.brokers["a"].script = lambda c: c.reply(13, "no")
+        with pytest.raises(SendError):
+            await producer.submit(Message("t", b"x"), done)
+        cancelled = producer.submit(Message("t", b"x"), done)
+        cancelled.cancel()
+        await asyncio.sleep(0)
+    assert sorted(heard[:5], key=id) == sorted(results, key=id)
+    assert [type(error) for error in heard[5:]] == [SendError]
 
 
 def system_submitted(threads: int) -> callbacks.Submitted:

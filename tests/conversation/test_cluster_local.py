@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from orbitmq.cluster.layout import ClusterError, broker_names
 from orbitmq.cluster.local import LocalCluster
 from orbitmq.errors import BrokerError, NameServerError, TopicNotFoundError, ValidationError
 from orbitmq.message.model import MessageQueue
-from orbitmq.runtime.simulated import run, simulated_runtime
+from orbitmq.runtime.simulated import simulated_runtime
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.bodies import SubscriptionGroupConfig
@@ -70,20 +72,17 @@ def test_what_cannot_start_says_so() -> None:
         LocalCluster(runtime, root="/c", settings={"noSuchKey": "1"})
 
 
-def with_admin(script: Any, **settings: Any) -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        async with (
-            LocalCluster(runtime, brokers=2, root="/c", **settings) as cluster,
-            Admin(cluster.name_server, runtime=runtime) as admin,
-        ):
-            await script(cluster, admin)
-
-    run(main())
+@asynccontextmanager
+async def served(runtime: SimulatedRuntime, **settings: Any) -> AsyncIterator[Admin]:
+    async with (
+        LocalCluster(runtime, brokers=2, root="/c", **settings) as cluster,
+        Admin(cluster.name_server, runtime=runtime) as admin,
+    ):
+        yield admin
 
 
-def test_topics_are_listed_shown_and_deleted() -> None:
-    async def script(cluster: LocalCluster, admin: Admin) -> None:
+async def test_topics_are_listed_shown_and_deleted(runtime: SimulatedRuntime) -> None:
+    async with served(runtime) as admin:
         brokers = await admin.cluster_list()
         assert [(b.cluster, b.name, b.is_master) for b in brokers] == [
             ("DefaultCluster", "broker-a", True),
@@ -106,19 +105,15 @@ def test_topics_are_listed_shown_and_deleted() -> None:
         with pytest.raises(TopicNotFoundError, match="TopicA"):
             await admin.topic_status("TopicA")
 
-    with_admin(script)
 
-
-def test_broker_settings_are_read_and_changed() -> None:
-    async def script(cluster: LocalCluster, admin: Admin) -> None:
+async def test_broker_settings_are_read_and_changed(runtime: SimulatedRuntime) -> None:
+    async with served(runtime, settings={"fileReservedTime": "5"}) as admin:
         address = (await admin.cluster_list())[0].address
         assert (await admin.broker_config(address))["brokerName"] == "broker-a"
         await admin.update_broker_config(address, {"fileReservedTime": "7"})
         assert (await admin.broker_config(address))["fileReservedTime"] == "7"
         with pytest.raises(BrokerError, match="brokerName"):
             await admin.update_broker_config(address, {"brokerName": "x"})
-
-    with_admin(script, settings={"fileReservedTime": "5"})
 
 
 async def test_who_cannot_be_asked_is_named(runtime: SimulatedRuntime) -> None:
@@ -155,7 +150,8 @@ async def send(client: RemotingClient, address: str, topic: str, queue_id: int, 
 
 
 async def test_status_and_progress_count_what_is_stored_and_consumed(runtime: SimulatedRuntime) -> None:
-    async def script(cluster: LocalCluster, admin: Admin, client: RemotingClient) -> None:
+    client = RemotingClient(runtime)
+    async with served(runtime) as admin:
         await admin.create_topic("TopicA", 2)
         master = (await admin.cluster_list())[0].address
         await send(client, master, "TopicA", 1, 5)
@@ -171,11 +167,4 @@ async def test_status_and_progress_count_what_is_stored_and_consumed(runtime: Si
         assert (mine.broker_offset, mine.consumer_offset, mine.lag) == (5, 3, 2)
         assert mine in await admin.consumer_progress("g", topic="TopicA")
         assert await admin.delete_group("g", clean_offsets=True) == ["broker-a", "broker-b"]
-
-    client = RemotingClient(runtime)
-    async with (
-        LocalCluster(runtime, brokers=2, root="/c") as cluster,
-        Admin(cluster.name_server, runtime=runtime) as admin,
-    ):
-        await script(cluster, admin, client)
-        await client.close()
+    await client.close()

@@ -21,6 +21,7 @@ from orbitmq.broker.metadata.table_files import Persistence, TableError
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.runtime.memory_files import Keep
 from orbitmq.runtime.simulated import SimulatedRuntime, SimulatedThreads, run, simulated_runtime
+from orbitmq.testing import SimulatedLoop
 from orbitmq.wire import fastjson
 from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
 
@@ -58,83 +59,75 @@ class Tables:
         return [n for n in self.files.list_dir(FOLDER) if n.startswith(change_journal.PREFIX)]
 
 
-def test_an_acknowledged_change_is_there_after_power_loss_before_any_table_file() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        tables = Tables(runtime)
-        await tables.create("a")
-        await tables.create("b", 3)
-        tables.topics.delete("a")
-        tables.groups.update(SubscriptionGroupConfig("g", retry_max_times=2))
-        tables.groups.set_readable("g", "b", False)
-        tables.groups.set_readable("gone", "b", False)
-        tables.groups.set_readable("gone", "b", True)
-        await tables.persistence.flush(TOPICS)
-        await tables.persistence.flush(GROUPS)
-        tables.topics.update(TopicConfig("never", 1, 1))
-        assert not tables.files.exists(f"{FOLDER}/topics.json")
-        version = tables.groups.version
-        runtime.files.crash()
-        again = Tables(runtime)
-        b = again.topics.get("b")
-        assert b is not None
-        assert b.write_queue_nums == 3
-        assert "a" not in again.topics
-        assert "never" not in again.topics
-        assert again.topics.version.counter == 3
-        g = again.groups.get("g")
-        assert g is not None
-        assert g.retry_max_times == 2
-        assert not again.groups.may_read("g", "b")
-        assert again.groups.may_read("gone", "b")
-        assert again.groups.version == version
-        assert again.persistence.saved(TOPICS, "b")
-
-    run(main())
+async def test_an_acknowledged_change_is_there_after_power_loss_before_any_table_file(
+    runtime: SimulatedRuntime,
+) -> None:
+    tables = Tables(runtime)
+    await tables.create("a")
+    await tables.create("b", 3)
+    tables.topics.delete("a")
+    tables.groups.update(SubscriptionGroupConfig("g", retry_max_times=2))
+    tables.groups.set_readable("g", "b", False)
+    tables.groups.set_readable("gone", "b", False)
+    tables.groups.set_readable("gone", "b", True)
+    await tables.persistence.flush(TOPICS)
+    await tables.persistence.flush(GROUPS)
+    tables.topics.update(TopicConfig("never", 1, 1))
+    assert not tables.files.exists(f"{FOLDER}/topics.json")
+    version = tables.groups.version
+    runtime.files.crash()
+    again = Tables(runtime)
+    b = again.topics.get("b")
+    assert b is not None
+    assert b.write_queue_nums == 3
+    assert "a" not in again.topics
+    assert "never" not in again.topics
+    assert again.topics.version.counter == 3
+    g = again.groups.get("g")
+    assert g is not None
+    assert g.retry_max_times == 2
+    assert not again.groups.may_read("g", "b")
+    assert again.groups.may_read("gone", "b")
+    assert again.groups.version == version
+    assert again.persistence.saved(TOPICS, "b")
 
 
-def test_after_a_second_of_quiet_or_the_age_limit_the_files_are_plain_rocketmq() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        tables = Tables(runtime)
-        working = asyncio.ensure_future(tables.persistence.run(MAX_AGE_S))
-        await tables.create("quiet")
-        await runtime.clock.sleep(0.9)
-        assert not tables.files.exists(f"{FOLDER}/topics.json")
-        await runtime.clock.sleep(0.3)
-        assert "quiet" in tables.of_file()["topicConfigTable"]
-        begun = runtime.clock.monotonic()
-        for number in range(24):
-            await tables.create(f"busy-{number}")
-            await runtime.clock.sleep(0.25)
-        assert runtime.clock.monotonic() - begun > MAX_AGE_S
-        assert "busy-15" in tables.of_file()["topicConfigTable"]
-        assert "busy-23" not in tables.of_file()["topicConfigTable"]
-        # Commits are in the file in that time too, though nobody waits for them.
-        tables.offsets.commit("cg", "T", 0, 7)
-        await runtime.clock.sleep(1.5)
-        assert tables.of_file("consumerOffset.json")["offsetTable"] == {"T@cg": {"0": 7}}
-        working.cancel()
-
-    run(main())
+async def test_after_a_second_of_quiet_or_the_age_limit_the_files_are_plain_rocketmq(
+    runtime: SimulatedRuntime,
+) -> None:
+    tables = Tables(runtime)
+    working = asyncio.ensure_future(tables.persistence.run(MAX_AGE_S))
+    await tables.create("quiet")
+    await runtime.clock.sleep(0.9)
+    assert not tables.files.exists(f"{FOLDER}/topics.json")
+    await runtime.clock.sleep(0.3)
+    assert "quiet" in tables.of_file()["topicConfigTable"]
+    begun = runtime.clock.monotonic()
+    for number in range(24):
+        await tables.create(f"busy-{number}")
+        await runtime.clock.sleep(0.25)
+    assert runtime.clock.monotonic() - begun > MAX_AGE_S
+    assert "busy-15" in tables.of_file()["topicConfigTable"]
+    assert "busy-23" not in tables.of_file()["topicConfigTable"]
+    # Commits are in the file in that time too, though nobody waits for them.
+    tables.offsets.commit("cg", "T", 0, 7)
+    await runtime.clock.sleep(1.5)
+    assert tables.of_file("consumerOffset.json")["offsetTable"] == {"T@cg": {"0": 7}}
+    working.cancel()
 
 
-def test_a_clean_stop_leaves_no_journal() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        tables = Tables(runtime)
-        await tables.create("a")
-        assert tables.journals()
-        await tables.persistence.close()
-        assert tables.journals() == []
-        assert tables.of_file()["topicConfigTable"]["a"]["writeQueueNums"] == 8
-        assert tables.of_file()["dataVersion"] == tables.topics.version.to_plain()
-        again = Tables(runtime)
-        await again.persistence.close()
-        assert "a" in again.topics
-        assert again.topics.version == tables.topics.version
-
-    run(main())
+async def test_a_clean_stop_leaves_no_journal(runtime: SimulatedRuntime) -> None:
+    tables = Tables(runtime)
+    await tables.create("a")
+    assert tables.journals()
+    await tables.persistence.close()
+    assert tables.journals() == []
+    assert tables.of_file()["topicConfigTable"]["a"]["writeQueueNums"] == 8
+    assert tables.of_file()["dataVersion"] == tables.topics.version.to_plain()
+    again = Tables(runtime)
+    await again.persistence.close()
+    assert "a" in again.topics
+    assert again.topics.version == tables.topics.version
 
 
 def test_what_another_program_wrote_wins_over_an_older_journal(caplog: pytest.LogCaptureFixture) -> None:
@@ -168,113 +161,98 @@ def test_what_another_program_wrote_wins_over_an_older_journal(caplog: pytest.Lo
     assert sum("was written by another program" in record.message for record in caplog.records) == 1
 
 
-def test_a_journal_that_a_table_file_has_overtaken_changes_nothing() -> None:
+async def test_a_journal_that_a_table_file_has_overtaken_changes_nothing(runtime: SimulatedRuntime) -> None:
     """Power is lost after the table files were written and before the old journal files were removed."""
 
-    async def main() -> None:
-        runtime = simulated_runtime()
-        tables = Tables(runtime)
-        await tables.create("a", 1)
-        tables.offsets.commit("cg", "T", 0, 1)
-        await tables.persistence.flush(OFFSETS)
-        runtime.files.fail("remove", change_journal.PREFIX, times=-1)
-        tables.topics.delete("a")
-        tables.offsets.commit("cg", "T", 0, 2)
-        assert await tables.persistence.fold()
-        assert len(tables.journals()) > 1
-        runtime.files.crash()
-        runtime.files.heal()
-        again = Tables(runtime)
-        assert "a" not in again.topics
-        assert again.offsets.query("cg", "T", 0) == 2
-        again.persistence._changed.set()
-        await again.persistence.close()
-        assert again.journals() == []
-
-    run(main())
+    tables = Tables(runtime)
+    await tables.create("a", 1)
+    tables.offsets.commit("cg", "T", 0, 1)
+    await tables.persistence.flush(OFFSETS)
+    runtime.files.fail("remove", change_journal.PREFIX, times=-1)
+    tables.topics.delete("a")
+    tables.offsets.commit("cg", "T", 0, 2)
+    assert await tables.persistence.fold()
+    assert len(tables.journals()) > 1
+    runtime.files.crash()
+    runtime.files.heal()
+    again = Tables(runtime)
+    assert "a" not in again.topics
+    assert again.offsets.query("cg", "T", 0) == 2
+    again.persistence._changed.set()
+    await again.persistence.close()
+    assert again.journals() == []
 
 
-def test_flushes_that_come_together_are_one_write() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        tables = Tables(runtime)
-        await tables.create("first")
-        syncs = 0
-        original = tables.persistence._journal.append
+async def test_flushes_that_come_together_are_one_write(runtime: SimulatedRuntime) -> None:
+    tables = Tables(runtime)
+    await tables.create("first")
+    syncs = 0
+    original = tables.persistence._journal.append
 
-        def counted(frames: list[bytes]) -> None:
-            nonlocal syncs
-            syncs += 1
-            original(frames)
+    def counted(frames: list[bytes]) -> None:
+        nonlocal syncs
+        syncs += 1
+        original(frames)
 
-        tables.persistence._journal.append = counted  # type: ignore[method-assign]
-        await asyncio.gather(*(tables.create(f"t-{number}") for number in range(50)))
-        assert syncs <= 2
-        runtime.files.crash()
-        assert len(Tables(runtime).topics) == len(tables.topics)
-
-    run(main())
+    tables.persistence._journal.append = counted  # type: ignore[method-assign]
+    await asyncio.gather(*(tables.create(f"t-{number}") for number in range(50)))
+    assert syncs <= 2
+    runtime.files.crash()
+    assert len(Tables(runtime).topics) == len(tables.topics)
 
 
-def test_what_a_flush_has_saved_is_told_by_key() -> None:
-    async def main() -> None:
-        tables = Tables(simulated_runtime())
-        told: list[TableSaved] = []
-        tables.events.subscribe(TableSaved, told.append)
-        tables.topics.update(TopicConfig("a"))
-        assert not tables.persistence.saved(TOPICS, "a")
-        await tables.persistence.flush(TOPICS)
-        assert tables.persistence.saved(TOPICS, "a")
-        tables.topics.update(TopicConfig("b"))
-        assert not tables.persistence.saved(TOPICS, "b")
-        assert await tables.persistence.fold()
-        assert tables.persistence.saved(TOPICS, "b")
-        assert told == [TableSaved(TOPICS, ["a"]), TableSaved(TOPICS, ["b"])]
-
-    run(main())
+async def test_what_a_flush_has_saved_is_told_by_key(runtime: SimulatedRuntime) -> None:
+    tables = Tables(runtime)
+    told: list[TableSaved] = []
+    tables.events.subscribe(TableSaved, told.append)
+    tables.topics.update(TopicConfig("a"))
+    assert not tables.persistence.saved(TOPICS, "a")
+    await tables.persistence.flush(TOPICS)
+    assert tables.persistence.saved(TOPICS, "a")
+    tables.topics.update(TopicConfig("b"))
+    assert not tables.persistence.saved(TOPICS, "b")
+    assert await tables.persistence.fold()
+    assert tables.persistence.saved(TOPICS, "b")
+    assert told == [TableSaved(TOPICS, ["a"]), TableSaved(TOPICS, ["b"])]
 
 
-def test_changes_that_the_disk_refused_are_written_with_the_next_flush() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        tables = Tables(runtime)
-        await tables.create("a")
-        for operation in ("pwrite", "sync"):
-            runtime.files.fail(operation, change_journal.PREFIX, error=errno.ENOSPC, times=3)
-            results = await asyncio.gather(
-                *(tables.create(f"{operation}-{number}") for number in range(3)), return_exceptions=True
-            )
-            assert all(isinstance(result, OSError) for result in results)
-            assert not tables.persistence.saved(TOPICS, f"{operation}-0")
-            await tables.create(f"after-{operation}")
-        runtime.files.crash()
-        again = Tables(runtime)
-        assert {"a", "pwrite-0", "pwrite-2", "after-pwrite", "sync-1", "after-sync"} <= {
-            config.topic_name for config in again.topics
-        }
-
-    run(main())
+async def test_changes_that_the_disk_refused_are_written_with_the_next_flush(
+    runtime: SimulatedRuntime,
+) -> None:
+    tables = Tables(runtime)
+    await tables.create("a")
+    for operation in ("pwrite", "sync"):
+        runtime.files.fail(operation, change_journal.PREFIX, error=errno.ENOSPC, times=3)
+        results = await asyncio.gather(
+            *(tables.create(f"{operation}-{number}") for number in range(3)), return_exceptions=True
+        )
+        assert all(isinstance(result, OSError) for result in results)
+        assert not tables.persistence.saved(TOPICS, f"{operation}-0")
+        await tables.create(f"after-{operation}")
+    runtime.files.crash()
+    again = Tables(runtime)
+    assert {"a", "pwrite-0", "pwrite-2", "after-pwrite", "sync-1", "after-sync"} <= {
+        config.topic_name for config in again.topics
+    }
 
 
-def test_the_journal_goes_on_in_another_file_when_one_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_journal_goes_on_in_another_file_when_one_is_full(
+    runtime: SimulatedRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(change_journal, "FILE_BYTES", 4096)
 
-    async def main() -> None:
-        runtime = simulated_runtime()
-        tables = Tables(runtime)
-        for number in range(60):
-            await tables.create(f"topic-{number}")
-        for number in range(60):
-            tables.topics.update(TopicConfig(f"big-{number}", attributes={"+message.type": "FIFO"}))
-        await tables.persistence.flush(TOPICS)  # one write that is larger than a file
-        assert len(tables.journals()) > 3
-        runtime.files.crash()
-        again = Tables(runtime)
-        assert len(again.topics) == len(tables.topics)
-        await again.persistence.close()
-        assert again.journals() == []
-
-    run(main())
+    tables = Tables(runtime)
+    for number in range(60):
+        await tables.create(f"topic-{number}")
+    for number in range(60):
+        tables.topics.update(TopicConfig(f"big-{number}", attributes={"+message.type": "FIFO"}))
+    await tables.persistence.flush(TOPICS)  # one write that is larger than a file
+    assert len(tables.journals()) > 3
+    runtime.files.crash()
+    again = Tables(runtime)
+    assert len(again.topics) == len(tables.topics)
+    await again.persistence.close()
+    assert again.journals() == []
 
 
 class HeldThreads(SimulatedThreads):
@@ -294,72 +272,64 @@ class HeldThreads(SimulatedThreads):
         return asyncio.ensure_future(work())
 
 
-def test_a_flush_that_is_cancelled_is_on_disk_before_the_next_one() -> None:
-    async def main() -> None:
-        threads = HeldThreads()
-        runtime = replace(simulated_runtime(), threads=threads)
-        tables = Tables(runtime)
-        first = asyncio.create_task(tables.create("a"))
-        await asyncio.sleep(1)
-        first.cancel()
-        second = asyncio.create_task(tables.create("b"))
-        await asyncio.sleep(1)
-        assert threads.begun == 1
-        threads.go.set()
-        await asyncio.gather(first, second, return_exceptions=True)
-        assert first.cancelled()
-        runtime.files.crash()
-        again = Tables(runtime)
-        assert "a" in again.topics
-        assert "b" in again.topics
-
-    run(main())
+async def test_a_flush_that_is_cancelled_is_on_disk_before_the_next_one(runtime: SimulatedRuntime) -> None:
+    threads = HeldThreads()
+    runtime = replace(runtime, threads=threads)
+    tables = Tables(runtime)
+    first = asyncio.create_task(tables.create("a"))
+    await asyncio.sleep(1)
+    first.cancel()
+    second = asyncio.create_task(tables.create("b"))
+    await asyncio.sleep(1)
+    assert threads.begun == 1
+    threads.go.set()
+    await asyncio.gather(first, second, return_exceptions=True)
+    assert first.cancelled()
+    runtime.files.crash()
+    again = Tables(runtime)
+    assert "a" in again.topics
+    assert "b" in again.topics
 
 
-def test_a_change_made_while_a_table_file_is_written_is_not_taken_for_saved() -> None:
-    async def main() -> None:
-        threads = HeldThreads()
-        runtime = replace(simulated_runtime(), threads=threads)
-        tables = Tables(runtime)
-        tables.topics.update(TopicConfig("a", 1, 1))
-        writing = asyncio.ensure_future(tables.persistence.fold())
-        await asyncio.sleep(1)
-        tables.topics.update(TopicConfig("a", 2, 2))
-        tables.topics.update(TopicConfig("b", 2, 2))
-        threads.go.set()
-        assert await writing
-        assert not tables.persistence.saved(TOPICS, "a")
-        await tables.persistence.flush(TOPICS)
-        runtime.files.crash()
-        again = Tables(runtime).topics
-        a = again.get("a")
-        assert a is not None
-        assert a.write_queue_nums == 2
-        assert "b" in again
-
-    run(main())
-
-
-def test_the_backup_is_used_when_the_file_is_damaged() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        tables = Tables(runtime)
-        await tables.create("a")
-        assert await tables.persistence.fold()
-        await tables.create("b")
-        assert await tables.persistence.fold()
-        assert "b" not in tables.of_file("topics.json.bak")["topicConfigTable"]
-        runtime.files.write_atomic(f"{FOLDER}/topics.json", b"{torn")
-        again = Tables(runtime)
-        assert "a" in again.topics
-        runtime.files.write_atomic(f"{FOLDER}/topics.json.bak", b"[]")
-        with pytest.raises(TableError, match=r"topics\.json"):
-            Tables(runtime)
-
-    run(main())
+async def test_a_change_made_while_a_table_file_is_written_is_not_taken_for_saved(
+    runtime: SimulatedRuntime,
+) -> None:
+    threads = HeldThreads()
+    runtime = replace(runtime, threads=threads)
+    tables = Tables(runtime)
+    tables.topics.update(TopicConfig("a", 1, 1))
+    writing = asyncio.ensure_future(tables.persistence.fold())
+    await asyncio.sleep(1)
+    tables.topics.update(TopicConfig("a", 2, 2))
+    tables.topics.update(TopicConfig("b", 2, 2))
+    threads.go.set()
+    assert await writing
+    assert not tables.persistence.saved(TOPICS, "a")
+    await tables.persistence.flush(TOPICS)
+    runtime.files.crash()
+    again = Tables(runtime).topics
+    a = again.get("a")
+    assert a is not None
+    assert a.write_queue_nums == 2
+    assert "b" in again
 
 
-def test_a_table_of_many_entries_is_written_in_slices() -> None:
+async def test_the_backup_is_used_when_the_file_is_damaged(runtime: SimulatedRuntime) -> None:
+    tables = Tables(runtime)
+    await tables.create("a")
+    assert await tables.persistence.fold()
+    await tables.create("b")
+    assert await tables.persistence.fold()
+    assert "b" not in tables.of_file("topics.json.bak")["topicConfigTable"]
+    runtime.files.write_atomic(f"{FOLDER}/topics.json", b"{torn")
+    again = Tables(runtime)
+    assert "a" in again.topics
+    runtime.files.write_atomic(f"{FOLDER}/topics.json.bak", b"[]")
+    with pytest.raises(TableError, match=r"topics\.json"):
+        Tables(runtime)
+
+
+async def test_a_table_of_many_entries_is_written_in_slices(runtime: SimulatedRuntime) -> None:
     """Between two slices the event loop does its other work."""
 
     class Counting:
@@ -372,34 +342,30 @@ def test_a_table_of_many_entries_is_written_in_slices() -> None:
 
         def restore(self, content: Mapping[str, Any]) -> None: ...
 
-    async def main() -> None:
-        runtime = simulated_runtime()
-        feed = ChangeFeed()
-        table = Counting()
-        persistence = Persistence(runtime, FOLDER, feed, Events())
-        persistence.register("t", table)
-        persistence.load()
-        feed.changed("t", "k", 1)
-        writing = asyncio.ensure_future(persistence.fold())
-        most = before = 0
-        for _ in range(1000):
-            await asyncio.sleep(0)
-            most, before = max(most, table.pieces - before), table.pieces
-        assert await writing
-        assert table.pieces == 10_000
-        assert most <= 100
-
-    run(main())
+    feed = ChangeFeed()
+    table = Counting()
+    persistence = Persistence(runtime, FOLDER, feed, Events())
+    persistence.register("t", table)
+    persistence.load()
+    feed.changed("t", "k", 1)
+    writing = asyncio.ensure_future(persistence.fold())
+    most = before = 0
+    for _ in range(1000):
+        await asyncio.sleep(0)
+        most, before = max(most, table.pieces - before), table.pieces
+    assert await writing
+    assert table.pieces == 10_000
+    assert most <= 100
 
 
 @pytest.mark.parametrize("keep", list(Keep))
-@pytest.mark.parametrize("seed", range(4))
-def test_flushed_changes_survive_power_loss_at_any_time(
-    seed: int, keep: Keep, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("orbitmq_seed", range(4))
+async def test_flushed_changes_survive_power_loss_at_any_time(
+    orbitmq_loop: SimulatedLoop, orbitmq_seed: int, keep: Keep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Changes, folds and failures at random; then what was acknowledged is there, again and again."""
     monkeypatch.setattr(change_journal, "FILE_BYTES", 16 * 1024)
-    dice = random.Random(seed)
+    dice = random.Random(orbitmq_seed)
 
     async def life(runtime: SimulatedRuntime, promised: dict[str, int]) -> None:
         tables = Tables(runtime)
@@ -432,14 +398,11 @@ def test_flushed_changes_survive_power_loss_at_any_time(
             task.cancel()
         await asyncio.gather(*workers, working, return_exceptions=True)
 
-    async def main() -> None:
-        runtime = simulated_runtime(seed)
-        promised: dict[str, int] = {}
-        for _ in range(4):
-            await life(runtime, promised)
-        tables = Tables(runtime)
-        await tables.persistence.close()
-        plain = tables.of_file()["topicConfigTable"]
-        assert all(plain[topic]["writeQueueNums"] >= queues for topic, queues in promised.items())
-
-    run(main(), seed=seed)
+    runtime = simulated_runtime(orbitmq_seed)
+    promised: dict[str, int] = {}
+    for _ in range(4):
+        await life(runtime, promised)
+    tables = Tables(runtime)
+    await tables.persistence.close()
+    plain = tables.of_file()["topicConfigTable"]
+    assert all(plain[topic]["writeQueueNums"] >= queues for topic, queues in promised.items())

@@ -22,6 +22,7 @@ from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.producer.options import ProducerKeywords, ProducerOptions
 from orbitmq.errors import ClientStateError
 from orbitmq.runtime.simulated import run, simulated_runtime
+from orbitmq.testing import SimulatedLoop, SimulatedRuntime
 
 # What a user's completion offers. A name that is added or goes away is a decision, made here.
 SURFACE = {
@@ -125,13 +126,10 @@ def test_an_option_out_of_its_range_is_named(options: Any, text: str) -> None:
         orbitmq.Producer("group", **options)
 
 
-def test_a_shared_client_has_its_own_limit() -> None:
-    async def main() -> None:
-        client = ClientInstance(simulated_runtime(), "127.0.0.1:9876", max_async=7)
-        with pytest.raises(ValidationError, match="give it to the client that is shared"):
-            orbitmq.Producer("group", client=client, max_async=7)
-
-    run(main())
+async def test_a_shared_client_has_its_own_limit(runtime: SimulatedRuntime) -> None:
+    client = ClientInstance(runtime, "127.0.0.1:9876", max_async=7)
+    with pytest.raises(ValidationError, match="give it to the client that is shared"):
+        orbitmq.Producer("group", client=client, max_async=7)
 
 
 def test_an_unknown_option_is_refused() -> None:
@@ -140,20 +138,17 @@ def test_an_unknown_option_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_a_client_starts_once(name: str) -> None:
-    async def main() -> None:
-        client = made(getattr(orbitmq, name), runtime=simulated_runtime())
-        assert isinstance(client.start, types.MethodType)
+async def test_a_client_starts_once(orbitmq_loop: SimulatedLoop, name: str) -> None:
+    client = made(getattr(orbitmq, name), runtime=simulated_runtime())
+    assert isinstance(client.start, types.MethodType)
+    await client.start()
+    with pytest.raises(ClientStateError, match="group' is started already"):
         await client.start()
-        with pytest.raises(ClientStateError, match="group' is started already"):
-            await client.start()
-        await client.close()
-        await client.close()
-        with pytest.raises(ClientStateError, match="group' was closed; make a new one"):
-            await client.start()
-        unused = made(getattr(orbitmq, name), runtime=simulated_runtime())
-        await unused.close()
-        with pytest.raises(ClientStateError, match="was closed"):
-            await unused.start()
-
-    run(main())
+    await client.close()
+    await client.close()
+    with pytest.raises(ClientStateError, match="group' was closed; make a new one"):
+        await client.start()
+    unused = made(getattr(orbitmq, name), runtime=simulated_runtime())
+    await unused.close()
+    with pytest.raises(ClientStateError, match="was closed"):
+        await unused.start()

@@ -20,6 +20,7 @@ from orbitmq.store import MessageStore, NewMessage, StoreConfig
 from orbitmq.store.index import index
 from orbitmq.store.index import layout as scan
 from orbitmq.store.index.scan import IndexBuilder, key_hash, select
+from orbitmq.testing import SimulatedLoop
 
 SLOTS, ENTRIES = 10, 100
 HEADER = struct.Struct(">qqqqii")
@@ -289,24 +290,23 @@ def test_a_clean_restart_goes_on_where_it_was() -> None:
     simulate(talk)
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_after_a_crash_what_is_missing_is_made_again(seed: int) -> None:
-    async def main() -> None:
-        runtime = simulated_runtime(seed)
-        offsets: list[int] = []
-        for _ in range(3):
-            store = await opened(runtime, checkpoint_interval_ms=300)
-            offsets += await put(store, *["k"] * runtime.random.randrange(1, 60))
-            await runtime.clock.sleep(runtime.random.random())
-            if runtime.random.random() < 0.5:
-                offsets += await put(store, *["k"] * 5)
-            runtime.files.crash(keep=runtime.random.choice(list(Keep)))
-            await store.stop()
-        store = await opened(runtime)
-        assert await find(store, "k", limit=1000) == offsets
+@pytest.mark.parametrize("orbitmq_seed", range(10))
+async def test_after_a_crash_what_is_missing_is_made_again(
+    orbitmq_loop: SimulatedLoop, orbitmq_seed: int
+) -> None:
+    runtime = simulated_runtime(orbitmq_seed)
+    offsets: list[int] = []
+    for _ in range(3):
+        store = await opened(runtime, checkpoint_interval_ms=300)
+        offsets += await put(store, *["k"] * runtime.random.randrange(1, 60))
+        await runtime.clock.sleep(runtime.random.random())
+        if runtime.random.random() < 0.5:
+            offsets += await put(store, *["k"] * 5)
+        runtime.files.crash(keep=runtime.random.choice(list(Keep)))
         await store.stop()
-
-    run(main(), seed=seed)
+    store = await opened(runtime)
+    assert await find(store, "k", limit=1000) == offsets
+    await store.stop()
 
 
 def test_files_of_another_size_are_made_again() -> None:
