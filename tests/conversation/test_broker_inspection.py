@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import date
+from typing import Any
 
 import pytest
 from tests.conversation.broker_peer import BrokerPeer, broker_config
@@ -120,6 +121,62 @@ async def test_runtime_information_knows_the_morning_and_the_oldest_message(
     assert table["putMessageSizeTotal"] == table["commitLogMaxOffset"]
     assert float(table["putMessageAverageSize"]) == int(table["commitLogMaxOffset"]) / 5
     assert before <= int(table["earliestMessageTimeStamp"]) < before + 5000
+
+
+async def runtime_table(operator: Operator) -> dict[str, str]:
+    return KVTable.decode((await operator.ok(RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
+
+
+@pytest.mark.parametrize("fast", [True, False])
+async def test_rates_and_times_are_measured_at_both_doors(
+    broker: Broker, operator: Operator, monkeypatch: pytest.MonkeyPatch, fast: bool
+) -> None:
+    await operator.put(1)
+    await operator.read(0, count=1)
+    if not fast:
+        broker.doors.fast_path = None
+    await asyncio.sleep(30)
+    assert (await runtime_table(operator))["getTotalTps"].split()[0] == "0.0"
+    sync = broker.runtime.threads.sync
+
+    def slowly(segments: Any, done: Any) -> None:
+        loop = asyncio.get_running_loop()
+        sync(segments, lambda error: loop.call_later(0.3, done, error))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(broker.runtime.threads, "sync", slowly)
+        await operator.put(20)
+    for _ in range(9):
+        await operator.read(0)
+    await operator.read(21)  # nothing is there yet
+    await asyncio.sleep(10)
+    found = await runtime_table(operator)
+    tps = {name: float(found[name].split()[0]) for name in found if name.endswith("Tps")}
+    assert tps["putTps"] == pytest.approx(2.0, abs=0.1)
+    assert tps["getFoundTps"] == pytest.approx(0.9, abs=0.05)
+    assert tps["getMissTps"] == pytest.approx(0.1, abs=0.05)
+    assert tps["getTotalTps"] == pytest.approx(1.0, abs=0.05)
+    assert tps["getTransferredTps"] > tps["getFoundTps"]
+    assert 300 <= int(found["putMessageEntireTimeMax"]) <= 320
+    assert found["putMessageFailedTimes"] == "0"
+    assert int(found["getMessageEntireTimeMax"]) >= 0
+    await asyncio.sleep(60)
+    found = await runtime_table(operator)
+    assert "[200~500ms]:20 " in found["putMessageDistributeTime"]
+    assert 250 <= float(found["putLatency99"]) <= 350
+    broker.services.store.refuse("the disk of the test is full")
+    assert (await operator.send()).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert (await runtime_table(operator))["putMessageFailedTimes"] == "1"
+
+
+async def test_the_progress_of_delay_levels_is_told(operator: Operator) -> None:
+    await operator.put(1)
+    assert (await operator.send(properties={"DELAY": "3"})).code == ResponseCode.SUCCESS
+    for waited, told in ((1, "0,1"), (30, "1,1")):
+        await asyncio.sleep(waited)
+        table = await runtime_table(operator)
+        levels = {name: value for name, value in table.items() if name.startswith("scheduleMessageOffset")}
+        assert levels == {"scheduleMessageOffset_3": told}
 
 
 async def test_totals_of_messages_begin_with_the_broker_not_with_its_log(runtime: SimulatedRuntime) -> None:
