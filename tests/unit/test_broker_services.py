@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 
 import pytest
@@ -237,6 +238,54 @@ def test_silent_clients_are_closed() -> None:
     assert isinstance(silent.peer, Peer)
     assert silent.peer.closed
     assert [c.client_id for c in manager.producers("pg")] == ["lively"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_clients_come_and_go_as_in_a_simple_book(seed: int) -> None:
+    """Against a book of (connection, role, group) and the time of its last heartbeat."""
+    choice = random.Random(seed)
+    clock = Clock()
+    manager = ClientManager(clock, Events(), expire_ms=120_000)
+    clients = [client(f"c{number}") for number in range(12)]
+    book: dict[tuple[int, str, str], int] = {}
+    for _ in range(600):
+        clock.ms += choice.randrange(20_000)
+        number, group = choice.randrange(len(clients)), choice.choice(["a", "b", "c"])
+        one = clients[number]
+        match choice.randrange(6):
+            case 0 | 1:
+                manager.register_producer(group, one)
+                book[number, "p", group] = clock.ms
+            case 2 | 3:
+                manager.register_consumer(one, consumer("T", group=group))
+                book[number, "c", group] = clock.ms
+            case 4:
+                manager.unregister(one.peer, producer_group=group, consumer_group=None)
+                book.pop((number, "p", group), None)
+            case 5 if choice.random() < 0.3:
+                manager.connection_closed(one.peer)
+                book = {key: seen for key, seen in book.items() if key[0] != number}
+        silent = {who for who, _, _ in book if clients[who].seen_ms < clock.ms - 120_000}
+        if choice.random() < 0.5:
+            assert manager.expire() == len(silent)
+            book = {key: seen for key, seen in book.items() if key[0] not in silent}
+        for name in ("a", "b", "c"):
+            online = {one.client_id for one in manager.producers(name)}
+            assert online == {f"c{who}" for who, role, group in book if (role, group) == ("p", name)}
+            state = manager.consumers(name)
+            members = set(state.client_ids) if state is not None else set()
+            assert members == {f"c{who}" for who, role, group in book if (role, group) == ("c", name)}
+
+
+def test_a_changed_topic_wakes_its_own_pulls_only() -> None:
+    _, waiting, _ = polling()
+    ours, others = [Waiter() for _ in range(3)], [Waiter() for _ in range(3)]
+    for queue in range(3):
+        waiting.park("T", queue, ours[queue], 1000)
+        waiting.park("U", queue, others[queue], 1000)
+    waiting.wake_topic("T")
+    assert [waiting.waiting("T", queue) for queue in range(3)] == [0, 0, 0]
+    assert [waiting.waiting("U", queue) for queue in range(3)] == [1, 1, 1]
 
 
 # -- locks, names, expressions -------------------------------------------------------------------------------

@@ -133,8 +133,10 @@ class Durability(Component):
 
     def advance(self) -> None:
         """Release what is safe now."""
-        safe = self.safe
         waiting = self._waiting
+        if not waiting:
+            return
+        safe = self.safe
         while waiting and waiting[0][0] <= safe:
             _, release, argument, _, _ = waiting.popleft()
             self._gone += 1

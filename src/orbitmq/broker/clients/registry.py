@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -80,6 +81,13 @@ class ClientManager(Component):
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Peer, Client]] = {}
         self._producers_by_id: dict[str, Client] = {}
+        # The groups of each connection, as producer and as consumer.
+        self._produces: dict[Peer, dict[str, None]] = {}
+        self._consumes: dict[Peer, dict[str, None]] = {}
+        # (time of a heartbeat, number, connection): each connection is looked at when it may be silent.
+        self._to_check: list[tuple[int, int, Peer]] = []
+        self._checked: set[Peer] = set()
+        self._checks = 0
         # Fingerprint of the last heartbeat per group: a V2 heartbeat leaves out what did not change.
         self._fingerprints: dict[str, int] = {}
 
@@ -120,7 +128,9 @@ class ClientManager(Component):
     def register_producer(self, group: str, client: Client) -> None:
         """A producer's heartbeat."""
         client.seen_ms = self._clock.now_ms()
+        self._watch(client)
         self._producers.setdefault(group, {})[client.peer] = client
+        self._produces.setdefault(client.peer, {})[group] = None
         self._producers_by_id[client.client_id] = client
 
     def register_consumer(
@@ -151,6 +161,8 @@ class ClientManager(Component):
         state.message_model = data.message_model
         state.consume_from_where = data.consume_from_where
         client.seen_ms = state.seen_ms = self._clock.now_ms()
+        self._watch(client)
+        self._consumes.setdefault(client.peer, {})[group] = None
         joined = client.peer not in state.members
         state.members[client.peer] = client
         changed = with_sub and self._subscribe(state, client, data.subscription_data_set)
@@ -171,35 +183,54 @@ class ClientManager(Component):
 
     def connection_closed(self, peer: Peer) -> None:
         """Forget everyone who was on this connection."""
-        for group in [name for name, members in self._producers.items() if peer in members]:
+        for group in list(self._produces.get(peer, ())):
             self._drop_producer(group, peer)
-        for group in [name for name, state in self._consumers.items() if peer in state.members]:
+        for group in list(self._consumes.get(peer, ())):
             self._drop_consumer(group, peer, notify=True)
 
     def expire(self) -> int:
         """Close the connections of clients that have not been heard of for the limit; how many."""
         oldest = self._clock.now_ms() - self._expire_ms
-        tables = [*self._producers.values(), *(state.members for state in self._consumers.values())]
-        # A connection lives as long as any of its roles: compare the latest heartbeat of each.
-        latest: dict[Peer, int] = {}
-        for members in tables:
-            for peer, client in members.items():
-                latest[peer] = max(latest.get(peer, 0), client.seen_ms)
-        silent = [peer for peer, seen in latest.items() if seen < oldest]
-        for peer in silent:
+        silent = 0
+        while self._to_check and self._to_check[0][0] < oldest:
+            _, _, peer = heapq.heappop(self._to_check)
+            self._checked.discard(peer)
+            seen = self._seen_ms(peer)
+            if seen is None:
+                continue
+            if seen >= oldest:
+                self._check_later(seen, peer)
+                continue
+            silent += 1
             log.warning(
                 "client %s has sent no heartbeat for %d ms: closed", peer.remote_address, self._expire_ms
             )
             self.connection_closed(peer)
             peer.close()
-        return len(silent)
+        return silent
+
+    def _watch(self, client: Client) -> None:
+        if client.peer not in self._checked:
+            self._check_later(client.seen_ms, client.peer)
+
+    def _check_later(self, seen_ms: int, peer: Peer) -> None:
+        self._checks += 1
+        self._checked.add(peer)
+        heapq.heappush(self._to_check, (seen_ms, self._checks, peer))
+
+    def _seen_ms(self, peer: Peer) -> int | None:
+        """The latest heartbeat of a connection: it lives as long as any of its groups."""
+        seen = [self._producers[group][peer].seen_ms for group in self._produces.get(peer, ())]
+        seen += [self._consumers[group].members[peer].seen_ms for group in self._consumes.get(peer, ())]
+        return max(seen) if seen else None
 
     def _drop_producer(self, group: str, peer: Peer) -> None:
         members = self._producers.get(group, {})
         client = members.pop(peer, None)
         if not members:
             self._producers.pop(group, None)
-        if client is None or any(peer in others for others in self._producers.values()):
+        _forget(self._produces, peer, group)
+        if client is None or peer in self._produces:
             return
         latest = self._producers_by_id.get(client.client_id)
         if latest is not None and latest.peer is peer:
@@ -209,6 +240,7 @@ class ClientManager(Component):
         state = self._consumers.get(group)
         if state is None or state.members.pop(peer, None) is None:
             return
+        _forget(self._consumes, peer, group)
         if not state.members:
             del self._consumers[group]
             self._fingerprints.pop(group, None)
@@ -239,3 +271,10 @@ class ClientManager(Component):
             for peer in list(state.members):
                 peer.oneway(notice.command())
         self._events.publish(MembersChanged(state.name, state if state.members else None))
+
+
+def _forget(groups: dict[Peer, dict[str, None]], peer: Peer, group: str) -> None:
+    known = groups.get(peer, {})
+    known.pop(group, None)
+    if not known:
+        groups.pop(peer, None)

@@ -58,6 +58,8 @@ class LongPolling(Component):
         self._watch = watch
         self.limit = limit
         self._queues: dict[tuple[str, int], dict[_Parked, None]] = {}
+        # Queue ids in which pulls wait, by topic: a changed topic wakes its own pulls only.
+        self._by_topic: dict[str, dict[int, None]] = {}
         self._slots: dict[int, dict[_Parked, None]] = {}
         self._waiting = 0
 
@@ -83,6 +85,7 @@ class LongPolling(Component):
         deadline = self._clock.now_ms() + min(max(0, timeout_ms), MAX_WAIT_MS)
         parked = _Parked(waiter, (topic, queue_id), deadline // SLOT_MS + 1)
         self._queues.setdefault(parked.key, {})[parked] = None
+        self._by_topic.setdefault(topic, {})[queue_id] = None
         self._slots.setdefault(parked.slot, {})[parked] = None
         self._waiting += 1
         self._watch(topic, queue_id)
@@ -100,8 +103,8 @@ class LongPolling(Component):
 
     def wake_topic(self, topic: str) -> None:
         """Let every pull of the topic look again: the topic changed or is gone."""
-        for name, queue_id in [key for key in self._queues if key[0] == topic]:
-            self.on_arrival(name, queue_id, 1 << 62)
+        for queue_id in list(self._by_topic.get(topic, ())):
+            self.on_arrival(topic, queue_id, 1 << 62)
 
     def tick(self) -> None:
         """Answer the pulls whose time is over."""
@@ -126,6 +129,11 @@ class LongPolling(Component):
         del queue[parked]
         if not queue:
             del self._queues[parked.key]
+            topic, queue_id = parked.key
+            queues = self._by_topic[topic]
+            del queues[queue_id]
+            if not queues:
+                del self._by_topic[topic]
         slot = self._slots[parked.slot]
         del slot[parked]
         if not slot:
