@@ -26,7 +26,8 @@ from orbitmq.wire.command import Command
 log = logging.getLogger("orbitmq.client")
 
 HEARTBEAT_S = 30.0
-ROUTE_CHECK_S = 0.2
+# The least time between two looks at the routes, whatever their times say.
+LEAST_ROUTE_PAUSE_S = 0.02
 REQUEST_TIMEOUT_MS = 3000
 DEFAULT_TOPIC_QUEUES = 4
 
@@ -90,6 +91,8 @@ class ClientInstance:
         )
         self.name_servers = NameServers(self.remoting, parse_addresses(name_servers), runtime.random)
         self._routes = RouteCache()
+        # Set when a route may be due earlier than it was.
+        self._routes_changed = asyncio.Event()
         self._send_topics: set[str] = set()
         self._refreshing: dict[str, asyncio.Task[TopicRoute | None]] = {}
         self._producers: dict[str, int] = {}
@@ -111,7 +114,7 @@ class ClientInstance:
             self._started = True
             clock = self.runtime.clock
             self._background.spawn(every(clock, HEARTBEAT_S, self.heartbeat), "heartbeat")
-            self._background.spawn(every(clock, ROUTE_CHECK_S, self._refresh_due), "routes")
+            self._background.spawn(self._keep_routes_fresh(), "routes")
 
     async def close(self) -> None:
         """Stop when the last user has closed."""
@@ -239,7 +242,7 @@ class ClientInstance:
         route = self._routes.get(topic)
         if route is not None and (for_send or not route.from_default):
             return route
-        self._routes.watch(topic)
+        self.watch(topic)
         if for_send:
             self._send_topics.add(topic)
         route = await self.refresh(topic, timeout_ms=timeout_ms)
@@ -294,7 +297,9 @@ class ClientInstance:
         return self._learn(topic, topic_route(topic, data, default_queues=self.default_topic_queues))
 
     def _learn(self, topic: str, route: TopicRoute) -> TopicRoute:
-        if self._routes.put(topic, route, self.now_ms()):
+        changed = self._routes.put(topic, route, self.now_ms())
+        self._routes_changed.set()
+        if changed:
             log.debug(
                 "route of %s: %d queues to write, %d to read", topic, len(route.publish), len(route.subscribe)
             )
@@ -308,6 +313,7 @@ class ClientInstance:
         """A dead address or a stale answer: ask for the route now, once for all who notice."""
         if self._started and self._routes.suspect(topic, self.now_ms()):
             self._begin_refresh(topic)
+        self._routes_changed.set()
 
     async def settled(self, topic: str) -> None:
         """Return when no question for the route of ``topic`` is under way.
@@ -325,10 +331,32 @@ class ClientInstance:
         except OrbitError as error:
             log.warning("route of %s is not refreshed: %s", topic, error)
 
-    async def _refresh_due(self) -> None:
-        due = self._routes.due(self.now_ms())
-        if due:
-            await asyncio.gather(*(self._refresh_quietly(topic) for topic in due))
+    async def _keep_routes_fresh(self) -> None:
+        """Ask for each route when it is due, and sleep in between."""
+        while True:
+            self._routes_changed.clear()
+            now = self.now_ms()
+            try:
+                await asyncio.gather(*map(self._refresh_quietly, self._routes.due(now)))
+            except Exception:
+                # Whatever it was: a client without fresh routes fails sooner or later.
+                log.exception("refreshing routes failed")
+            await self.runtime.clock.sleep(LEAST_ROUTE_PAUSE_S)
+            now = self.now_ms()
+            await self._routes_due((self._routes.next_due_ms(now) - now) / 1000)
+
+    async def _routes_due(self, seconds: float) -> None:
+        """Wait so long, or until a route may be due earlier."""
+        if seconds <= 0:
+            return
+        timer = None
+        if seconds < float("inf"):
+            timer = asyncio.get_running_loop().call_later(seconds, self._routes_changed.set)
+        try:
+            await self._routes_changed.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     def master_of(self, broker_name: str) -> str | None:
         """Address of a broker's master, from any known route."""
@@ -351,8 +379,9 @@ class ClientInstance:
         return None
 
     def watch(self, topic: str) -> None:
-        """Keep looking for this topic; consumers hear of its route by ``route_changed``."""
+        """Keep looking for this topic; ``route_changed`` of the consumers is called with what is found."""
         self._routes.watch(topic)
+        self._routes_changed.set()
 
     # -- heartbeats ------------------------------------------------------------------------------------
 
