@@ -204,3 +204,26 @@ def test_a_slave_without_replication_starts_as_a_slave() -> None:
             await caller.client.close()
 
     run(main())
+
+
+def test_a_listener_that_fails_keeps_no_answer_from_senders(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with Broker(simulated_runtime(), settings()) as broker:
+            caller = Caller(broker.runtime, broker.address)  # type: ignore[arg-type]
+            assert await caller.send() == ResponseCode.SUCCESS
+
+            def fails(_topic: str, _queue_id: int, _max_offset: int) -> None:
+                raise ValueError("a listener's mistake")
+
+            heard: list[int] = []
+            broker.services.events.on_messages_arrived(fails)
+            broker.services.events.on_messages_arrived(lambda _topic, _queue, offset: heard.append(offset))
+            for fast_path in (broker.doors.fast_path, None):
+                broker.doors.fast_path = fast_path
+                broker.services.store.watch("T", 0)
+                assert await caller.send() == ResponseCode.SUCCESS
+            assert heard == [2, 3]
+            await caller.client.close()
+
+    run(main())
+    assert "a listener's mistake" in caplog.text

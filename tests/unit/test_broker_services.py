@@ -64,7 +64,7 @@ def polling(limit: int = 10) -> tuple[Clock, LongPolling, list[tuple[str, int]]]
     watched: list[tuple[str, int]] = []
     return (
         clock,
-        LongPolling(clock, lambda topic, queue: watched.append((topic, queue)), limit=limit),
+        LongPolling(clock, Events(), lambda topic, queue: watched.append((topic, queue)), limit=limit),
         watched,
     )
 

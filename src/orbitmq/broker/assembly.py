@@ -20,7 +20,7 @@ from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.broker.doors import Connections, Doors, Serving
 from orbitmq.broker.durability import DiskGate, Durability
-from orbitmq.broker.events import Events, OffsetsReset, SettingsChanged, TopicChanged
+from orbitmq.broker.events import Events, SettingsChanged, TopicChanged
 from orbitmq.broker.fast_path.driver import FastPath
 from orbitmq.broker.handlers.base import Family
 from orbitmq.broker.handlers.clients import ClientHandlers
@@ -179,8 +179,8 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         clients=clients,
         locks=QueueLocks(clock, feed),
         append=append,
-        long_polling=LongPolling(clock, store.watch, limit=config.pull_queue_capacity),
-        schedule=ScheduleService(clock, store, durability, append, topics, levels, feed),
+        long_polling=LongPolling(clock, events, store.watch, limit=config.pull_queue_capacity),
+        schedule=ScheduleService(clock, events, store, durability, append, topics, levels, feed),
         transactions=transactions,
         counters=counters,
         stats=Stats(clock, events, store, offsets, config.broker_cluster_name, counters),
@@ -193,11 +193,9 @@ def _connect(s: Services) -> None:
     s.store.flusher.attach(s.durability)
     s.store.on_arrival = s.events.messages_arrived
     subscribe = s.events.subscribe
-    s.events.on_messages_arrived(s.long_polling.on_arrival)
-    s.events.on_messages_arrived(s.schedule.on_arrival, topic=reserved.SCHEDULE_TOPIC)
+    # Behind the store, which then has the topic's queues: a pull that is woken looks at them.
     subscribe(TopicChanged, lambda event: s.long_polling.wake_topic(event.topic))
     subscribe(TopicChanged, lambda event: s.registration.topic_changed(event.topic))
-    subscribe(OffsetsReset, lambda event: s.long_polling.wake_topic(event.topic))
 
     def permission_changed(event: SettingsChanged) -> None:
         if "brokerPermission" in event.keys:

@@ -255,7 +255,11 @@ class MessageStore:
             return
         for slot in slots:
             known, queue_id = self.queues.of_slot(slot)
-            self.on_arrival(known.topic, queue_id, self.appender.get(slot, table.Q_VISIBLE))
+            try:
+                self.on_arrival(known.topic, queue_id, self.appender.get(slot, table.Q_VISIBLE))
+            except Exception:
+                # The messages are written: whatever fails here must not keep them from the device.
+                logger.exception("queue %d of topic %s: somebody missed new messages", queue_id, known.topic)
 
     def growth(self) -> dict[str, int]:
         """How many messages each topic got since the last call; topics that got none are left out."""

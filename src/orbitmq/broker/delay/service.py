@@ -14,6 +14,7 @@ from orbitmq.broker.change_feed import DELAYS, ChangeFeed, FedTable
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.durability import Durability
+from orbitmq.broker.events import Events
 from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
 from orbitmq.broker.metadata.topics import TopicConfigs
@@ -66,6 +67,7 @@ class ScheduleService(Component):
     def __init__(
         self,
         clock: Clock,
+        events: Events,
         store: MessageStore,
         durability: Durability,
         append: MessageAppend,
@@ -79,6 +81,7 @@ class ScheduleService(Component):
         self._append = append
         self._topics = topics
         self._feed = feed
+        events.on_messages_arrived(self.on_arrival, topic=reserved.SCHEDULE_TOPIC)
         feed.register(DELAYS, FedTable(int, self._apply, self))
         self.levels = levels
         self._levels = [_Level(number) for number in range(1, levels.highest + 1)]

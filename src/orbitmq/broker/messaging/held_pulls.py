@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from orbitmq.broker.component import Component
+from orbitmq.broker.events import Events, OffsetsReset
 from orbitmq.runtime.seam import Clock
 
 # Waiters are kept in slots of this length by the time they run out, so that answering one costs no search.
@@ -43,7 +44,7 @@ class _Parked:
 class LongPolling(Component):
     """Waiting pulls by topic and queue.
 
-    The store calls :meth:`on_arrival` after a write batch for queues with waiters; those whose time is over
+    :meth:`on_arrival` is called after a write batch for queues with waiters; those whose time is over
     are answered several times a second.
 
     Args:
@@ -53,7 +54,9 @@ class LongPolling(Component):
 
     name = "held pulls"
 
-    def __init__(self, clock: Clock, watch: Callable[[str, int], None], *, limit: int = 100_000) -> None:
+    def __init__(
+        self, clock: Clock, events: Events, watch: Callable[[str, int], None], *, limit: int = 100_000
+    ) -> None:
         self._clock = clock
         self._watch = watch
         self.limit = limit
@@ -62,6 +65,8 @@ class LongPolling(Component):
         self._by_topic: dict[str, dict[int, None]] = {}
         self._slots: dict[int, dict[_Parked, None]] = {}
         self._waiting = 0
+        events.on_messages_arrived(self.on_arrival)
+        events.subscribe(OffsetsReset, lambda event: self.wake_topic(event.topic))
 
     async def start(self) -> None:
         self._every(self._clock, SLOT_MS / 1000, self.tick)
