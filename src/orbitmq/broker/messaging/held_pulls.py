@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,6 +11,8 @@ from typing import Protocol
 from orbitmq.broker.component import Component
 from orbitmq.broker.events import Events, OffsetsReset
 from orbitmq.runtime.seam import Clock
+
+log = logging.getLogger(__name__)
 
 # Waiters are kept in slots of this length by the time they run out, so that answering one costs no search.
 SLOT_MS = 100
@@ -65,11 +69,24 @@ class LongPolling(Component):
         self._by_topic: dict[str, dict[int, None]] = {}
         self._slots: dict[int, dict[_Parked, None]] = {}
         self._waiting = 0
+        # Set while pulls wait: without them nothing has to be looked at ten times a second.
+        self._any = asyncio.Event()
         events.on_messages_arrived(self.on_arrival)
         events.subscribe(OffsetsReset, lambda event: self.wake_topic(event.topic))
 
     async def start(self) -> None:
-        self._every(self._clock, SLOT_MS / 1000, self.tick)
+        self._spawn(self._run(), "time limits")
+
+    async def _run(self) -> None:
+        while True:
+            await self._any.wait()
+            await self._clock.sleep(SLOT_MS / 1000)
+            try:
+                self.tick()
+            except Exception:
+                log.exception("a pull whose time was over got no answer")
+            if not self._waiting:
+                self._any.clear()
 
     async def stop(self) -> None:
         """Answer every pull now."""
@@ -93,6 +110,7 @@ class LongPolling(Component):
         self._by_topic.setdefault(topic, {})[queue_id] = None
         self._slots.setdefault(parked.slot, {})[parked] = None
         self._waiting += 1
+        self._any.set()
         self._watch(topic, queue_id)
         return True
 
