@@ -145,21 +145,31 @@ def test_promises_survive_crashes(keep: Keep) -> None:
             raise
 
 
-def test_a_lost_index_is_rebuilt_from_the_log() -> None:
+@pytest.mark.parametrize("crash", [False, True])
+def test_lost_consume_queues_are_rebuilt_from_the_log(crash: bool) -> None:
     async def scenario() -> None:
         runtime = simulated_runtime(1)
         history = History()
         source = random.Random(1)
         store = await open_store(runtime, config())
-        await put_some(store, history, source, crash=False)
-        await store.stop()
+        for _ in range(6):
+            await put_some(store, history, source, crash=False)
+        if crash:
+            await kill(store)
+            runtime.files.crash(keep=Keep.ANY)
+        else:
+            await store.stop()
         runtime.files.remove_tree("/store/consumequeue")
         store = await open_store(runtime, config())
+        assert store.recovered is not None
+        assert store.recovered.rebuilt
+        check(store, history)
+        assert sum(len(found) for found in history.promised.values()) > 100
         await put_some(store, history, source, crash=False)
         await store.stop()
         store = await open_store(runtime, config())
-        assert store.recovered is not None
-        runtime.files.remove_tree("/nothing")
+        assert not store.recovered.rebuilt
+        check(store, history)
         await store.stop()
 
     run(scenario())

@@ -1,7 +1,13 @@
 """The message store: commit log, consume queues, checkpoint, recovery, flush and cleaning. No network."""
 
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.errors import StoreClosedError, StoreError, StoreLockedError, UnknownQueueError
+from orbitmq.store.errors import (
+    RawAppendError,
+    StoreClosedError,
+    StoreError,
+    StoreLockedError,
+    UnknownQueueError,
+)
 from orbitmq.store.filter import PASS_ALL, MessageFilter
 from orbitmq.store.model import GetResult, GetStatus, NewMessage, PutResult, PutStatus
 from orbitmq.store.store import MessageStore
@@ -15,6 +21,7 @@ __all__ = [
     "NewMessage",
     "PutResult",
     "PutStatus",
+    "RawAppendError",
     "StoreClosedError",
     "StoreConfig",
     "StoreError",

@@ -19,3 +19,7 @@ class StoreClosedError(StoreError):
 
 class UnknownQueueError(StoreError):
     """The topic has no such queue here."""
+
+
+class RawAppendError(StoreError):
+    """Bytes of a master's log cannot be appended: wrong place, damaged, or not the queues' next offsets."""

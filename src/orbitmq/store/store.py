@@ -21,6 +21,7 @@ from orbitmq.store.queues.lookup import Lookup
 from orbitmq.store.queues.queues import Queues
 from orbitmq.store.queues.reading import Reader
 from orbitmq.store.queues.reput import TagsCodeOf
+from orbitmq.store.raw_append import RawAppend
 from orbitmq.store.recovery.opening import Opened, Opening, lock
 from orbitmq.store.recovery.recovery import Recovered
 from orbitmq.store.upkeep.background import Upkeep
@@ -92,6 +93,9 @@ class MessageStore:
             self.flusher,
             self._acceptance,
             update_clock=self.update_clock,
+        )
+        self._raw = RawAppend(
+            runtime, self.log, self.queues, self.appender, self.flusher, self._upkeep, self._codes
         )
         self._unlock: Callable[[], None] | None = None
         self.on_arrival: Arrival | None = None
@@ -322,6 +326,33 @@ class MessageStore:
             StoreClosedError: the disk failed; whether the message survives is unknown.
         """
         await self.flusher.stored(end_offset)
+
+    # -- a master's log --------------------------------------------------------------------------------
+
+    def append_raw(self, offset: int, data: bytes | memoryview) -> None:
+        """Append the bytes that a master's log has at ``offset``; see ``RawAppend.append``.
+
+        Raises:
+            RawAppendError: they do not go on where this log ends, or are no undamaged records.
+            StoreClosedError: the disk refused.
+        """
+        self._raw.append(offset, data)
+
+    @property
+    def received_offset(self) -> int:
+        """Where :meth:`append_raw` goes on: behind the last byte, which may lie within a record."""
+        return max(self.log.received, self.appender.batch_base)
+
+    async def truncate(self, to: int) -> None:
+        """Remove all records from ``to`` on, from log, queues and index; durable on return.
+
+        The caller sees to it that nothing is put or read meanwhile.
+
+        Raises:
+            RawAppendError: no record begins at ``to``.
+            StoreClosedError, OSError: the disk refused.
+        """
+        await self._raw.truncate(to)
 
     # -- get -------------------------------------------------------------------------------------------
 

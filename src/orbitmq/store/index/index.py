@@ -230,6 +230,20 @@ class MessageIndex:
         while len(self._files) > 1 and self._files[0].end_offset < physical_offset:
             self._remove(self._files.pop(0))
 
+    async def truncate(self, to: int) -> None:
+        """The log ends at ``to`` now: what names later records is removed, and made again as far as it is
+        there."""
+        async with self._busy:
+            if self.position <= to:
+                return
+            self._builder = None
+            while self._files and self._files[-1].end_offset >= to:
+                self._drop_newest()
+            # The newest file left may have had a successor that was not full: it is made again too.
+            self._drop_newest()
+            self.sealed_time = self._files[-1].end_time if self._files else 0
+            self.position = self._resume_at(True, -1)
+
     # -- searching -------------------------------------------------------------------------------------
 
     async def find(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[int]:

@@ -11,7 +11,7 @@ from orbitmq.message.record import blank_record
 from orbitmq.runtime import Runtime, Segment
 from orbitmq.store.errors import StoreClosedError
 from orbitmq.store.log.appender import Appender
-from orbitmq.store.log.files import ALLOCATE_AHEAD_BYTES, LogFiles
+from orbitmq.store.log.files import ALLOCATE_AHEAD_BYTES, LogFiles, wipe
 from orbitmq.store.log.flush import Flusher
 from orbitmq.store.queues.lookup import Lookup
 
@@ -55,9 +55,12 @@ class CommitLog:
         self._allocating: asyncio.Task[None] | None = None
         self._scheduled = False
         self.write_error: OSError | None = None
+        # Behind the last byte that a master sent; what lies behind the last whole record is no message yet.
+        self.received = 0
 
     def open_at(self, offset: int) -> None:
         """Go on writing at ``offset``, the end of the log."""
+        self.received = offset
         if self.files.segment(offset) is None:
             if self.files.count == 0:
                 self.files.begin_at(offset)
@@ -112,6 +115,8 @@ class CommitLog:
         used = appender.batch_used
         if used:
             base = appender.batch_base
+            if self.received > base:
+                self.drop_partial()
             self._write(memoryview(appender.batch)[:used], base - self._segment_start)
             if self._flusher.sync:
                 self._write_zeros(base + used - self._segment_start, used)
@@ -145,7 +150,7 @@ class CommitLog:
         self._zeros_to = end
         up_to = min((end + ZEROS_BYTES) & -PAGE_BYTES, self._allocated)
         if used <= ZEROS_BYTES // 4 and up_to > end:
-            # Who is refused here is refused again when it matters: by the records themselves.
+            # Ignore the error: if the disk is full, the next record write reports it.
             with contextlib.suppress(OSError):
                 segment.pwrite(ZEROS[: up_to - end], end)
                 self._zeros_to = up_to
@@ -192,6 +197,89 @@ class CommitLog:
         finally:
             self._allocating = None
 
+    # -- bytes of a master -----------------------------------------------------------------------------
+
+    def begin_at(self, offset: int) -> None:
+        """Let an empty log begin with the file that starts at ``offset``.
+
+        Raises:
+            StoreClosedError: the disk refused.
+        """
+        try:
+            while self.files.count:
+                self.files.remove_last()
+            self.files.begin_at(offset)
+            self.files.add()
+            self._flusher.begin(offset)
+            self._use_segment(offset)
+        except OSError as error:
+            self._fail(error)
+            raise StoreClosedError(f"no commit log file at {offset}: {error}") from error
+        self.received = offset
+
+    def write_raw(self, data: memoryview) -> None:
+        """Write bytes of a master at :attr:`received`; they may end anywhere, also in the next file.
+
+        Raises:
+            StoreClosedError: the disk refused.
+        """
+        if self.write_error is not None:
+            raise StoreClosedError(f"the commit log could not be written: {self.write_error}")
+        try:
+            while len(data):
+                segment = self.files.segment(self.received) or self.files.add()
+                at = self.received - self.files.start_of(self.received)
+                piece = data[: self.files.file_bytes - at]
+                if segment is not self._segment or at + len(piece) > self._allocated:
+                    self._allocate(segment, at + len(piece))
+                segment.pwrite(piece, at)
+                self.received += len(piece)
+                data = data[len(piece) :]
+        except OSError as error:
+            logger.error("write of a master's bytes at %d failed: %s", self.received, error)
+            self._fail(error)
+            raise StoreClosedError(f"the commit log could not be written: {error}") from error
+
+    def advance_to(self, whole: int) -> None:
+        """Show what was dispatched up to ``whole``, behind a whole record, and let the flusher know."""
+        if whole >= self._segment_start + self.files.file_bytes:
+            if self.files.segment(whole) is None:
+                self.files.add()
+            self._use_segment(whole)
+        else:
+            self._appender.start_batch(whole, self._appender.file_end)
+        arrived = self._appender.publish()
+        if arrived:
+            self._arrived(arrived)
+        self._flusher.advance(whole)
+
+    def drop_partial(self) -> None:
+        """Wipe what is behind the last whole record.
+
+        Raises:
+            StoreClosedError: the disk refused.
+        """
+        start, end = self._appender.batch_base, self.received
+        self.received = start
+        try:
+            while start < end:
+                stop = min(end, self.files.start_of(start) + self.files.file_bytes)
+                wipe(self.files, start, stop)
+                start = stop
+        except OSError as error:
+            self._fail(error)
+            raise StoreClosedError(f"the commit log could not be written: {error}") from error
+
+    def cut(self, to: int) -> None:
+        """Remove all records from ``to`` on, durably; the log goes on there. Nothing reads it meanwhile."""
+        while self.files.end - self.files.file_bytes > to:
+            self.files.remove_last()
+        if self.files.segment(to) is None:
+            self.files.add()
+        wipe(self.files, to, self.files.start_of(to) + self.files.file_bytes)
+        self.received = to
+        self._use_segment(to)
+
     def roll(self) -> None:
         """Close the current file with a blank record and go on in the next one."""
         self.end_batch()
@@ -212,6 +300,8 @@ class CommitLog:
         """Write and flush what is left, close the files."""
         with contextlib.suppress(StoreClosedError):
             self.end_batch()
+            if self.received > self._appender.batch_base:
+                self.drop_partial()
         if self._allocating is not None:
             await asyncio.wait({self._allocating})
         await self._flusher.stop()

@@ -7,6 +7,7 @@ from orbitmq.store.errors import StoreError
 
 # Blocks are allocated this far ahead of the writer, so that a full disk is noticed before a write needs it.
 ALLOCATE_AHEAD_BYTES = 16 << 20
+_ZERO_CHECK_BYTES = 1 << 20
 
 
 def file_name(offset: int) -> str:
@@ -128,3 +129,24 @@ def sync_all(segments: list[Segment]) -> None:
     """Bring the files to the device, one after the other."""
     for segment in segments:
         segment.sync()
+
+
+def wipe(log: LogFiles, start: int, end: int) -> int:
+    """Write zeros over what stands from ``start`` to ``end`` of one log file, durably; how many bytes."""
+    segment = log.segment(start)
+    if segment is None:
+        return 0
+    view = segment.view()
+    base = log.start_of(start)
+    at = start - base
+    stop = min(segment.data_end(at), end - base)
+    wiped = 0
+    while at < stop:
+        piece = view[at : min(at + _ZERO_CHECK_BYTES, stop)]
+        if piece.tobytes().strip(b"\0"):
+            segment.pwrite(bytes(len(piece)), at)
+            wiped += len(piece)
+        at += len(piece)
+    if wiped:
+        segment.sync()
+    return wiped

@@ -57,6 +57,7 @@ class Queues:
 
     Attributes:
         topics: those that were set; only their queues are found by :meth:`slot`.
+        dropped: how many topics were dropped: their slots are not to be used any more.
     """
 
     def __init__(self, runtime: Runtime, config: StoreConfig, appender: Appender, lookup: Lookup) -> None:
@@ -75,6 +76,7 @@ class Queues:
         self._open: OrderedDict[int, ConsumeQueue] = OrderedDict()
         self._unsynced: set[tuple[int, int]] = set()
         self._file_created = False
+        self.dropped = 0
 
     # -- topics and slots ------------------------------------------------------------------------------
 
@@ -125,6 +127,13 @@ class Queues:
             return -1
         return known.slots[queue_id]
 
+    def find(self, topic: str, queue_id: int) -> int:
+        """As :meth:`slot`, also of topics that were not set."""
+        known = self._stored.get(topic)
+        if known is None or not 0 <= queue_id < len(known.slots):
+            return -1
+        return known.slots[queue_id]
+
     def of_slot(self, slot: int) -> tuple[TopicQueues, int]:
         """The topic and the queue id of a slot."""
         return self._by_number[self._owners[slot]], self._ids[slot]
@@ -135,6 +144,7 @@ class Queues:
 
     def drop_topic(self, topic: str) -> None:
         """Delete the queues of a topic. Its slots stay unused: nothing points to them any more."""
+        self.dropped += 1
         with self._mutex:
             self.topics.pop(topic, None)
             known = self._stored.pop(topic, None)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from orbitmq.store.log.appender import Appender
-from orbitmq.store.log.files import LogFiles
+from orbitmq.store.log.files import LogFiles, wipe
 from orbitmq.store.log.records import RecordReader
 from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.queues import Queues
@@ -15,7 +15,6 @@ from orbitmq.store.queues.reput import Reput, TagsCodeOf
 
 logger = logging.getLogger(__name__)
 
-_ZERO_CHECK_BYTES = 1 << 20
 # Between two pieces of the log a start can be broken off.
 SLICE_BYTES = 16 << 20
 
@@ -84,6 +83,8 @@ class Recovery:
             self._reput.dispatcher.clear()
             self._reput.on_new_queue = self._queues.restart
             end = self._scan(self._log.first, start)
+        if self._check_crc:
+            end = self._without_torn(end)
         self._appender.publish()
         cut = self._cut(end) if self._check_crc else 0
         counted = self._reput.dispatcher
@@ -139,6 +140,27 @@ class Recovery:
         self._queues.truncate(slot, offset)
         return True
 
+    def _without_torn(self, end: int) -> int:
+        """The end of the log without a last record whose end was never written.
+
+        The checksum covers the body only: topic or properties may be zeros, which no client writes there.
+        """
+        last = self._reput.dispatcher.last
+        segment = self._log.segment(last) if last >= 0 else None
+        if segment is None or last < self._log.start_of(end - 1):
+            return end
+        view, reader = segment.view(), RecordReader()
+        if reader.read_at(view, last - self._log.start_of(last), last, False) != table.RECORD:
+            return end
+        topic = view[reader.topic_at : reader.topic_end].tobytes()
+        whole = reader.props_at == reader.props_end or view[reader.props_end - 1] != 0
+        if last + reader.size != end or (whole and b"\0" not in topic):
+            return end
+        slot = self._queues.find(topic.decode("utf-8", "replace"), reader.queue_id)
+        if slot >= 0 and self._appender.get(slot, table.Q_NEXT) == reader.queue_offset + 1:
+            self._queues.truncate(slot, reader.queue_offset)
+        return last
+
     def _cut(self, end: int) -> int:
         """Remove what is behind ``end``, durably, so that it can never be read as messages again."""
         cut = 0
@@ -149,27 +171,6 @@ class Recovery:
         if segment is None:
             return cut
         return cut + wipe(self._log, end, self._log.start_of(end) + self._log.file_bytes)
-
-
-def wipe(log: LogFiles, start: int, end: int) -> int:
-    """Write zeros over what stands from ``start`` to ``end`` of one log file, durably; how many bytes."""
-    segment = log.segment(start)
-    if segment is None:
-        return 0
-    view = segment.view()
-    base = log.start_of(start)
-    at = start - base
-    stop = min(segment.data_end(at), end - base)
-    wiped = 0
-    while at < stop:
-        piece = view[at : min(at + _ZERO_CHECK_BYTES, stop)]
-        if piece.tobytes().strip(b"\0"):
-            segment.pwrite(bytes(len(piece)), at)
-            wiped += len(piece)
-        at += len(piece)
-    if wiped:
-        segment.sync()
-    return wiped
 
 
 def first_record_time(files: LogFiles, start: int) -> int | None:

@@ -239,6 +239,18 @@ class Upkeep:
             self._write_checkpoint(written)
         self.safe_offset = safe
 
+    def lower(self, offset: int) -> None:
+        """The log is about to end at ``offset``: write down that nothing behind is safe, before it is
+        removed."""
+        self._drops += 1
+        self._positions_offset = -1
+        self.safe_offset = min(self.safe_offset, offset)
+        now = self._appender.now_ms
+        written = _Written(Checkpoint(now, now, 0, 0, 0, self.safe_offset), None)
+        if self._writing_checkpoint:
+            self._next_checkpoint = written
+        self._write_checkpoint(written)
+
     def _write_checkpoint(self, written: _Written) -> None:
         root, checkpoint = self.config.root, written.checkpoint
         if written.positions is not None:

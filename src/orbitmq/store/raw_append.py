@@ -1,0 +1,179 @@
+"""A slave's way into the store: the bytes of its master's log, at the same places."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orbitmq.message.sysflag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from orbitmq.runtime import Runtime
+from orbitmq.store.errors import RawAppendError
+from orbitmq.store.log.appender import Appender
+from orbitmq.store.log.commit_log import CommitLog
+from orbitmq.store.log.flush import Flusher
+from orbitmq.store.log.records import RecordReader
+from orbitmq.store.queues import layout as table
+from orbitmq.store.queues.queues import Queues
+from orbitmq.store.queues.reput import Reput, TagsCodeOf
+from orbitmq.store.upkeep.background import Upkeep
+
+_PROBLEMS = {
+    table.BAD_SIZE: "its size does not fit the file",
+    table.BAD_MAGIC: "its magic number is not one of a record",
+    table.BAD_PLACE: "it says that it lies at another place of the log",
+    table.BAD_LENGTHS: "the lengths of its parts do not add up to its size",
+    table.BAD_CRC: "the checksum of its body is another one",
+}
+
+
+class RawAppend:
+    """Two ends: ``CommitLog.received`` is behind the last byte, the appender's batch begins behind the last
+    whole record. Records between them, cut by the end of a piece, are seen by nobody until their rest
+    comes."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        log: CommitLog,
+        queues: Queues,
+        appender: Appender,
+        flusher: Flusher,
+        upkeep: Upkeep,
+        codes: Mapping[str, TagsCodeOf],
+    ) -> None:
+        self._runtime = runtime
+        self._log = log
+        self._queues = queues
+        self._appender = appender
+        self._flusher = flusher
+        self._upkeep = upkeep
+        self._reput = Reput(queues, appender, codes, self._settle)
+        self._topics_dropped = 0
+
+    def append(self, offset: int, data: bytes | memoryview) -> None:
+        """Write a piece of the master's log and dispatch the records that are whole now.
+
+        Pieces may begin and end anywhere, also within a record, and span files; the blank at the end of a
+        file comes with them. An empty log begins at the first piece when that is the beginning of a file.
+
+        Raises:
+            RawAppendError: the piece does not go on where the log ends, or has no undamaged records of the
+            queues'
+                next offsets. Records before the bad one stay; ``received`` is behind them.
+            StoreClosedError: the disk refused.
+        """
+        log = self._log
+        if self._appender.batch_used:
+            log.end_batch()
+        log.received = max(log.received, self._appender.batch_base)
+        if offset != log.received:
+            self._begin(offset)
+        log.write_raw(memoryview(data))
+        problem = ""
+        whole = self._appender.batch_base
+        try:
+            whole, problem = self._dispatch(whole)
+        finally:
+            log.advance_to(whole)
+        if problem:
+            log.drop_partial()
+            raise RawAppendError(f"the record at {whole} of the log is refused: {problem}")
+
+    def _begin(self, offset: int) -> None:
+        files, end = self._log.files, self._log.received
+        empty = end == files.first and files.count <= 1
+        if not empty or offset % files.file_bytes:
+            expected = f"{end}, where this log ends" + (
+                " (it is empty: or the start of a file)" if empty else ""
+            )
+            raise RawAppendError(f"bytes for offset {offset} of the log came, expected {expected}")
+        self._log.begin_at(offset)
+
+    def _dispatch(self, whole: int) -> tuple[int, str]:
+        """The place behind the last whole record, and what is wrong with the one that begins there."""
+        files, received = self._log.files, self._log.received
+        if self._topics_dropped != self._queues.dropped:
+            self._topics_dropped = self._queues.dropped
+            self._reput.dispatcher.clear()
+        while whole < received:
+            segment = files.segment(whole)
+            if segment is None:
+                break
+            base = files.start_of(whole)
+            have = min(received - base, files.file_bytes)
+            try:
+                status, at = self._reput.take(segment.view(), whole - base, have, have, base, check_crc=True)
+            except RawAppendError as error:
+                return base + self._reput.dispatcher.position, str(error)
+            whole = base + at
+            if status in _PROBLEMS:
+                return whole, _PROBLEMS[status]
+            if status == table.BLANK and have == files.file_bytes:
+                whole = base + files.file_bytes
+            elif status != table.SCAN_DONE:
+                break
+        return whole, ""
+
+    def _settle(self, slot: int, offset: int, physical: int, size: int) -> bool:
+        """A queue may begin late (the log does) or anew (its topic was deleted and made again)."""
+        low, following = self._appender.get(slot, table.Q_MIN), self._appender.get(slot, table.Q_NEXT)
+        if offset != 0 and (offset < following or low < following):
+            known, queue_id = self._queues.of_slot(slot)
+            raise RawAppendError(
+                f"it has offset {offset} in queue {queue_id} of topic {known.topic}, "
+                f"the next one is {following}"
+            )
+        self._queues.restart(slot, offset)
+        return True
+
+    # -- taking back -----------------------------------------------------------------------------------
+
+    async def truncate(self, to: int) -> None:
+        """See ``MessageStore.truncate``."""
+        log = self._log
+        log.end_batch()
+        if log.received > self._appender.batch_base:
+            log.drop_partial()
+        end = self._appender.batch_base
+        if to == end:
+            return
+        found = self._read(RecordReader(), to) if log.files.first <= to < end else table.CUT
+        if found not in (table.RECORD, table.BLANK):
+            raise RawAppendError(f"no record begins at {to}: the log goes from {log.files.first} to {end}")
+        await self._flusher.flush()
+        queues = await self._runtime.threads.run(self._queues_behind, to, end)
+        # Durable before anything is removed: a crash in between must not trust what is gone.
+        self._upkeep.lower(to)
+        for slot, offset in queues.items():
+            self._queues.truncate(slot, offset)
+        self._queues.sync()
+        log.cut(to)
+        self._flusher.begin(to)
+        if self._upkeep.index is not None:
+            await self._upkeep.index.truncate(to)
+
+    def _read(self, reader: RecordReader, offset: int) -> int:
+        """Read what begins at ``offset``."""
+        segment = self._log.files.segment(offset)
+        if segment is None:
+            return table.CUT
+        return reader.read_at(segment.view(), offset - self._log.files.start_of(offset), offset, False)
+
+    def _queues_behind(self, start: int, end: int) -> dict[int, int]:
+        """The queues with records from ``start`` to ``end``, and the offset of the first one in each."""
+        files, reader = self._log.files, RecordReader()
+        first: dict[int, int] = {}
+        at = start
+        while at < end and (status := self._read(reader, at)) in (table.RECORD, table.BLANK):
+            segment = files.segment(at)
+            if status == table.RECORD and segment is not None and in_a_queue(reader.sys_flag):
+                name = bytes(segment.view()[reader.topic_at : reader.topic_end]).decode("utf-8", "replace")
+                slot = self._queues.find(name, reader.queue_id)
+                if slot >= 0 and reader.queue_offset < self._appender.get(slot, table.Q_NEXT):
+                    first[slot] = min(reader.queue_offset, first.get(slot, reader.queue_offset))
+            at += reader.size
+        return first
+
+
+def in_a_queue(sys_flag: int) -> bool:
+    """Records of a transaction that is not committed are in no queue."""
+    return sys_flag & TRANSACTION_ROLLBACK not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)

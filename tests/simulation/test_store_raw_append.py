@@ -1,0 +1,296 @@
+"""A second store fed with pieces of the first one's log becomes the same, file for file; bad pieces are
+refused."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from tests.seeds import seeds
+
+from orbitmq.message.record import iter_records
+from orbitmq.runtime.memory_files import Keep
+from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
+from orbitmq.store import GetStatus, MessageStore, NewMessage, RawAppendError, StoreConfig
+
+FILE_BYTES = 8 * 1024
+TOPICS = ("orders", "billing", "t" * 200)
+
+
+def config(root: str, **changes: object) -> StoreConfig:
+    values: dict[str, object] = {
+        "root": root,
+        "commit_log_file_bytes": FILE_BYTES,
+        "consume_queue_file_bytes": 20 * 20,
+        "batch_bytes": 4 * 1024,
+        "tail_entries": 16,
+        "index_slots": 50,
+        "index_entries": 200,
+        "checkpoint_interval_ms": 700,
+    }
+    values.update(changes)
+    return StoreConfig(**values)  # type: ignore[arg-type]
+
+
+async def opened(runtime: SimulatedRuntime, root: str, **changes: object) -> MessageStore:
+    store = MessageStore(runtime, config(root, **changes))
+    await store.start()
+    return store
+
+
+def set_topics(store: MessageStore) -> None:
+    for topic in TOPICS:
+        store.set_topic(topic, read_queues=2, write_queues=2, perm=6)
+
+
+def fill(store: MessageStore, source: random.Random, count: int) -> None:
+    for number in range(count):
+        store.put(
+            NewMessage(
+                source.choice(TOPICS),
+                source.randrange(2),
+                source.randbytes(source.randrange(200)),
+                b"TAGS\x01t%d\x02KEYS\x01k%d\x02" % (number % 5, number),
+                tags_code=0,
+            )
+        )
+    store.write()
+
+
+def log_of(runtime: SimulatedRuntime, root: str) -> bytes:
+    folder = f"{root}/commitlog"
+    return b"".join(runtime.files.read_bytes(f"{folder}/{name}") for name in runtime.files.list_dir(folder))
+
+
+def queues_of(runtime: SimulatedRuntime, root: str) -> dict[str, bytes]:
+    files = runtime.files
+    found = {}
+    for topic in files.list_dir(f"{root}/consumequeue"):
+        for queue in files.list_dir(f"{root}/consumequeue/{topic}"):
+            for name in files.list_dir(f"{root}/consumequeue/{topic}/{queue}"):
+                path = f"{topic}/{queue}/{name}"
+                found[path] = files.read_bytes(f"{root}/consumequeue/{path}")
+    return found
+
+
+def messages(store: MessageStore) -> dict[tuple[str, int], list[tuple[int, bytes]]]:
+    found: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
+    for topic in TOPICS:
+        for queue_id in range(2):
+            offset = store.min_offset(topic, queue_id)
+            here = found.setdefault((topic, queue_id), [])
+            while (result := store.get(topic, queue_id, offset, 50)).status is GetStatus.FOUND:
+                here += [(record.queue_offset, record.body) for record in iter_records(result.body)]
+                offset = result.next_offset
+    return found
+
+
+def feed(store: MessageStore, log: bytes, end: int, source: random.Random, most: int) -> None:
+    while store.received_offset < end:
+        at = store.received_offset
+        store.append_raw(at, log[at : min(end, at + source.randrange(1, most))])
+
+
+async def life(seed: int) -> None:
+    source = random.Random(seed)
+    runtime = simulated_runtime(seed)
+    master = await opened(runtime, "/master")
+    slave = await opened(runtime, "/slave")
+    set_topics(master)
+    most = source.choice((9, 100, 3000, 40_000))
+    for _ in range(5):
+        fill(master, source, source.randrange(60))
+        log = log_of(runtime, "/master")
+        end = master.max_commit_log_offset
+        feed(slave, log, end if source.random() < 0.5 else max(0, end - source.randrange(200)), source, most)
+        await asyncio.sleep(source.choice((0, 0.01, 1)))
+        if source.random() < 0.5:
+            await slave.stop()
+            if source.random() < 0.5:
+                # As if it had been killed: only what the kernel wrote by itself is lost.
+                runtime.files.write_atomic("/slave/abort", b"")
+            slave = await opened(runtime, "/slave")
+    feed(slave, log_of(runtime, "/master"), master.max_commit_log_offset, source, most)
+    set_topics(slave)
+    assert messages(slave) == messages(master)
+    assert slave.max_commit_log_offset == master.max_commit_log_offset
+    await master.stop()
+    await slave.stop()
+    assert log_of(runtime, "/slave") == log_of(runtime, "/master")
+    wanted = queues_of(runtime, "/master")
+    found = queues_of(runtime, "/slave")
+    assert found.keys() == wanted.keys()
+    # The tests' puts keep no tags code, dispatching makes it: compare the places and sizes of the records.
+    for path, content in wanted.items():
+        for at in range(0, len(content), 20):
+            assert found[path][at : at + 12] == content[at : at + 12]
+
+
+def test_a_store_fed_with_pieces_becomes_the_same() -> None:
+    for seed in seeds(12):
+        try:
+            run(life(seed), seed=seed)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+async def both(seed: int = 1) -> tuple[SimulatedRuntime, MessageStore, MessageStore, bytes]:
+    runtime = simulated_runtime(seed)
+    master = await opened(runtime, "/master")
+    slave = await opened(runtime, "/slave")
+    set_topics(master)
+    set_topics(slave)
+    fill(master, random.Random(seed), 100)
+    return runtime, master, slave, log_of(runtime, "/master")
+
+
+@pytest.mark.parametrize(
+    ("at", "change", "words"),
+    [
+        (0, b"\x7f\xff\xff\xff", "size"),
+        (4, b"\x00", "magic"),
+        (28, b"\x01", "another place"),
+        (8, b"\x12\x34\x56\x78", "checksum"),
+        (20, b"\x00\x00\x00\x00\x00\x00\x00\x63", "has offset 99 in queue"),
+        (84, b"\x00\x00\x0f\xff", "lengths"),
+    ],
+)
+def test_a_bad_record_is_refused_and_those_before_it_stay(at: int, change: bytes, words: str) -> None:
+    async def main() -> None:
+        _, master, slave, log = await both()
+        entries = sorted(
+            entry[0]
+            for topic in TOPICS
+            for queue in range(2)
+            for offset in range(master.max_offset(topic, queue))
+            if (entry := master.entry(topic, queue, offset))
+        )
+        place = next(one for one in entries[10:] if master.record_at(one) is not None)
+        bad = bytearray(log)
+        bad[place + at : place + at + len(change)] = change
+        with pytest.raises(RawAppendError, match=words):
+            slave.append_raw(0, bytes(bad[: FILE_BYTES - 100]))
+        assert slave.received_offset == slave.max_commit_log_offset == place
+        # The right bytes go on there.
+        feed(slave, log, master.max_commit_log_offset, random.Random(1), 500)
+        assert messages(slave) == messages(master)
+        await master.stop()
+        await slave.stop()
+
+    run(main())
+
+
+def test_a_piece_for_another_place_is_refused() -> None:
+    async def main() -> None:
+        _, master, slave, log = await both()
+        with pytest.raises(RawAppendError, match="offset 5 of the log came, expected 0"):
+            slave.append_raw(5, log[5:50])
+        slave.append_raw(0, log[:50])
+        for offset in (0, 49, 51, FILE_BYTES):
+            with pytest.raises(RawAppendError, match="expected 50"):
+                slave.append_raw(offset, log[offset : offset + 10])
+        assert slave.received_offset == 50
+        assert slave.max_commit_log_offset == 0
+        await master.stop()
+        await slave.stop()
+
+    run(main())
+
+
+def test_an_empty_log_begins_at_any_file_and_its_queues_begin_late() -> None:
+    async def main() -> None:
+        runtime, master, slave, log = await both()
+        slave.append_raw(FILE_BYTES, log[FILE_BYTES : FILE_BYTES + 3000])
+        feed(slave, log, master.max_commit_log_offset, random.Random(1), 500)
+        assert slave.min_commit_log_offset == FILE_BYTES
+        wanted = {
+            queue: [
+                one for one in found if (e := master.entry(*queue, one[0])) is not None and e[0] >= FILE_BYTES
+            ]
+            for queue, found in messages(master).items()
+        }
+        assert messages(slave) == wanted
+        await slave.stop()
+        slave = await opened(runtime, "/slave")
+        set_topics(slave)
+        assert messages(slave) == wanted
+        await master.stop()
+        await slave.stop()
+
+    run(main())
+
+
+def test_a_topic_made_again_begins_anew() -> None:
+    async def main() -> None:
+        runtime, master, slave, _ = await both()
+        master.drop_topic("orders")
+        set_topics(master)
+        fill(master, random.Random(2), 50)
+        feed(slave, log_of(runtime, "/master"), master.max_commit_log_offset, random.Random(1), 700)
+        assert messages(slave) == messages(master)
+        await master.stop()
+        await slave.stop()
+
+    run(main())
+
+
+def test_what_a_slave_has_of_a_record_is_gone_when_it_puts_its_own() -> None:
+    async def main() -> None:
+        runtime, master, slave, log = await both()
+        slave.append_raw(0, log[:1000])
+        whole = slave.max_commit_log_offset
+        assert whole < 1000
+        slave.put(NewMessage("orders", 0, b"mine", b""))
+        slave.write()
+        written = log_of(runtime, "/slave")
+        assert not any(written[slave.max_commit_log_offset :])
+        assert slave.received_offset == slave.max_commit_log_offset
+        await master.stop()
+        await slave.stop()
+
+    run(main())
+
+
+@pytest.mark.parametrize("seed", seeds(12))
+@pytest.mark.parametrize("keep", list(Keep))
+def test_truncation_is_durable_and_the_log_goes_on_there(seed: int, keep: Keep) -> None:
+    async def main() -> None:
+        runtime, master, slave, log = await both(seed)
+        source = random.Random(seed)
+        feed(slave, log, master.max_commit_log_offset, source, 5000)
+        await asyncio.sleep(source.choice((0, 1)))
+        entries = sorted(
+            entry[0]
+            for topic in TOPICS
+            for queue in range(2)
+            for offset in range(master.max_offset(topic, queue))
+            if (entry := master.entry(topic, queue, offset))
+        )
+        to = source.choice(entries)
+        with pytest.raises(RawAppendError, match="no record begins at"):
+            await slave.truncate(to + 1)
+        await slave.truncate(to)
+        assert slave.received_offset == slave.max_commit_log_offset == to
+        wanted = {
+            queue: [one for one in found if (e := master.entry(*queue, one[0])) is not None and e[0] < to]
+            for queue, found in messages(master).items()
+        }
+        assert messages(slave) == wanted
+        if source.random() < 0.7:
+            for task in [one for one in asyncio.all_tasks() if one.get_name().startswith("store-")]:
+                task.cancel()
+            runtime.files.crash(keep=keep)
+        else:
+            await slave.stop()
+        slave = await opened(runtime, "/slave")
+        set_topics(slave)
+        assert messages(slave) == wanted
+        # The other history of a new master.
+        slave.put(NewMessage("orders", 1, b"other", b""))
+        slave.write()
+        assert slave.get("orders", 1, slave.max_offset("orders", 1) - 1, 1).count == 1
+        await slave.stop()
+
+    run(main(), seed=seed)
