@@ -113,10 +113,13 @@ class Conversation:
             other: names whose values may differ after all.
         """
         table = table_of(output)
-        kept = self.world.tables
+        kept = self.world.baseline.tables
         if self.place.kind == "apache/apache":
             kept[command] = table
-        theirs = kept.get(command, table)
+        theirs = kept.get(command)
+        if theirs is None:
+            self.world.remarks.append(f"mqadmin {command} is not compared: no baseline")
+            return
         if missing is not None and (absent := sorted(theirs.keys() - table.keys() - missing)):
             self.failures.append(f"mqadmin {command} lacks {', '.join(absent)}")
         for name in sorted(
@@ -126,15 +129,19 @@ class Conversation:
                 self.failures.append(f"mqadmin {command}: {name} is {table[name]}, not {theirs[name]}")
 
     def compare(self) -> None:
-        """Against the conversation with the same name at Apache's own place, when that was run.
+        """Against the conversation with the same name at Apache's own place, in this run or in one before.
 
         Raises:
             CellError: naming every command that failed or printed something else.
         """
-        kept = self.world.conversations
-        if self.place.kind == "apache/apache":
-            kept[self.name] = self.outputs
-        for command, theirs in kept.get(self.name, {}).items():
+        baseline = self.world.baseline
+        if self.place.kind == "apache/apache" and not self.failures:
+            baseline.conversations[self.name] = self.outputs
+            baseline.save()
+        kept = baseline.of(self.name, set(self.outputs))
+        if kept is None:
+            self.world.remarks.append("not compared: no baseline; the cells of apache/apache make it")
+        for command, theirs in (kept or {}).items():
             ours = masked(self.outputs[command])
             different = [
                 line

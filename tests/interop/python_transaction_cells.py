@@ -7,7 +7,7 @@ import contextlib
 
 from benchmarks.remoting import Client
 from benchmarks.servers import free_ports
-from tests.interop.disk_cells import read_queue
+from tests.interop.records import read_queue
 from tests.interop.world import Place, World, equal, wait_registered
 
 from orbitmq.client import Consumer, LocalTransactionState, Producer, TransactionProducer
@@ -27,8 +27,10 @@ def transactions(world: World, place: Place) -> None:
     with place.client() as client:
         client.create_topic(topic, 4)
     received, checked = asyncio.run(_transactions(place, topic, group))
-    # Apache's broker may ask about one that was just committed; the answer commits it once more.
-    equal(sorted(set(received)), ["checked good", "commit"], "messages delivered")
+    if place.kind.rpartition("/")[2].startswith("apache"):
+        # Apache's broker may ask about one that was just committed; the answer commits it once more.
+        received = sorted(set(received))
+    equal(sorted(received), ["checked good", "commit"], "messages delivered")
     equal(checked >= {"checked good", "checked bad"}, True, f"checks, {checked}")
 
 

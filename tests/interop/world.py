@@ -25,6 +25,7 @@ from benchmarks.servers import (
     apache_classpath,
     child_settings,
 )
+from tests.interop import baseline
 
 JAVA_SOURCES = ROOT / "tests" / "interop" / "java"
 SMALL_LOG_BYTES = 1 << 20
@@ -118,6 +119,9 @@ class World:
 
     Args:
         classpath: of the jars of Apache's current version; those of 4.9 are fetched when a cell needs them.
+
+    Attributes:
+        remarks: what a cell says although it passes.
     """
 
     def __init__(self, classpath: str, folder: Path) -> None:
@@ -125,8 +129,8 @@ class World:
         self.ours = Ours()
         self._client_version = PEER_VERSION
         self._count = 0
-        self.conversations: dict[str, dict[str, str]] = {}
-        self.tables: dict[str, dict[str, str]] = {}
+        self.baseline = baseline.load()
+        self.remarks: list[str] = []
         self._apache: dict[str, Apache] = {}
         self._add_apache(PEER_VERSION, classpath)
 

@@ -36,6 +36,6 @@ final class Facts {
             "colour", message.getUserProperty("colour"), "broker", message.getBrokerName(),
             "queue", message.getQueueId(), "offset", message.getQueueOffset(), "id", message.getMsgId(),
             "log", message.getCommitLogOffset(), "reconsumed", message.getReconsumeTimes(),
-            "born", message.getBornHostString(), "stored", message.getStoreHost());
+            "waited", message.getStoreTimestamp() - message.getBornTimestamp(), "born", message.getBornHostString(), "stored", message.getStoreHost());
     }
 }
