@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
-from orbitmq.broker.broker import Broker
 from orbitmq.client.consumer.consumer import Consumer
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.producer.producer import Producer
 from orbitmq.client.producer.transactional import LocalTransactionState, TransactionProducer
-from orbitmq.cluster.local import LocalCluster
 from orbitmq.errors import (
     ClientStateError,
     NotStoredSafelyError,
@@ -26,8 +24,10 @@ from orbitmq.message import property_names
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.model import Message, ReceivedMessage
 from orbitmq.message.record import iter_records
-from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
+from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.store import PutStatus
+from orbitmq.testing import SimulatedLoop
+from orbitmq.testing import World as MemoryWorld
 
 COMMIT, ROLLBACK, UNKNOWN = (
     LocalTransactionState.COMMIT,
@@ -36,37 +36,27 @@ COMMIT, ROLLBACK, UNKNOWN = (
 )
 
 
-class World:
-    """A cluster and the clients' common options."""
+class World(MemoryWorld):
+    """A cluster whose queues a test may look into."""
 
-    def __init__(self, runtime: SimulatedRuntime, cluster: LocalCluster) -> None:
-        self.runtime = runtime
-        self.cluster = cluster
-        self.options: dict[str, Any] = {"name_servers": cluster.name_server, "runtime": runtime}
-
-    def brokers(self) -> list[Broker]:
-        return list(self.cluster.brokers.values())
+    def __init__(self, runtime: SimulatedRuntime, **options: Any) -> None:
+        super().__init__(runtime, **options)
+        self.options: dict[str, Any] = {"name_servers": self.name_server, "runtime": runtime}
 
     def delivered(self, topic: str) -> list[bytes]:
         """The bodies in all queues of a topic."""
         found = []
-        for broker in self.brokers():
+        for broker in self.brokers.values():
             for queue_id in range(8):
                 got = broker.services.store.get(topic, queue_id, 0, 1000)
                 found += [record.body for record in iter_records(got.body)]
         return found
 
 
-Talk = Callable[[World], Awaitable[None]]
-
-
-def with_cluster(talk: Talk, *, brokers: int = 1) -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        async with LocalCluster(runtime, brokers=brokers, root="/c") as cluster:
-            await talk(World(runtime, cluster))
-
-    run(main())
+@pytest.fixture
+def world(orbitmq_loop: SimulatedLoop, runtime: SimulatedRuntime, request: pytest.FixtureRequest) -> World:
+    mark = request.node.get_closest_marker("orbitmq")
+    return orbitmq_loop.enter(World(runtime, **(mark.kwargs if mark else {})))
 
 
 class Local:
@@ -89,169 +79,146 @@ class Local:
 
 
 @pytest.mark.parametrize(("outcome", "delivered"), [(COMMIT, [b"good"]), (ROLLBACK, [])])
-def test_the_senders_own_work_decides_and_nobody_asks(
-    outcome: LocalTransactionState, delivered: list[bytes]
+async def test_the_senders_own_work_decides_and_nobody_asks(
+    world: World, outcome: LocalTransactionState, delivered: list[bytes]
 ) -> None:
-    async def talk(world: World) -> None:
-        local = Local(outcome)
-        async with TransactionProducer("pg", check=local.check, **world.options) as producer:
-            message = Message("Orders", b"good", tags="a", keys="k1")
-            result = await producer.send_in_transaction(message, local.execute)
-            assert result.state is outcome
-            [executed] = local.executed
-            assert executed.unique_key == result.sent.message_id
-            assert message.properties == {"TAGS": "a", "KEYS": "k1"}
-            await asyncio.sleep(100)
-        assert world.delivered("Orders") == delivered
-        assert local.checked == []
-
-    with_cluster(talk)
+    local = Local(outcome)
+    async with TransactionProducer("pg", check=local.check, **world.options) as producer:
+        message = Message("Orders", b"good", tags="a", keys="k1")
+        result = await producer.send_in_transaction(message, local.execute)
+        assert result.state is outcome
+        [executed] = local.executed
+        assert executed.unique_key == result.sent.message_id
+        assert message.properties == {"TAGS": "a", "KEYS": "k1"}
+        await asyncio.sleep(100)
+    assert world.delivered("Orders") == delivered
+    assert local.checked == []
 
 
 @pytest.mark.parametrize(("body", "delivered"), [(b"good", [b"good"]), (b"bad", [])])
-def test_a_broker_asks_when_the_sender_did_not_know(body: bytes, delivered: list[bytes]) -> None:
-    async def talk(world: World) -> None:
-        local = Local(UNKNOWN)
-        async with TransactionProducer("pg", check=local.check, **world.options) as producer:
-            result = await producer.send_in_transaction(Message("Orders", body), local.execute)
-            assert result.state is UNKNOWN
-            assert world.delivered("Orders") == []
-            await asyncio.sleep(100)
-        [asked] = local.checked
-        assert (asked.topic, asked.body, asked.message_id) == ("Orders", body, result.sent.message_id)
-        assert asked.properties[property_names.TRANSACTION_CHECK_TIMES] == "1"
-        assert world.delivered("Orders") == delivered
+async def test_a_broker_asks_when_the_sender_did_not_know(
+    world: World, body: bytes, delivered: list[bytes]
+) -> None:
+    local = Local(UNKNOWN)
+    async with TransactionProducer("pg", check=local.check, **world.options) as producer:
+        result = await producer.send_in_transaction(Message("Orders", body), local.execute)
+        assert result.state is UNKNOWN
+        assert world.delivered("Orders") == []
+        await asyncio.sleep(100)
+    [asked] = local.checked
+    assert (asked.topic, asked.body, asked.message_id) == ("Orders", body, result.sent.message_id)
+    assert asked.properties[property_names.TRANSACTION_CHECK_TIMES] == "1"
+    assert world.delivered("Orders") == delivered
 
-    with_cluster(talk)
 
-
-def test_what_the_senders_work_raises_reaches_the_caller_and_the_check_decides() -> None:
-    async def talk(world: World) -> None:
-        local = Local(None)
-        async with TransactionProducer("pg", check=local.check, **world.options) as producer:
-            with pytest.raises(ConnectionError, match="database"):
-                await producer.send_in_transaction(Message("Orders", b"good"), local.execute)
-            await asyncio.sleep(10)
-        assert world.delivered("Orders") == [b"good"]
-
-    with_cluster(talk)
+async def test_what_the_senders_work_raises_reaches_the_caller_and_the_check_decides(world: World) -> None:
+    local = Local(None)
+    async with TransactionProducer("pg", check=local.check, **world.options) as producer:
+        with pytest.raises(ConnectionError, match="database"):
+            await producer.send_in_transaction(Message("Orders", b"good"), local.execute)
+        await asyncio.sleep(10)
+    assert world.delivered("Orders") == [b"good"]
 
 
 @pytest.mark.parametrize(
     ("ending", "delivered", "checks"),
     [("plain", [b"good"], 0), ("roll back", [], 0), ("leave open", [b"good"], 1), ("raise", [b"good"], 1)],
 )
-def test_a_transaction_as_a_block(ending: str, delivered: list[bytes], checks: int) -> None:
-    async def talk(world: World) -> None:
-        local = Local()
-        async with TransactionProducer("pg", check=local.check, **world.options) as producer:
-            with contextlib.suppress(ZeroDivisionError):
-                async with producer.transaction(Message("Orders", b"good")) as transaction:
-                    assert transaction.message.unique_key == transaction.sent.message_id
-                    assert world.delivered("Orders") == []
-                    if ending == "roll back":
-                        transaction.roll_back()
-                    elif ending == "leave open":
-                        transaction.leave_open()
-                    elif ending == "raise":
-                        raise ZeroDivisionError
-            await asyncio.sleep(40)
-        assert world.delivered("Orders") == delivered
-        assert len(local.checked) == checks
-
-    with_cluster(talk)
-
-
-def test_nothing_is_begun_when_the_half_message_is_not_safe() -> None:
-    async def talk(world: World) -> None:
-        local = Local()
-        [broker] = world.brokers()
-
-        async def slow(_result: object) -> PutStatus:
-            return PutStatus.FLUSH_DISK_TIMEOUT
-
-        async with TransactionProducer("pg", check=local.check, **world.options) as producer:
-            await producer.send(Message("Orders", b"first"))
-            broker.services.append.stored = slow  # type: ignore[assignment, method-assign]
-            result = await producer.send_in_transaction(Message("Orders", b"good"), local.execute)
-            assert result.state is ROLLBACK
-            with pytest.raises(NotStoredSafelyError, match="FLUSH_DISK_TIMEOUT"):
-                async with producer.transaction(Message("Orders", b"good")):
-                    local.executed.append(Message("never", b""))
-            await asyncio.sleep(40)
-        assert local.executed == local.checked == []
-        assert world.delivered("Orders") == [b"first"]
-
-    with_cluster(talk)
+async def test_a_transaction_as_a_block(
+    world: World, ending: str, delivered: list[bytes], checks: int
+) -> None:
+    local = Local()
+    async with TransactionProducer("pg", check=local.check, **world.options) as producer:
+        with contextlib.suppress(ZeroDivisionError):
+            async with producer.transaction(Message("Orders", b"good")) as transaction:
+                assert transaction.message.unique_key == transaction.sent.message_id
+                assert world.delivered("Orders") == []
+                if ending == "roll back":
+                    transaction.roll_back()
+                elif ending == "leave open":
+                    transaction.leave_open()
+                elif ending == "raise":
+                    raise ZeroDivisionError
+        await asyncio.sleep(40)
+    assert world.delivered("Orders") == delivered
+    assert len(local.checked) == checks
 
 
-def test_a_check_that_fails_is_asked_again() -> None:
-    async def talk(world: World) -> None:
-        times = []
+async def test_nothing_is_begun_when_the_half_message_is_not_safe(world: World) -> None:
+    local = Local()
+    [broker] = list(world.brokers.values())
 
-        def check(_message: ReceivedMessage) -> LocalTransactionState:
-            times.append(world.runtime.clock.monotonic())
-            if len(times) == 1:
-                raise ConnectionError
-            return COMMIT
+    async def slow(_result: object) -> PutStatus:
+        return PutStatus.FLUSH_DISK_TIMEOUT
 
-        def execute(_message: Message) -> LocalTransactionState:
-            return UNKNOWN
-
-        async with TransactionProducer("pg", check=check, **world.options) as producer:
-            await producer.send_in_transaction(Message("Orders", b"x"), execute)
-            await asyncio.sleep(60)
-        assert 29.9 <= times[1] - times[0] <= 32
-        assert world.delivered("Orders") == [b"x"]
-
-    with_cluster(talk)
+    async with TransactionProducer("pg", check=local.check, **world.options) as producer:
+        await producer.send(Message("Orders", b"first"))
+        broker.services.append.stored = slow  # type: ignore[assignment, method-assign]
+        result = await producer.send_in_transaction(Message("Orders", b"good"), local.execute)
+        assert result.state is ROLLBACK
+        with pytest.raises(NotStoredSafelyError, match="FLUSH_DISK_TIMEOUT"):
+            async with producer.transaction(Message("Orders", b"good")):
+                local.executed.append(Message("never", b""))
+        await asyncio.sleep(40)
+    assert local.executed == local.checked == []
+    assert world.delivered("Orders") == [b"first"]
 
 
-def test_another_member_of_the_group_answers_for_one_that_died() -> None:
-    async def talk(world: World) -> None:
-        local, other = Local(UNKNOWN), Local()
-        async with TransactionProducer("pg", check=local.check, **world.options) as producer:
-            await producer.send_in_transaction(Message("Orders", b"good"), local.execute)
-        async with TransactionProducer("pg", check=other.check, **world.options) as second:
-            await second.queues("Orders")
-            await asyncio.sleep(40)
-        assert [message.body for message in other.checked] == [b"good"]
-        assert world.delivered("Orders") == [b"good"]
+async def test_a_check_that_fails_is_asked_again(world: World) -> None:
+    times = []
 
-    with_cluster(talk)
+    def check(_message: ReceivedMessage) -> LocalTransactionState:
+        times.append(world.runtime.clock.monotonic())
+        if len(times) == 1:
+            raise ConnectionError
+        return COMMIT
 
+    def execute(_message: Message) -> LocalTransactionState:
+        return UNKNOWN
 
-def test_transactions_and_requests_inside_a_namespace() -> None:
-    async def talk(world: World) -> None:
-        local = Local(UNKNOWN)
-        world.options["namespace"] = "space"
-        async with TransactionProducer("pg", check=local.check, **world.options) as producer:
-            await producer.send_in_transaction(Message("Orders", b"good"), local.execute)
-            await asyncio.sleep(20)
-        assert [message.topic for message in local.checked] == ["Orders"]
-        assert world.delivered("space%Orders") == [b"good"]
-        async with (
-            answering(world, lambda message: message.topic.encode()),
-            Producer("askers", **world.options) as producer,
-        ):
-            reply = await producer.request(Message("Questions", b"q"), timeout_ms=60_000)
-            assert reply.body == b"Questions"
-
-    with_cluster(talk)
+    async with TransactionProducer("pg", check=check, **world.options) as producer:
+        await producer.send_in_transaction(Message("Orders", b"x"), execute)
+        await asyncio.sleep(60)
+    assert 29.9 <= times[1] - times[0] <= 32
+    assert world.delivered("Orders") == [b"x"]
 
 
-def test_what_cannot_be_a_transaction_is_refused() -> None:
-    async def talk(world: World) -> None:
-        local = Local()
-        producer = TransactionProducer("pg", check=local.check, **world.options)
-        with pytest.raises(ClientStateError):
-            await producer.send_in_transaction(Message("Orders", b"x"), local.execute)
-        async with producer:
-            with pytest.raises(ValidationError, match="delayed"):
-                await producer.send_in_transaction(Message("Orders", b"x", delay_level=3), local.execute)
-        assert local.executed == []
+async def test_another_member_of_the_group_answers_for_one_that_died(world: World) -> None:
+    local, other = Local(UNKNOWN), Local()
+    async with TransactionProducer("pg", check=local.check, **world.options) as producer:
+        await producer.send_in_transaction(Message("Orders", b"good"), local.execute)
+    async with TransactionProducer("pg", check=other.check, **world.options) as second:
+        await second.queues("Orders")
+        await asyncio.sleep(40)
+    assert [message.body for message in other.checked] == [b"good"]
+    assert world.delivered("Orders") == [b"good"]
 
-    with_cluster(talk)
+
+async def test_transactions_and_requests_inside_a_namespace(world: World) -> None:
+    local = Local(UNKNOWN)
+    world.options["namespace"] = "space"
+    async with TransactionProducer("pg", check=local.check, **world.options) as producer:
+        await producer.send_in_transaction(Message("Orders", b"good"), local.execute)
+        await asyncio.sleep(20)
+    assert [message.topic for message in local.checked] == ["Orders"]
+    assert world.delivered("space%Orders") == [b"good"]
+    async with (
+        answering(world, lambda message: message.topic.encode()),
+        Producer("askers", **world.options) as producer,
+    ):
+        reply = await producer.request(Message("Questions", b"q"), timeout_ms=60_000)
+        assert reply.body == b"Questions"
+
+
+async def test_what_cannot_be_a_transaction_is_refused(world: World) -> None:
+    local = Local()
+    producer = TransactionProducer("pg", check=local.check, **world.options)
+    with pytest.raises(ClientStateError):
+        await producer.send_in_transaction(Message("Orders", b"x"), local.execute)
+    async with producer:
+        with pytest.raises(ValidationError, match="delayed"):
+            await producer.send_in_transaction(Message("Orders", b"x", delay_level=3), local.execute)
+    assert local.executed == []
 
 
 # -- request and reply -------------------------------------------------------------------------------------
@@ -281,81 +248,68 @@ async def answering(
         await asyncio.gather(task, return_exceptions=True)
 
 
-def test_a_request_gets_the_reply_of_its_consumer() -> None:
-    async def talk(world: World) -> None:
-        async with (
-            answering(world, lambda message: message.body.upper()) as seen,
-            Producer("askers", **world.options) as producer,
-        ):
-            replies = await asyncio.gather(
-                *(
-                    producer.request(
-                        Message("Questions", b"q%d" % n + b"x" * 5000, tags="a"), timeout_ms=60_000
-                    )
-                    for n in range(10)
-                )
+@pytest.mark.orbitmq(brokers=2)
+async def test_a_request_gets_the_reply_of_its_consumer(world: World) -> None:
+    async with (
+        answering(world, lambda message: message.body.upper()) as seen,
+        Producer("askers", **world.options) as producer,
+    ):
+        replies = await asyncio.gather(
+            *(
+                producer.request(Message("Questions", b"q%d" % n + b"x" * 5000, tags="a"), timeout_ms=60_000)
+                for n in range(10)
             )
-            assert [reply.body[:2] for reply in replies] == [b"Q%d" % n for n in range(10)]
-            assert replies[0].body == b"Q0" + b"X" * 5000
-            properties = replies[0].properties
-            assert properties[property_names.MSG_TYPE] == "reply"
-            assert property_names.PUSH_REPLY_TIME in properties
-            assert property_names.ARRIVE_TIME in properties
-            asked = {message.properties[property_names.CORRELATION_ID] for message in seen}
-            assert {reply.properties[property_names.CORRELATION_ID] for reply in replies} == asked
-            assert {message.properties[property_names.TTL] for message in seen} == {"60000"}
-            # The replies are stored too, as in RocketMQ.
-            await asyncio.sleep(1)
-            assert len(world.delivered("DefaultCluster_REPLY_TOPIC")) == 10
-
-    with_cluster(talk, brokers=2)
-
-
-def test_a_request_without_reply_times_out() -> None:
-    async def talk(world: World) -> None:
-        async with (
-            answering(world, lambda _message: None) as seen,
-            Producer("askers", **world.options) as producer,
-        ):
-            started = world.runtime.clock.monotonic()
-            with pytest.raises(ReplyTimeoutError, match="no reply came within 2000 ms"):
-                await producer.request(Message("Questions", b"q"), timeout_ms=2000)
-            assert world.runtime.clock.monotonic() - started == pytest.approx(2.0, abs=0.2)
-            await asyncio.sleep(30)
-            assert len(seen) == 1
-
-    with_cluster(talk)
+        )
+        assert [reply.body[:2] for reply in replies] == [b"Q%d" % n for n in range(10)]
+        assert replies[0].body == b"Q0" + b"X" * 5000
+        properties = replies[0].properties
+        assert properties[property_names.MSG_TYPE] == "reply"
+        assert property_names.PUSH_REPLY_TIME in properties
+        assert property_names.ARRIVE_TIME in properties
+        asked = {message.properties[property_names.CORRELATION_ID] for message in seen}
+        assert {reply.properties[property_names.CORRELATION_ID] for reply in replies} == asked
+        assert {message.properties[property_names.TTL] for message in seen} == {"60000"}
+        # The replies are stored too, as in RocketMQ.
+        await asyncio.sleep(1)
+        assert len(world.delivered("DefaultCluster_REPLY_TOPIC")) == 10
 
 
-def test_a_reply_to_a_client_that_left_is_an_error_for_the_one_who_replies() -> None:
-    async def talk(world: World) -> None:
-        async with (
-            answering(world, lambda _message: None) as seen,
-            Producer("late", **world.options) as late,
-        ):
-            async with Producer("askers", **world.options) as producer:
-                with pytest.raises(ReplyTimeoutError):
-                    await producer.request(Message("Questions", b"q"), timeout_ms=30_000)
-            [question] = seen
-            assert isinstance(question, ReceivedMessage)
-            with pytest.raises(SendError, match="not found"):
-                await late.reply(question, b"too late")
-
-    with_cluster(talk)
+async def test_a_request_without_reply_times_out(world: World) -> None:
+    async with (
+        answering(world, lambda _message: None) as seen,
+        Producer("askers", **world.options) as producer,
+    ):
+        started = world.runtime.clock.monotonic()
+        with pytest.raises(ReplyTimeoutError, match="no reply came within 2000 ms"):
+            await producer.request(Message("Questions", b"q"), timeout_ms=2000)
+        assert world.runtime.clock.monotonic() - started == pytest.approx(2.0, abs=0.2)
+        await asyncio.sleep(30)
+        assert len(seen) == 1
 
 
-def test_an_ordinary_message_cannot_be_replied_to() -> None:
-    async def talk(world: World) -> None:
-        failures = []
+async def test_a_reply_to_a_client_that_left_is_an_error_for_the_one_who_replies(world: World) -> None:
+    async with (
+        answering(world, lambda _message: None) as seen,
+        Producer("late", **world.options) as late,
+    ):
+        async with Producer("askers", **world.options) as producer:
+            with pytest.raises(ReplyTimeoutError):
+                await producer.request(Message("Questions", b"q"), timeout_ms=30_000)
+        [question] = seen
+        assert isinstance(question, ReceivedMessage)
+        with pytest.raises(SendError, match="not found"):
+            await late.reply(question, b"too late")
 
-        def answer(message: ReceivedMessage) -> None:
-            with pytest.raises(MessageFormatError, match="CORRELATION_ID") as caught:
-                message.reply(b"x")
-            failures.append(caught.value)
 
-        async with answering(world, answer), Producer("askers", **world.options) as producer:
-            await producer.send(Message("Questions", b"q"))
-            await asyncio.sleep(30)
-        assert len(failures) == 1
+async def test_an_ordinary_message_cannot_be_replied_to(world: World) -> None:
+    failures = []
 
-    with_cluster(talk)
+    def answer(message: ReceivedMessage) -> None:
+        with pytest.raises(MessageFormatError, match="CORRELATION_ID") as caught:
+            message.reply(b"x")
+        failures.append(caught.value)
+
+    async with answering(world, answer), Producer("askers", **world.options) as producer:
+        await producer.send(Message("Questions", b"q"))
+        await asyncio.sleep(30)
+    assert len(failures) == 1

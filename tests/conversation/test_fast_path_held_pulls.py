@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+
+import pytest
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.record import iter_records
 from orbitmq.message.sysflag import PullFlag
-from orbitmq.runtime.simulated import run, simulated_runtime
+from orbitmq.testing import SimulatedLoop
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers import PullMessageRequest, PullMessageResponse, SendMessageV2Request
-
-Scenario = Callable[[Broker, RemotingClient], Awaitable[None]]
 
 
 def send() -> Command:
@@ -48,85 +46,70 @@ def pull(offset: int, *, commit: int | None = None, wait_ms: int = 5000) -> Comm
     ).command()
 
 
-def play(scenario: Scenario) -> None:
-    """A broker whose topic T holds one message that group ``g`` has pulled: the fast path knows both."""
+@pytest.fixture
+def client(broker: Broker, orbitmq_loop: SimulatedLoop) -> RemotingClient:
+    """Topic T of the broker holds one message that group ``g`` has pulled: the fast path knows both."""
+    client = RemotingClient(broker.runtime)
 
-    async def main() -> None:
-        runtime = simulated_runtime()
-        broker = Broker(runtime, BrokerConfig(listen_port=10911, store_path_root_dir="/store"))
-        await broker.start()
-        client = RemotingClient(runtime)
+    async def prepare() -> None:
         await client.request(broker.address, send(), 5000)
         answer = await client.request(broker.address, pull(0), 5000)
         assert answer.code == ResponseCode.SUCCESS
         await asyncio.sleep(1)
-        await scenario(broker, client)
-        await client.close()
-        await broker.stop()
 
-    run(main())
+    orbitmq_loop.run(prepare())
+    return client
 
 
 def bodies(answer: Command) -> list[bytes]:
     return [record.body for record in iter_records(answer.body)]
 
 
-def test_a_waiting_pull_gets_the_next_message() -> None:
-    async def scenario(broker: Broker, client: RemotingClient) -> None:
-        waiting = asyncio.ensure_future(client.request(broker.address, pull(1), 10_000))
-        await asyncio.sleep(1)
-        assert len(broker.services.long_polling) == 1
-        assert not waiting.done()
-        await client.request(broker.address, send(), 5000)
-        answer = await waiting
-        assert (answer.code, bodies(answer)) == (ResponseCode.SUCCESS, [b"news"])
-        assert PullMessageResponse.from_ext(answer.ext).next_begin_offset == 2
-        assert len(broker.services.long_polling) == 0
-
-    play(scenario)
+async def test_a_waiting_pull_gets_the_next_message(broker: Broker, client: RemotingClient) -> None:
+    waiting = asyncio.ensure_future(client.request(broker.address, pull(1), 10_000))
+    await asyncio.sleep(1)
+    assert len(broker.services.long_polling) == 1
+    assert not waiting.done()
+    await client.request(broker.address, send(), 5000)
+    answer = await waiting
+    assert (answer.code, bodies(answer)) == (ResponseCode.SUCCESS, [b"news"])
+    assert PullMessageResponse.from_ext(answer.ext).next_begin_offset == 2
+    assert len(broker.services.long_polling) == 0
 
 
-def test_a_pull_whose_time_is_over_learns_that_nothing_came() -> None:
-    async def scenario(broker: Broker, client: RemotingClient) -> None:
-        answer = await client.request(broker.address, pull(1, wait_ms=2000), 10_000)
-        assert answer.code == ResponseCode.PULL_NOT_FOUND
-        assert PullMessageResponse.from_ext(answer.ext).next_begin_offset == 1
-        assert len(broker.services.long_polling) == 0
-
-    play(scenario)
-
-
-def test_the_offset_counts_when_the_pull_comes_and_not_again() -> None:
-    async def scenario(broker: Broker, client: RemotingClient) -> None:
-        offsets = broker.services.offsets
-        waiting = asyncio.ensure_future(client.request(broker.address, pull(1, commit=1), 10_000))
-        await asyncio.sleep(1)
-        assert offsets.query("g", "T", 0) == 1
-        offsets.commit("g", "T", 0, 7)
-        await client.request(broker.address, send(), 5000)
-        assert (await waiting).code == ResponseCode.SUCCESS
-        assert offsets.query("g", "T", 0) == 7
-
-    play(scenario)
+async def test_a_pull_whose_time_is_over_learns_that_nothing_came(
+    broker: Broker, client: RemotingClient
+) -> None:
+    answer = await client.request(broker.address, pull(1, wait_ms=2000), 10_000)
+    assert answer.code == ResponseCode.PULL_NOT_FOUND
+    assert PullMessageResponse.from_ext(answer.ext).next_begin_offset == 1
+    assert len(broker.services.long_polling) == 0
 
 
-def test_a_waiting_pull_whose_topic_goes_is_told() -> None:
-    async def scenario(broker: Broker, client: RemotingClient) -> None:
-        waiting = asyncio.ensure_future(client.request(broker.address, pull(1, commit=1), 10_000))
-        await asyncio.sleep(1)
-        broker.services.topics.delete("T")
-        assert (await waiting).code == ResponseCode.TOPIC_NOT_EXIST
+async def test_the_offset_counts_when_the_pull_comes_and_not_again(
+    broker: Broker, client: RemotingClient
+) -> None:
+    offsets = broker.services.offsets
+    waiting = asyncio.ensure_future(client.request(broker.address, pull(1, commit=1), 10_000))
+    await asyncio.sleep(1)
+    assert offsets.query("g", "T", 0) == 1
+    offsets.commit("g", "T", 0, 7)
+    await client.request(broker.address, send(), 5000)
+    assert (await waiting).code == ResponseCode.SUCCESS
+    assert offsets.query("g", "T", 0) == 7
 
-    play(scenario)
+
+async def test_a_waiting_pull_whose_topic_goes_is_told(broker: Broker, client: RemotingClient) -> None:
+    waiting = asyncio.ensure_future(client.request(broker.address, pull(1, commit=1), 10_000))
+    await asyncio.sleep(1)
+    broker.services.topics.delete("T")
+    assert (await waiting).code == ResponseCode.TOPIC_NOT_EXIST
 
 
-def test_a_client_that_left_is_forgotten() -> None:
-    async def scenario(broker: Broker, client: RemotingClient) -> None:
-        waiting = asyncio.ensure_future(client.request(broker.address, pull(1), 10_000))
-        await asyncio.sleep(1)
-        await client.close_connection(broker.address)
-        await asyncio.gather(waiting, return_exceptions=True)
-        await asyncio.sleep(6)
-        assert len(broker.services.long_polling) == 0
-
-    play(scenario)
+async def test_a_client_that_left_is_forgotten(broker: Broker, client: RemotingClient) -> None:
+    waiting = asyncio.ensure_future(client.request(broker.address, pull(1), 10_000))
+    await asyncio.sleep(1)
+    await client.close_connection(broker.address)
+    await asyncio.gather(waiting, return_exceptions=True)
+    await asyncio.sleep(6)
+    assert len(broker.services.long_polling) == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -12,8 +11,7 @@ import pytest
 from orbitmq.errors import StartError
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.server import NameServer
-from orbitmq.runtime.simulated import run, simulated_runtime
-from orbitmq.testing import SimulatedRuntime
+from orbitmq.testing import SimulatedLoop, SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.server import RemotingServer
 from orbitmq.wire import properties_text
@@ -106,277 +104,241 @@ def register_body(topics: tuple[str, ...]) -> bytes:
     return json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}).encode()
 
 
-Script = Callable[[NameServer, Peer, Any], Awaitable[None]]
+@pytest.fixture
+def server(
+    orbitmq_loop: SimulatedLoop, runtime: SimulatedRuntime, request: pytest.FixtureRequest
+) -> NameServer:
+    """A name server with the settings in ``pytest.mark.nameserver``."""
+    mark = request.node.get_closest_marker("nameserver")
+    settings = mark.kwargs if mark else {}
+    config = NameServerConfig(listen_port=9876, kv_config_path="/n/kv.json", **settings)
+    return orbitmq_loop.enter(NameServer(runtime, config))
 
 
-def converse(script: Script, **settings: Any) -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        config = NameServerConfig(listen_port=9876, kv_config_path="/n/kv.json", **settings)
-        async with NameServer(runtime, config) as server:
-            peer = Peer(server, runtime)
-            await script(server, peer, runtime)
-            await peer.close()
-
-    run(main())
+@pytest.fixture
+def peer(server: NameServer, runtime: SimulatedRuntime) -> Peer:
+    return Peer(server, runtime)
 
 
-def test_register_and_route_are_rocketmqs_bytes() -> None:
-    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
-        assert (await peer.register(0)).code == ResponseCode.SUCCESS
-        slave = await peer.register(1)
-        assert slave.ext == {"haServerAddr": "127.0.0.1:10912", "masterAddr": "127.0.0.1:10911"}
-        assert slave.body == b""
-        old = Peer(server, runtime, version=399)
-        assert (await old.route()).body == ROUTE_OLD
-        standard = ROUTE_OLD.replace(b"{0:", b'{"0":').replace(b",1:", b',"1":')
-        assert (await peer.route()).body == standard
-        asked = await old.ask(
-            RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="TopicA", acceptStandardJsonOnly="true"
-        )
-        assert asked.body == standard
-        older = Peer(server, runtime, version=353)
-        assert b'"topicSynFlag":0,"topicSysFlag":0' in (await older.route()).body
-        for extra in (old, older):
-            await extra.close()
-
-    converse(script)
+async def test_register_and_route_are_rocketmqs_bytes(
+    server: NameServer, peer: Peer, runtime: SimulatedRuntime
+) -> None:
+    assert (await peer.register(0)).code == ResponseCode.SUCCESS
+    slave = await peer.register(1)
+    assert slave.ext == {"haServerAddr": "127.0.0.1:10912", "masterAddr": "127.0.0.1:10911"}
+    assert slave.body == b""
+    old = Peer(server, runtime, version=399)
+    assert (await old.route()).body == ROUTE_OLD
+    standard = ROUTE_OLD.replace(b"{0:", b'{"0":').replace(b",1:", b',"1":')
+    assert (await peer.route()).body == standard
+    asked = await old.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="TopicA", acceptStandardJsonOnly="true")
+    assert asked.body == standard
+    older = Peer(server, runtime, version=353)
+    assert b'"topicSynFlag":0,"topicSysFlag":0' in (await older.route()).body
+    for extra in (old, older):
+        await extra.close()
 
 
-def test_an_unknown_topic_and_an_unknown_code_are_told() -> None:
-    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
-        answer = await peer.route("Nowhere")
-        assert answer.code == ResponseCode.TOPIC_NOT_EXIST
-        assert answer.remark is not None
-        assert answer.remark.startswith("No topic route info in name server for the topic: Nowhere\nSee http")
-        answer = await peer.ask(999)
-        assert (answer.code, answer.remark) == (3, " request type 999 not supported")
-        answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+async def test_an_unknown_topic_and_an_unknown_code_are_told(peer: Peer) -> None:
+    answer = await peer.route("Nowhere")
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+    assert answer.remark is not None
+    assert answer.remark.startswith("No topic route info in name server for the topic: Nowhere\nSee http")
+    answer = await peer.ask(999)
+    assert (answer.code, answer.remark) == (3, " request type 999 not supported")
+    answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "topic" in (answer.remark or "")
+
+
+async def test_a_compressed_registration_is_read_whatever_its_header_says(peer: Peer) -> None:
+    await peer.register(0)
+    for flag in ("true", "false"):
+        ext = {**identity(), "compressed": flag, "bodyCrc32": str(zlib.crc32(COMPRESSED) & 0x7FFFFFFF)}
+        assert (await peer.ask(RequestCode.REGISTER_BROKER, COMPRESSED, **ext)).code == ResponseCode.SUCCESS
+    assert (await peer.route()).code == ResponseCode.SUCCESS
+
+
+async def test_a_damaged_registration_is_refused(peer: Peer) -> None:
+    answer = await peer.register(0, bodyCrc32="1")
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "crc32 not match")
+    body = register_body(("A", "B"))
+    good = await peer.register(0, topics=("A", "B"), bodyCrc32=str(zlib.crc32(body) & 0x7FFFFFFF))
+    assert good.code == ResponseCode.SUCCESS
+    for damaged in (b"{", COMPRESSED[:40], b"\x78\xda"):
+        answer = await peer.ask(RequestCode.REGISTER_BROKER, damaged, **identity())
         assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert "topic" in (answer.remark or "")
-
-    converse(script)
-
-
-def test_a_compressed_registration_is_read_whatever_its_header_says() -> None:
-    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
-        await peer.register(0)
-        for flag in ("true", "false"):
-            ext = {**identity(), "compressed": flag, "bodyCrc32": str(zlib.crc32(COMPRESSED) & 0x7FFFFFFF)}
-            assert (
-                await peer.ask(RequestCode.REGISTER_BROKER, COMPRESSED, **ext)
-            ).code == ResponseCode.SUCCESS
-        assert (await peer.route()).code == ResponseCode.SUCCESS
-
-    converse(script)
-
-
-def test_a_damaged_registration_is_refused() -> None:
-    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
-        answer = await peer.register(0, bodyCrc32="1")
-        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        body = register_body(("A", "B"))
-        good = await peer.register(0, topics=("A", "B"), bodyCrc32=str(zlib.crc32(body) & 0x7FFFFFFF))
-        assert good.code == ResponseCode.SUCCESS
-        for damaged in (b"{", COMPRESSED[:40], b"\x78\xda"):
-            answer = await peer.ask(RequestCode.REGISTER_BROKER, damaged, **identity())
-            assert answer.code == ResponseCode.SYSTEM_ERROR
-            assert (answer.remark or "").startswith("Failed to decode RegisterBrokerBody")
-
-    converse(script)
+        assert (answer.remark or "").startswith("Failed to decode RegisterBrokerBody")
 
 
 @pytest.mark.behaviour("NR-13")
-def test_one_topic_of_an_unknown_broker_is_refused() -> None:
-    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
-        answer = await peer.register(0, topics=("Only",))
-        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "register broker failed")
-
-    converse(script)
+async def test_one_topic_of_an_unknown_broker_is_refused(peer: Peer) -> None:
+    answer = await peer.register(0, topics=("Only",))
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "register broker failed")
 
 
 @pytest.mark.behaviour("HB-05")
 @pytest.mark.behaviour("HB-07")
-def test_a_silent_broker_expires_after_its_timeout_and_a_scan() -> None:
-    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
-        await peer.register(0)
-        await runtime.clock.sleep(114.9)  # the connection is busy, the broker is not
-        assert (await peer.route()).code == ResponseCode.SUCCESS
-        watcher = Peer(server, runtime)
-        await runtime.clock.sleep(4.9)
-        assert (await watcher.route()).code == ResponseCode.SUCCESS
-        await runtime.clock.sleep(5.3)
-        assert (await watcher.route()).code == ResponseCode.TOPIC_NOT_EXIST
-        await watcher.close()
-
-    converse(script)
+async def test_a_silent_broker_expires_after_its_timeout_and_a_scan(
+    server: NameServer, peer: Peer, runtime: SimulatedRuntime
+) -> None:
+    await peer.register(0)
+    await runtime.clock.sleep(114.9)  # the connection is busy, the broker is not
+    assert (await peer.route()).code == ResponseCode.SUCCESS
+    watcher = Peer(server, runtime)
+    await runtime.clock.sleep(4.9)
+    assert (await watcher.route()).code == ResponseCode.SUCCESS
+    await runtime.clock.sleep(5.3)
+    assert (await watcher.route()).code == ResponseCode.TOPIC_NOT_EXIST
+    await watcher.close()
 
 
 @pytest.mark.behaviour("HB-03")
 @pytest.mark.behaviour("HB-04")
-def test_both_light_heartbeats_keep_a_broker() -> None:
-    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
-        await peer.register(0, heartbeatTimeoutMillis="10000")
-        who = identity()
-        for counter, changed in ((3, "false"), (4, "true")):
-            await runtime.clock.sleep(8)
-            body = json.dumps(version_json(counter)).encode()
-            answer = await peer.ask(RequestCode.QUERY_DATA_VERSION, body, **who)
-            assert answer.ext == {"changed": changed}
-            assert DataVersion.decode(answer.body).counter == 3
+async def test_both_light_heartbeats_keep_a_broker(
+    server: NameServer, peer: Peer, runtime: SimulatedRuntime
+) -> None:
+    await peer.register(0, heartbeatTimeoutMillis="10000")
+    who = identity()
+    for counter, changed in ((3, "false"), (4, "true")):
         await runtime.clock.sleep(8)
-        assert (await peer.ask(RequestCode.BROKER_HEARTBEAT, **who)).code == ResponseCode.SUCCESS
-        await runtime.clock.sleep(8)
-        assert (await peer.route()).code == ResponseCode.SUCCESS
-        await runtime.clock.sleep(8)
-        watcher = Peer(server, runtime)
-        assert (await watcher.route()).code == ResponseCode.TOPIC_NOT_EXIST
-        unknown = await watcher.ask(RequestCode.QUERY_DATA_VERSION, b"{}", **who)
-        assert (unknown.ext, unknown.body) == ({"changed": "true"}, b"")
-        await watcher.close()
-
-    converse(script)
+        body = json.dumps(version_json(counter)).encode()
+        answer = await peer.ask(RequestCode.QUERY_DATA_VERSION, body, **who)
+        assert answer.ext == {"changed": changed}
+        assert DataVersion.decode(answer.body).counter == 3
+    await runtime.clock.sleep(8)
+    assert (await peer.ask(RequestCode.BROKER_HEARTBEAT, **who)).code == ResponseCode.SUCCESS
+    await runtime.clock.sleep(8)
+    assert (await peer.route()).code == ResponseCode.SUCCESS
+    await runtime.clock.sleep(8)
+    watcher = Peer(server, runtime)
+    assert (await watcher.route()).code == ResponseCode.TOPIC_NOT_EXIST
+    unknown = await watcher.ask(RequestCode.QUERY_DATA_VERSION, b"{}", **who)
+    assert (unknown.ext, unknown.body) == ({"changed": "true"}, b"")
+    await watcher.close()
 
 
 @pytest.mark.behaviour("HB-08")
-def test_a_closed_connection_takes_the_broker_at_once() -> None:
-    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
-        broker = Peer(server, runtime)
-        await broker.register(0)
-        assert (await peer.route()).code == ResponseCode.SUCCESS
-        await broker.close()
-        await runtime.clock.sleep(0.1)
-        assert (await peer.route()).code == ResponseCode.TOPIC_NOT_EXIST
-
-    converse(script)
-
-
-def test_unregister_members_and_cluster() -> None:
-    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
-        await peer.register(0)
-        await peer.register(1)
-        answer = await peer.ask(
-            RequestCode.GET_BROKER_MEMBER_GROUP, clusterName="DefaultCluster", brokerName="broker-a"
-        )
-        group = GetBrokerMemberGroupResponseBody.decode(answer.body).broker_member_group
-        assert group is not None
-        assert dict(group.broker_addrs) == {0: "127.0.0.1:10911", 1: "127.0.0.1:10921"}
-        info = ClusterInfo.decode((await peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
-        assert {name: sorted(groups) for name, groups in info.cluster_addr_table.items()} == {
-            "DefaultCluster": ["broker-a"]
-        }
-        assert (await peer.ask(RequestCode.UNREGISTER_BROKER, **identity(0))).code == ResponseCode.SUCCESS
-        route = TopicRouteData.decode((await peer.route()).body)
-        assert dict(route.broker_datas[0].broker_addrs) == {1: "127.0.0.1:10921"}
-
-    converse(script)
+async def test_a_closed_connection_takes_the_broker_at_once(
+    server: NameServer, peer: Peer, runtime: SimulatedRuntime
+) -> None:
+    broker = Peer(server, runtime)
+    await broker.register(0)
+    assert (await peer.route()).code == ResponseCode.SUCCESS
+    await broker.close()
+    await runtime.clock.sleep(0.1)
+    assert (await peer.route()).code == ResponseCode.TOPIC_NOT_EXIST
 
 
-def test_write_permission_is_taken_and_given_by_broker() -> None:
-    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
-        await peer.register(0)
-        for code, field, perm in (
-            (RequestCode.WIPE_WRITE_PERM_OF_BROKER, "wipeTopicCount", 4),
-            (RequestCode.ADD_WRITE_PERM_OF_BROKER, "addTopicCount", 6),
-        ):
-            answer = await peer.ask(code, brokerName="broker-a")
-            assert answer.ext == {field: "2"}
-            assert TopicRouteData.decode((await peer.route()).body).queue_datas[0].perm == perm
-
-    converse(script)
-
-
-def test_topic_lists_registration_and_deletion() -> None:
-    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
-        async def topics(code: int, **ext: str) -> set[str]:
-            return set(TopicList.decode((await peer.ask(code, **ext)).body).topic_list)
-
-        await peer.register(0)
-        everything = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
-        assert await topics(everything) == {"TopicA", "TopicB"}
-        assert await topics(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="DefaultCluster") == {
-            "TopicA",
-            "TopicB",
-        }
-        assert await topics(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="none") == set()
-        assert await topics(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS) == {"DefaultCluster", "broker-a"}
-        for code in (311, 312, 313):
-            assert await topics(code) == set()
-        data = (await peer.route()).body
-        assert (await peer.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, data, topic="New")).code == 0
-        refused = await peer.ask(
-            RequestCode.REGISTER_TOPIC_IN_NAMESRV, data.replace(b"broker-a", b"broker-z"), topic="Newer"
-        )
-        assert refused.code == ResponseCode.SYSTEM_ERROR
-        assert "broker-z" in (refused.remark or "")
-        assert await topics(everything) == {"New", "TopicA", "TopicB"}
-        await peer.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="New", clusterName="DefaultCluster")
-        await peer.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="TopicA")
-        assert await topics(everything) == {"TopicB"}
-
-    converse(script)
+async def test_unregister_members_and_cluster(peer: Peer) -> None:
+    await peer.register(0)
+    await peer.register(1)
+    answer = await peer.ask(
+        RequestCode.GET_BROKER_MEMBER_GROUP, clusterName="DefaultCluster", brokerName="broker-a"
+    )
+    group = GetBrokerMemberGroupResponseBody.decode(answer.body).broker_member_group
+    assert group is not None
+    assert dict(group.broker_addrs) == {0: "127.0.0.1:10911", 1: "127.0.0.1:10921"}
+    info = ClusterInfo.decode((await peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
+    assert {name: sorted(groups) for name, groups in info.cluster_addr_table.items()} == {
+        "DefaultCluster": ["broker-a"]
+    }
+    assert (await peer.ask(RequestCode.UNREGISTER_BROKER, **identity(0))).code == ResponseCode.SUCCESS
+    route = TopicRouteData.decode((await peer.route()).body)
+    assert dict(route.broker_datas[0].broker_addrs) == {1: "127.0.0.1:10921"}
 
 
-def test_topic_lists_can_be_switched_off() -> None:
-    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
-        for code in (206, 224, 311, 312, 313):
-            answer = await peer.ask(code, cluster="c")
-            assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "disable")
-
-    converse(script, enable_all_topic_list=False, enable_topic_list=False)
-
-
-def test_ordered_topics_come_from_the_key_value_table() -> None:
-    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
-        namespace = "ORDER_TOPIC_CONFIG"
-        empty = await peer.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace=namespace)
-        assert empty.code == ResponseCode.QUERY_NOT_FOUND
-        put = await peer.ask(RequestCode.PUT_KV_CONFIG, namespace=namespace, key="TopicA", value="broker-a:4")
-        assert put.code == ResponseCode.SUCCESS
-        got = await peer.ask(RequestCode.GET_KV_CONFIG, namespace=namespace, key="TopicA")
-        assert got.ext == {"value": "broker-a:4"}
-        registered = await peer.register(0)
-        assert KVTable.decode(registered.body).table == {"TopicA": "broker-a:4"}
-        assert TopicRouteData.decode((await peer.route()).body).order_topic_conf == "broker-a:4"
-        assert TopicRouteData.decode((await peer.route("TopicB")).body).order_topic_conf is None
-        await peer.ask(RequestCode.DELETE_KV_CONFIG, namespace=namespace, key="TopicA")
-        gone = await peer.ask(RequestCode.GET_KV_CONFIG, namespace=namespace, key="TopicA")
-        assert gone.code == ResponseCode.QUERY_NOT_FOUND
-        assert gone.remark == "No config item, Namespace: ORDER_TOPIC_CONFIG Key: TopicA"
-
-    converse(script, order_message_enable=True)
+async def test_write_permission_is_taken_and_given_by_broker(peer: Peer) -> None:
+    await peer.register(0)
+    for code, field, perm in (
+        (RequestCode.WIPE_WRITE_PERM_OF_BROKER, "wipeTopicCount", 4),
+        (RequestCode.ADD_WRITE_PERM_OF_BROKER, "addTopicCount", 6),
+    ):
+        answer = await peer.ask(code, brokerName="broker-a")
+        assert answer.ext == {field: "2"}
+        assert TopicRouteData.decode((await peer.route()).body).queue_datas[0].perm == perm
 
 
-def test_settings_are_shown_and_changed_from_a_list() -> None:
-    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
-        shown = properties_text.parse((await peer.ask(RequestCode.GET_NAMESRV_CONFIG)).body.decode())
-        assert (shown["listenPort"], shown["enableTopicList"]) == ("9876", "true")
-        update = RequestCode.UPDATE_NAMESRV_CONFIG
-        assert (await peer.ask(update, b"enableTopicList=false")).code == ResponseCode.SUCCESS
-        assert (await peer.ask(RequestCode.GET_UNIT_TOPIC_LIST)).remark == "disable"
-        assert runtime.files.read_bytes("/n/namesrv.properties") == b"enableTopicList=false\n"
-        for body, code, words in (
-            (b"kvConfigPath=/etc/passwd", ResponseCode.NO_PERMISSION, "Can not update config in black list."),
-            (b"listenPort=1", ResponseCode.INVALID_PARAMETER, "listenPort"),
-            (b"noSuchKey=1", ResponseCode.INVALID_PARAMETER, "noSuchKey"),
-            (b"enableTopicList=7", ResponseCode.INVALID_PARAMETER, "expected true or false"),
-        ):
-            answer = await peer.ask(update, body)
-            assert answer.code == code
-            assert words in (answer.remark or "")
+async def test_topic_lists_registration_and_deletion(peer: Peer) -> None:
+    async def topics(code: int, **ext: str) -> set[str]:
+        return set(TopicList.decode((await peer.ask(code, **ext)).body).topic_list)
 
-    converse(script, config_store_path="/n/namesrv.properties")
+    await peer.register(0)
+    everything = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+    assert await topics(everything) == {"TopicA", "TopicB"}
+    assert await topics(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="DefaultCluster") == {
+        "TopicA",
+        "TopicB",
+    }
+    assert await topics(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="none") == set()
+    assert await topics(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS) == {"DefaultCluster", "broker-a"}
+    for code in (311, 312, 313):
+        assert await topics(code) == set()
+    data = (await peer.route()).body
+    assert (await peer.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, data, topic="New")).code == 0
+    refused = await peer.ask(
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV, data.replace(b"broker-a", b"broker-z"), topic="Newer"
+    )
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert "broker-z" in (refused.remark or "")
+    assert await topics(everything) == {"New", "TopicA", "TopicB"}
+    await peer.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="New", clusterName="DefaultCluster")
+    await peer.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="TopicA")
+    assert await topics(everything) == {"TopicB"}
 
 
-def test_it_can_wait_for_its_brokers_before_it_answers() -> None:
-    async def script(server: NameServer, peer: Peer, runtime: Any) -> None:
-        await peer.register(0)
-        answer = await peer.route()
-        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "name server not ready")
-        await runtime.clock.sleep(45)
-        assert (await peer.route()).code == ResponseCode.SUCCESS
+@pytest.mark.nameserver(enable_all_topic_list=False, enable_topic_list=False)
+async def test_topic_lists_can_be_switched_off(peer: Peer) -> None:
+    for code in (206, 224, 311, 312, 313):
+        answer = await peer.ask(code, cluster="c")
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "disable")
 
-    converse(script, need_wait_for_service=True)
+
+@pytest.mark.nameserver(order_message_enable=True)
+async def test_ordered_topics_come_from_the_key_value_table(peer: Peer) -> None:
+    namespace = "ORDER_TOPIC_CONFIG"
+    empty = await peer.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace=namespace)
+    assert empty.code == ResponseCode.QUERY_NOT_FOUND
+    put = await peer.ask(RequestCode.PUT_KV_CONFIG, namespace=namespace, key="TopicA", value="broker-a:4")
+    assert put.code == ResponseCode.SUCCESS
+    got = await peer.ask(RequestCode.GET_KV_CONFIG, namespace=namespace, key="TopicA")
+    assert got.ext == {"value": "broker-a:4"}
+    registered = await peer.register(0)
+    assert KVTable.decode(registered.body).table == {"TopicA": "broker-a:4"}
+    assert TopicRouteData.decode((await peer.route()).body).order_topic_conf == "broker-a:4"
+    assert TopicRouteData.decode((await peer.route("TopicB")).body).order_topic_conf is None
+    await peer.ask(RequestCode.DELETE_KV_CONFIG, namespace=namespace, key="TopicA")
+    gone = await peer.ask(RequestCode.GET_KV_CONFIG, namespace=namespace, key="TopicA")
+    assert gone.code == ResponseCode.QUERY_NOT_FOUND
+    assert gone.remark == "No config item, Namespace: ORDER_TOPIC_CONFIG Key: TopicA"
+
+
+@pytest.mark.nameserver(config_store_path="/n/namesrv.properties")
+async def test_settings_are_shown_and_changed_from_a_list(peer: Peer, runtime: SimulatedRuntime) -> None:
+    shown = properties_text.parse((await peer.ask(RequestCode.GET_NAMESRV_CONFIG)).body.decode())
+    assert (shown["listenPort"], shown["enableTopicList"]) == ("9876", "true")
+    update = RequestCode.UPDATE_NAMESRV_CONFIG
+    assert (await peer.ask(update, b"enableTopicList=false")).code == ResponseCode.SUCCESS
+    assert (await peer.ask(RequestCode.GET_UNIT_TOPIC_LIST)).remark == "disable"
+    assert runtime.files.read_bytes("/n/namesrv.properties") == b"enableTopicList=false\n"
+    for body, code, words in (
+        (b"kvConfigPath=/etc/passwd", ResponseCode.NO_PERMISSION, "Can not update config in black list."),
+        (b"listenPort=1", ResponseCode.INVALID_PARAMETER, "listenPort"),
+        (b"noSuchKey=1", ResponseCode.INVALID_PARAMETER, "noSuchKey"),
+        (b"enableTopicList=7", ResponseCode.INVALID_PARAMETER, "expected true or false"),
+    ):
+        answer = await peer.ask(update, body)
+        assert answer.code == code
+        assert words in (answer.remark or "")
+
+
+@pytest.mark.nameserver(need_wait_for_service=True)
+async def test_it_can_wait_for_its_brokers_before_it_answers(peer: Peer, runtime: SimulatedRuntime) -> None:
+    await peer.register(0)
+    answer = await peer.route()
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "name server not ready")
+    await runtime.clock.sleep(45)
+    assert (await peer.route()).code == ResponseCode.SUCCESS
 
 
 @pytest.mark.behaviour("NR-08")
