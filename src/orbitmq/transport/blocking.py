@@ -11,12 +11,10 @@ from orbitmq.runtime.sockets import SocketStream, Stream
 from orbitmq.transport.address import parse_address
 from orbitmq.transport.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 from orbitmq.wire.command import FLAG_ONEWAY, Command
+from orbitmq.wire.connection import RECEIVE_BUFFER_BYTES, Opaques, RemotingConnection
 from orbitmq.wire.errors import FrameError
-from orbitmq.wire.frame import decode_frame, encode_frame, frame_end
+from orbitmq.wire.frame import MAX_FRAME_BYTES, encode_frame
 
-RECEIVE_BUFFER_BYTES = 256 * 1024
-# com.rocketmq.remoting.frameMaxLength is 16 MiB; whether that counts the two length words differs by client.
-MAX_FRAME_BYTES = 16 * 1024 * 1024 + 8
 # Frames joined into one send: enough to save system calls, little enough not to copy megabytes at a time.
 SEND_BYTES = 256 * 1024
 
@@ -50,11 +48,10 @@ class BlockingConnection:
         self.address = address
         self.closed = False
         self._timeout_ms = timeout_ms
-        self._max_frame_bytes = max_frame_bytes
-        self._opaque = 0
-        self._buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
-        self._start = 0
-        self._end = 0
+        # A request's waiter is its place among the answers.
+        self._protocol: RemotingConnection[int] = RemotingConnection(
+            Opaques(), memoryview(bytearray(RECEIVE_BUFFER_BYTES)), max_frame_bytes
+        )
         try:
             self._stream = opener(host, port, timeout_ms / 1000)
         except OSError as error:
@@ -87,17 +84,15 @@ class BlockingConnection:
         timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         deadline = self._stream.monotonic() + timeout_ms / 1000
         frames: deque[bytes] = deque()
-        waiting: dict[int, int] = {}
-        for index, command in enumerate(commands):
-            self._opaque = command.opaque = (self._opaque + 1) & 0x7FFFFFFF
-            frames.append(encode_frame(command))
-            waiting[command.opaque] = index
         answers: list[Command | None] = [None] * len(commands)
         try:
-            self._exchange(frames, waiting, answers, deadline, timeout_ms)
-        except (OSError, FrameError) as error:
-            self.close()
-            raise ConnectionLostError(f"connection to {self.address} lost: {error}", self.address) from error
+            for index, command in enumerate(commands):
+                opaque = self._protocol.number(command)
+                frames.append(encode_frame(command))
+                self._protocol.expect(opaque, index)
+            self._exchange(frames, answers, deadline, timeout_ms)
+        finally:
+            self._protocol.abandoned()
         return [answer for answer in answers if answer is not None]
 
     def oneway(self, command: Command, timeout_ms: int | None = None) -> None:
@@ -109,14 +104,10 @@ class BlockingConnection:
         if self.closed:
             raise ConnectionLostError(f"connection to {self.address} is closed", self.address)
         timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
-        self._opaque = command.opaque = (self._opaque + 1) & 0x7FFFFFFF
+        self._protocol.number(command)
         command.flag |= FLAG_ONEWAY
         deadline = self._stream.monotonic() + timeout_ms / 1000
-        try:
-            self._exchange(deque((encode_frame(command),)), {}, [], deadline, timeout_ms)
-        except OSError as error:
-            self.close()
-            raise ConnectionLostError(f"connection to {self.address} lost: {error}", self.address) from error
+        self._exchange(deque((encode_frame(command),)), [], deadline, timeout_ms)
 
     @property
     def usable(self) -> bool:
@@ -125,7 +116,7 @@ class BlockingConnection:
             return False
         try:
             # Late answers may have come; only the end of the stream shows that it is dead.
-            self._receive({}, [])
+            self._receive([])
         except (OSError, FrameError):
             self.close()
         return not self.closed
@@ -139,28 +130,32 @@ class BlockingConnection:
     # -- the exchange ----------------------------------------------------------------------------------
 
     def _exchange(
-        self,
-        frames: deque[bytes],
-        waiting: dict[int, int],
-        answers: list[Command | None],
-        deadline: float,
-        timeout_ms: int,
+        self, frames: deque[bytes], answers: list[Command | None], deadline: float, timeout_ms: int
     ) -> None:
-        """Send and receive in turns: a server that stops reading until we read must not block us."""
+        try:
+            self._send_and_receive(frames, answers, deadline, timeout_ms)
+        except (OSError, FrameError) as error:
+            self.close()
+            raise ConnectionLostError(f"connection to {self.address} lost: {error}", self.address) from error
+
+    def _send_and_receive(
+        self, frames: deque[bytes], answers: list[Command | None], deadline: float, timeout_ms: int
+    ) -> None:
+        """Send and receive by turns: a server that stops reading until we read must not block us."""
         rest = memoryview(b"")
         while True:
             rest = self._send(frames, rest)
             to_send = len(rest) > 0
-            if not to_send and not waiting:
+            if not to_send and not self._protocol.waiting:
                 return
             left = deadline - self._stream.monotonic()
             if left <= 0 or not self._stream.wait(to_send=to_send, timeout_s=left):
                 if to_send:
                     self.close()
-                missing = f"{len(waiting)} of {len(answers)} answers"
+                missing = f"{self._protocol.waiting} of {len(answers)} answers"
                 text = f"{missing} missing from {self.address} after {timeout_ms} ms"
                 raise RequestTimeoutError(text, self.address)
-            self._receive(waiting, answers)
+            self._receive(answers)
 
     def _send(self, frames: deque[bytes], rest: memoryview) -> memoryview:
         """Send until the socket is full; what is left of the piece being sent."""
@@ -174,36 +169,15 @@ class BlockingConnection:
                 return rest
             rest = rest[count:]
 
-    def _receive(self, waiting: dict[int, int], answers: list[Command | None]) -> None:
-        self._make_room()
-        count = self._stream.receive_into(self._buffer[self._end :])
-        self._end += count
-        while (stop := frame_end(self._buffer, self._start, self._end, self._max_frame_bytes)) >= 0:
-            command = decode_frame(self._buffer, self._start, stop)
-            self._start = stop
+    def _receive(self, answers: list[Command | None]) -> None:
+        count = self._stream.receive_into(self._protocol.room())
+        command = self._protocol.receive(count)
+        while command is not None:
             if command.is_response:
-                index = waiting.pop(command.opaque, None)
+                index = self._protocol.answered(command)
                 if index is not None:
                     answers[index] = command
-
-    def _make_room(self) -> None:
-        start, end = self._start, self._end
-        if start == end:
-            self._start = self._end = 0
-            return
-        needed = RECEIVE_BUFFER_BYTES
-        if end - start >= 4:
-            needed = max(needed, 4 + int.from_bytes(self._buffer[start : start + 4], "big"))
-        if needed > len(self._buffer):
-            longer = memoryview(bytearray(needed))
-            longer[: end - start] = self._buffer[start:end]
-            self._buffer = longer
-        elif start + needed > len(self._buffer):
-            # Through a copy: slices of one memoryview may overlap.
-            self._buffer[: end - start] = bytes(self._buffer[start:end])
-        else:
-            return
-        self._start, self._end = 0, end - start
+            command = self._protocol.next_command()
 
 
 def _joined(frames: deque[bytes]) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from orbitmq.transport.address import parse_address
-from orbitmq.transport.connection import MAX_FRAME_BYTES, Connection, Endpoint, Handler, Limits, close_all
+from orbitmq.transport.connection import Connection, Endpoint, Handler, Limits, close_all
 from orbitmq.transport.errors import (
     ConnectError,
     ConnectionLostError,
@@ -16,6 +16,7 @@ from orbitmq.transport.errors import (
     TooManyRequestsError,
     TransportError,
 )
+from orbitmq.wire.frame import MAX_FRAME_BYTES
 
 if TYPE_CHECKING:
     from orbitmq.runtime import Runtime
@@ -29,6 +30,8 @@ MAX_IN_FLIGHT = 65535  # NettySystemConfig.CLIENT_ASYNC_SEMAPHORE_VALUE and CLIE
 
 class ClientConnection(Connection):
     """One server, as the client sees it. ``address`` is the name it was asked for by."""
+
+    __slots__ = ("_client", "address")
 
     def __init__(self, client: RemotingClient, endpoint: Endpoint, address: str) -> None:
         super().__init__(endpoint)

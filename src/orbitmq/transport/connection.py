@@ -1,45 +1,35 @@
-"""One framed connection: what the server's side and the client's side have in common.
+"""One connection on the event loop: moves the bytes and the timers of a sans-IO connection.
 
-Receiving costs no allocation per chunk. All connections of an endpoint read into one shared buffer (the
-event loop asks for the buffer and reports the bytes back to back); a connection keeps a copy of its
-unfinished frame only. A long unfinished frame gets a buffer of its own.
+What the server's side and the client's side have in common. Frames, opaque numbers and the answers that are
+waited for are the business of :class:`orbitmq.wire.connection.RemotingConnection`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.transport.errors import ConnectionLostError, RequestTimeoutError
-from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire import connection as protocol
 from orbitmq.wire.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
+from orbitmq.wire.connection import NEVER, RECEIVE_BUFFER_BYTES, ChunkHook, Opaques, RemotingConnection
 from orbitmq.wire.errors import FrameError, RemotingError, WireError
-from orbitmq.wire.frame import decode_frame, encode_frame
+from orbitmq.wire.frame import MAX_FRAME_BYTES, encode_frame
 
 if TYPE_CHECKING:
     from orbitmq.runtime import Runtime
 
 log = logging.getLogger("orbitmq.transport")
 
-# com.rocketmq.remoting.frameMaxLength is 16 MiB; whether that counts the two length words differs by client.
-MAX_FRAME_BYTES = 16 * 1024 * 1024 + 8
-SHARED_BUFFER_BYTES = 256 * 1024
-# From this size on an unfinished frame is collected in place, so that a trickling peer costs linear time.
-OWN_BUFFER_FROM_BYTES = 32 * 1024
-MIN_CONTENT_BYTES = 4
 TIMER_RESOLUTION_S = 0.01
 CLOSE_GRACE_S = 1.0
 
-_LENGTH = struct.Struct(">i")
-
 Answer: TypeAlias = Command | None
 Handler: TypeAlias = Callable[[Any, Command], Answer | Awaitable[Answer]]
-ChunkHook: TypeAlias = Callable[[Any, memoryview, int, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +52,7 @@ class Limits:
 class Endpoint:
     """What the connections of one server or one client share."""
 
-    __slots__ = ("_opaque", "handle", "limits", "on_chunk", "peers_log", "runtime", "view")
+    __slots__ = ("handle", "limits", "on_chunk", "opaques", "peers_log", "runtime", "view")
 
     def __init__(
         self, runtime: Runtime, handle: Handler | None, on_chunk: ChunkHook | None, limits: Limits
@@ -71,49 +61,77 @@ class Endpoint:
         self.handle = handle
         self.on_chunk = on_chunk
         self.limits = limits
-        self.view = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        self.view = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.peers_log = LogLimiter(log)
-        self._opaque = 0
-
-    def next_opaque(self) -> int:
-        self._opaque = (self._opaque + 1) & 0x7FFFFFFF
-        return self._opaque
+        self.opaques = Opaques()
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Frames in, frames out, requests and their answers. Made by the server and the client of this room."""
+    """Frames in, frames out, requests and their answers. Made by the server and the client of this room.
+
+    Attributes:
+        remote, local: (host, port) of both ends.
+        gone: done when the transport has ended.
+        closed: nothing more can be sent.
+        active: set on every read and write, cleared by whoever looks for idle connections.
+    """
+
+    # A server has ten thousand of these.
+    __slots__ = (
+        "_corked",
+        "_drained",
+        "_endpoint",
+        "_expiry",
+        "_expiry_at",
+        "_flush_planned",
+        "_limits",
+        "_loop",
+        "_out",
+        "_protocol",
+        "_tasks",
+        "_transport",
+        "_write_paused",
+        "active",
+        "closed",
+        "get_buffer",
+        "gone",
+        "local",
+        "remote",
+    )
+
+    get_buffer: Callable[[int], memoryview]  # type: ignore[assignment]  # called by position only
 
     # A server stops reading from a peer that does not read; a client must not, or both would wait for ever.
     pauses_reading = False
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._on_chunk = endpoint.on_chunk
-        self._shared = endpoint.view
         self._limits = endpoint.limits
         self._loop = asyncio.get_running_loop()
+        self._protocol: RemotingConnection[asyncio.Future[Command]] = RemotingConnection(
+            endpoint.opaques,
+            endpoint.view,
+            endpoint.limits.max_frame_bytes,
+            hook=endpoint.on_chunk,
+            owner=self,
+        )
+        # The event loop asks for the buffer before every read: no call in between.
+        self.get_buffer = self._protocol.room
         self._transport: asyncio.Transport | None = None
-        self._tail = b""
-        self._own: memoryview | None = None
-        self._own_filled = 0
         self._out: list[bytes] = []
         self._flush_planned = False
         self._corked = False
         self._write_paused = False
         self._drained: asyncio.Future[None] | None = None
-        self._pending: dict[int, tuple[asyncio.Future[Command], float]] = {}
         self._expiry: asyncio.TimerHandle | None = None
-        self._expiry_at = float("inf")
+        self._expiry_at = NEVER
         # Dicts keep an order; the order of a set would differ from run to run.
         self._tasks: dict[asyncio.Future[Answer], None] = {}
-        self._framed = False
         self.gone: asyncio.Future[None] = self._loop.create_future()
         self.closed = False
-        # Set on every read and write, cleared by whoever looks for idle connections.
         self.active = True
         self.remote: tuple[str, int] = ("", 0)
         self.local: tuple[str, int] = ("", 0)
-        self.attributes: dict[str, Any] = {}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.remote_address}>"
@@ -134,36 +152,19 @@ class Connection(asyncio.BufferedProtocol):
         self.local = (str(own[0]), int(own[1]))
         self._transport.set_write_buffer_limits(high=self._limits.high_water_bytes)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        if self._own is not None:
-            return self._own[self._own_filled :]
-        tail = self._tail
-        if not tail:
-            return self._shared
-        length = len(tail)
-        self._shared[:length] = tail
-        return self._shared[length:]
-
     def buffer_updated(self, nbytes: int) -> None:
         self.active = True
-        if self._own is None:
-            self._received(self._shared, len(self._tail) + nbytes)
-            return
-        self._own_filled += nbytes
-        if self._own_filled == len(self._own):
-            buffer, self._own = self._own, None
-            self._received(buffer, len(buffer))
-
-    def _received(self, buffer: memoryview, end: int) -> None:
         self._corked = True
-        hook = self._on_chunk
         try:
-            position = hook(self, buffer, 0, end) if hook is not None else 0
-            if position < end:
-                position = self._consume(buffer, position, end)
+            command = self._protocol.receive(nbytes)
+            while command is not None:
+                self.dispatch(command)
+                if self.closed:
+                    self._protocol.drop()
+                    break
+                command = self._protocol.next_command()
         except FrameError as error:
-            self._refuse("unreadable frame", str(error))
-            return
+            self._refuse(error.kind, str(error))
         except Exception as error:
             self._note(
                 logging.ERROR,
@@ -173,62 +174,10 @@ class Connection(asyncio.BufferedProtocol):
                 error=error,
             )
             self.abort()
-            return
         finally:
             self._corked = False
             if self._out:
                 self._flush()
-        if position == end:
-            self._framed = True
-            self._tail = b""
-        elif self.closed:
-            self._tail = b""
-        else:
-            self._framed = self._framed or position > 0
-            self._keep(buffer, position, end)
-
-    def _consume(self, buffer: memoryview, position: int, end: int) -> int:
-        """Hand over the whole frames that the hook left; the position of the first byte not used."""
-        hook = self._on_chunk
-        maximum = self._limits.max_frame_bytes
-        while end - position >= 4 and not self.closed:
-            (content,) = _LENGTH.unpack_from(buffer, position)
-            stop = position + 4 + content
-            if content < MIN_CONTENT_BYTES or content + 4 > maximum:
-                self._refuse_length(content, bytes(buffer[position : position + 16]))
-                return end
-            if stop > end:
-                break
-            # A frame that the hook leaves is handled the ordinary way.
-            self.dispatch(decode_frame(buffer, position, stop))
-            position = stop
-            if hook is not None and position < end:
-                position = hook(self, buffer, position, end)
-        return position
-
-    def _keep(self, buffer: memoryview, position: int, end: int) -> None:
-        length = end - position
-        if length >= 4:
-            total = 4 + int(_LENGTH.unpack_from(buffer, position)[0])
-            if total > OWN_BUFFER_FROM_BYTES:
-                own = memoryview(bytearray(total))
-                own[:length] = buffer[position:end]
-                self._own = own
-                self._own_filled = length
-                self._tail = b""
-                return
-        self._tail = bytes(buffer[position:end])
-
-    def _refuse_length(self, content: int, first: bytes) -> None:
-        if not self._framed and first[:1] == b"\x16":
-            self._refuse("it starts a TLS handshake", "TLS is not enabled here")
-        elif not self._framed and (first[:4] == b"PROX" or first[:4] == b"\r\n\r\n"):
-            self._refuse("it sends a PROXY protocol header", "that is not enabled here")
-        else:
-            self._refuse(
-                "impossible frame length",
-                f"frame of {content} bytes; allowed: 4 to {self._limits.max_frame_bytes - 4}",
-            )
 
     def _refuse(self, reason: str, detail: str) -> None:
         self._note(logging.WARNING, reason, "disconnecting %s: %s: %s", self.remote_address, reason, detail)
@@ -245,8 +194,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         self._transport = None
-        self._own = None
-        self._tail = b""
+        self._protocol.drop()
         self._out.clear()
         if self._expiry is not None:
             self._expiry.cancel()
@@ -256,9 +204,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _fail_pending(self, reason: str) -> None:
         self._wake_writers()
-        pending, self._pending = self._pending, {}
+        waiting = self._protocol.abandoned()
         text = f"connection to {self.remote_address} lost while waiting for the answer{reason}"
-        for future, _ in pending.values():
+        for future in waiting:
             if not future.done():
                 future.set_exception(ConnectionLostError(text, self.remote_address))
 
@@ -267,16 +215,15 @@ class Connection(asyncio.BufferedProtocol):
     def dispatch(self, command: Command) -> None:
         """Handle one received command: give an answer to who waits for it, or a request to the handler."""
         if command.flag & FLAG_RESPONSE:
-            entry = self._pending.pop(command.opaque, None)
-            if entry is None:
+            future = self._protocol.answered(command)
+            if future is None:
                 log.debug("%s: late answer %d dropped", self.remote_address, command.opaque)
-            elif not entry[0].done():
-                entry[0].set_result(command)
+            elif not future.done():
+                future.set_result(command)
             return
         handle = self._endpoint.handle
         if handle is None:
-            text = f" request type {command.code} not supported"
-            self._answer(command, command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text))
+            self._answer(command, protocol.not_supported(command))
             return
         try:
             result = handle(self, command)
@@ -292,8 +239,7 @@ class Connection(asyncio.BufferedProtocol):
         if len(self._tasks) >= self._limits.max_handling:
             if asyncio.iscoroutine(awaitable):
                 awaitable.close()
-            remark = "[OVERLOAD]system busy, start flow control for a while"
-            self._answer(command, command.reply(ResponseCode.SYSTEM_BUSY, remark))
+            self._answer(command, protocol.too_busy(command))
             return
         task = asyncio.ensure_future(awaitable)
         self._tasks[task] = None
@@ -308,8 +254,6 @@ class Connection(asyncio.BufferedProtocol):
         task.add_done_callback(done)
 
     def _failure(self, command: Command, error: BaseException) -> Command:
-        if isinstance(error, RemotingError):
-            return command.reply(error.code, error.remark)
         if isinstance(error, WireError):
             self._note(
                 logging.WARNING,
@@ -319,26 +263,24 @@ class Connection(asyncio.BufferedProtocol):
                 command.code,
                 error,
             )
-            return command.reply(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-        self._note(
-            logging.ERROR,
-            f"request failed with {type(error).__name__}",
-            "%s: request %d failed",
-            self.remote_address,
-            command.code,
-            error=error,
-        )
-        return command.reply(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        elif not isinstance(error, RemotingError):
+            self._note(
+                logging.ERROR,
+                f"request failed with {type(error).__name__}",
+                "%s: request %d failed",
+                self.remote_address,
+                command.code,
+                error=error,
+            )
+        return protocol.failed(command, error)
 
     def _answer(self, command: Command, answer: Command | None) -> None:
-        if answer is None or command.flag & FLAG_ONEWAY:
+        if answer is None or not protocol.wants_answer(command):
             return
-        answer.opaque = command.opaque
-        answer.flag |= FLAG_RESPONSE
         try:
-            self.send(answer)
+            self.send(protocol.answer_to(command, answer))
         except FrameError as error:
-            self.send(self._failure(command, error))
+            self.send(protocol.answer_to(command, self._failure(command, error)))
 
     # -- sending ---------------------------------------------------------------------------------------
 
@@ -381,7 +323,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         if self.closed:
             raise self._lost()
-        command.opaque = self._endpoint.next_opaque()
+        self._protocol.number(command)
         command.flag |= FLAG_ONEWAY
         self.send(command)
 
@@ -397,7 +339,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             return await future
         finally:
-            self._pending.pop(opaque, None)
+            self._protocol.forget(opaque)
 
     def begin(self, command: Command, deadline: float) -> asyncio.Future[Command]:
         """Send a request; the future of its answer fails at ``deadline`` (time of the event loop).
@@ -406,17 +348,17 @@ class Connection(asyncio.BufferedProtocol):
         """
         if self.closed:
             raise self._lost()
-        command.opaque = opaque = self._endpoint.next_opaque()
+        opaque = self._protocol.number(command)
         future: asyncio.Future[Command] = self._loop.create_future()
         self.send(command)
-        self._pending[opaque] = (future, deadline)
+        self._protocol.expect(opaque, future, deadline)
         if deadline < self._expiry_at:
             self._plan_expiry(deadline)
         return future
 
     def forget(self, opaque: int) -> None:
         """Drop the answer of this request when it comes."""
-        self._pending.pop(opaque, None)
+        self._protocol.forget(opaque)
 
     def _lost(self) -> ConnectionLostError:
         return ConnectionLostError(f"connection to {self.remote_address} is closed", self.remote_address)
@@ -430,20 +372,14 @@ class Connection(asyncio.BufferedProtocol):
     def _expire(self) -> None:
         """Fail what is overdue. One timer serves all requests; it runs when the earliest may be due."""
         self._expiry = None
-        self._expiry_at = float("inf")
+        self._expiry_at = NEVER
         now = self._loop.time()
-        overdue = [opaque for opaque, (_, deadline) in self._pending.items() if deadline <= now]
-        for opaque in overdue:
-            future, _ = self._pending.pop(opaque)
+        for opaque, future in self._protocol.expired(now):
             if not future.done():
-                future.set_exception(
-                    RequestTimeoutError(
-                        f"no answer from {self.remote_address} to request {opaque} in time",
-                        self.remote_address,
-                    )
-                )
-        if self._pending:
-            earliest = min(deadline for _, deadline in self._pending.values())
+                text = f"no answer from {self.remote_address} to request {opaque} in time"
+                future.set_exception(RequestTimeoutError(text, self.remote_address))
+        earliest = self._protocol.next_deadline()
+        if earliest < NEVER:
             self._plan_expiry(max(earliest, now + TIMER_RESOLUTION_S))
 
     # -- back-pressure and end -------------------------------------------------------------------------

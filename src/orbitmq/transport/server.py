@@ -7,16 +7,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from orbitmq.transport.connection import (
-    MAX_FRAME_BYTES,
-    Answer,
-    ChunkHook,
-    Connection,
-    Endpoint,
-    Handler,
-    Limits,
-    close_all,
-)
+from orbitmq.transport.connection import Answer, Connection, Endpoint, Handler, Limits, close_all
+from orbitmq.wire.connection import ChunkHook
+from orbitmq.wire.frame import MAX_FRAME_BYTES
 
 if TYPE_CHECKING:
     from orbitmq.runtime import Runtime
@@ -34,15 +27,18 @@ class ServerConnection(Connection):
     """One client, as the server sees it.
 
     Attributes:
-        remote, local: (host, port) of both ends.
-        attributes: a place for the server's services to note what they know about this client.
+        born: a place for the broker to keep the client's address as records have it; empty until it does.
+        idle_checks: how often in a row it was found idle.
     """
+
+    __slots__ = ("_server", "born", "idle_checks")
 
     pauses_reading = True
 
     def __init__(self, server: RemotingServer, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
         self._server = server
+        self.born = b""
         self.idle_checks = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -182,4 +178,4 @@ class RemotingServer:
                     connection.abort()
 
 
-__all__ = ["MAX_FRAME_BYTES", "Answer", "Limits", "RemotingServer", "ServerConnection"]
+__all__ = ["Answer", "Limits", "RemotingServer", "ServerConnection"]

@@ -10,7 +10,15 @@ class WireError(OrbitError, ValueError):
 
 
 class FrameError(WireError):
-    """A frame or its header cannot be read (or written); the connection is of no use any more."""
+    """A frame or its header cannot be read (or written); the connection is of no use any more.
+
+    Attributes:
+        kind: what is wrong, in words that do not come from the peer.
+    """
+
+    def __init__(self, text: str, kind: str = "unreadable frame") -> None:
+        super().__init__(text)
+        self.kind = kind
 
 
 class HeaderError(WireError):

@@ -15,9 +15,11 @@ from orbitmq.wire.binary_header import decode_binary_header, encode_binary_heade
 from orbitmq.wire.command import Command, Serialization
 from orbitmq.wire.errors import FrameError as FrameError
 from orbitmq.wire.json_header import decode_json_header, encode_json_header
+from orbitmq.wire.scan import IMPOSSIBLE, border_in
 
-# Java's com.rocketmq.remoting.frameMaxLength; counts the whole frame with its length field.
-MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
+# The limit of every door, for a whole frame with its length field. com.rocketmq.remoting.frameMaxLength is
+# 16 MiB; whether that counts the two length words differs by client, so both are let pass.
+MAX_FRAME_BYTES: Final = 16 * 1024 * 1024 + 8
 
 _WORDS = struct.Struct(">ii")
 _WORD = struct.Struct(">i")
@@ -50,15 +52,17 @@ def frame_end(buffer: Buffer, start: int, end: int, max_frame_bytes: int = MAX_F
     Raises:
         FrameError: its length field is impossible or beyond ``max_frame_bytes``.
     """
-    if end - start < 4:
-        return -1
-    (total,) = _WORD.unpack_from(buffer, start)
-    if total < 4:
-        raise FrameError(f"frame length {total} is less than the 4 bytes that every frame has")
-    if total + 4 > max_frame_bytes:
-        raise FrameError(f"frame of {total + 4} bytes is longer than the limit of {max_frame_bytes} bytes")
-    stop = start + 4 + total
-    return int(stop) if stop <= end else -1
+    stop = border_in(buffer, start, end, max_frame_bytes)
+    if stop == IMPOSSIBLE:
+        raise impossible_length(buffer, start, max_frame_bytes)
+    return stop
+
+
+def impossible_length(buffer: Buffer, start: int, max_frame_bytes: int) -> FrameError:
+    """The error for a frame at ``start`` whose length field cannot be true."""
+    (content,) = _WORD.unpack_from(buffer, start)
+    text = f"frame of {content} bytes; allowed: 4 to {max_frame_bytes - 4}"
+    return FrameError(text, kind="impossible frame length")
 
 
 def decode_frame(buffer: Buffer, start: int = 0, end: int | None = None) -> Command:

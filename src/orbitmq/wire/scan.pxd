@@ -15,7 +15,15 @@ cdef uint32_t NAME_OPAQUE
 cdef uint32_t NAME_FLAG
 cdef uint32_t NAME_VERSION
 
+cdef int _UNFINISHED
+cdef int _IMPOSSIBLE
+
 cpdef uint32_t field_name(str name)
+
+@cython.locals(total=Py_ssize_t)
+cdef Py_ssize_t frame_border(const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t max_frame_bytes) noexcept nogil
+
+cpdef Py_ssize_t border_in(const uint8_t[::1] buffer, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t max_frame_bytes) except -3
 
 @cython.final
 cdef class HeaderScan:

@@ -27,6 +27,13 @@ MAX_FIELDS = 40
 SCAN_OK = 0
 SCAN_UNUSUAL = 1
 
+# What frame_border() says instead of a position.
+UNFINISHED = -1
+IMPOSSIBLE = -2
+# C integers in the compiled module.
+_UNFINISHED = UNFINISHED
+_IMPOSSIBLE = IMPOSSIBLE
+
 _MASK = 0xFFFFFFFF
 
 
@@ -36,6 +43,37 @@ def field_name(name: str) -> int:
     for c in name.encode():
         h = (h * 131 + c) & _MASK
     return h
+
+
+def frame_border(buf: Readable, pos: int, end: int, max_frame_bytes: int) -> int:
+    """Where the frame that begins at ``pos`` ends. The one place where frames are cut from bytes.
+
+    UNFINISHED when it does not end before ``end``, IMPOSSIBLE when its length field says less than 4 or more
+    than ``max_frame_bytes``, in which that field counts.
+    """
+    if end - pos < 4:
+        return _UNFINISHED
+    total = get_i32(buf, pos)
+    if total < 4 or total > max_frame_bytes - 4:
+        return _IMPOSSIBLE
+    if end - pos - 4 < total:
+        return _UNFINISHED
+    return pos + 4 + total
+
+
+def border_in(buffer: Readable, pos: int, end: int, max_frame_bytes: int) -> int:
+    """:func:`frame_border` in a Python object.
+
+    Raises:
+        ValueError: positions outside of ``buffer``.
+    """
+    if pos < 0 or end > len(buffer):
+        raise ValueError(f"{pos} to {end} of {len(buffer)} bytes")
+    if end - pos < 4:
+        return _UNFINISHED
+    if cython.compiled:
+        return frame_border(cython.address(buffer[0]), pos, end, max_frame_bytes)
+    return frame_border(buffer, pos, end, max_frame_bytes)
 
 
 class HeaderScan:

@@ -38,8 +38,6 @@ from orbitmq.store.log.append import pack_host
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies import TopicFilterType
 
-BORN = "born host"
-
 
 class FastPath:
     """Feeds received chunks to the fast path and does what it asks for.
@@ -227,9 +225,9 @@ class FastPath:
         now = store.update_clock()
         if now >= self._new_month_ms:
             self._set_unique_ids(now)
-        born = connection.attributes.get(BORN)
-        if born is None:
-            born = connection.attributes[BORN] = pack_host(connection.remote)
+        born = connection.born
+        if not born:
+            born = connection.born = pack_host(connection.remote)
         frames = self._frames
         pulls = frames.pulls
         appender = store.appender
@@ -275,7 +273,7 @@ class FastPath:
             self._refresh()
         frames = self._frames
         connection = waiter.connection
-        born = connection.attributes[BORN]
+        born = connection.born
         while True:
             frames.feed(waiter.frame, 0, len(waiter.frame), born)
             reason = frames.reason

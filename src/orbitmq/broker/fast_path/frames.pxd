@@ -7,12 +7,11 @@ from orbitmq.broker.fast_path.pulls cimport Pulls
 from orbitmq.broker.fast_path.responses cimport Responses
 from orbitmq.broker.fast_path.sends cimport Sends
 from orbitmq.broker.fast_path.names cimport NameTable
-from orbitmq.message.octets cimport get_i32
-from orbitmq.wire.scan cimport HeaderScan
+from orbitmq.wire.scan cimport HeaderScan, frame_border
 
 cdef int DONE, ORDINARY, HANDLED, SCAN_OK
 cdef int SEND_MESSAGE, PULL_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, LITE_PULL_MESSAGE
-cdef int MAX_FRAME, NOW_BYTES
+cdef int MAX_FRAME_BYTES, UNFINISHED, NOW_BYTES
 
 @cython.final
 cdef class FastFrames:
@@ -26,7 +25,7 @@ cdef class FastFrames:
     cdef public Py_ssize_t frame_end
 
     cpdef Py_ssize_t feed(self, const uint8_t[::1] buffer, Py_ssize_t start, Py_ssize_t end, const uint8_t[::1] born) except -1
-    @cython.locals(total=Py_ssize_t, reason=int)
+    @cython.locals(stop=Py_ssize_t, reason=int)
     cdef Py_ssize_t _run(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end, const uint8_t* born, Py_ssize_t born_length) noexcept nogil
     @cython.locals(code=int)
     cdef int _frame(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end, const uint8_t* born, Py_ssize_t born_length) noexcept nogil

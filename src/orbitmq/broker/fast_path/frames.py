@@ -23,6 +23,7 @@ from orbitmq.broker.fast_path.names import NameTable
 from orbitmq.broker.fast_path.pulls import Pulls
 from orbitmq.broker.fast_path.responses import Responses
 from orbitmq.broker.fast_path.sends import Sends
+from orbitmq.wire import frame, scan
 from orbitmq.wire.scan import HeaderScan
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from orbitmq.store.queues.lookup import Lookup
 
 if not cython.compiled:
-    from orbitmq.message.octets import get_i32
+    from orbitmq.wire.scan import frame_border
 
 # C integers in the compiled module, so that no Python object is touched on the path of a message.
 DONE = layout.DONE
@@ -46,7 +47,8 @@ SEND_MESSAGE_V2 = 310
 SEND_BATCH_MESSAGE = 320
 LITE_PULL_MESSAGE = 361
 
-MAX_FRAME = 16 * 1024 * 1024
+MAX_FRAME_BYTES = frame.MAX_FRAME_BYTES
+UNFINISHED = scan.UNFINISHED
 NOW_BYTES = 1 << 20
 
 
@@ -137,23 +139,19 @@ class FastFrames:
         return self._run(buffer, start, end, born, len(born))
 
     def _run(self, buf: Readable, pos: int, end: int, born: Readable, born_length: int) -> int:
-        while end - pos >= 8:
-            total = get_i32(buf, pos)
-            if total < 4 or total > MAX_FRAME:
-                # Not a frame: the ordinary decoder says what is wrong with it.
+        while True:
+            stop = frame_border(buf, pos, end, MAX_FRAME_BYTES)
+            if stop < 0:
+                # What is no frame is left for the ordinary decoder, which says what is wrong with it.
                 self.frame_end = end
-                self.reason = ORDINARY
+                self.reason = DONE if stop == UNFINISHED else ORDINARY
                 return pos
-            if end - pos - 4 < total:
-                break
-            self.frame_end = pos + 4 + total
-            reason = self._frame(buf, pos + 4, self.frame_end, born, born_length)
+            self.frame_end = stop
+            reason = self._frame(buf, pos + 4, stop, born, born_length)
             if reason != HANDLED:
                 self.reason = reason
                 return pos
-            pos = self.frame_end
-        self.reason = DONE
-        return pos
+            pos = stop
 
     def _frame(self, buf: Readable, pos: int, end: int, born: Readable, born_length: int) -> int:
         if self.scan.scan(buf, pos, end) != SCAN_OK or self.scan.flag & 1:

@@ -1,0 +1,271 @@
+"""One side of a remoting connection without its I/O: bytes in, commands out, answers to their requests.
+
+A driver moves bytes and timers: it receives into :meth:`RemotingConnection.room`, says how many bytes came,
+takes the commands, and sends what :func:`~orbitmq.wire.frame.encode_frame` makes. The asyncio connections and
+the blocking one are such drivers. The peer's fault is a :class:`FrameError`: frames have lost their borders,
+and there is nothing left to do but to disconnect. Faults of this side are answers or the caller's errors.
+
+Receiving costs no allocation for a chunk of whole frames: connections read into a buffer that all of a driver
+share (a chunk is used up before the next is received), and each keeps a copy of its unfinished frame only. A
+long unfinished frame gets a buffer of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
+from orbitmq.wire.errors import FrameError, RemotingError
+from orbitmq.wire.frame import MAX_FRAME_BYTES, decode_frame, impossible_length
+from orbitmq.wire.scan import IMPOSSIBLE, border_in
+
+RECEIVE_BUFFER_BYTES: Final = 256 * 1024
+# From this size on an unfinished frame is collected in place, so that a trickling peer costs linear time.
+OWN_BUFFER_FROM_BYTES: Final = 32 * 1024
+NEVER: Final = float("inf")
+
+_NOTHING = memoryview(b"")
+
+W = TypeVar("W")
+ChunkHook: TypeAlias = Callable[[Any, memoryview, int, int], int]
+
+
+class Opaques:
+    """The numbers that join requests and answers; one series for all connections of an endpoint."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def next(self) -> int:
+        """A number from 0 to 2**31 - 1."""
+        self._last = (self._last + 1) & 0x7FFFFFFF
+        return self._last
+
+
+class RemotingConnection(Generic[W]):
+    """See the module.
+
+    Args:
+        opaques: numbers of the requests sent from this side.
+        shared: where to receive, at least 32 KiB; used by nobody else between :meth:`room` and the last
+            :meth:`next_command` of that chunk.
+        max_frame_bytes: longest frame accepted, its length field included.
+        hook: called with (owner, buffer, start, end) for received bytes that begin at a frame border; returns
+            the position up to which it used whole frames. A whole frame that it leaves comes out as a
+            command, and it is called again for what follows.
+        owner: what the hook is given.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_end",
+        "_framed",
+        "_hook",
+        "_max_frame_bytes",
+        "_opaques",
+        "_own",
+        "_own_filled",
+        "_owner",
+        "_pending",
+        "_position",
+        "_shared",
+        "_tail",
+    )
+
+    def __init__(
+        self,
+        opaques: Opaques,
+        shared: memoryview,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        *,
+        hook: ChunkHook | None = None,
+        owner: object = None,
+    ) -> None:
+        self._opaques = opaques
+        self._shared = shared
+        self._max_frame_bytes = max_frame_bytes
+        self._hook = hook
+        self._owner = owner
+        self._tail = b""
+        self._own: memoryview | None = None
+        self._own_filled = 0
+        self._framed = False
+        self._buffer = _NOTHING
+        self._position = 0
+        self._end = 0
+        self._pending: dict[int, tuple[W, float]] | None = None
+
+    # -- receiving -------------------------------------------------------------------------------------
+
+    def room(self, _size_hint: int = 0) -> memoryview:
+        """Where to receive the next bytes; valid until they are reported with :meth:`receive`."""
+        if self._own is not None:
+            return self._own[self._own_filled :]
+        tail = self._tail
+        if not tail:
+            return self._shared
+        length = len(tail)
+        self._shared[:length] = tail
+        return self._shared[length:]
+
+    def receive(self, count: int) -> Command | None:
+        """``count`` bytes came into the room. The first command that is complete, as :meth:`next_command`.
+
+        Raises:
+            FrameError: what came is not the protocol; the connection is of no use any more.
+        """
+        if self._own is None:
+            self._buffer = self._shared
+            self._end = len(self._tail) + count
+        else:
+            self._own_filled += count
+            if self._own_filled < len(self._own):
+                return None
+            self._buffer = self._own
+            self._end = self._own_filled
+            self._own = None
+        hook = self._hook
+        if hook is None:
+            return self._command(0)
+        position = hook(self._owner, self._buffer, 0, self._end)
+        if position == self._end:
+            self._framed = True
+            self._tail = b""
+            return None
+        return self._command(position)
+
+    def next_command(self) -> Command | None:
+        """The next complete command of the chunk; None when the rest of it waits for more bytes.
+
+        Raises:
+            FrameError: as :meth:`receive`.
+        """
+        position = self._position
+        if self._hook is not None and position < self._end:
+            position = self._hook(self._owner, self._buffer, position, self._end)
+        return self._command(position)
+
+    def _command(self, position: int) -> Command | None:
+        buffer, end = self._buffer, self._end
+        self._framed = self._framed or position > 0
+        stop = border_in(buffer, position, end, self._max_frame_bytes)
+        if stop >= 0:
+            self._position = stop
+            return decode_frame(buffer, position, stop)
+        if stop == IMPOSSIBLE:
+            raise self._impossible(buffer, position)
+        self._keep(buffer, position, end)
+        return None
+
+    def drop(self) -> None:
+        """Forget received bytes and the hook: the connection is closed."""
+        self._hook = self._owner = None
+        self._own = None
+        self._tail = b""
+        self._buffer = _NOTHING
+        self._position = self._end = 0
+
+    def _impossible(self, buffer: memoryview, position: int) -> FrameError:
+        first = bytes(buffer[position : position + 4])
+        if not self._framed and first[:1] == b"\x16":
+            return FrameError("TLS is not enabled here", "it starts a TLS handshake")
+        if not self._framed and first in (b"PROX", b"\r\n\r\n"):
+            return FrameError("that is not enabled here", "it sends a PROXY protocol header")
+        return impossible_length(buffer, position, self._max_frame_bytes)
+
+    def _keep(self, buffer: memoryview, position: int, end: int) -> None:
+        """Keep what begins a frame; the shared buffer is somebody else's now."""
+        self._buffer = _NOTHING
+        self._position = self._end = 0
+        length = end - position
+        if length >= 4:
+            total = 4 + int.from_bytes(buffer[position : position + 4], "big")
+            if total > OWN_BUFFER_FROM_BYTES:
+                own = memoryview(bytearray(total))
+                own[:length] = buffer[position:end]
+                self._own = own
+                self._own_filled = length
+                self._tail = b""
+                return
+        self._tail = bytes(buffer[position:end])
+
+    # -- requests of this side -------------------------------------------------------------------------
+
+    def number(self, command: Command) -> int:
+        """Give a request its opaque and return it."""
+        command.opaque = opaque = self._opaques.next()
+        return opaque
+
+    def expect(self, opaque: int, waiter: W, deadline: float = NEVER) -> None:
+        """``waiter`` waits for the answer to this request until ``deadline`` (in the driver's time)."""
+        if self._pending is None:
+            self._pending = {}
+        self._pending[opaque] = (waiter, deadline)
+
+    def answered(self, answer: Command) -> W | None:
+        """Who waits for this answer; None when nobody does (any more)."""
+        entry = self._pending.pop(answer.opaque, None) if self._pending else None
+        return None if entry is None else entry[0]
+
+    def forget(self, opaque: int) -> None:
+        """Nobody waits for the answer to this request any more."""
+        if self._pending:
+            self._pending.pop(opaque, None)
+
+    @property
+    def waiting(self) -> int:
+        """How many requests have no answer yet."""
+        return len(self._pending) if self._pending else 0
+
+    def next_deadline(self) -> float:
+        """When the earliest request is due; infinite when none is."""
+        pending = self._pending or {}
+        return min((deadline for _, deadline in pending.values()), default=NEVER)
+
+    def expired(self, now: float) -> list[tuple[int, W]]:
+        """Take out the requests whose deadline has come: their opaques and waiters."""
+        pending = self._pending or {}
+        overdue = [opaque for opaque, (_, deadline) in pending.items() if deadline <= now]
+        return [(opaque, pending.pop(opaque)[0]) for opaque in overdue]
+
+    def abandoned(self) -> list[W]:
+        """Take out all requests: the connection is gone, or its driver gives them up."""
+        pending, self._pending = self._pending or {}, None
+        return [waiter for waiter, _ in pending.values()]
+
+
+# -- answers of this side ------------------------------------------------------------------------------
+
+
+def wants_answer(request: Command) -> bool:
+    """Whether the peer waits for an answer to this request."""
+    return not request.flag & FLAG_ONEWAY
+
+
+def answer_to(request: Command, answer: Command) -> Command:
+    """``answer`` with what joins it to its request."""
+    answer.opaque = request.opaque
+    answer.flag |= FLAG_RESPONSE
+    return answer
+
+
+def not_supported(request: Command) -> Command:
+    """The answer to a request code that nobody here handles."""
+    remark = f" request type {request.code} not supported"
+    return request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+
+
+def too_busy(request: Command) -> Command:
+    """The answer when too many requests of the connection are being handled."""
+    return request.reply(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
+
+
+def failed(request: Command, error: BaseException) -> Command:
+    """The answer to a request whose handler raised ``error``."""
+    if isinstance(error, RemotingError):
+        return request.reply(error.code, error.remark)
+    return request.reply(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
