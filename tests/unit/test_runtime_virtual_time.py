@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable
+from datetime import datetime
 from typing import Any
 
 import pytest
 
+from orbitmq.message.ids import month_borders_ms
 from orbitmq.runtime import system_runtime
 from orbitmq.runtime.simulated import SimulatedRuntime, SimulationStuckError, run, simulated_runtime
-from orbitmq.runtime.virtual_loop import EPOCH_MS
+from orbitmq.runtime.system import SystemClock
+from orbitmq.runtime.virtual_loop import EPOCH_MS, VirtualClock
 
 
 class Collector(asyncio.Protocol):
@@ -295,3 +298,25 @@ def test_addresses() -> None:
             await runtime.network.connect(Collector, "localhost", 9876)
 
     run(main())
+
+
+def test_the_wall_clock_of_a_simulated_machine_is_the_same_everywhere() -> None:
+    clock = VirtualClock()
+    shown = clock.local_time(clock.now_ms())
+    assert shown == datetime(2023, 11, 14, 22, 13, 20)
+    assert clock.epoch_ms(shown) == clock.now_ms()
+    assert month_borders_ms(clock, clock.now_ms()) == (1_698_796_800_000, 1_701_388_800_000)
+
+
+def test_a_simulated_machine_has_a_name_and_a_process() -> None:
+    host = simulated_runtime(1).machine("b").host
+    assert (host.name, host.pid, host.home) == ("b", 1, "/home")
+
+
+def test_the_real_clock_turns_wall_time_back() -> None:
+    clock = SystemClock()
+    now = clock.now_ms()
+    assert clock.epoch_ms(clock.local_time(now)) == now
+    start, end = month_borders_ms(clock, now)
+    assert start <= now < end
+    assert 27 <= (end - start) / 86_400_000 <= 32

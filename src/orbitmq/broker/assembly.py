@@ -218,6 +218,7 @@ def _fast_path(s: Services) -> FastPath:
         s.metadata,
         s.long_polling,
         s.counters,
+        s.runtime.host,
     )
 
 

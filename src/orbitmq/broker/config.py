@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os.path
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from orbitmq.broker.config_keys import KNOWN_KEYS
 from orbitmq.broker.delay.levels import DEFAULT_LEVELS, DelayLevels
 from orbitmq.message import reserved
+from orbitmq.runtime.paths import expanded
 from orbitmq.wire.settings import (
     ConfigError,
     Settings,
@@ -67,7 +67,7 @@ class BrokerConfig(Settings):
     listen_port: int = setting(10911, "listenPort", number(0, 65535))
     bind_address: str = setting("0.0.0.0", "bindAddress", text)  # noqa: S104 - RocketMQ's default
     namesrv_addr: str = setting("", "namesrvAddr", addresses)
-    store_path_root_dir: str = setting(os.path.join("~", "store"), "storePathRootDir", path)
+    store_path_root_dir: str = setting("~/store", "storePathRootDir", path)
     store_path_commit_log: str = setting("", "storePathCommitLog", path)
     broker_config_path: str = setting("", "brokerConfigPath", path)
     mapped_file_size_commit_log: int = setting(
@@ -139,7 +139,7 @@ class BrokerConfig(Settings):
     channel_expired_ms: int = setting(120_000, "channelExpiredTimeout", number(1000, _DAY_MS))
 
     def __post_init__(self) -> None:
-        self.store_path_root_dir = os.path.expanduser(self.store_path_root_dir)
+        self.store_path_root_dir = expanded(self.store_path_root_dir)
 
     @property
     def body_limit(self) -> int:

@@ -11,9 +11,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator
-from datetime import date, datetime
 from itertools import accumulate, chain, repeat
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from orbitmq.broker.component import Component
 from orbitmq.broker.events import Events, TopicChanged
@@ -21,6 +20,9 @@ from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore
 from orbitmq.wire.bodies import BrokerStatsData, BrokerStatsItem
+
+if TYPE_CHECKING:
+    from datetime import date
 
 TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
 GROUP_GET_NUMS = "GROUP_GET_NUMS"
@@ -390,7 +392,7 @@ class Stats(Component):
             self._series.pop((TOPIC_PUT_NUMS, event.topic), None)
 
     def _new_day(self) -> None:
-        today = datetime.fromtimestamp(self._clock.now_ms() / 1000).date()
+        today = self._clock.local_time(self._clock.now_ms()).date()
         if self._day is not None and today != self._day:
             self.yesterday_morning = self.this_morning
             self.this_morning = (self.counters.messages_in, self.counters.messages_out)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 import socket
 import struct
-import time
 from functools import lru_cache
 from typing import Final
 
 from orbitmq.message.errors import MessageFormatError
-from orbitmq.runtime.seam import Runtime
+from orbitmq.runtime.seam import Clock, Runtime
 
 _PORT_OFFSET = struct.Struct(">iq")
 _V4_CHARS: Final = 32
@@ -73,7 +72,7 @@ class UniqueIds:
     """
 
     def __init__(self, runtime: Runtime, host: str = "127.0.0.1") -> None:
-        self._now_ms = runtime.clock.now_ms
+        self._clock = runtime.clock
         self._prefix = (pack_ip(host) + runtime.random.randbytes(6)).hex().upper()
         self._counter = itertools.count(runtime.random.getrandbits(16))
         self._month_ms = 0
@@ -89,15 +88,15 @@ class UniqueIds:
         return [f"{head}{number & 0xFFFF:04X}" for number in itertools.islice(self._counter, count)]
 
     def _head(self) -> str:
-        now_ms = self._now_ms()
+        now_ms = self._clock.now_ms()
         if not self._month_ms <= now_ms < self._next_month_ms:
-            self._month_ms, self._next_month_ms = _month_borders_ms(now_ms)
+            self._month_ms, self._next_month_ms = month_borders_ms(self._clock, now_ms)
         span_ms = (now_ms - self._month_ms) & 0xFFFFFFFF
         return f"{self._prefix}{span_ms:08X}"
 
 
-def _month_borders_ms(now_ms: int) -> tuple[int, int]:
-    year, month = time.localtime(now_ms / 1000)[:2]
-    start = time.mktime((year, month, 1, 0, 0, 0, 0, 0, -1))
-    end = time.mktime((year, month + 1, 1, 0, 0, 0, 0, 0, -1))
-    return int(start * 1000), int(end * 1000)
+def month_borders_ms(clock: Clock, now_ms: int) -> tuple[int, int]:
+    """When this month began on the machine's wall clock, and when the next begins: milliseconds."""
+    start = clock.local_time(now_ms).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    following = start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
+    return clock.epoch_ms(start), clock.epoch_ms(following)

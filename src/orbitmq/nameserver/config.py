@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os.path
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from orbitmq.runtime.paths import expanded, joined
 from orbitmq.wire.settings import ConfigError, Settings, flag, number, path, setting, text
 
 __all__ = ["ConfigError", "NameServerConfig"]
 
 
 def _home(*parts: str) -> str:
-    return os.path.join(os.path.expanduser("~"), "namesrv", *parts)
+    return joined(expanded("~"), "namesrv", *parts)
 
 
 @dataclass(frozen=True, slots=True)

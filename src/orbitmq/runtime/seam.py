@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -25,6 +26,38 @@ class Clock(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None: ...
+
+    def local_time(self, epoch_ms: int) -> datetime:
+        """What the machine's wall clock shows at an instant (milliseconds since the epoch); no time zone."""
+        ...
+
+    def epoch_ms(self, local: datetime) -> int:
+        """The instant at which the machine's wall clock shows ``local``."""
+        ...
+
+
+class Host(Protocol):
+    """What the machine says about itself, this process and its user."""
+
+    @property
+    def name(self) -> str:
+        """The machine's name in the network."""
+        ...
+
+    @property
+    def pid(self) -> int:
+        """The number of this process, after a fork that of the child."""
+        ...
+
+    @property
+    def home(self) -> str:
+        """The user's home folder."""
+        ...
+
+    @property
+    def cores(self) -> int:
+        """How many processors this process may use."""
+        ...
 
 
 class Segment(Protocol):
@@ -212,3 +245,4 @@ class Runtime:
     files: Files
     network: Network
     threads: Threads
+    host: Host

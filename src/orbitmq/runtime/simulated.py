@@ -76,6 +76,16 @@ def _fail(future: asyncio.Future[T], error: Exception) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class SimulatedHost:
+    """A machine that is told its name; it runs one process."""
+
+    name: str
+    pid: int = 1
+    home: str = "/home"
+    cores: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class SimulatedRuntime(Runtime):
     """A :class:`Runtime` in memory. ``files`` and ``network`` have the switches that cause faults."""
 
@@ -84,6 +94,7 @@ class SimulatedRuntime(Runtime):
     files: MemoryFiles
     network: MemoryNetwork
     threads: SimulatedThreads
+    host: SimulatedHost
 
     def machine(self, host: str) -> SimulatedRuntime:
         """Another machine of the same world: same clock and network, an address and a disk of its own."""
@@ -94,6 +105,7 @@ class SimulatedRuntime(Runtime):
             files=MemoryFiles(random.Random(source.getrandbits(64))),
             network=self.network.on_host(host),
             threads=SimulatedThreads(random.Random(source.getrandbits(64))),
+            host=SimulatedHost(host),
         )
 
 
@@ -120,6 +132,7 @@ def simulated_runtime(seed: int | None = None) -> SimulatedRuntime:
         files=MemoryFiles(random.Random(source.getrandbits(64))),
         network=MemoryNetwork(random.Random(source.getrandbits(64)), LOOPBACK),
         threads=SimulatedThreads(random.Random(source.getrandbits(64))),
+        host=SimulatedHost(LOOPBACK),
     )
 
 

@@ -13,7 +13,9 @@ import random
 import shutil
 import time
 from collections.abc import Callable
+from datetime import datetime
 
+from orbitmq.runtime.paths import expanded
 from orbitmq.runtime.seam import Buffer, Listener, Runtime, Segment
 from orbitmq.runtime.threads import SystemThreads
 
@@ -36,6 +38,32 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    def local_time(self, epoch_ms: int) -> datetime:
+        return datetime.fromtimestamp(epoch_ms / 1000)
+
+    def epoch_ms(self, local: datetime) -> int:
+        return round(local.timestamp() * 1000)
+
+
+class SystemHost:
+    """This machine, this process, this user."""
+
+    @property
+    def name(self) -> str:
+        return os.uname().nodename
+
+    @property
+    def pid(self) -> int:
+        return os.getpid()
+
+    @property
+    def home(self) -> str:
+        return expanded("~")
+
+    @property
+    def cores(self) -> int:
+        return len(os.sched_getaffinity(0))
 
 
 class SystemSegment:
@@ -309,4 +337,5 @@ def system_runtime(seed: int | None = None) -> Runtime:
         files=SystemFiles(),
         network=SystemNetwork(),
         threads=SystemThreads(),
+        host=SystemHost(),
     )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
 # A simulated day starts at the same moment in every run.
 EPOCH_MS = 1_700_000_000_000
+# Simulated machines stand in Greenwich.
+_EPOCH = datetime(1970, 1, 1)
 MAX_ITERATIONS = 50_000_000
 
 
@@ -30,6 +33,12 @@ class VirtualClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    def local_time(self, epoch_ms: int) -> datetime:
+        return _EPOCH + timedelta(milliseconds=epoch_ms)
+
+    def epoch_ms(self, local: datetime) -> int:
+        return (local - _EPOCH) // timedelta(milliseconds=1)
 
     def advance(self, seconds: float) -> None:
         """Let time pass by hand. Timers that became due run in the loop's next iteration."""

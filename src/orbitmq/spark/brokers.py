@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +12,7 @@ from orbitmq.client.core.routing import TopicRoute, topic_route
 from orbitmq.errors import BrokerError, NameServerError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.side_by_side import side_by_side
-from orbitmq.runtime.system import SystemClock
+from orbitmq.runtime.worker import this_worker
 from orbitmq.spark import connections
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.wire.codes import ResponseCode
@@ -61,7 +60,7 @@ class Patience:
     """
 
     def __init__(self, limit_ms: int) -> None:
-        self._clock = SystemClock()
+        self._clock = this_worker().clock
         self._limit_s = limit_ms / 1000
         self._end: float | None = None
         self._pause_s = 0.02
@@ -81,7 +80,7 @@ class Patience:
         now = self._clock.monotonic()
         if self._end is None:
             self._end = now + self._limit_s
-        time.sleep(max(0.0, min(self._pause_s, self._end - now)))
+        this_worker().pause(max(0.0, min(self._pause_s, self._end - now)))
         self._pause_s = min(self._pause_s * 2, 0.5)
 
 
@@ -106,7 +105,7 @@ class Brokers:
         self._timeout_ms = timeout_ms
         self._routes: dict[str, QueueAddresses] = {}
         self._silent: dict[str, _Silence] = {}
-        self._clock = SystemClock()
+        self._clock = this_worker().clock
 
     def ask(
         self,

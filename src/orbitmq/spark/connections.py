@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
+from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.transport.blocking import BlockingConnection
 from orbitmq.transport.errors import ConnectionLostError, TransportError
@@ -34,7 +34,7 @@ def ask(
     Raises:
         UnreachableError: there was no answer to at least one; the connection is given up.
     """
-    kept = _idle.pop((os.getpid(), address), None)
+    kept = _idle.pop((this_worker().host.pid, address), None)
     if kept is not None and kept.usable:
         try:
             return _exchange(kept, commands, timeout_ms)
@@ -62,15 +62,15 @@ def _exchange(connection: BlockingConnection, commands: Sequence[Command], timeo
 
 
 def _keep(connection: BlockingConnection) -> None:
-    other = _idle.pop((os.getpid(), connection.address), None)
+    other = _idle.pop((this_worker().host.pid, connection.address), None)
     if other is not None:
         other.close()
     while len(_idle) >= MAX_CONNECTIONS:
         _idle.pop(next(iter(_idle))).close()
-    _idle[os.getpid(), connection.address] = connection
+    _idle[this_worker().host.pid, connection.address] = connection
 
 
 def close_connections() -> None:
     """Close every connection of this process that no call uses."""
-    for key in [key for key in _idle if key[0] == os.getpid()]:
+    for key in [key for key in _idle if key[0] == this_worker().host.pid]:
         _idle.pop(key).close()

@@ -14,7 +14,7 @@ from orbitmq.message.batch import encode_batch
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import AUTO_CREATE_TOPIC
-from orbitmq.runtime.system import SystemClock
+from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.brokers import Brokers, Patience
 from orbitmq.spark.errors import SchemaError, SinkStateError, UnreachableError
 from orbitmq.spark.messages import Row, TaskId
@@ -295,7 +295,7 @@ class TaskSender:
             default_topic_queue_nums=DEFAULT_QUEUES,
             queue_id=queue.queue_id,
             sys_flag=0,
-            born_timestamp=SystemClock().now_ms(),
+            born_timestamp=this_worker().clock.now_ms(),
             flag=0,
             properties="",
             reconsume_times=0,

@@ -11,6 +11,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.partitions import CORES_VARIABLE
 
 DEFAULTS = {
@@ -61,7 +62,7 @@ def _cores(master: str, conf: Mapping[str, str]) -> int:
     """How many tasks the cluster will run at a time; 0 when neither master nor settings tell."""
     local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
     if local is not None:
-        return len(os.sched_getaffinity(0)) if local[1] == "*" else int(local[1] or 1)
+        return this_worker().host.cores if local[1] == "*" else int(local[1] or 1)
     if "spark.cores.max" in conf:
         return int(conf["spark.cores.max"])
     return int(conf.get("spark.executor.instances", 0)) * int(conf.get("spark.executor.cores", 0))

@@ -24,7 +24,8 @@ from typing_extensions import override
 
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
-from orbitmq.runtime.system import SystemClock, SystemFiles, system_runtime
+from orbitmq.runtime.system import SystemFiles
+from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.brokers import Brokers, Patience, max_offset, offset_at
 from orbitmq.spark.errors import OptionError, SinkStateError, UnreachableError
 from orbitmq.spark.messages import TaskId, check_columns, messages
@@ -154,8 +155,8 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
             raise OptionError('topics cannot be overwritten; use mode("append")')
         self._options = options
         # Made once on the driver and pickled into every task.
-        self._job_id = f"job-{system_runtime().random.getrandbits(64):016x}"
-        self._started_ms = SystemClock().now_ms()
+        self._job_id = f"job-{this_worker().random.getrandbits(64):016x}"
+        self._started_ms = this_worker().clock.now_ms()
 
     @override
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
-from orbitmq.runtime.system import SystemClock
+from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.arrow import BatchMaker
 from orbitmq.spark.batch_end import Shrunk, batch_ranges, next_end, shrunk_queues
 from orbitmq.spark.brokers import Brokers, Patience
@@ -50,7 +50,7 @@ def cluster_cores() -> int:
     """How many tasks run at a time: what :func:`orbitmq.spark.session.session` found out, else this machine's
     processors."""
     told = os.environ.get(CORES_VARIABLE, "")
-    return int(told) if told.isdigit() and int(told) else len(os.sched_getaffinity(0))
+    return int(told) if told.isdigit() and int(told) else this_worker().host.cores
 
 
 def tasks(positions: Positions, start: Offsets, end: Offsets) -> list[InputPartition]:
@@ -194,7 +194,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def _tell_silent(self, failures: Mapping[str, UnreachableError]) -> None:
         """One warning a minute about brokers whose queues wait."""
-        now = SystemClock().monotonic()
+        now = this_worker().clock.monotonic()
         if failures and now - self._warned >= SILENCE_WARNING_SECONDS:
             self._warned = now
             log.warning(
@@ -206,7 +206,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """Whether to wait: fewer rows than ``minRowsPerTrigger`` and ``maxTriggerDelay`` not over."""
         if self._options.min_rows is None or self._target is not None or not rows:
             return False
-        now = SystemClock().monotonic()
+        now = this_worker().clock.monotonic()
         if self._waiting_since is None:
             self._waiting_since = now
         return (

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import random
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from orbitmq.runtime.memory_files import Keep, MemoryFiles
 from orbitmq.runtime.memory_network import MemoryNetwork
 from orbitmq.runtime.seam import Clock, Runtime
 from orbitmq.runtime.simulated import SimulatedRuntime, SimulatedThreads
+
+if TYPE_CHECKING:
+    import random
 
 T = TypeVar("T")
 
@@ -79,6 +81,8 @@ class _PoweredClock:
         self._power = power
         self.now_ms = clock.now_ms
         self.monotonic = clock.monotonic
+        self.local_time = clock.local_time
+        self.epoch_ms = clock.epoch_ms
 
     async def sleep(self, seconds: float) -> None:
         if self._power.on:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from orbitmq.testing import RunningCluster, SimulatedLoop, SimulatedRuntime, World
 
 LOOP_FIXTURE = "orbitmq_loop"

@@ -6,13 +6,13 @@ key, value, line and what was expected, and every key without effect gets one se
 
 from __future__ import annotations
 
-import os.path
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import Field, field, fields, replace
 from typing import Any, Self, cast
 
 from orbitmq.errors import OrbitError
+from orbitmq.runtime.paths import expanded
 from orbitmq.wire import properties_text
 
 Parser = Callable[[str, str], Any]
@@ -119,7 +119,7 @@ def any_text(_key: str, value: str) -> str:
 
 def path(key: str, value: str) -> str:
     """A file or folder; ``~`` is the home folder."""
-    return os.path.expanduser(text(key, value))
+    return expanded(text(key, value))
 
 
 def flag(key: str, value: str) -> bool:

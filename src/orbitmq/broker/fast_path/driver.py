@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from datetime import datetime
 
 from orbitmq.broker.change_feed import TOPICS
 from orbitmq.broker.config import BrokerConfig
@@ -32,7 +30,8 @@ from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import RoleChanged, RoleState
 from orbitmq.broker.statistics import Counters
 from orbitmq.message import reserved
-from orbitmq.message.ids import pack_ip
+from orbitmq.message.ids import month_borders_ms, pack_ip
+from orbitmq.runtime.seam import Host
 from orbitmq.store import MessageStore, StoreClosedError
 from orbitmq.store.log.append import pack_host
 from orbitmq.transport.server import ServerConnection
@@ -60,8 +59,10 @@ class FastPath:
         metadata: MetadataAccess,
         long_polling: LongPolling,
         counters: Counters,
+        host: Host,
     ) -> None:
         self._config = config
+        self._host = host
         self._role = role
         self._store = store
         self._when_safe = durability.when_safe
@@ -205,13 +206,10 @@ class FastPath:
 
     def _set_unique_ids(self, now_ms: int) -> None:
         """Message ids begin with address, process and a constant, and count time from this month's start."""
-        now = datetime.fromtimestamp(now_ms / 1000)
-        start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-        following = start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
-        self._new_month_ms = int(following.timestamp() * 1000)
+        start_ms, self._new_month_ms = month_borders_ms(self._clock, now_ms)
         address = pack_ip(self._config.broker_ip1)[-4:]
-        prefix = address + (os.getpid() & 0xFFFF).to_bytes(2, "big") + b"\x0f\xb1\x7a\x0e"
-        self._frames.set_unique_ids(prefix, int(start.timestamp() * 1000))
+        prefix = address + (self._host.pid & 0xFFFF).to_bytes(2, "big") + b"\x0f\xb1\x7a\x0e"
+        self._frames.set_unique_ids(prefix, start_ms)
 
     # -- the path of every chunk -----------------------------------------------------------------------
 

@@ -62,7 +62,7 @@ def assemble(
     offsets: OffsetStore | LocalOffsets
     redelivery: Redelivery | Discard
     if mode.broadcast:
-        offsets = LocalOffsets(client.runtime, offsets_path(group, mode.offsets_folder))
+        offsets = LocalOffsets(client.runtime, offsets_path(client.runtime.host, group, mode.offsets_folder))
         redelivery = Discard()
     else:
         offsets = OffsetStore(calls, group)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Iterable
 from typing import Protocol
 
 from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
-from orbitmq.runtime.seam import Runtime
+from orbitmq.runtime.paths import folder_of, joined
+from orbitmq.runtime.seam import Host, Runtime
 from orbitmq.wire.bodies import ResetOffsetBody
 from orbitmq.wire.errors import WireError
 
@@ -119,16 +119,15 @@ class OffsetStore:
             log.warning("offset %d of %s is not committed yet: %s", offset, queue, error)
 
 
-def offsets_path(group: str, folder: str | None = None) -> str:
+def offsets_path(host: Host, group: str, folder: str | None = None) -> str:
     """The file of a group.
 
     Args:
         folder: one client's, as ``~/.rocketmq_offsets/<client id>``. A Java client without an instance name
             is ``<its IP address>@DEFAULT``; the default here has the host name in place of the address.
     """
-    client = f"{os.uname().nodename}@{DEFAULT_INSTANCE}"
-    base = folder or os.path.join(os.path.expanduser("~"), ".rocketmq_offsets", client)
-    return os.path.join(base, group, "offsets.json")
+    base = folder or joined(host.home, ".rocketmq_offsets", f"{host.name}@{DEFAULT_INSTANCE}")
+    return joined(base, group, "offsets.json")
 
 
 class LocalOffsets:
@@ -192,5 +191,5 @@ class LocalOffsets:
             log.warning("offsets cannot be written to %s: %s", self._path, error)
 
     def _write(self, data: bytes) -> None:
-        self._runtime.files.make_dirs(os.path.dirname(self._path))
+        self._runtime.files.make_dirs(folder_of(self._path))
         self._runtime.files.write_atomic(self._path, data)

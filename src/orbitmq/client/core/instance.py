@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -450,4 +449,4 @@ class _NamespacedRemoting(RemotingClient):
 
 
 def _make_client_id(runtime: Runtime) -> str:
-    return f"{os.uname().nodename}@{os.getpid()}#{runtime.random.getrandbits(48):012x}"
+    return f"{runtime.host.name}@{runtime.host.pid}#{runtime.random.getrandbits(48):012x}"

@@ -11,13 +11,16 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable
-from datetime import datetime
+from typing import TYPE_CHECKING
 
 from orbitmq.runtime import Runtime
 from orbitmq.store.index.file import IndexFile, file_bytes, is_index_name, record_size
 from orbitmq.store.index.layout import BROKEN, FULL
 from orbitmq.store.index.scan import IndexBuilder
 from orbitmq.store.log.files import LogFiles
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 logger = logging.getLogger(__name__)
 
@@ -207,7 +210,7 @@ class MessageIndex:
     def _add_file(self) -> None:
         now = self._runtime.clock.now_ms()
         newest = self._files[-1].segment.path.rpartition("/")[2] if self._files else ""
-        while (name := _name_of(now)) <= newest:
+        while (name := _name_of(self._runtime.clock.local_time(now))) <= newest:
             now += 1
         segment = self._runtime.files.open_segment(
             f"{self._folder}/{name}", file_bytes(self._slots, self._entries), create=True
@@ -284,6 +287,5 @@ def _scan_and_write(file: IndexFile, builder: IndexBuilder, log: memoryview, sta
     return status
 
 
-def _name_of(time_ms: int) -> str:
-    made = datetime.fromtimestamp(time_ms / 1000)
+def _name_of(made: datetime) -> str:
     return f"{made:%Y%m%d%H%M%S}{made.microsecond // 1000:03d}"

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 
 from orbitmq.runtime import Runtime
 from orbitmq.store.config import StoreConfig
@@ -285,7 +284,7 @@ class Upkeep:
         used = self._runtime.files.disk_used_ratio(self.config.root)
         finished = self._finished_times()
         now = self._runtime.clock.now_ms()
-        hour = self.config.delete_hour if any_hour else datetime.fromtimestamp(now / 1000).hour
+        hour = self.config.delete_hour if any_hour else self._runtime.clock.local_time(now).hour
         plan = decide(self.config, now, hour, used, finished)
         if plan.delete:
             self._delete_files(plan.delete)

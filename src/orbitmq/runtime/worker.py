@@ -1,0 +1,32 @@
+"""The machine for code that blocks and has no event loop: Spark's worker processes."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from orbitmq.runtime.seam import Clock, Host
+from orbitmq.runtime.system import SystemClock, SystemHost
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """What blocking code may ask of the machine.
+
+    Attributes:
+        pause: blocks for so many seconds.
+    """
+
+    clock: Clock
+    random: random.Random
+    host: Host
+    pause: Callable[[float], None]
+
+
+@lru_cache(maxsize=1)
+def this_worker() -> Worker:
+    """The real machine. Spark makes its readers and writers itself, so nobody could pass it to them."""
+    return Worker(SystemClock(), random.Random(), SystemHost(), time.sleep)
