@@ -17,10 +17,11 @@ from orbitmq.message.record import decode_record
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.server import NameServer
 from orbitmq.runtime.simulated import run, simulated_runtime
+from orbitmq.settings import properties_text
 from orbitmq.testing import SimulatedLoop, SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.server import RemotingServer
-from orbitmq.wire import fastjson, properties_text
+from orbitmq.wire import fastjson
 from orbitmq.wire.bodies import (
     CheckClientRequestBody,
     ConsumerConnection,

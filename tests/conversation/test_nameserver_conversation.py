@@ -11,10 +11,10 @@ import pytest
 from orbitmq.errors import StartError
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.server import NameServer
+from orbitmq.settings import properties_text
 from orbitmq.testing import SimulatedLoop, SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.server import RemotingServer
-from orbitmq.wire import properties_text
 from orbitmq.wire.bodies import (
     ClusterInfo,
     DataVersion,

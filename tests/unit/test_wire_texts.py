@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orbitmq.settings.properties_text import amended, parse, render
 from orbitmq.wire import pop_info, versions
 from orbitmq.wire.errors import BodyError, HeaderError, RemotingError
 from orbitmq.wire.pop_info import ExtraInfo
-from orbitmq.wire.properties_text import amended, parse, render
 from orbitmq.wire.recall_handle import RecallHandle
 from orbitmq.wire.versions import VERSION_NAMES, version_name
 

@@ -21,8 +21,9 @@ from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.record import decode_record, iter_records, readable
 from orbitmq.message.reserved import AUTO_CREATE_TOPIC, MASTER_ID
 from orbitmq.runtime import Runtime, system_runtime
+from orbitmq.settings import properties_text
 from orbitmq.transport.client import RemotingClient
-from orbitmq.wire import headers, properties_text
+from orbitmq.wire import headers
 from orbitmq.wire.bodies import (
     ConsumeStats,
     SubscriptionGroupConfig,

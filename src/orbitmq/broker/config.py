@@ -10,7 +10,7 @@ from orbitmq.broker.config_keys import KNOWN_KEYS
 from orbitmq.broker.delay.levels import DEFAULT_LEVELS, DelayLevels
 from orbitmq.message import reserved
 from orbitmq.runtime.paths import expanded
-from orbitmq.wire.settings import (
+from orbitmq.settings.typed import (
     ConfigError,
     Settings,
     addresses,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from orbitmq.broker.config import BrokerConfig, ConfigError
 from orbitmq.broker.events import Events, SettingsChanged
 from orbitmq.runtime.seam import Runtime
-from orbitmq.wire import properties_text
+from orbitmq.settings import properties_text
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 

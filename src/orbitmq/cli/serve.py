@@ -146,7 +146,7 @@ def _name_server(options: argparse.Namespace) -> int:
 
 def _broker(options: argparse.Namespace) -> int:
     from orbitmq.broker.config import BrokerConfig
-    from orbitmq.wire import properties_text
+    from orbitmq.settings import properties_text
 
     text, path = _read(options.config)
     overrides = _overrides(options)

@@ -10,8 +10,8 @@ from typing import Any
 from orbitmq.cluster.layout import HOST, ClusterError, broker_names, broker_settings, wait_until_live
 from orbitmq.runtime import Runtime, system_runtime
 from orbitmq.runtime.processes import ChildProcess, ProcessError, free_ports, is_free
+from orbitmq.settings import properties_text
 from orbitmq.transport.client import RemotingClient
-from orbitmq.wire import properties_text
 
 MODULE = "orbitmq.cli.main"
 READY_SECONDS = 30.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from orbitmq.runtime.paths import expanded, joined
-from orbitmq.wire.settings import ConfigError, Settings, flag, number, path, setting, text
+from orbitmq.settings.typed import ConfigError, Settings, flag, number, path, setting, text
 
 __all__ = ["ConfigError", "NameServerConfig"]
 

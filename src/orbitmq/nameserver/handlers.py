@@ -13,7 +13,8 @@ from orbitmq.nameserver.registration import ZONE_NAME, read_registration
 from orbitmq.nameserver.routes import MinBrokerIdChange, RouteTable
 from orbitmq.nameserver.topics import TopicQueues
 from orbitmq.runtime import Runtime
-from orbitmq.wire import headers, properties_text
+from orbitmq.settings import properties_text
+from orbitmq.wire import headers
 from orbitmq.wire.bodies import (
     BrokerMemberGroup,
     DataVersion,

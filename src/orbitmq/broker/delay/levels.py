@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from orbitmq.message import property_names, reserved
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
 from orbitmq.message.tags import tags_code
+from orbitmq.settings.typed import ConfigError
 from orbitmq.store import NewMessage
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
-from orbitmq.wire.settings import ConfigError
 
 DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 MAX_LEVELS = 1024

@@ -9,9 +9,9 @@ from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.inspection.runtime_info import RuntimeInfo
 from orbitmq.broker.live_settings import LiveSettings
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.settings import properties_text
 from orbitmq.store import MessageStore
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire import properties_text
 from orbitmq.wire.bodies import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command

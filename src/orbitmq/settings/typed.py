@@ -13,7 +13,7 @@ from typing import Any, Self, cast
 
 from orbitmq.errors import OrbitError
 from orbitmq.runtime.paths import expanded
-from orbitmq.wire import properties_text
+from orbitmq.settings import properties_text
 
 Parser = Callable[[str, str], Any]
 
