@@ -14,9 +14,10 @@ from orbitmq.broker.role import EVERY_ROLE, Role
 from orbitmq.runtime.backoff import Backoff
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import every
+from orbitmq.settings import properties_text
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
-from orbitmq.wire import fastjson, properties_text
+from orbitmq.wire import fastjson
 from orbitmq.wire.bodies import (
     DataVersion,
     KVTable,

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from orbitmq.errors import OrbitError
+
 
 class Role(Enum):
     """The roles of a broker.
@@ -42,7 +44,7 @@ ALLOWED: Mapping[Role, frozenset[Role]] = {
 }
 
 
-class RoleError(ValueError):
+class RoleError(OrbitError, ValueError):
     """The role cannot change in this way."""
 
 

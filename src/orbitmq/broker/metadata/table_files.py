@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from orbitmq.broker.change_feed import ChangeFeed, Entry
 from orbitmq.broker.events import Events, TableSaved
 from orbitmq.broker.metadata.change_journal import ABSENT, ChangeJournal, KnownFile, change_frame
+from orbitmq.errors import OrbitError
 from orbitmq.runtime.seam import Runtime
 from orbitmq.wire import fastjson
 
@@ -27,7 +28,7 @@ RETRY_SECONDS = 5.0
 SLICE_ENTRIES = 64
 
 
-class TableError(RuntimeError):
+class TableError(OrbitError):
     """A table file and its backup exist, but neither can be read."""
 
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from orbitmq.errors import OrbitError
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.files import LogFiles, wipe
 from orbitmq.store.log.records import RecordReader
@@ -19,7 +20,7 @@ logger = logging.getLogger(__name__)
 SLICE_BYTES = 16 << 20
 
 
-class StartCancelledError(Exception):
+class StartCancelledError(OrbitError):
     """The start was broken off; the folder is as after a crash."""
 
 
