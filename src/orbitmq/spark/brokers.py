@@ -11,6 +11,7 @@ from orbitmq.client.core.inquiry import route_inquiry
 from orbitmq.client.core.routing import TopicRoute, topic_route
 from orbitmq.errors import BrokerError, NameServerError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
+from orbitmq.runtime.backoff import Backoff
 from orbitmq.runtime.side_by_side import side_by_side
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark import connections
@@ -27,6 +28,9 @@ from orbitmq.wire.headers.offset import (
 # A broker that did not answer is asked again after 1 s, then 2, 4 ...; each time for no longer than this.
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 15.0
+# Between tries of one call.
+FIRST_WAIT_S = 0.02
+LONGEST_WAIT_S = 0.5
 PROBE_TIMEOUT_MS = 2_000
 
 _BUSY_CODES = frozenset(
@@ -63,7 +67,8 @@ class Patience:
         self._clock = this_worker().clock
         self._limit_s = limit_ms / 1000
         self._end: float | None = None
-        self._pause_s = 0.02
+        self._backoff = Backoff(FIRST_WAIT_S, LONGEST_WAIT_S, this_worker().random)
+        self._failures = 0
 
     @property
     def is_over(self) -> bool:
@@ -73,22 +78,22 @@ class Patience:
     def succeeded(self) -> None:
         """End the run of failures: the next one has the whole time again."""
         self._end = None
-        self._pause_s = 0.02
+        self._failures = 0
 
     def pause(self) -> None:
         """Note a failure, and wait before the next try."""
         now = self._clock.monotonic()
         if self._end is None:
             self._end = now + self._limit_s
-        this_worker().pause(max(0.0, min(self._pause_s, self._end - now)))
-        self._pause_s = min(self._pause_s * 2, 0.5)
+        self._failures += 1
+        this_worker().pause(max(0.0, min(self._backoff.pause_s(self._failures), self._end - now)))
 
 
 class _Silence(NamedTuple):
     """A broker that did not answer: what was wrong, and until when it is left alone."""
 
     error: UnreachableError
-    pause_s: float
+    failures: int
     until: float
 
 
@@ -105,6 +110,7 @@ class Brokers:
         self._timeout_ms = timeout_ms
         self._routes: dict[str, QueueAddresses] = {}
         self._silent: dict[str, _Silence] = {}
+        self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, this_worker().random)
         self._clock = this_worker().clock
 
     def ask(
@@ -214,8 +220,9 @@ class Brokers:
 
     def _note_silence(self, address: str, error: UnreachableError) -> None:
         before = self._silent.get(address)
-        pause_s = min(2 * before.pause_s, LONGEST_PAUSE_S) if before else FIRST_PAUSE_S
-        self._silent[address] = _Silence(error, pause_s, self._clock.monotonic() + pause_s)
+        failures = before.failures + 1 if before else 1
+        until = self._clock.monotonic() + self._backoff.pause_s(failures)
+        self._silent[address] = _Silence(error, failures, until)
 
     def _offsets_of(
         self, address: str, owned: list[MessageQueue], request: Callable[[MessageQueue], Command]
