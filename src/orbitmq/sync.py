@@ -56,7 +56,11 @@ class _Face:
         return self._core.group
 
     def start(self) -> None:
-        """Start the background thread and the client."""
+        """Start the background thread and the client.
+
+        Raises:
+            ClientStateError: it was started before.
+        """
         loop = LoopThread(f"orbitmq-{self.group}")
         try:
             loop.wait(self._core.start())
@@ -93,7 +97,7 @@ class _Face:
 class Producer(_Face):
     """Sends messages, each call waiting for its answer; see :class:`orbitmq.Producer`.
 
-    Takes the same arguments.
+    Takes the same arguments, and raises the same errors.
     """
 
     @shows_keywords(ProducerOptions)
@@ -159,7 +163,7 @@ class Producer(_Face):
         ordering_key: object | None = None,
         timeout_ms: int | None = None,
     ) -> None:
-        """Hand one message to a connection; nobody says whether it was stored."""
+        """Hand one message to a connection; there is no answer to say whether it was stored."""
         self._running().wait(
             self._core.send_oneway(message, queue=queue, ordering_key=ordering_key, timeout_ms=timeout_ms)
         )
@@ -198,7 +202,7 @@ class Producer(_Face):
         return self._running().wait(self._core.queues(topic))
 
     def fault_table(self) -> list[FaultItem]:
-        """What is held against which broker now."""
+        """Latency, isolation and reachability noted of each broker."""
         return self._running().call(self._core.fault_table)
 
 
@@ -238,7 +242,7 @@ class TransactionProducer(Producer):
 class Consumer(_Face):
     """Receives its group's share; see :class:`orbitmq.client.consumer.consumer.Consumer`.
 
-    Takes the same arguments. Listeners run in threads of the runtime's pool.
+    Takes the same arguments, and raises the same errors. Listeners run in threads of the runtime's pool.
     """
 
     @shows_keywords(ConsumerOptions)
@@ -307,12 +311,15 @@ class Consumer(_Face):
         self._running().wait(self._core.commit())
 
     def assignment(self) -> list[MessageQueue]:
-        """The queues that are ours now."""
+        """The queues that this member works on now."""
         return self._running().call(self._core.assignment)
 
 
 class AssignedConsumer(_Face):
-    """Reads the queues it is told to read; see :class:`orbitmq.client.consumer.assigned.AssignedConsumer`."""
+    """Reads the queues it is told to read; see :class:`orbitmq.client.consumer.assigned.AssignedConsumer`.
+
+    Takes the same arguments, and raises the same errors.
+    """
 
     @shows_keywords(AssignedOptions)
     def __init__(self, group: str, **options: Unpack[AssignedKeywords]) -> None:

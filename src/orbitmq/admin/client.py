@@ -177,7 +177,7 @@ class Admin:
             Names of the brokers that have it now.
 
         Raises:
-            BrokerError: a broker refuses; the others may have it.
+            BrokerError, TransportError: a broker refuses or cannot be reached; the others may have it.
             NameServerError: no name server answers, or it knows no master.
         """
         masters = await self._masters(cluster)
@@ -220,7 +220,8 @@ class Admin:
 
         Raises:
             TopicNotFoundError: no broker has it.
-            BrokerError: a broker refuses.
+            BrokerError, TransportError: a broker refuses or cannot be reached.
+            NameServerError: no name server answers.
         """
         addresses = [
             entry.addresses[MASTER_ID]
@@ -245,7 +246,7 @@ class Admin:
             Names of the brokers that have it now.
 
         Raises:
-            BrokerError: a broker refuses; the others may have it.
+            BrokerError, TransportError: a broker refuses or cannot be reached; the others may have it.
             NameServerError: no name server answers, or it knows no master.
         """
         masters = await self._masters(cluster)
@@ -270,7 +271,8 @@ class Admin:
             Names of the brokers that were asked.
 
         Raises:
-            BrokerError: a broker refuses; the others may have deleted it.
+            BrokerError, TransportError: a broker refuses or cannot be reached; the others may have deleted
+                it.
             NameServerError: no name server answers, or it knows no master.
         """
         masters = await self._masters(cluster)
@@ -283,6 +285,7 @@ class Admin:
 
         Raises:
             BrokerError: no broker knows the group, or one refuses.
+            TransportError: a broker cannot be reached.
             NameServerError: no name server answers, or it knows no master.
         """
         request = headers.GetConsumeStatsRequest(consumer_group=group, topic=topic or "")
@@ -310,8 +313,8 @@ class Admin:
 
         Args:
             message_id: the broker's id (``SendResult.offset_message_id``), which names broker and place; or
-                with ``topic`` the sender's unique id (``SendResult.message_id``). Both are hexadecimal, so a
-                unique id is told by its address not being that of a broker.
+                with ``topic`` the sender's unique id (``SendResult.message_id``). Both are hexadecimal; an id
+                whose address is not that of a registered broker is taken for a unique one.
 
         Raises:
             ValidationError: not an id, or a unique id without its topic.

@@ -60,8 +60,8 @@ class EndTransactionContext:
         message_id: its unique id.
         transaction_id: the broker's.
         state: ``COMMIT_MESSAGE``, ``ROLLBACK_MESSAGE`` or ``UNKNOW``, RocketMQ's names.
-        address: ``host:port`` of the broker that is told.
-        from_check: the broker had asked.
+        address: ``host:port`` of the broker that has the half message.
+        from_check: in answer to the broker's check-back.
         at_ms: milliseconds since the epoch.
     """
 
@@ -91,7 +91,7 @@ class SendHook:
         """
 
     def end_transaction(self, context: EndTransactionContext) -> None:
-        """Before a broker is told how a transaction ended. An exception is logged and changes nothing."""
+        """Before END_TRANSACTION is sent. An exception is logged and changes nothing."""
 
 
 class Hooks:

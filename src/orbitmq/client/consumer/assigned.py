@@ -128,7 +128,10 @@ class AssignedConsumer:
         """The readable queues of ``topic``.
 
         Raises:
-            TopicNotFoundError, NameServerError: the route is not to be had.
+            TopicNotFoundError: no name server knows the topic.
+            NameServerError: none of them answers.
+            ValidationError: not a name of a topic.
+            ClientStateError: not running.
         """
         topic = self._membership.full_topic(topic)
         self._life.check_running()
@@ -139,6 +142,9 @@ class AssignedConsumer:
 
         Args:
             tags: ``*`` for all messages, else ``a || b``; ``sql`` instead: an SQL92 expression.
+
+        Raises:
+            ValidationError: the expression cannot be right.
         """
         wanted = self._membership.wanted(tags, sql)
         before, self._assigned = self._assigned, {}
@@ -225,32 +231,60 @@ class AssignedConsumer:
     # -- positions and offsets ---------------------------------------------------------------------------
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """The next :meth:`poll` reads ``queue`` from ``offset`` on."""
+        """The next :meth:`poll` reads ``queue`` from ``offset`` on.
+
+        Raises:
+            ClientStateError: the queue is not assigned.
+        """
         self._state(queue).move(offset)
 
     async def seek_to_begin(self, *queues: MessageQueue) -> None:
-        """Go to the oldest messages of these queues."""
+        """Go to the oldest messages of these queues.
+
+        Raises:
+            ClientStateError: a queue is not assigned.
+            OrbitError: as :meth:`min_offset`.
+        """
         for queue in queues:
             self.seek(queue, await self.min_offset(queue))
 
     async def seek_to_end(self, *queues: MessageQueue) -> None:
-        """Go behind the newest messages of these queues."""
+        """Go behind the newest messages of these queues.
+
+        Raises:
+            ClientStateError: a queue is not assigned.
+            OrbitError: as :meth:`max_offset`.
+        """
         for queue in queues:
             self.seek(queue, await self.max_offset(queue))
 
     async def position(self, queue: MessageQueue) -> int:
-        """The offset of the next message that :meth:`poll` gives of this queue."""
+        """The offset of the next message that :meth:`poll` gives of this queue.
+
+        Raises:
+            ClientStateError: the queue is not assigned.
+            OrbitError: where to begin is not known yet, and cannot be asked: as :meth:`committed`.
+        """
         state = self._state(queue)
         if state.position is None:
             await self._find_start(queue, state)
         return state.position or 0
 
     async def committed(self, queue: MessageQueue) -> int:
-        """The group's committed offset, -1 when it has none."""
+        """The group's committed offset, -1 when it has none.
+
+        Raises:
+            TopicNotFoundError, NameServerError: the route does not name the queue's broker, or is not to be
+            had. BrokerError, TransportError: the broker refuses or does not answer.
+        """
         return await self._calls.committed(self.group, queue)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Commit these offsets, or the positions of all assigned queues, and wait for the brokers."""
+        """Commit these offsets, or the positions of all assigned queues, and wait for the brokers.
+
+        Raises:
+            OrbitError: as :meth:`committed`; the offsets of other queues may be committed.
+        """
         if offsets is None:
             known = self._assigned.items()
             offsets = {queue: state.position for queue, state in known if state.position is not None}
@@ -259,15 +293,22 @@ class AssignedConsumer:
         )
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """The offset of the oldest message of the queue."""
+        """The offset of the oldest message of the queue; errors as :meth:`committed`."""
         return await self._calls.min_offset(queue)
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset that the next message of the queue will get."""
+        """The offset that the next message of the queue will get; errors as :meth:`committed`."""
         return await self._calls.max_offset(queue)
 
     async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the first message stored at or after ``timestamp_ms``."""
+        """The offset of the first message stored at or after ``timestamp_ms``; the max offset behind all.
+
+        Args:
+            timestamp_ms: milliseconds since the epoch.
+
+        Raises:
+            OrbitError: as :meth:`committed`.
+        """
         return await self._calls.offset_by_time(queue, timestamp_ms)
 
     async def _find_start(self, queue: MessageQueue, state: _Assigned) -> None:

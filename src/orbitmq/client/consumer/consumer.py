@@ -278,6 +278,9 @@ class Consumer:
         """Give every message to ``listener``, up to ``concurrency`` at a time, until the consumer closes.
 
         The listener's return means done; an exception means again later (behaviour CR-02).
+
+        Raises:
+            ClientStateError: the consumer is not running.
         """
         self._life.check_running()
         is_async = inspect.iscoroutinefunction(_callable(listener))
@@ -320,6 +323,9 @@ class Consumer:
             auto_ack: asking for the next message marks the one before as done, unless :meth:`ack`,
                 :meth:`retry` or :meth:`process` settled it. The message that is in flight when the loop
                 is left is not done. Without it every message must be settled.
+
+        Raises:
+            ClientStateError: the consumer is not running.
         """
         self._life.check_running()
         while (delivery := await self._next()) is not None:
@@ -330,11 +336,11 @@ class Consumer:
                 self._settle(message)
 
     def ack(self, message: ReceivedMessage) -> None:
-        """This message is done."""
+        """This message is done. One that was settled already, or was sent back meanwhile, changes nothing."""
         self._settle(message)
 
     async def retry(self, message: ReceivedMessage, *, delay_level: int = 0) -> None:
-        """Have this message delivered again.
+        """Have this message delivered again. When no broker takes it back, it comes again from here.
 
         Args:
             delay_level: 0 lets the broker choose by the number of deliveries; 1 to 18 is a level of its
@@ -412,11 +418,11 @@ class Consumer:
     # -- offsets ---------------------------------------------------------------------------------------
 
     async def commit(self) -> None:
-        """Commit what is done, now; it is done every 5 s and at close anyway."""
+        """Commit what is done, now; it is done every 5 s and at close anyway. Failures are logged."""
         await self._offsets.commit()
 
     def assignment(self) -> list[MessageQueue]:
-        """The queues that are ours now."""
+        """The queues that this member works on now."""
         return sorted(self._queues.process_queues())
 
     # -- small things ------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ class OrderedDelivery(ConcurrentDelivery):
     Args:
         max_reconsume_times: after so many failures a message is given up so that the queue goes on (CR-14).
         suspend_ms: the pause, 10 to 30,000 ms.
-        locks: None when there is nobody to share with.
+        locks: None in broadcasting, where no queue is shared.
     """
 
     def __init__(

@@ -17,9 +17,9 @@ from orbitmq.wire.errors import WireError
 
 log = logging.getLogger("orbitmq.client")
 
-# Every so many rounds everything is committed, changed or not: a broker may have lost what it was told.
+# Every so many rounds all offsets are committed, changed or not: a broker may have lost earlier commits.
 _FULL_EVERY = 12
-_MAX_UNTOLD = 10_000
+_MAX_UNCOMMITTED = 10_000
 DEFAULT_INSTANCE = "DEFAULT"
 
 
@@ -35,7 +35,7 @@ class Offsets(Protocol):
         ...
 
     def release(self, queue: MessageQueue) -> None:
-        """The queue is not ours any more."""
+        """The queue goes to another member."""
         ...
 
     def claim(self, queue: MessageQueue, committed: int) -> int:
@@ -59,7 +59,7 @@ class OffsetStore:
         self._group = group
         self._offsets: dict[MessageQueue, int] = {}
         self._changed: set[MessageQueue] = set()
-        self._untold: dict[MessageQueue, int] = {}
+        self._uncommitted: dict[MessageQueue, int] = {}
         self._round = 0
 
     def get(self, queue: MessageQueue) -> int:
@@ -74,22 +74,25 @@ class OffsetStore:
             self._changed.add(queue)
 
     def release(self, queue: MessageQueue) -> None:
-        """The queue is not ours any more. Progress that no broker could be told is kept for :meth:`claim`."""
+        """Forget a queue that goes to another member.
+
+        Progress that is not committed yet is kept for :meth:`claim`.
+        """
         offset = self._offsets.pop(queue, None)
-        if offset is not None and queue in self._changed and len(self._untold) < _MAX_UNTOLD:
-            self._untold[queue] = offset
+        if offset is not None and queue in self._changed and len(self._uncommitted) < _MAX_UNCOMMITTED:
+            self._uncommitted[queue] = offset
         self._changed.discard(queue)
 
     def claim(self, queue: MessageQueue, committed: int) -> int:
         """Where to begin with a queue: the committed offset, or our own progress that its broker missed.
 
-        A broker that died and came back has lost what it was told in its last seconds, and what it could
-        not be told; without this the messages of that time would come again.
+        A broker that died and came back has lost the commits of its last seconds, and missed those made while
+        it was away; without this the messages of that time would come again.
         """
-        untold = self._untold.pop(queue, -1)
-        if untold > committed:
-            self.update(queue, untold)
-            return untold
+        uncommitted = self._uncommitted.pop(queue, -1)
+        if uncommitted > committed:
+            self.update(queue, uncommitted)
+            return uncommitted
         return committed
 
     async def commit_periodically(self) -> None:
@@ -168,7 +171,7 @@ class LocalOffsets:
             self._changed = True
 
     def release(self, queue: MessageQueue) -> None:
-        """Kept: the queue may come back, and nobody else knows how far this member is."""
+        """Kept: the queue may come back, and only this file knows how far this member is."""
 
     def claim(self, queue: MessageQueue, committed: int) -> int:
         """The file is the only truth, and ``committed`` came from it."""

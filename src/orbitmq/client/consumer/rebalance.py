@@ -19,13 +19,13 @@ log = logging.getLogger("orbitmq.client")
 INTERVAL_S = 20.0
 # A round that could not be completed (no member list, no offset) is tried again after this.
 RETRY_S = 1.0
-# A queue that another member may have had until now is taken over after this: the other hears of the change
-# at the same moment and commits how far it is.
+# A queue that another member may have had until now is taken over after this: brokers notify that member of
+# the change at the same moment, and it commits its offsets meanwhile.
 HAND_OVER_S = 0.25
 
 
 class QueueOwner(Protocol):
-    """Who works on the queues."""
+    """Takes queues and drops them, as the rebalancer decides."""
 
     def topics(self) -> Iterable[str]: ...
 

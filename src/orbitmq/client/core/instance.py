@@ -309,7 +309,7 @@ class ClientInstance:
         return route
 
     def suspect(self, topic: str) -> None:
-        """A dead address or a stale answer: ask for the route now, once for all who notice."""
+        """A dead address or a stale answer: ask for the route now, once for all sends that notice."""
         if self._started and self._routes.suspect(topic, self.now_ms()):
             self._begin_refresh(topic)
         self._routes_changed.set()
@@ -396,14 +396,14 @@ class ClientInstance:
         return found
 
     async def heartbeat(self, *, only_new: bool = False) -> None:
-        """Tell the brokers who we are; returns when they answered or failed.
+        """Send HEART_BEAT to the brokers; returns when they have answered or failed.
 
         Args:
-            only_new: leave out brokers that have been told since they appeared.
+            only_new: leave out brokers that had a heartbeat since they appeared.
         """
         if only_new and not self._brokers() - self._greeted and not self._heartbeating.locked():
             return
-        # Whoever comes while a heartbeat is under way returns after it: the brokers know us then.
+        # A call during a heartbeat returns after it: the brokers know this client then.
         async with self._heartbeating:
             await self._heartbeat(only_new)
 

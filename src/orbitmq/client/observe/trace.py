@@ -1,4 +1,4 @@
-"""Message trace: who sent and who consumed which message, as RocketMQ's own clients record it.
+"""Message trace: records of each send and each delivery, as RocketMQ's own clients write them.
 
 Records go to the topic RMQ_SYS_TRACE_TOPIC in the text format of TraceDataEncoder, so that RocketMQ's tools
 (mqadmin queryMsgTraceById, the dashboard) show them.
@@ -28,7 +28,7 @@ TRACE_GROUP = "_INNER_TRACE_PRODUCER"
 # Read between the fields and between the records (TraceConstants).
 FIELD = "\x01"
 RECORD = "\x02"
-# What the broker names its region when it is not told otherwise.
+# The region of a broker without a regionId setting.
 DEFAULT_REGION = "DefaultRegion"
 
 FLUSH_EVERY_S = 1.0
@@ -41,7 +41,8 @@ _NONE = "null"
 
 
 class Tracer:
-    """Collects trace records and sends them, at most a second later. What does not fit is dropped, and told.
+    """Collects trace records and sends them, at most a second later. Records beyond 2048 waiting ones are
+    dropped, with a warning that counts them.
 
     Args:
         send: sends one message of records.

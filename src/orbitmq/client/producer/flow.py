@@ -18,7 +18,7 @@ _LEAST_BYTES = 1024 * 1024
 
 
 class BackPressure:
-    """Whoever would exceed a limit waits, in order, until others are done.
+    """Admits sends up to a limit; the others wait, in order, until earlier ones are done.
 
     Args:
         max_messages: sends under way at a time.
@@ -33,7 +33,7 @@ class BackPressure:
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
 
     def take(self, size_bytes: int) -> bool:
-        """Enter at once if there is room and nobody waits."""
+        """Enter at once if there is room and no send waits."""
         if self._waiting or not self._fits(size_bytes):
             return False
         self._enter(size_bytes)

@@ -116,7 +116,7 @@ class SendOptions(msgspec.Struct, frozen=True):
     """What one send asks for; see :meth:`~orbitmq.client.producer.producer.Producer.send`.
 
     Attributes:
-        submitted: nobody waits in the call: ``async_retries`` counts, not ``retries`` (AS-12).
+        submitted: made by ``submit``: ``async_retries`` counts, not ``retries`` (AS-12).
     """
 
     queue: MessageQueue | None = None

@@ -214,7 +214,8 @@ class Producer:
 
         Raises:
             ValidationError: the message is not one that a broker would take.
-            SendError: it was not sent, or nobody knows (kind TIMEOUT); says who was tried and why it failed.
+            SendError: it was not sent, or it is not known whether it was (kind TIMEOUT). ``attempts`` names
+                every broker tried and why it failed.
             ClientStateError: the producer is not running.
         """
         options = send_options(queue, ordering_key, selector, timeout_ms)
@@ -357,7 +358,7 @@ class Producer:
             queue, ordering_key: as for :meth:`send`.
 
         Raises:
-            ReplyTimeoutError: the message is stored, but nobody answered in time.
+            ReplyTimeoutError: the message is stored, but no reply came in time.
             ValidationError, SendError, ClientStateError: as :meth:`send`.
         """
         message = self._namespace.outward(message)
@@ -387,7 +388,7 @@ class Producer:
 
         Raises:
             MessageFormatError: ``request`` is not one that somebody waits for.
-            SendError: who asked could not be reached.
+            SendError: the client that asked could not be reached.
             ValidationError, ClientStateError: as :meth:`send`.
         """
         message = request.reply(body)
@@ -399,14 +400,15 @@ class Producer:
         """The queues of ``topic`` that can be written to now.
 
         Raises:
-            SendError: no name server, or the topic is unknown and nobody would create it.
+            SendError: no name server, or the topic is unknown and no broker would create it.
+            ValidationError: not a name of a topic, or one of the broker's own.
         """
         topic = self._namespace.full(topic)
         check_send_topic(topic)
         return list((await self._kernel.route(topic, self._client.now_ms())).publish)
 
     def fault_table(self) -> list[FaultItem]:
-        """What is held against which broker now; empty while latency fault tolerance is off."""
+        """Latency, isolation and reachability noted of each broker; empty while fault tolerance is off."""
         return self._faults.snapshot(self._client.now_ms())
 
     # -- before the kernel -----------------------------------------------------------------------------

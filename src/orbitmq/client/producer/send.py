@@ -1,4 +1,4 @@
-"""The way of one send: choose, try, try elsewhere, and say in the end what happened."""
+"""One send: choose a queue, try, try other brokers, and report every attempt when all fail."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SendKernel:
     """Sends prepared requests of one producer.
 
     Args:
-        faults: told about every attempt; None when latency fault tolerance is off.
+        faults: notes every attempt; None when latency fault tolerance is off.
         restores_reachable: a detector probes failed brokers, so that one which cannot be reached may count
             as unreachable until a probe succeeds (FT-11).
     """
@@ -75,7 +75,7 @@ class SendKernel:
         """The route to send by.
 
         Raises:
-            SendError: no name server, or the topic is unknown and nobody would create it.
+            SendError: no name server, or the topic is unknown and no broker would create it.
         """
         route = self._client.route(topic)
         if route is not None:
@@ -107,7 +107,7 @@ class SendKernel:
             submitted: ``async_retries`` counts in place of ``retries`` (AS-12).
 
         Raises:
-            SendError: says who was tried and why it failed.
+            SendError: names every broker tried, and why it failed.
         """
         client = self._client
         options = self._options

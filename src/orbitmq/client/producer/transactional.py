@@ -63,7 +63,7 @@ class TransactionResult(msgspec.Struct, frozen=True):
 
     Attributes:
         sent: where the half message was stored.
-        state: what the broker was told; after UNKNOWN it asks.
+        state: what END_TRANSACTION carried; after UNKNOWN the broker checks back.
     """
 
     sent: SendResult
@@ -85,7 +85,7 @@ class Transaction:
         self.state = LocalTransactionState.COMMIT
 
     def roll_back(self) -> None:
-        """Let nobody see the message."""
+        """Discard the message: no consumer gets it."""
         self.state = LocalTransactionState.ROLLBACK
 
     def leave_open(self) -> None:
