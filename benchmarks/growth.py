@@ -1,281 +1,155 @@
-"""What topics cost while their number grows: creation, first message, idle time, memory, start.
+"""What many topics, many records and many connections cost, beside the project's targets.
 
-One name server and one broker on real sockets; the load is requests of 16 connections, one in flight on each.
+`make bench` measures OrbitMQ's broker, `make bench-peer` Apache RocketMQ's too, each with all processors:
 
-    python -m benchmarks.growth [--topics 2000] [--folder FOLDER]
+    python -m benchmarks.growth [--topics 2000] [--peer]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import shutil
+import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from benchmarks.remoting import GET_ROUTE, PULL_MESSAGE, Client
-from benchmarks.servers import Ours, Server
+from benchmarks import crowd, many_topics, recovery
+from benchmarks.measure import Generator, table
+from benchmarks.servers import Apache, Ours, PeerUnavailableError, apache_classpath
 
-SEND_MESSAGE_V2 = 310
-QUEUES = 8
-CONNECTIONS = 16
-IDLE_S = 10.0
-SETTLE_S = 7.0  # table files are written 5 s after a change at the latest
-START_LIMIT_S = 120.0
-
-
-class Side(Protocol):
-    """Starts servers: :class:`benchmarks.servers.Ours` or ``Apache``."""
-
-    @property
-    def title(self) -> str: ...
-
-    def name_server(self, folder: Path, *, cpus: set[int] | None = None) -> Server: ...
-
-    def broker(
-        self,
-        folder: Path,
-        name_server: str,
-        *,
-        port: int = 0,
-        name: str = "broker-a",
-        store: Path | None = None,
-        cpus: set[int] | None = None,
-        **more: str,
-    ) -> Server: ...
+Maker = Ours | Apache
+Found = dict[str, float]
+SHORT_TOPICS, FULL_TOPICS, PEER_TOPICS = 2_000, 50_000, 3_000
 
 
 @dataclass(frozen=True)
-class Work:
-    """So many requests: how fast, and what each cost the broker and the name server in CPU time."""
-
-    count: int
-    seconds: float
-    broker_ms: float
-    name_server_ms: float
-    worst_ms: float
-
-    @property
-    def per_second(self) -> float:
-        return self.count / self.seconds
-
-
-@dataclass(frozen=True)
-class Growth:
-    """One run.
+class Line:
+    """One figure.
 
     Attributes:
-        created: the whole creation; ``created_last`` its last tenth, which shows whether cost grows.
-        first_messages: one message to each topic.
-        idle_cpu_s: the broker's CPU time in 35 s without a request.
-        clean_start_s, killed_start_s: from starting the process until the first pull is answered.
+        key: under which it is found and kept.
+        shape: how the number is written.
+        least, most: the target; a bound that is None is not judged.
+        most_full: the target instead of `most` from 50,000 topics on.
     """
 
-    side: str
-    topics: int
-    created: Work
-    created_last: Work
-    first_messages: Work
-    idle_cpu_s: float
-    memory_mb: float
-    name_server_mb: float
-    clean_start_s: float
-    killed_start_s: float
+    key: str
+    title: str
+    shape: str
+    least: float | None = None
+    most: float | None = None
+    most_full: float | None = None
+
+    def target(self, topics: int) -> str:
+        if self.least is not None:
+            return ">= " + self.shape.format(self.least)
+        most = self._most(topics)
+        return "" if most is None else "<= " + self.shape.format(most)
+
+    def met(self, value: float, topics: int) -> bool | None:
+        """Whether the target is met; None when there is none."""
+        most = self._most(topics)
+        if self.least is None and most is None:
+            return None
+        return (self.least is None or value >= self.least) and (most is None or value <= most)
+
+    def _most(self, topics: int) -> float | None:
+        return self.most_full if self.most_full is not None and topics >= FULL_TOPICS else self.most
 
 
-def topic_name(number: int) -> str:
-    return f"growth-{number:06}"
+LINES = (
+    Line("create_rate", "create topics of 8 queues, 16 at a time", "{:,.0f}/s", least=1_000),
+    Line("create_cpu_ms", "the same, broker CPU each", "{:,.2f} ms", most=1),
+    Line("first_rate", "first message to each topic, 16 at a time", "{:,.0f}/s", least=5_000),
+    Line("first_cpu_ms", "the same, broker CPU each", "{:,.2f} ms"),
+    Line("idle_cpu_s", "35 s idle, broker CPU", "{:,.2f} s", most=0.2),
+    Line("memory_mb", "RssAnon then", "{:,.0f} MB", most=400),
+    Line("stop_s", "clean stop", "{:,.2f} s"),
+    Line(
+        "clean_start_s", "start after a clean stop until a pull is answered", "{:,.2f} s", most=1, most_full=2
+    ),
+    Line("kill_start_s", "start after kill -9 until a pull is answered", "{:,.2f} s", most=1.5, most_full=2),
+    Line("term_s", "SIGTERM while it starts until it has ended", "{:,.2f} s", most=0.5),
+    Line("records", "records stored before kill -9", "{:,.0f}"),
+    Line("recovery_s", "start after that until a pull is answered", "{:,.2f} s", most=1.5),
+    Line("recovery_rate", "the same, records/s", "{:,.0f}/s", least=2_000_000),
+    Line("unserved_s", "the same, port open and no answer", "{:,.2f} s"),
+    Line("few_cpu_us", "64 connections x 1 send in flight, broker CPU each", "{:,.1f} us"),
+    Line("crowd_cpu_us", "1,000 connections x 1 send in flight, broker CPU each", "{:,.1f} us"),
+    Line("crowd_ratio", "the same, times the cost at 64", "{:,.2f}", most=1.2),
+    Line("crowd_worst_ms", "the same, worst latency", "{:,.0f} ms", most=250),
+    Line("idle_connections_mb", "10,000 idle connections, RssAnon more", "{:,.0f} MB", most=60),
+)
 
 
-class Load:
-    """Runs one request for each number over all connections, and says what it cost."""
-
-    def __init__(self, broker: Server, name_server: Server) -> None:
-        self._broker = broker
-        self._name_server = name_server
-
-    def run(self, first: int, last: int, request: Callable[[Client, int], object]) -> Work:
-        """Numbers from ``first`` to below ``last``.
-
-        Raises:
-            RequestError: one of them was refused.
-        """
-        numbers = iter(range(first, last))
-        lock = threading.Lock()
-        worst = 0.0
-        failures: list[BaseException] = []
-
-        def work() -> None:
-            nonlocal worst
-            try:
-                with Client(self._broker.port, timeout_s=60) as client:
-                    for number in _shared(numbers, lock):
-                        begun = time.monotonic()
-                        request(client, number)
-                        worst = max(worst, time.monotonic() - begun)
-            except BaseException as error:
-                failures.append(error)
-
-        cpu = self._broker.cpu_s(), self._name_server.cpu_s()
-        begun = time.monotonic()
-        threads = [threading.Thread(target=work) for _ in range(CONNECTIONS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        seconds = time.monotonic() - begun
-        if failures:
-            raise failures[0]
-        count = last - first
-        return Work(
-            count,
-            seconds,
-            (self._broker.cpu_s() - cpu[0]) / count * 1000,
-            (self._name_server.cpu_s() - cpu[1]) / count * 1000,
-            worst * 1000,
-        )
-
-
-def _shared(numbers: Iterator[int], lock: threading.Lock) -> Iterator[int]:
-    while True:
-        with lock:
-            number = next(numbers, None)
-        if number is None:
-            return
-        yield number
-
-
-def create(client: Client, number: int) -> None:
-    client.create_topic(topic_name(number), QUEUES)
-
-
-def send(client: Client, number: int) -> None:
-    """One message of 100 bytes, as a producer of 5.x sends it."""
-    fields = {
-        "a": "growth",
-        "b": topic_name(number),
-        "c": "TBW102",
-        "d": "4",
-        "e": str(number % QUEUES),
-        "f": "0",
-        "g": "1700000000000",
-        "h": "0",
-        "i": f"UNIQ_KEY\x01{number:032X}\x02",
-        "j": "0",
-        "k": "false",
-        "m": "false",
-    }
-    client.request(SEND_MESSAGE_V2, fields, b"x" * 100)
-
-
-def pull(port: int, number: int) -> None:
-    """Pull the message of :func:`send`.
-
-    Raises:
-        RequestError: it was not answered with a message.
-    """
-    fields = {
-        "consumerGroup": "TOOLS_CONSUMER",
-        "topic": topic_name(number),
-        "queueId": str(number % QUEUES),
-        "queueOffset": "0",
-        "maxMsgNums": "1",
-        "sysFlag": "4",
-        "commitOffset": "0",
-        "suspendTimeoutMillis": "0",
-        "subscription": "*",
-        "subVersion": "0",
-    }
-    with Client(port, timeout_s=10) as client:
-        client.request(PULL_MESSAGE, fields)
-
-
-def measure(side: Side, folder: Path, topics: int) -> Growth:
-    """Measure one side with that many topics.
-
-    Raises:
-        ServerError: a server did not start or stop.
-        RequestError: a request was refused.
-    """
-    name_server = side.name_server(folder)
-    try:
-        broker = side.broker(folder, name_server.address, autoCreateTopicEnable="false")
-        try:
-            load = Load(broker, name_server)
-            before_last = topics * 9 // 10
-            begun = time.monotonic()
-            most = load.run(0, before_last, create)
-            last = load.run(before_last, topics, create)
-            created = Work(
-                topics,
-                time.monotonic() - begun,
-                (most.broker_ms * most.count + last.broker_ms * last.count) / topics,
-                (most.name_server_ms * most.count + last.name_server_ms * last.count) / topics,
-                max(most.worst_ms, last.worst_ms),
-            )
-            _check_routes(name_server.port, topics)
-            first_messages = load.run(0, topics, send)
-            time.sleep(SETTLE_S)
-            cpu = broker.cpu_s()
-            time.sleep(IDLE_S)
-            idle = (broker.cpu_s() - cpu) * 35 / IDLE_S
-            memory, name_server_mb = broker.anonymous_mb(), name_server.anonymous_mb()
-            broker.stop(START_LIMIT_S)
-            broker, clean = _started(side, folder, name_server, broker.port, topics)
-            time.sleep(SETTLE_S)
-            broker.kill()
-            broker, killed = _started(side, folder, name_server, broker.port, topics)
-        finally:
-            broker.stop(START_LIMIT_S)
-    finally:
-        name_server.stop()
-    return Growth(
-        side.title,
-        topics,
-        created,
-        last,
-        first_messages,
-        idle,
-        memory,
-        name_server_mb,
-        clean,
-        killed,
+def measure(maker: Maker, generator: Generator, folder: Path, topics: int) -> Found:
+    """Every figure of one system, by its key."""
+    found: Found = {}
+    parts: tuple[tuple[str, Callable[[Path], Found]], ...] = (
+        (f"{topics:,} topics", lambda data: many_topics.measure(maker, generator, data, topics)),
+        ("recovery", lambda data: recovery.measure(maker, generator, data)),
+        ("connections", lambda data: crowd.measure(maker, generator, data)),
     )
-
-
-def _check_routes(port: int, topics: int) -> None:
-    with Client(port) as client:
-        for number in range(0, topics, max(1, topics // 100)):
-            route = json.loads(client.request(GET_ROUTE, {"topic": topic_name(number)}).body)
-            assert route["queueDatas"][0]["writeQueueNums"] == QUEUES, route
-
-
-def _started(side: Side, folder: Path, name_server: Server, port: int, topics: int) -> tuple[Server, float]:
-    begun = time.monotonic()
-    broker = side.broker(folder, name_server.address, port=port, autoCreateTopicEnable="false")
-    while True:
+    for name, part in parts:
+        print(f"  {maker.title}: {name}", file=sys.stderr, flush=True)
+        data = folder / f"growth-{type(maker).__name__}"
         try:
-            pull(port, topics - 1)
-            return broker, time.monotonic() - begun
-        except OSError:
-            if time.monotonic() - begun > START_LIMIT_S:
-                broker.kill()
-                raise
-            time.sleep(0.01)
+            found |= part(data)
+        finally:
+            shutil.rmtree(data, ignore_errors=True)
+    return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--topics", type=int, default=2000)
-    parser.add_argument("--folder", type=Path)
+def report(found: Found, topics: int) -> tuple[str, list[str]]:
+    """One line per figure beside its target, and the lines that miss theirs."""
+    rows, missed = [], []
+    for line in LINES:
+        value = found[line.key]
+        met = line.met(value, topics)
+        if met is False:
+            missed.append(f"{line.title}: {line.shape.format(value)}, wanted {line.target(topics)}")
+        rows.append(
+            [
+                line.title,
+                line.shape.format(value),
+                line.target(topics),
+                {None: "", True: "yes", False: "NO"}[met],
+            ]
+        )
+    return table([f"{topics:,} topics", "measured", "target", "met"], rows), missed
+
+
+def compare(ours: Found, theirs: Found, topics: int) -> str:
+    """One line per figure of both, ratio ours/theirs."""
+    rows = []
+    for line in LINES:
+        a, b = ours[line.key], theirs[line.key]
+        rows.append([line.title, line.shape.format(a), line.shape.format(b), f"{a / b:.2f}" if b else "-"])
+    return table([f"{topics:,} topics", "ours", "Apache", "ratio"], rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks.growth", description=__doc__)
+    parser.add_argument("--topics", type=int, default=SHORT_TOPICS, help="how many topics (2000)")
+    parser.add_argument("--peer", action="store_true", help="beside Apache's broker")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        print(json.dumps(asdict(measure(Ours(), Path(folder), options.topics)), indent=2))
+    generator = Generator()
+    with tempfile.TemporaryDirectory(prefix="orbitmq-growth-") as made:
+        ours = measure(Ours(), generator, Path(made), options.topics)
+        text, missed = report(ours, options.topics)
+        print(text)
+        print("\n".join(["", *(f"missed: {line}" for line in missed)]))
+        if options.peer:
+            try:
+                apache = Apache(apache_classpath())
+            except PeerUnavailableError as error:
+                print(f"without Apache's broker: {error}")
+                return 0
+            print(compare(ours, measure(apache, generator, Path(made), options.topics), options.topics))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

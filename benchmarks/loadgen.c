@@ -5,6 +5,7 @@
  * else is counted in "errors" by response code, or under "mismatched". One JSON line goes to stdout.
  *
  *   loadgen send  --port P --topic T [--header json|rocketmq] [--connections N] [--window W] [--body B]
+ *                 with --topics N the last 5 characters of T are the number of a topic: 00000 to N-1 in turn
  *   loadgen batch ... --count N          one SEND_BATCH_MESSAGE of N messages per operation
  *   loadgen pull  ... --count N --max-offset M     walks the queues from 0 to M, N messages per pull
  *   loadgen deliver ... --rate R         sends to a fresh topic and long-polls every queue of it; latency is
@@ -42,12 +43,13 @@ enum { JSON = 0, ROCKETMQ = 1 };
 enum { RECORD_BODY_AT = 88, SUSPEND_MS = 5000 };
 enum { NOT_FOUND = 19, RETRY_IMMEDIATELY = 20 };
 enum { OPAQUE_FIRST = 1000000, OPAQUE_COUNT = 9000000 }; /* always 7 digits: patched in place */
+enum { NUMBER_DIGITS = 5, MAX_TOPICS = 100000 };
 enum { READ_BYTES = 1 << 20, MAX_FRAME_BYTES = 16 << 20, MAX_CODES = 4096 };
 
 struct options {
     const char *mode, *host, *topic, *group, *broker_name, *file;
     int port, header, connections, window, body, queues, count, pid;
-    long max_offset, ops, ahead;
+    long max_offset, ops, ahead, topics;
     double rate, warmup, duration;
 };
 
@@ -55,7 +57,7 @@ struct options {
 struct template {
     char *bytes;
     int length, capacity;
-    int at_opaque, at_queue, at_born, at_offset, at_unique, at_body;
+    int at_opaque, at_queue, at_born, at_offset, at_unique, at_body, at_number;
 };
 
 struct slot {
@@ -201,7 +203,8 @@ static void put_send_fields(struct template *t, int is_batch) {
     char properties[128];
     message_properties(properties, sizeof properties);
     put_field(t, "a", opt.group);
-    put_field(t, "b", opt.topic);
+    int topic_at = put_field(t, "b", opt.topic);
+    if (opt.topics > 0) t->at_number = topic_at + (int)strlen(opt.topic) - NUMBER_DIGITS;
     put_field(t, "c", "TBW102");
     put_field(t, "d", "4");
     t->at_queue = put_field(t, "e", "0");
@@ -263,7 +266,7 @@ static void put_body(struct template *t, int code) {
 
 static void build_template(struct template *t, int code) {
     char text[160];
-    t->at_opaque = t->at_queue = t->at_born = t->at_offset = t->at_unique = t->at_body = -1;
+    t->at_opaque = t->at_queue = t->at_born = t->at_offset = t->at_unique = t->at_body = t->at_number = -1;
     put_int(t, 0, 4);
     put_int(t, 0, 4);
     if (opt.header == JSON) {
@@ -326,6 +329,12 @@ static void patch_unique(char *at) {
     for (int i = 7; i >= 0; i--, value >>= 4) at[i] = HEX[value & 15];
 }
 
+static void patch_number(char *at) {
+    static long next;
+    long value = next++ % opt.topics;
+    for (int i = NUMBER_DIGITS - 1; i >= 0; i--, value /= 10) at[i] = (char)('0' + value % 10);
+}
+
 /* Copies the template, with the offset's digits let in where it has one, and patches the rest. */
 static int encode_request(char *out, const struct template *t, const struct slot *slot) {
     int shift = 0, shift_after = t->length;
@@ -351,6 +360,7 @@ static int encode_request(char *out, const struct template *t, const struct slot
     if (t->at_born >= 0) patch_born(out + t->at_born);
     if (t->at_unique >= 0) patch_unique(out + t->at_unique);
     if (t->at_body >= 0) memcpy(out + t->at_body, &slot->started_ns, 8);
+    if (t->at_number >= 0) patch_number(out + t->at_number);
     return t->length + shift;
 }
 
@@ -763,7 +773,7 @@ static void usage(void) {
     die("send|batch|pull|deliver|echo|serve|sync [--host A] --port P --topic T [--header json|rocketmq] [--connections N]\n"
         "  [--window N] [--body BYTES] [--queues 1-10] [--count N] [--max-offset N] [--ops N] [--rate OPS_PER_SECOND]\n"
         "  [--warmup S] [--duration S] [--group G] [--broker-name B] [--pid SERVER_PID] [--file PATH]\n"
-        "  [--ahead BYTES]");
+        "  [--ahead BYTES] [--topics N]");
 }
 
 static void parse_options(int argc, char **argv) {
@@ -772,6 +782,7 @@ static void parse_options(int argc, char **argv) {
         {"window", 1, 0, 'w'},   {"body", 1, 0, 'b'},   {"queues", 1, 0, 'q'}, {"count", 1, 0, 'n'},       {"max-offset", 1, 0, 'm'},
         {"ops", 1, 0, 'o'},      {"rate", 1, 0, 'r'},   {"warmup", 1, 0, 'W'}, {"duration", 1, 0, 'd'},    {"group", 1, 0, 'g'},
         {"pid", 1, 0, 'P'},      {"file", 1, 0, 'f'},   {"broker-name", 1, 0, 'B'}, {"ahead", 1, 0, 'a'},
+        {"topics", 1, 0, 'N'},
         {0, 0, 0, 0},
     };
     if (argc < 2) usage();
@@ -799,10 +810,12 @@ static void parse_options(int argc, char **argv) {
         case 'f': opt.file = optarg; break;
         case 'a': opt.ahead = atol(optarg); break;
         case 'B': opt.broker_name = optarg; break;
+        case 'N': opt.topics = atol(optarg); break;
         default: usage();
         }
     }
     if (opt.connections < 1 || opt.window < 1 || opt.body < 1 || opt.queues < 1 || opt.queues > 10 || opt.count < 1) usage();
+    if (opt.topics < 0 || opt.topics > MAX_TOPICS || (opt.topics > 0 && strlen(opt.topic) < NUMBER_DIGITS)) usage();
 }
 
 int main(int argc, char **argv) {

@@ -15,6 +15,8 @@ PULL_MESSAGE = 11
 GET_ROUTE = 105
 GET_BROKER_CLUSTER_INFO = 106
 
+PULL_HAS_SUBSCRIPTION = 4
+
 _WORD = struct.Struct(">ii")
 
 
@@ -101,6 +103,23 @@ class Client:
         """One past the last message of a queue."""
         answer = self.request(GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)})
         return int(answer.ext["offset"])
+
+    def pull(self, topic: str, queue_id: int, offset: int, count: int = 32) -> Answer:
+        """One pull that does not wait for messages and commits nothing."""
+        fields = {
+            "consumerGroup": "bench",
+            "topic": topic,
+            "queueId": str(queue_id),
+            "queueOffset": str(offset),
+            "maxMsgNums": str(count),
+            "sysFlag": str(PULL_HAS_SUBSCRIPTION),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subscription": "*",
+            "subVersion": "1700000000000",
+            "expressionType": "TAG",
+        }
+        return self.ask(PULL_MESSAGE, fields)
 
     def _read(self, length: int) -> bytes:
         parts: list[bytes] = []

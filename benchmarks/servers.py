@@ -63,13 +63,17 @@ class Server:
 
     Attributes:
         port: where it serves remoting requests on the loopback address.
-        ready_s: from starting the process to the first successful answer, in seconds.
+        started_at: when its process was started, by time.monotonic().
+        accepted_s: from then to the first connection that it accepted, in seconds.
+        ready_s: from then to the first successful answer, in seconds.
     """
 
     name: str
     process: subprocess.Popen[bytes]
     port: int
     log: Path
+    started_at: float = field(default_factory=time.monotonic)
+    accepted_s: float = 0.0
     ready_s: float = 0.0
     stopped_s: float = field(default=0.0)
 
@@ -144,16 +148,16 @@ def start(
     command: Sequence[str],
     port: int,
     folder: Path,
-    probe: int,
+    probe: int | None,
     *,
     env: Mapping[str, str] | None = None,
     cpus: set[int] | None = None,
-    timeout_s: float = 60.0,
+    timeout_s: float = 120.0,
 ) -> Server:
     """Start a server process and wait until it answers.
 
     Args:
-        probe: request code whose successful answer shows that it serves.
+        probe: request code whose successful answer shows that it serves; None to wait for nothing.
         cpus: the processors that it may use; all when None.
 
     Raises:
@@ -162,7 +166,7 @@ def start(
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"{name}.log"
 
-    started = time.monotonic()
+    started_at = time.monotonic()
     with log.open("ab") as output:
         process = subprocess.Popen(
             list(command),
@@ -173,25 +177,31 @@ def start(
             env={**os.environ, **(env or {})},
             preexec_fn=lambda: child_settings(cpus),
         )
-    server = Server(name, process, port, log)
-    while not _answers(port, probe):
-        if process.poll() is not None:
-            raise ServerError(f"{name} ended with {process.returncode}:\n{server.tail()}")
-        if time.monotonic() - started > timeout_s:
-            server.kill()
-            raise ServerError(f"{name} gave no answer within {timeout_s:.0f} s:\n{server.tail()}")
-        time.sleep(0.005)
-    server.ready_s = time.monotonic() - started
+    server = Server(name, process, port, log, started_at)
+    if probe is not None:
+        _wait(server, probe, timeout_s)
     return server
 
 
-def _answers(port: int, probe: int) -> bool:
+def _wait(server: Server, probe: int, timeout_s: float) -> None:
+    """Until it answers the probe with success."""
     heartbeat = b'{"clientID":"probe","consumerDataSet":[],"producerDataSet":[]}'
-    try:
-        with Client(port, timeout_s=5) as client:
-            return client.ask(probe, body=heartbeat if probe == HEART_BEAT else b"").code == 0
-    except OSError:
-        return False
+    while not server.ready_s:
+        try:
+            with Client(server.port, timeout_s=5) as client:
+                server.accepted_s = server.accepted_s or time.monotonic() - server.started_at
+                answer = client.ask(probe, body=heartbeat if probe == HEART_BEAT else b"")
+                if answer.code == 0:
+                    server.ready_s = time.monotonic() - server.started_at
+                    return
+        except OSError:
+            pass
+        if server.process.poll() is not None:
+            raise ServerError(f"{server.name} ended with {server.process.returncode}:\n{server.tail()}")
+        if time.monotonic() - server.started_at > timeout_s:
+            server.kill()
+            raise ServerError(f"{server.name} gave no answer within {timeout_s:.0f} s:\n{server.tail()}")
+        time.sleep(0.005)
 
 
 def broker_properties(
@@ -231,6 +241,8 @@ class Ours:
     """Starts OrbitMQ's servers through its command line."""
 
     title: str = "OrbitMQ"
+    warmup_s: float = 2.0
+    """How long a load runs before it is measured."""
     env: Mapping[str, str] = field(default_factory=dict)
 
     def name_server(self, folder: Path, *, cpus: set[int] | None = None) -> Server:
@@ -250,13 +262,15 @@ class Ours:
         name: str = "broker-a",
         store: Path | None = None,
         cpus: set[int] | None = None,
+        wait: bool = True,
         **more: str,
     ) -> Server:
         port = port or free_ports(5) + 2
+        probe = HEART_BEAT if wait else None
         properties = broker_properties(port, store or folder / "store", name_server, name=name, **more)
         conf = _write_properties(folder / f"{name}.conf", properties)
         command = [*self._command("broker"), "-c", str(conf)]
-        return start(f"our-{name}", command, port, folder, HEART_BEAT, env=self._env(), cpus=cpus)
+        return start(f"our-{name}", command, port, folder, probe, env=self._env(), cpus=cpus)
 
     def _command(self, what: str) -> list[str]:
         return [sys.executable, "-m", "orbitmq.cli.main", what]
@@ -278,6 +292,8 @@ class Apache:
     classpath: str
     heap_mb: int = 1024
     version: str = PEER_VERSION
+    warmup_s: float = 10.0
+    """How long a load runs before it is measured: a JVM compiles its way during it."""
 
     @property
     def title(self) -> str:
@@ -299,14 +315,16 @@ class Apache:
         name: str = "broker-a",
         store: Path | None = None,
         cpus: set[int] | None = None,
+        wait: bool = True,
         **more: str,
     ) -> Server:
         port = port or free_ports(5) + 2
+        probe = HEART_BEAT if wait else None
         properties = broker_properties(port, store or folder / "store", name_server, name=name, **more)
         conf = _write_properties(folder / f"{name}.conf", properties)
         main = "org.apache.rocketmq.broker.BrokerStartup"
         command = [*self.java(folder, self.heap_mb), main, "-c", str(conf)]
-        return start(f"apache-{name}", command, port, folder, HEART_BEAT, cpus=cpus)
+        return start(f"apache-{name}", command, port, folder, probe, cpus=cpus)
 
     def java(self, folder: Path, heap_mb: int) -> list[str]:
         """The start of a command line for one of its programs; logs and home go into `folder`."""

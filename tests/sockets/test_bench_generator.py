@@ -31,17 +31,25 @@ def generator(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def first_frame(generator: str, mode: str, *options: str) -> Command:
     """What the generator sends first."""
+    return frames(generator, 1, mode, *options)[0]
+
+
+def frames(generator: str, count: int, mode: str, *options: str) -> list[Command]:
+    """What the generator sends before it has an answer."""
+    found = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
         command = [generator, mode, "--port", port, "--warmup", "0", "--duration", "5", *options]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             connection, _ = server.accept()
             with connection:
-                length = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
-                frame = length.to_bytes(4, "big") + connection.recv(length, socket.MSG_WAITALL)
+                for _ in range(count):
+                    length = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
+                    frame = length.to_bytes(4, "big") + connection.recv(length, socket.MSG_WAITALL)
+                    found.append(decode_frame(frame))
             process.wait(5)
             assert b"closed a connection" in process.communicate()[1]
-    return decode_frame(frame)
+    return found
 
 
 @pytest.mark.parametrize("header", ["json", "rocketmq"])
@@ -54,6 +62,14 @@ def test_a_send(generator: str, header: str) -> None:
     properties = decode_properties((request.properties or "").encode())
     assert len(properties["UNIQ_KEY"]) == 32
     assert len(command.body) == 300
+
+
+@pytest.mark.parametrize("header", ["json", "rocketmq"])
+def test_sends_to_topics_in_turn(generator: str, header: str) -> None:
+    options = ("--header", header, "--topic", "growth_00000", "--topics", "3")
+    commands = frames(generator, 4, "send", "--window", "4", *options)
+    topics = [SendMessageV2Request.from_ext(command.ext).topic for command in commands]
+    assert topics == ["growth_00000", "growth_00001", "growth_00002", "growth_00000"]
 
 
 @pytest.mark.parametrize("header", ["json", "rocketmq"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks.growth import LINES, Line, compare, report
 from benchmarks.measure import Case, Figure, Target, microseconds, summary, table
 
 
@@ -40,3 +41,19 @@ def test_titles_and_tables() -> None:
     assert Case(rate=10_000).title == "send 128 B, 16 x 16 ASYNC at 10,000/s"
     assert table(["a", "b"], [["long", "1"]]) == "| a    | b |\n|------|---|\n| long | 1 |"
     assert (microseconds(1234), microseconds(12_345)) == ("1,234 us", "12.3 ms")
+
+
+def test_growth_is_judged_by_the_number_of_topics() -> None:
+    start = Line("start", "start", "{:.1f} s", most=1, most_full=2)
+    assert [start.met(value, 2_000) for value in (1.0, 1.5)] == [True, False]
+    assert [start.met(value, 50_000) for value in (1.5, 2.5)] == [True, False]
+    assert (start.target(2_000), start.target(50_000)) == ("<= 1.0 s", "<= 2.0 s")
+    assert Line("rate", "rate", "{:,.0f}/s", least=1000).met(999, 1) is False
+    assert Line("free", "free", "{}").met(1, 1) is None
+    found = {line.key: 0.25 for line in LINES}
+    text, missed = report(found, 2_000)
+    assert len(text.splitlines()) == 2 + len(LINES)
+    assert [line for line in missed if "create topics" in line] == [
+        "create topics of 8 queues, 16 at a time: 0/s, wanted >= 1,000/s"
+    ]
+    assert "| 0.50 |" in compare(found, {key: 0.5 for key in found}, 2_000)

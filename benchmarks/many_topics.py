@@ -1,0 +1,138 @@
+"""Many topics at one broker: making them, writing to each, standing idle, stopping and starting again."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.measure import QUEUES, Generator
+from benchmarks.remoting import Client
+from benchmarks.servers import Apache, Ours, Server, ServerError
+
+AT_A_TIME = 16
+CREATE_LIMIT_S = 600.0
+PULL_LIMIT_S = 300.0
+SETTLE_S = 6.0
+"""After the last change, before the broker counts as idle: files may be written in the background for 5 s."""
+IDLE_S = 35.0
+
+
+def name(number: int) -> str:
+    """The topic of that number, below 100,000."""
+    return f"growth_{number:05d}"
+
+
+def measure(maker: Ours | Apache, generator: Generator, folder: Path, topics: int) -> dict[str, float]:
+    """All figures of one broker with that many topics."""
+    found: dict[str, float] = {}
+    name_server = maker.name_server(folder)
+    with contextlib.ExitStack() as running:
+        running.callback(name_server.stop)
+        broker = maker.broker(folder, name_server.address)
+        # At the end whatever still runs of it is no use any more.
+        running.callback(lambda: broker.kill())
+        found |= create(broker, topics)
+        found |= first_messages(generator, broker, topics)
+        found |= idle(broker)
+        broker.stop(PULL_LIMIT_S)
+        found["stop_s"] = broker.stopped_s
+        broker = maker.broker(folder, name_server.address)
+        found["clean_start_s"] = first_pull_s(broker, name(0))
+        broker.kill()
+        broker = maker.broker(folder, name_server.address)
+        found["kill_start_s"] = first_pull_s(broker, name(0))
+        broker.kill()
+        broker = maker.broker(folder, name_server.address, wait=False)
+        found["term_s"] = stop_at(broker, found["kill_start_s"] / 2)
+    return found
+
+
+def create(broker: Server, topics: int) -> dict[str, float]:
+    """Make the topics over so many connections, one request at a time on each.
+
+    Raises:
+        ServerError: a request failed, or they were not made in :data:`CREATE_LIMIT_S`.
+    """
+    numbers = itertools.count()
+    failures: list[str] = []
+    begin, cpu = time.monotonic(), broker.cpu_s()
+
+    def work() -> None:
+        with Client(broker.port, timeout_s=60) as client:
+            while (number := next(numbers)) < topics and not failures:
+                if time.monotonic() - begin > CREATE_LIMIT_S:
+                    failures.append(f"{number} of {topics} topics were made in {CREATE_LIMIT_S:.0f} s")
+                    return
+                try:
+                    client.create_topic(name(number), QUEUES)
+                except Exception as error:
+                    failures.append(f"topic {number}: {error!r}")
+                    return
+
+    workers = [threading.Thread(target=work) for _ in range(AT_A_TIME)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    if failures:
+        raise ServerError(f"{broker.name}: {failures[0]}")
+    took = time.monotonic() - begin
+    return {"create_rate": topics / took, "create_cpu_ms": (broker.cpu_s() - cpu) / topics * 1000}
+
+
+def first_messages(generator: Generator, broker: Server, topics: int) -> dict[str, float]:
+    """One message to each topic, into its first queue."""
+    outcome = generator.run(
+        "send",
+        port=broker.port,
+        pid=broker.pid,
+        topic=name(0),
+        topics=topics,
+        queues=1,
+        connections=AT_A_TIME,
+        window=1,
+        warmup=0,
+        ops=topics,
+        duration=CREATE_LIMIT_S,
+    )
+    if outcome["messages"] < topics:
+        raise ServerError(f"{broker.name} took {outcome['messages']} of {topics}: {outcome['errors']}")
+    return {"first_rate": outcome["ops_per_second"], "first_cpu_ms": outcome["server_cpu_us"] / 1000}
+
+
+def idle(broker: Server) -> dict[str, float]:
+    """CPU time of :data:`IDLE_S` without a client, and memory then."""
+    time.sleep(SETTLE_S)
+    cpu = broker.cpu_s()
+    time.sleep(IDLE_S)
+    return {"idle_cpu_s": broker.cpu_s() - cpu, "memory_mb": broker.anonymous_mb()}
+
+
+def first_pull_s(broker: Server, topic: str, queue: int = 0) -> float:
+    """From the start of the process until a pull of that queue has brought messages, in seconds.
+
+    Raises:
+        ServerError: none did in :data:`PULL_LIMIT_S`.
+    """
+    for _ in _tries(broker):
+        with contextlib.suppress(OSError), Client(broker.port, timeout_s=5) as client:
+            if client.pull(topic, queue, 0).code == 0:
+                return time.monotonic() - broker.started_at
+    raise ServerError(f"{broker.name}: no pull of {topic} is answered in {PULL_LIMIT_S:.0f} s")
+
+
+def _tries(broker: Server) -> Iterator[None]:
+    while time.monotonic() - broker.started_at < PULL_LIMIT_S:
+        yield
+        time.sleep(0.005)
+
+
+def stop_at(broker: Server, after_s: float) -> float:
+    """SIGTERM so long after the start of the process; how long it then runs on, in seconds."""
+    time.sleep(max(0.0, broker.started_at + after_s - time.monotonic()))
+    broker.stop(PULL_LIMIT_S)
+    return broker.stopped_s

@@ -1,0 +1,50 @@
+"""A broker killed at full rate: how long its next start takes until it answers a pull."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from benchmarks.many_topics import PULL_LIMIT_S, first_pull_s
+from benchmarks.measure import QUEUES, Generator
+from benchmarks.remoting import Client
+from benchmarks.servers import Apache, Ours
+
+TOPIC = "recovery"
+LOAD_S = 8.0
+
+
+def measure(maker: Ours | Apache, generator: Generator, folder: Path) -> dict[str, float]:
+    """Fill one topic for :data:`LOAD_S` as fast as it goes, kill, start, pull.
+
+    Records are counted after the restart: what was not on the disk yet was in the page cache, which a killed
+    process leaves to the kernel.
+    """
+    name_server = maker.name_server(folder)
+    with contextlib.ExitStack() as running:
+        running.callback(name_server.stop)
+        broker = maker.broker(folder, name_server.address)
+        running.callback(lambda: broker.kill())
+        with Client(broker.port, timeout_s=30) as client:
+            client.create_topic(TOPIC, QUEUES)
+        generator.run(
+            "send",
+            port=broker.port,
+            topic=TOPIC,
+            queues=QUEUES,
+            connections=16,
+            window=16,
+            warmup=0,
+            duration=LOAD_S,
+        )
+        broker.kill()
+        broker = maker.broker(folder, name_server.address)
+        took = first_pull_s(broker, TOPIC)
+        with Client(broker.port, timeout_s=PULL_LIMIT_S) as client:
+            records = sum(client.max_offset(TOPIC, queue) for queue in range(QUEUES))
+        return {
+            "records": records,
+            "recovery_s": took,
+            "recovery_rate": records / took,
+            "unserved_s": took - broker.accepted_s,
+        }
