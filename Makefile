@@ -73,13 +73,13 @@ format: $(BUILT)  ## let ruff lay out the code
 	@$(BIN)/ruff check -q --fix .
 
 bench: $(BUILT)  ## speed and memory on this machine (SHORT=1: two minutes)
-	@$(PY) -m benchmarks.run $(SHORT_FLAG) $(if $(SHORT),--name short)
+	@$(PY) -m benchmarks.run $(SHORT_FLAG)
 
 bench-peer: $(BUILT)  ## the same loads against Apache RocketMQ, when Maven Central is reachable
-	@$(PY) -m benchmarks.peer $(SHORT_FLAG) $(if $(SHORT),--name peer-short)
+	@$(PY) -m benchmarks.peer $(SHORT_FLAG)
 
 bench-client: $(BUILT)  ## the Python client beside Apache's Java client, when Maven Central is reachable
-	@$(PY) -m benchmarks.client_speed $(SHORT_FLAG) $(if $(SHORT),--name client-short)
+	@$(PY) -m benchmarks.client_speed $(SHORT_FLAG)
 
 interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, when Maven Central is reachable
 	@$(PY) -m tests.interop.run $(SHORT_FLAG)

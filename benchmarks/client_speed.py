@@ -1,7 +1,8 @@
 """`make bench-client`: the Python client and Apache's Java client on the same broker, in one run.
 
-Both do the same loads in turn, each as a process of its own with a warm-up of its own, with bodies of 128
-bytes, against OrbitMQ's broker with ASYNC_FLUSH. What counts is the CPU of the client per message: one core
+Both do the same loads in turn, and which one begins changes from round to round. Each is a process of its own
+with a warm-up of its own: 10 s of the same load for the JVM. Bodies have 128 bytes; the broker is OrbitMQ's
+with ASYNC_FLUSH. What counts is the CPU of the client per message: one core
 divided by it is the rate "per core". Without Maven Central the Python client is measured alone.
 """
 
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.measure import QUEUES, keep, machine, table
+from benchmarks.measure import QUEUES, keep, machine, record, table
 from benchmarks.remoting import Client
 from benchmarks.servers import (
     ROOT,
@@ -31,6 +32,9 @@ from benchmarks.servers import (
 
 TOPIC = "client_speed"
 TIMEOUT_S = 300
+JVM_WARMUP_S = 10
+JVM_WARMUP_CONSUMED = 1_000_000
+"""Messages of the backlog that a consumer in Java reads before it is measured: about ten seconds."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +78,11 @@ class Speed:
 Runner = Callable[[str, int, int], Speed]
 
 
-def runner(command: list[str], name_server: str, folder: Path) -> Runner:
-    """Runs a client program for one way."""
+def runner(command: list[str], name_server: str, folder: Path, *more: object) -> Runner:
+    """Runs a client program for one way, with `more` arguments behind the others."""
 
     def run(way: str, warmup: int, messages: int) -> Speed:
-        arguments = [name_server, TOPIC, way, str(warmup), str(messages)]
+        arguments = [name_server, TOPIC, way, str(warmup), str(messages), *map(str, more)]
         done = subprocess.run(
             [*command, *arguments],
             capture_output=True,
@@ -128,16 +132,23 @@ def measure(ours: Runner, theirs: Runner | None, messages: int, rounds: int) -> 
         warmup = count // 4 // 4096 * 4096 or 4096
         mine: list[Speed] = []
         peers: list[Speed] = []
-        for _ in range(rounds):
+        for number in range(rounds):
+            if theirs is not None and number % 2:
+                peers.append(java(theirs, way, warmup, count))
             mine.append(ours(way.name, warmup, count))
-            if theirs is not None:
-                peers.append(theirs(way.peer, warmup, count))
+            if theirs is not None and not number % 2:
+                peers.append(java(theirs, way, warmup, count))
         found[way.name] = [medians(mine), medians(peers) if peers else None]
         print(f"  {way.title}: {found[way.name][0]}", file=sys.stderr)
     return found
 
 
-def report(found: dict[str, list[Speed | None]], rounds: int) -> str:
+def java(theirs: Runner, way: Way, warmup: int, count: int) -> Speed:
+    """One run of the Java client, warmed."""
+    return theirs(way.peer, JVM_WARMUP_CONSUMED if way.peer == "consume" else warmup, count)
+
+
+def report(found: dict[str, list[Speed | None]], rounds: int, kind: str) -> str:
     headings = [
         "load",
         "msg/s ours",
@@ -169,9 +180,10 @@ def report(found: dict[str, list[Speed | None]], rounds: int) -> str:
     place = machine()
     return "\n".join(
         [
-            f"# The Python client on {place['cpu']}, {place['cpus']} CPUs, {place['taken']}",
+            f"# The Python client on {place['cpu']}, {place['cpus']} CPUs, {place['taken']}, {kind} record",
             "",
-            f"OrbitMQ's broker, 128 byte bodies; medians of {rounds} runs each. Java: Apache's client.",
+            f"OrbitMQ's broker, 128 byte bodies; medians of {rounds} runs each. Java: Apache's client, warmed for "
+            f"{JVM_WARMUP_S} s with the same load; which of them begins changes from run to run.",
             "",
             table(headings, rows),
         ]
@@ -196,7 +208,7 @@ def main() -> None:
             python = [sys.executable, str(ROOT / "benchmarks" / "client_loads.py")]
             ours = runner(python, name_server.address, folder)
             try:
-                theirs = runner(java_command(folder), name_server.address, folder)
+                theirs = runner(java_command(folder), name_server.address, folder, JVM_WARMUP_S)
             except PeerUnavailableError as error:
                 print(f"without Apache's client: {error}")
                 theirs = None
@@ -204,9 +216,11 @@ def main() -> None:
         finally:
             broker.stop()
             name_server.stop()
-    text = report(found, rounds)
+    taken = record(short=options.short, rounds=rounds, messages=messages, jvm_warmup_s=JVM_WARMUP_S)
+    text = report(found, rounds, taken["kind"])
     print(text)
-    print(f"\nkept in {keep(options.name, text, {'machine': machine(), 'speeds': found})}")
+    content = {"record": taken, "machine": machine(), "speeds": found}
+    print(f"\nkept in {keep(options.name, text, content)}")
 
 
 if __name__ == "__main__":

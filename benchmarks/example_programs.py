@@ -47,7 +47,7 @@ class Effort:
     batches: int = 60_000
 
 
-SHORT = Effort(warmup_s=4.0, duration_s=4.0, batches=12_000)
+SHORT = Effort(duration_s=4.0, batches=12_000)
 
 
 class Programs:

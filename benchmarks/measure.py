@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import statistics
@@ -18,6 +19,7 @@ from benchmarks.remoting import Client
 from benchmarks.servers import ROOT, Server, child_settings
 
 QUEUES = 8
+_FRESH = itertools.count(1)
 PULL_BATCHES = 8000
 """Batches of 32 that fill the topic which is pulled: 256,000 messages."""
 
@@ -153,8 +155,8 @@ class Effort:
     warmup_s: float
     duration_s: float
     repeats: int
-    first_warmup_s: float = 0.0
-    """Before the first case of a server: a JVM compiles its hot path during it."""
+    long_s: float = 0.0
+    """One more run of a saturating load, without the page cache's memory being asked for before it."""
 
 
 class Bench:
@@ -168,23 +170,31 @@ class Bench:
         self.generator = generator
         self.effort = effort
         self.page_cache = page_cache
-        self._topics = 0
 
     def prepare(self, server: Server) -> None:
-        """Make the topics, fill the one that is pulled, and let the server warm up."""
+        """Make the topics, and fill the one that is pulled."""
         with Client(server.port, timeout_s=30) as client:
             client.create_topic("bench", QUEUES)
             client.create_topic("bench_pull", QUEUES)
-        if self.effort.first_warmup_s:
-            self._load(server, Case(), warmup_s=0.0, duration_s=self.effort.first_warmup_s)
         self.generator.run(
             "batch", port=server.port, topic="bench_pull", warmup=0, ops=PULL_BATCHES, duration=120
         )
 
     def measure(self, server: Server, case: Case) -> Figure:
         """Run the case as often as the effort says; medians of every column."""
-        runs = [self._once(server, case) for _ in range(self.effort.repeats)]
+        runs = [self.once(server, case) for _ in range(self.effort.repeats)]
         return summary(case.title, runs)
+
+    def measure_long(self, server: Server, case: Case) -> Figure:
+        """One run of `effort.long_s`. The disk has what was written before; nothing else prepares it."""
+        os.sync()
+        effort = replace(self.effort, duration_s=self.effort.long_s)
+        run = Bench(self.generator, effort).once(server, case)
+        return summary(f"{case.title}, {effort.duration_s:g} s", [run])
+
+    def warm(self, server: Server, case: Case, seconds: float) -> None:
+        """The load for so long, unmeasured."""
+        Bench(self.generator, Effort(0.0, seconds, 1)).once(server, case)
 
     def echo(self, case: Case, cpus: set[int] | None) -> Figure:
         """The same load against a bare echo server: the machine's own noise."""
@@ -195,24 +205,20 @@ class Bench:
             f"bare echo {case.body} B, {case.connections} x {case.window} at {case.rate:,}/s", runs
         )
 
-    def _once(self, server: Server, case: Case) -> dict[str, Any]:
+    def once(self, server: Server, case: Case) -> dict[str, Any]:
+        """Run the case once: what the generator reports."""
         topic, more = "bench", {}
         if case.mode == "pull":
             topic = "bench_pull"
             with Client(server.port, timeout_s=30) as client:
                 more = {"max_offset": min(client.max_offset(topic, queue) for queue in range(QUEUES))}
         elif case.mode == "deliver":
-            self._topics += 1
-            topic = f"bench_deliver_{self._topics}"
+            topic = f"bench_deliver_{next(_FRESH)}"
             with Client(server.port, timeout_s=30) as client:
                 client.create_topic(topic, QUEUES)
         if self.page_cache is not None and case.mode != "pull" and not case.rate:
             self.page_cache.touch()
         return self._generate(server.port, server.pid, case, topic, more)
-
-    def _load(self, server: Server, case: Case, *, warmup_s: float, duration_s: float) -> None:
-        bench = Bench(self.generator, Effort(warmup_s, duration_s, 1))
-        bench.measure(server, case)
 
     def _generate(self, port: int, pid: int, case: Case, topic: str, more: dict[str, int]) -> dict[str, Any]:
         return self.generator.run(
@@ -290,8 +296,18 @@ def machine() -> dict[str, Any]:
     }
 
 
+def record(*, short: bool, **protocol: Any) -> dict[str, Any]:
+    """How figures were taken, kept beside them: a short record is for a look, a full one is to be quoted."""
+    return {"kind": "short" if short else "full", **protocol}
+
+
 def keep(name: str, text: str, content: dict[str, Any]) -> Path:
-    """Write benchmarks/results/<name>.md and .json; returns the path of the first."""
+    """Write benchmarks/results/<name>.md and .json; returns the path of the first.
+
+    A short record (see :func:`record`) has "-short" behind its name, so that it replaces no full one.
+    """
+    if content["record"]["kind"] == "short":
+        name += "-short"
     folder = ROOT / "benchmarks" / "results"
     folder.mkdir(exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(content, indent=1, default=asdict) + "\n")

@@ -1,8 +1,9 @@
 """`make bench-peer`: the same loads against OrbitMQ's broker and Apache RocketMQ's, side by side.
 
 Both run in one session on the same machine, in turn for every load, each with all processors; the other one
-is stopped (SIGSTOP) while one is measured. Apache's broker comes from Maven Central, with a heap of 1 GiB.
-Then Apache's own benchmark programs do the same.
+is stopped (SIGSTOP) while one is measured, and which one begins changes from run to run. Before a load is
+measured it runs for 10 s on the JVM. Apache's broker comes from Maven Central, with a heap of 1 GiB. Then
+Apache's own benchmark programs do the same, and the growth of both is measured.
 """
 
 from __future__ import annotations
@@ -18,9 +19,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import example_programs
+from benchmarks import example_programs, growth
 from benchmarks.example_programs import Programs, Speed
-from benchmarks.measure import Bench, Case, Effort, Figure, Generator, keep, machine, microseconds, table
+from benchmarks.measure import (
+    Bench,
+    Case,
+    Effort,
+    Figure,
+    Generator,
+    keep,
+    machine,
+    microseconds,
+    record,
+    summary,
+    table,
+)
 from benchmarks.servers import Apache, Ours, PeerUnavailableError, Server, apache_classpath
 
 LOADS = [
@@ -44,6 +57,7 @@ class Side:
     def __init__(self, maker: Maker, bench: Bench, folder: Path, *, durable: bool) -> None:
         self.bench = bench
         self.folder = folder
+        self._warmup_s = maker.warmup_s
         self.process: dict[str, float] = {}
         self.figures: list[Figure] = []
         self._name_server = maker.name_server(folder)
@@ -58,11 +72,18 @@ class Side:
         bench.prepare(self._broker)
         self._broker.pause()
 
-    def measure(self, case: Case) -> None:
-        """One load, while the other side stands still."""
+    def warm(self, case: Case) -> None:
+        """The load, unmeasured: its code on both ends is compiled and its pages are there."""
         self._broker.resume()
-        self.figures.append(self.bench.measure(self._broker, case))
+        self.bench.warm(self._broker, case, self._warmup_s)
         self._broker.pause()
+
+    def once(self, case: Case) -> dict[str, Any]:
+        """One run of a load, while the other side stands still."""
+        self._broker.resume()
+        run = self.bench.once(self._broker, case)
+        self._broker.pause()
+        return run
 
     def run_example(self, program: Callable[[Server, Server], Speed]) -> Speed:
         """One of Apache's benchmark programs, while the other side stands still."""
@@ -135,26 +156,61 @@ def processes(ours: dict[str, float], theirs: dict[str, float]) -> str:
     return table(["process", "ours", "Apache", "ratio"], rows)
 
 
+def in_turn(sides: list[Side], number: int) -> list[Side]:
+    """The sides in the order of run `number`: the one that begins changes from run to run."""
+    return sides[::-1] if number % 2 else sides
+
+
 def compare_examples(sides: list[Side], programs: Programs) -> tuple[str, dict[str, Any]]:
     """Apache's own Producer and Consumer against both, in turn."""
-    speeds: list[dict[str, Speed]] = [{}, {}]
-    for title, program in (
-        ("Producer -w 64 -s 128", programs.producer),
-        ("Consumer", programs.consumer),
+    speeds: list[dict[str, Speed]] = [{} for _ in sides]
+    for number, (title, program) in enumerate(
+        (("Producer -w 64 -s 128", programs.producer), ("Consumer", programs.consumer))
     ):
         print(f"running Apache's example {title}", flush=True)
-        for side, found in zip(sides, speeds, strict=True):
-            found[title] = side.run_example(program)
+        for side in in_turn(sides, number):
+            speeds[sides.index(side)][title] = side.run_example(program)
     return example_programs.compared(*speeds), {"ours": speeds[0], "apache": speeds[1]}
 
 
-def compare_loads(sides: list[Side], cases: list[Case]) -> str:
+def compare_loads(sides: list[Side], cases: list[Case], repeats: int) -> str:
     """The project's own loads against both, in turn."""
-    for case in cases:
+    for number, case in enumerate(cases):
         print(f"measuring {case.title}", flush=True)
+        runs: dict[int, list[dict[str, Any]]] = {id(side): [] for side in sides}
         for side in sides:
-            side.measure(case)
+            side.warm(case)
+        for turn in range(repeats):
+            for side in in_turn(sides, number + turn):
+                runs[id(side)].append(side.once(case))
+        for side in sides:
+            side.figures.append(summary(case.title, runs[id(side)]))
     return compare(cases, sides[0].figures, sides[1].figures)
+
+
+def compare_growth(folder: Path, classpath: str, *, short: bool) -> tuple[str, dict[str, Any]]:
+    """Many topics, records and connections at both, one after the other."""
+    topics = growth.SHORT_TOPICS if short else growth.PEER_TOPICS
+    generator = Generator()
+    print(f"measuring growth, {topics:,} topics", flush=True)
+    ours, theirs = (growth.measure(maker, generator, folder, topics) for maker in (Ours(), Apache(classpath)))
+    return growth.compare(ours, theirs, topics), {"topics": topics, "ours": ours, "apache": theirs}
+
+
+def head(effort: Effort, jvm_s: float, ours_s: float, *, short: bool) -> tuple[list[str], dict[str, Any]]:
+    """The first lines of the page and of what is kept: on what, when and how all was measured."""
+    about = machine()
+    taken = record(
+        short=short, effort=effort, warmup_s={"ours": ours_s, "apache": jvm_s}, order="alternating"
+    )
+    place = f"{about['cpu']}, {about['cpus']} CPUs, {about['taken']}"
+    lines = [
+        f"# OrbitMQ and Apache RocketMQ on {place}, {taken['kind']} record\n",
+        f"Generator and broker share all CPUs. Each line: the load itself for {jvm_s:g} s to warm the JVM",
+        f"({ours_s:g} s for OrbitMQ), then {effort.repeats} x {effort.duration_s:g} s of each side; which of",
+        "them begins changes from run to run; medians.",
+    ]
+    return lines, {"record": taken, "machine": about}
 
 
 def run(folder: Path, classpath: str, *, short: bool, loads: bool = True) -> tuple[str, dict[str, Any]]:
@@ -164,15 +220,10 @@ def run(folder: Path, classpath: str, *, short: bool, loads: bool = True) -> tup
         loads: whether to run the project's own loads beside Apache's example programs.
     """
     generator = Generator()
-    effort = Effort(0.5, 1.5, 1) if short else Effort(2.0, 4.0, 3)
-    # A JVM needs some seconds of load before its compiler is done; ours gets the same.
-    effort = replace(effort, first_warmup_s=5.0 if short else 12.0)
+    effort = Effort(0.5, 1.5, 2) if short else Effort(1.0, 4.0, 4)
     example_effort = example_programs.SHORT if short else example_programs.Effort()
     programs = Programs(Apache(classpath), generator, folder, example_effort)
-    about = machine()
-    parts = [f"# OrbitMQ and Apache RocketMQ on {about['cpu']}, {about['cpus']} CPUs, {about['taken']}\n"]
-    parts.append(f"Generator and broker share all CPUs; {effort.repeats} x {effort.duration_s:g} s, medians.")
-    content: dict[str, Any] = {"machine": about}
+    parts, content = head(effort, Apache(classpath).warmup_s, Ours().warmup_s, short=short)
     for durable, cases in ((False, LOADS), (True, DURABLE_LOADS)):
         if durable and not loads:
             continue
@@ -187,7 +238,7 @@ def run(folder: Path, classpath: str, *, short: bool, loads: bool = True) -> tup
                 sides.append(Side(maker, Bench(generator, effort), data, durable=durable))
                 running.callback(sides[-1].close)
             if loads:
-                parts += [compare_loads(sides, cases), ""]
+                parts += [compare_loads(sides, cases, effort.repeats), ""]
             if not durable:
                 text, content["examples"] = compare_examples(sides, programs)
                 parts += [text, ""]
@@ -198,6 +249,9 @@ def run(folder: Path, classpath: str, *, short: bool, loads: bool = True) -> tup
             "apache": theirs.figures,
             "processes": [ours.process, theirs.process],
         }
+    if loads:
+        text, content["growth"] = compare_growth(folder, classpath, short=short)
+        parts.append(f"\n## Growth\n\n{text}")
     return "\n".join(parts), content
 
 
@@ -205,7 +259,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.peer", description=__doc__)
     parser.add_argument("--short", action="store_true", help="one short run per load")
     parser.add_argument("--examples", action="store_true", help="Apache's example programs only")
-    parser.add_argument("--name", default="peer", help="name of the files in benchmarks/results/")
+    parser.add_argument(
+        "--name", default="peer", help="name of the files in benchmarks/results/ (and -short)"
+    )
     parser.add_argument(
         "--folder", type=Path, default=None, help="where brokers keep their data (default: /tmp)"
     )

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks import growth
 from benchmarks.measure import (
     Bench,
     Case,
@@ -28,6 +29,7 @@ from benchmarks.measure import (
     keep,
     machine,
     microseconds,
+    record,
     table,
 )
 from benchmarks.page_cache import TOUCH_MIB, PageCache
@@ -131,7 +133,7 @@ class Session:
         self.short = short
         self.folder = folder
         self.generator = Generator(self.generator_cpus)
-        effort = Effort(0.3, 1.0, 1) if short else Effort(0.5, 1.0, 5)
+        effort = Effort(0.3, 1.0, 1, long_s=4.0) if short else Effort(0.5, 1.0, 5, long_s=10.0)
         self.page_cache = PageCache(folder)
         self.bench = Bench(self.generator, effort, self.page_cache)
         self.report = Report()
@@ -155,23 +157,28 @@ class Session:
         latency: dict[str, float] = outcome["latency_us"]
         return latency
 
-    def durable_alone(self, server: Server) -> Row:
+    def durable_alone(self, server: Server) -> list[Row]:
         """One durable send in flight, in turn with the device alone, whose speed changes by the minute."""
         case = Case(connections=1, window=1, durable=True)
-        effort = self.bench.effort
+        pause_s = self.bench.effort.duration_s / 2
         device, figures = [], []
-        for _ in range(DEVICE_TURNS):
-            device.append(self.device_flush_us(effort.duration_s / 2)["p50"])
-            figures.append(self.bench.measure(server, case))
-        device.append(self.device_flush_us(effort.duration_s / 2)["p50"])
+        for turn in range(DEVICE_TURNS):
+            device.append(self.device_flush_us(pause_s)["p50"])
+            if turn < DEVICE_TURNS - 1:
+                figures.append(self.bench.measure(server, case))
+            else:
+                long = self.bench.measure_long(server, case)
+        device.append(self.device_flush_us(pause_s)["p50"])
         figure = sorted(figures, key=lambda one: one.p50_us)[len(figures) // 2]
         p50 = statistics.median(device)
         self.report.note(f"\nDevice, in turn with the durable send in flight alone: p50 {microseconds(p50)}.")
-        return Row(replace(case, target=Target(p50_us_max=p50 + 100)), figure)
+        return [Row(case, figure), Row(replace(case, target=Target(p50_us_max=p50 + 100)), long)]
 
     def measure(self, server: Server, cases: list[Case]) -> Iterable[Row]:
+        """For each case the medians of its short runs, and one long run, on which its target is judged."""
         for case in cases:
-            yield Row(case, self.bench.measure(server, case))
+            yield Row(replace(case, target=Target()), self.bench.measure(server, case))
+            yield Row(case, self.bench.measure_long(server, case))
 
     def flush_mode(self, *, durable: bool) -> None:
         """All loads on the compiled broker in one flush mode; memory before and after."""
@@ -185,7 +192,7 @@ class Session:
                 cases += pull_cases(short=self.short)
             # Before anything saturates it: millions of messages leave files that are still being written out.
             self.report.section(f"{mode}, paced", self.paced(broker, durable=durable))
-            alone = [self.durable_alone(broker)] if durable else []
+            alone = self.durable_alone(broker) if durable else []
             rows = itertools.chain(alone, self.measure(broker, cases))
             self.report.section(f"{mode}, saturated", rows)
             self.process(mode, broker, idle)
@@ -216,20 +223,35 @@ class Session:
         try:
             self.bench.prepare(broker)
             cases = [Case(connections=64, window=1), Case(), Case(mode="pull", window=4)]
-            self.report.section("uncompiled, ASYNC_FLUSH", self.measure(broker, cases))
+            rows = (Row(case, self.bench.measure(broker, case)) for case in cases)
+            self.report.section("uncompiled, ASYNC_FLUSH", rows)
         finally:
             broker.stop()
             name_server.stop()
             shutil.rmtree(self.folder / "uncompiled")
 
+    def growth(self) -> None:
+        """Many topics, records and connections; here every server has all processors."""
+        topics = growth.SHORT_TOPICS if self.short else growth.FULL_TOPICS
+        found = growth.measure(Ours(), Generator(), self.folder, topics)
+        text, missed = growth.report(found, topics)
+        self.report.note(f"\n## Growth, {topics:,} topics\n\n{text}")
+        self.report.content["growth"] = {"topics": topics, **found}
+        self.report.missed += missed
+
     def run(self) -> None:
         about = machine()
-        self.report.content["machine"] = about
-        self.report.note(f"# OrbitMQ on {about['cpu']}, {about['cpus']} CPUs, {about['taken']}\n")
+        effort = self.bench.effort
+        taken = record(short=self.short, effort=effort, page_cache_touched_mib=TOUCH_MIB)
+        self.report.content |= {"record": taken, "machine": about}
+        self.report.note(
+            f"# OrbitMQ on {about['cpu']}, {about['cpus']} CPUs, {about['taken']}, {taken['kind']} record\n"
+        )
         self.report.note(
             f"Broker on CPU {self.server_cpus or 'any'}, generator on CPU {self.generator_cpus or 'any'}; "
-            f"load average before {about['load_before']:.1f}; "
-            f"{self.bench.effort.repeats} x {self.bench.effort.duration_s:g} s per line, medians."
+            f"load average before {about['load_before']:.1f}. Each line: medians of {effort.repeats} x "
+            f"{effort.duration_s:g} s, the page cache's memory touched before each; a saturating load then "
+            f"also once for {effort.long_s:g} s without that, and its target is judged on this run."
         )
         device = self.device_flush_us(1.0 if self.short else 3.0)
         self.report.content["device_flush_us"] = device
@@ -238,10 +260,11 @@ class Session:
         for durable in (False, True):
             self.flush_mode(durable=durable)
         self.uncompiled()
+        self.growth()
         rates = self.page_cache.rates
         self.report.content["page_cache_mib_per_s"] = rates
         self.report.note(
-            f"\nPage cache: {TOUCH_MIB} MiB written and removed before each saturating run, at "
+            f"\nPage cache: {TOUCH_MIB} MiB written and removed before each 1 s saturating run, at "
             f"{min(rates):,.0f} to {max(rates):,.0f} MiB/s."
         )
         missed = self.report.missed
@@ -251,7 +274,9 @@ class Session:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.run", description=__doc__)
     parser.add_argument("--short", action="store_true", help="one second per line and fewer lines, for CI")
-    parser.add_argument("--name", default="orbitmq", help="name of the files in benchmarks/results/")
+    parser.add_argument(
+        "--name", default="orbitmq", help="name of the files in benchmarks/results/ (and -short)"
+    )
     parser.add_argument(
         "--folder", type=Path, default=None, help="where brokers keep their data (default: /tmp)"
     )

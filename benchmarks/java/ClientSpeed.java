@@ -11,8 +11,9 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 
 /**
- * How fast Apache's Java client is: ClientSpeed NAME_SERVER TOPIC WAY WARMUP MESSAGES, where WAY is
- * single (one in flight), many (256 in flight), batch (auto-batch, 4096 in flight) or consume.
+ * How fast Apache's Java client is: ClientSpeed NAME_SERVER TOPIC WAY WARMUP MESSAGES SECONDS, where
+ * WAY is single (one in flight), many (256 in flight), batch (auto-batch, 4096 in flight) or consume.
+ * A sender warms up with WARMUP messages again and again for SECONDS, a consumer with WARMUP messages.
  * Prints seconds and this process's CPU seconds of the messages after the warm-up.
  */
 public final class ClientSpeed {
@@ -28,7 +29,7 @@ public final class ClientSpeed {
         if (args[2].equals("consume")) {
             consume(args[0], args[1], warmup, messages);
         } else {
-            send(args[0], args[1], args[2], warmup, messages);
+            send(args[0], args[1], args[2], warmup, messages, Integer.parseInt(args[5]));
         }
         System.exit(0);
     }
@@ -48,7 +49,8 @@ public final class ClientSpeed {
         }
     }
 
-    private static void send(String names, String topic, String way, int warmup, int messages) throws Exception {
+    private static void send(String names, String topic, String way, int warmup, int messages, int seconds)
+        throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("client_speed_producer");
         producer.setNamesrvAddr(names);
         producer.setSendMsgTimeout(10000);
@@ -56,7 +58,9 @@ public final class ClientSpeed {
             producer.setAutoBatch(true);
         }
         producer.start();
-        run(producer, topic, way, warmup);
+        for (long start = System.nanoTime(); System.nanoTime() - start < seconds * 1_000_000_000L;) {
+            run(producer, topic, way, warmup);
+        }
         double cpu = cpuSeconds();
         long begin = System.nanoTime();
         run(producer, topic, way, messages);
