@@ -21,7 +21,9 @@ from pathlib import Path
 from benchmarks.measure import QUEUES, keep, machine, record, table
 from benchmarks.remoting import Client
 from benchmarks.servers import (
+    PROGRAM_HEAP_MB,
     ROOT,
+    Apache,
     Ours,
     PeerUnavailableError,
     ServerError,
@@ -117,7 +119,7 @@ def java_command(folder: Path) -> list[str]:
         raise PeerUnavailableError("no javac on this machine") from None
     if done.returncode != 0:
         raise ServerError(f"javac failed:\n{done.stderr}")
-    return ["java", "-Xms512m", "-Xmx512m", "-cp", f"{classes}:{classpath}", "ClientSpeed"]
+    return [*Apache(f"{classes}:{classpath}").java(folder, PROGRAM_HEAP_MB), "ClientSpeed"]
 
 
 def medians(speeds: list[Speed]) -> Speed:
@@ -182,8 +184,8 @@ def report(found: dict[str, list[Speed | None]], rounds: int, kind: str) -> str:
         [
             f"# The Python client on {place['cpu']}, {place['cpus']} CPUs, {place['taken']}, {kind} record",
             "",
-            f"OrbitMQ's broker, 128 byte bodies; medians of {rounds} runs each. Java: Apache's client, warmed for "
-            f"{JVM_WARMUP_S} s with the same load; which of them begins changes from run to run.",
+            f"OrbitMQ's broker, 128 byte bodies; medians of {rounds} runs each. Java: Apache's client, "
+            f"warmed for {JVM_WARMUP_S} s with the same load; which of them begins changes from run to run.",
             "",
             table(headings, rows),
         ]

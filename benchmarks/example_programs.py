@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.measure import QUEUES, Generator, table
 from benchmarks.remoting import GET_BROKER_RUNTIME_INFO, Client
-from benchmarks.servers import Apache, Server, ServerError, child_settings, wait_for_route
+from benchmarks.servers import PROGRAM_HEAP_MB, Apache, Server, ServerError, child_settings, wait_for_route
 
 CREATE_GROUP = 200
 COMMIT_OFFSET = 15
@@ -113,7 +113,12 @@ class Programs:
 
     @contextmanager
     def _run(self, program: str, name_server: Server, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-        command = [*self.apache.java(self.folder, 512), f"{PACKAGE}.{program}", "-n", name_server.address]
+        command = [
+            *self.apache.java(self.folder, PROGRAM_HEAP_MB),
+            f"{PACKAGE}.{program}",
+            "-n",
+            name_server.address,
+        ]
         log = self.folder / f"example-{program.lower()}.log"
         with log.open("ab") as output:
             process = subprocess.Popen(

@@ -180,12 +180,15 @@ async def python_sends(place: Place, run: Run, plan: Plan, options: dict[str, An
         await asyncio.gather(follow(place, plan), *(sender() for _ in range(SENDERS)))
 
 
-async def java_sends(place: Place, run: Run, plan: Plan, world: Any, *, avoid: bool) -> None:
+async def java_sends(
+    place: Place, run: Run, plan: Plan, world: Any, *, avoid: bool, detector: bool = False
+) -> None:
     """Send from Apache's Java producer until the plan ends."""
     options: dict[str, object] = {
         "ns": place.name_server.address,
         "topic": TOPIC,
         "avoid": str(avoid).lower(),
+        "detector": str(detector).lower(),
     }
     options |= {"millis": int(plan.end * 1000), "senders": SENDERS, "pause": int(PAUSE_S * 1000)}
     with world.java("Faults", **options) as program:
@@ -269,6 +272,10 @@ async def measure_all(plan: Plan, world: Any) -> list[Run]:
         ways += [
             ("Java 5.5.0, off", lambda p, r, q: java_sends(p, r, q, world, avoid=False)),
             ("Java 5.5.0, on", lambda p, r, q: java_sends(p, r, q, world, avoid=True)),
+            (
+                "Java 5.5.0, on, detector",
+                lambda p, r, q: java_sends(p, r, q, world, avoid=True, detector=True),
+            ),
         ]
     with tempfile.TemporaryDirectory() as folder:
         async with servers(Path(folder)) as place:
@@ -348,7 +355,7 @@ def java_world(folder: Path) -> Any:
     from tests.interop.world import World
 
     try:
-        return World(apache_classpath(), folder)
+        return World(apache_classpath(), folder, measured=True)
     except PeerUnavailableError as reason:
         print(f"without the Java producer: {reason}")
         return None
@@ -366,7 +373,7 @@ def main() -> None:
     print(report(runs, plan))
     if options.chart:
         # Three columns are readable: off, on, and the Java producer's on.
-        chart([*runs[:2], *runs[4:]], plan, options.chart)
+        chart([*runs[:2], *runs[4:5]], plan, options.chart)
     if any(run.missing for run in runs):
         sys.exit("accepted messages are missing")
 

@@ -23,8 +23,10 @@ ROOT = Path(__file__).resolve().parent.parent
 POM = ROOT / "tests" / "interop" / "pom.xml"
 PEER_VERSION = "5.5.0"
 OLD_PEER_VERSION = "4.9.7"
-ROUTE_POLL_S = 0.1
 """The newest 4.9 whose broker is published at Maven Central."""
+PROGRAM_HEAP_MB = 512
+"""Of Apache's client programs."""
+ROUTE_POLL_S = 0.1
 
 # The broker unmaps its files through internals of the JDK, which have to be opened to it.
 _JAVA_OPENINGS = (

@@ -17,6 +17,7 @@ from benchmarks.remoting import GET_BROKER_CLUSTER_INFO, Client
 from benchmarks.servers import (
     OLD_PEER_VERSION,
     PEER_VERSION,
+    PROGRAM_HEAP_MB,
     ROOT,
     Apache,
     Ours,
@@ -119,13 +120,15 @@ class World:
 
     Args:
         classpath: of the jars of Apache's current version; those of 4.9 are fetched when a cell needs them.
+        measured: our Java programs get the JVM flags of the benchmarks, not those for a quick start.
 
     Attributes:
         remarks: what a cell says although it passes.
     """
 
-    def __init__(self, classpath: str, folder: Path) -> None:
+    def __init__(self, classpath: str, folder: Path, *, measured: bool = False) -> None:
         self.folder = folder
+        self._measured = measured
         self.ours = Ours()
         self._client_version = PEER_VERSION
         self._count = 0
@@ -263,8 +266,10 @@ class World:
     def command(self) -> list[str]:
         """The start of a command line for one of our Java programs."""
         version = self._client_version
-        java = self.apache(version).java(self.folder, 128)
+        java = self.apache(version).java(self.folder, PROGRAM_HEAP_MB if self._measured else 128)
         java[-1] = f"{self._classes(version)}:{java[-1]}"
+        if self._measured:
+            return java
         quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
         return [java[0], *quick, *(part for part in java[1:] if part != "-XX:+UseG1GC" and part != "-server")]
 

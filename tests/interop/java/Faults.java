@@ -11,6 +11,8 @@ public final class Faults {
 
     public static void main(String[] args) throws Exception {
         Map<String, String> options = Facts.options(args);
+        // The setter for it is missing in 4.9, which this compiles against too.
+        System.setProperty("com.rocketmq.startDetectorEnable", options.get("detector"));
         DefaultMQProducer producer = new DefaultMQProducer("faults_java");
         producer.setNamesrvAddr(options.get("ns"));
         producer.setSendLatencyFaultEnable(Boolean.parseBoolean(options.get("avoid")));
