@@ -61,11 +61,15 @@ class Line:
 
 LINES = (
     Line("create_rate", "create topics of 8 queues, 16 at a time", "{:,.0f}/s", least=1_000),
+    Line("create_last_rate", "the same, the last tenth of them", "{:,.0f}/s", least=1_000),
     Line("create_cpu_ms", "the same, broker CPU each", "{:,.2f} ms", most=1),
+    Line("create_name_server_ms", "the same, name server CPU each", "{:,.2f} ms"),
+    Line("create_worst_ms", "the same, longest", "{:,.0f} ms"),
     Line("first_rate", "first message to each topic, 16 at a time", "{:,.0f}/s", least=5_000),
     Line("first_cpu_ms", "the same, broker CPU each", "{:,.2f} ms"),
     Line("idle_cpu_s", "35 s idle, broker CPU", "{:,.2f} s", most=0.2),
     Line("memory_mb", "RssAnon then", "{:,.0f} MB", most=400),
+    Line("name_server_mb", "the same of the name server", "{:,.0f} MB"),
     Line("stop_s", "clean stop", "{:,.2f} s"),
     Line(
         "clean_start_s", "start after a clean stop until a pull is answered", "{:,.2f} s", most=1, most_full=2
@@ -74,7 +78,7 @@ LINES = (
     Line("term_s", "SIGTERM while it starts until it has ended", "{:,.2f} s", most=0.5),
     Line("records", "records stored before kill -9", "{:,.0f}"),
     Line("recovery_s", "start after that until a pull is answered", "{:,.2f} s", most=1.5),
-    Line("recovery_rate", "the same, records/s", "{:,.0f}/s", least=2_000_000),
+    Line("recovery_rate", "the same beyond an empty start, records/s", "{:,.0f}/s", least=2_000_000),
     Line("unserved_s", "the same, port open and no answer", "{:,.2f} s"),
     Line("few_cpu_us", "64 connections x 1 send in flight, broker CPU each", "{:,.1f} us"),
     Line("crowd_cpu_us", "1,000 connections x 1 send in flight, broker CPU each", "{:,.1f} us"),

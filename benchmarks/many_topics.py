@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.measure import QUEUES, Generator
 from benchmarks.remoting import Client
-from benchmarks.servers import Apache, Ours, Server, ServerError
+from benchmarks.servers import Apache, Ours, Server, ServerError, wait_for_route
 
 AT_A_TIME = 16
 CREATE_LIMIT_S = 600.0
@@ -35,9 +35,10 @@ def measure(maker: Ours | Apache, generator: Generator, folder: Path, topics: in
         broker = maker.broker(folder, name_server.address)
         # At the end whatever still runs of it is no use any more.
         running.callback(lambda: broker.kill())
-        found |= create(broker, topics)
+        found |= create(broker, name_server, topics)
         found |= first_messages(generator, broker, topics)
         found |= idle(broker)
+        found["name_server_mb"] = name_server.anonymous_mb()
         broker.stop(PULL_LIMIT_S)
         found["stop_s"] = broker.stopped_s
         broker = maker.broker(folder, name_server.address)
@@ -51,37 +52,62 @@ def measure(maker: Ours | Apache, generator: Generator, folder: Path, topics: in
     return found
 
 
-def create(broker: Server, topics: int) -> dict[str, float]:
-    """Make the topics over so many connections, one request at a time on each.
+def create(broker: Server, name_server: Server, topics: int) -> dict[str, float]:
+    """Make the topics; the last tenth beside the whole shows whether their number makes each dearer.
 
     Raises:
-        ServerError: a request failed, or they were not made in :data:`CREATE_LIMIT_S`.
+        ServerError: a request failed, they were not made in time, or the name server lacks one of them.
     """
-    numbers = itertools.count()
+    before_last = topics - max(1, topics // 10)
+    begin, cpu, name_server_cpu = time.monotonic(), broker.cpu_s(), name_server.cpu_s()
+    worst_ms = create_some(broker, 0, before_last)
+    last = time.monotonic()
+    worst_ms = max(worst_ms, create_some(broker, before_last, topics))
+    end = time.monotonic()
+    found = {
+        "create_rate": topics / (end - begin),
+        "create_last_rate": (topics - before_last) / (end - last),
+        "create_cpu_ms": (broker.cpu_s() - cpu) / topics * 1000,
+        "create_name_server_ms": (name_server.cpu_s() - name_server_cpu) / topics * 1000,
+        "create_worst_ms": worst_ms,
+    }
+    check_routes(name_server, topics)
+    return found
+
+
+def create_some(broker: Server, first: int, last: int) -> float:
+    """Topics `first` to `last - 1`, :data:`AT_A_TIME`; returns the longest that one took, in milliseconds."""
+    numbers = itertools.count(first)
     failures: list[str] = []
-    begin, cpu = time.monotonic(), broker.cpu_s()
+    worst = [0.0] * AT_A_TIME
+    limit = time.monotonic() + CREATE_LIMIT_S
 
-    def work() -> None:
-        with Client(broker.port, timeout_s=60) as client:
-            while (number := next(numbers)) < topics and not failures:
-                if time.monotonic() - begin > CREATE_LIMIT_S:
-                    failures.append(f"{number} of {topics} topics were made in {CREATE_LIMIT_S:.0f} s")
-                    return
-                try:
+    def work(worker: int) -> None:
+        try:
+            with Client(broker.port, timeout_s=60) as client:
+                while (number := next(numbers)) < last and not failures:
+                    begin = time.monotonic()
                     client.create_topic(name(number), QUEUES)
-                except Exception as error:
-                    failures.append(f"topic {number}: {error!r}")
-                    return
+                    worst[worker] = max(worst[worker], time.monotonic() - begin)
+                    if time.monotonic() > limit:
+                        failures.append(f"{number} of {last} topics were made in {CREATE_LIMIT_S:.0f} s")
+        except Exception as error:
+            failures.append(f"a topic was not made: {error!r}")
 
-    workers = [threading.Thread(target=work) for _ in range(AT_A_TIME)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    workers = [threading.Thread(target=work, args=(worker,)) for worker in range(AT_A_TIME)]
+    for thread in workers:
+        thread.start()
+    for thread in workers:
+        thread.join()
     if failures:
         raise ServerError(f"{broker.name}: {failures[0]}")
-    took = time.monotonic() - begin
-    return {"create_rate": topics / took, "create_cpu_ms": (broker.cpu_s() - cpu) / topics * 1000}
+    return max(worst) * 1000
+
+
+def check_routes(name_server: Server, topics: int) -> None:
+    """Some hundred topics over the whole range have a route; a broker may tell of changes a little later."""
+    for number in range(0, topics, max(1, topics // 100)):
+        wait_for_route(name_server, name(number))
 
 
 def first_messages(generator: Generator, broker: Server, topics: int) -> dict[str, float]:
