@@ -12,7 +12,7 @@ from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.role import Role, RoleError
 from orbitmq.message.properties import properties_text
-from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
+from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -68,162 +68,138 @@ def slow(runtime: SimulatedRuntime) -> None:
     runtime.threads.max_delay_s = 60.0
 
 
-def test_a_broker_that_still_recovers_refuses_at_once() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        slow(runtime)
-        broker = Broker(runtime, settings())
-        starting = asyncio.ensure_future(broker.start())
+async def test_a_broker_that_still_recovers_refuses_at_once(runtime: SimulatedRuntime) -> None:
+    slow(runtime)
+    broker = Broker(runtime, settings())
+    starting = asyncio.ensure_future(broker.start())
+    await asyncio.sleep(0.01)
+    caller = Caller(runtime, "127.0.0.1:10911")
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    answer = await caller.client.request(caller.address, send_request(), 60_000)
+    assert loop.time() - before < 0.1
+    assert not starting.done()
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "is starting" in (answer.remark or "")
+    await starting
+    runtime.threads.max_delay_s = 0.001
+    assert await caller.send() == ResponseCode.SUCCESS
+    await caller.client.close()
+    await broker.stop()
+
+
+async def test_a_start_that_is_cancelled_gives_everything_back(runtime: SimulatedRuntime) -> None:
+    async with Broker(runtime, settings()) as broker:
+        caller = Caller(runtime, broker.address)
+        assert await caller.send() == ResponseCode.SUCCESS
+    slow(runtime)
+    for _ in range(5):
+        starting = asyncio.ensure_future(Broker(runtime, settings()).start())
         await asyncio.sleep(0.01)
-        caller = Caller(runtime, "127.0.0.1:10911")
-        loop = asyncio.get_running_loop()
-        before = loop.time()
-        answer = await caller.client.request(caller.address, send_request(), 60_000)
-        assert loop.time() - before < 0.1
-        assert not starting.done()
-        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-        assert "is starting" in (answer.remark or "")
-        await starting
-        runtime.threads.max_delay_s = 0.001
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await starting
+        assert starting.cancelled()
+    runtime.threads.max_delay_s = 0.001
+    async with Broker(runtime, settings()) as broker:
+        assert broker.services.store.max_offset("T", 0) == 1
         assert await caller.send() == ResponseCode.SUCCESS
         await caller.client.close()
-        await broker.stop()
-
-    run(main())
-
-
-def test_a_start_that_is_cancelled_gives_everything_back() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        async with Broker(runtime, settings()) as broker:
-            caller = Caller(runtime, broker.address)
-            assert await caller.send() == ResponseCode.SUCCESS
-        slow(runtime)
-        for _ in range(5):
-            starting = asyncio.ensure_future(Broker(runtime, settings()).start())
-            await asyncio.sleep(0.01)
-            starting.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await starting
-            assert starting.cancelled()
-        runtime.threads.max_delay_s = 0.001
-        async with Broker(runtime, settings()) as broker:
-            assert broker.services.store.max_offset("T", 0) == 1
-            assert await caller.send() == ResponseCode.SUCCESS
-            await caller.client.close()
-
-    run(main())
 
 
 @pytest.mark.parametrize("fast", [True, False])
-def test_sends_and_services_follow_the_role(fast: bool) -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        async with Broker(runtime, settings()) as broker:
-            if not fast:
-                broker.doors.fast_path = None
-            caller = Caller(runtime, broker.address)
-            assert await caller.send() == ResponseCode.SUCCESS
-            assert await caller.send() == ResponseCode.SUCCESS
-            assert (broker.services.counters.fast_in > 0) is fast
-            assert {"delayed messages", "transactions"} <= set(broker.running)
+async def test_sends_and_services_follow_the_role(runtime: SimulatedRuntime, fast: bool) -> None:
+    async with Broker(runtime, settings()) as broker:
+        if not fast:
+            broker.doors.fast_path = None
+        caller = Caller(runtime, broker.address)
+        assert await caller.send() == ResponseCode.SUCCESS
+        assert await caller.send() == ResponseCode.SUCCESS
+        assert (broker.services.counters.fast_in > 0) is fast
+        assert {"delayed messages", "transactions"} <= set(broker.running)
 
-            await broker.change_role(Role.SLAVE)
-            assert not {"delayed messages", "transactions"} & set(broker.running)
-            assert await caller.send() == ResponseCode.SYSTEM_BUSY
-            answer = await caller.end_transaction()
-            assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+        await broker.change_role(Role.SLAVE)
+        assert not {"delayed messages", "transactions"} & set(broker.running)
+        assert await caller.send() == ResponseCode.SYSTEM_BUSY
+        answer = await caller.end_transaction()
+        assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
 
+        await broker.change_role(Role.ACTING_MASTER)
+        assert {"delayed messages", "transactions"} <= set(broker.running)
+        assert await caller.send() == ResponseCode.SYSTEM_BUSY
+        answer = await caller.end_transaction()
+        assert answer.code == ResponseCode.SYSTEM_ERROR  # there is no such half message
+
+        await broker.change_role(Role.MASTER)
+        assert await caller.send() == ResponseCode.SUCCESS
+        assert broker.services.store.max_offset("T", 0) == 3
+        with pytest.raises(RoleError):
             await broker.change_role(Role.ACTING_MASTER)
-            assert {"delayed messages", "transactions"} <= set(broker.running)
-            assert await caller.send() == ResponseCode.SYSTEM_BUSY
-            answer = await caller.end_transaction()
-            assert answer.code == ResponseCode.SYSTEM_ERROR  # there is no such half message
+        await caller.client.close()
 
-            await broker.change_role(Role.MASTER)
+
+async def test_delayed_messages_wait_for_a_broker_that_leads(runtime: SimulatedRuntime) -> None:
+    async with Broker(runtime, settings()) as broker:
+        caller = Caller(runtime, broker.address)
+        store = broker.services.store
+        assert await caller.send() == ResponseCode.SUCCESS
+        for level in ("3", "3", "5"):
+            assert await caller.send(DELAY=level) == ResponseCode.SUCCESS
+        await asyncio.sleep(1)
+        await broker.change_role(Role.SLAVE)
+        await asyncio.sleep(120)
+        assert store.max_offset("T", 0) == 1
+        await broker.change_role(Role.ACTING_MASTER)
+        await asyncio.sleep(5)
+        assert store.max_offset("T", 0) == 4
+        await broker.change_role(Role.SLAVE)
+        await broker.change_role(Role.MASTER)
+        await asyncio.sleep(5)
+        assert store.max_offset("T", 0) == 4
+        await caller.client.close()
+
+
+async def test_a_broker_that_is_not_online_yet_is_known_to_no_name_server(
+    runtime: SimulatedRuntime,
+) -> None:
+    async with Broker(runtime, settings()) as broker:
+        assert "registration" in broker.running
+        await broker.change_role(Role.PRE_ONLINE)
+        assert "registration" not in broker.running
+        assert "serving" in broker.running
+        await broker.change_role(Role.SLAVE)
+        assert "registration" in broker.running
+
+
+async def test_a_slave_without_replication_starts_as_a_slave(runtime: SimulatedRuntime) -> None:
+    async with Broker(runtime, settings(broker_role="SLAVE", broker_id=1)) as broker:
+        assert broker.services.role.role is Role.SLAVE
+        caller = Caller(runtime, broker.address)
+        assert await caller.send() == ResponseCode.SYSTEM_BUSY
+        body = (
+            await caller.client.request(broker.address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), 3000)
+        ).body
+        assert b'"brokerActive":"false"' in body
+        await caller.client.close()
+
+
+async def test_a_listener_that_fails_keeps_no_answer_from_senders(
+    runtime: SimulatedRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Broker(runtime, settings()) as broker:
+        caller = Caller(broker.runtime, broker.address)  # type: ignore[arg-type]
+        assert await caller.send() == ResponseCode.SUCCESS
+
+        def fails(_topic: str, _queue_id: int, _max_offset: int) -> None:
+            raise ValueError("a listener's mistake")
+
+        heard: list[int] = []
+        broker.services.events.on_messages_arrived(fails)
+        broker.services.events.on_messages_arrived(lambda _topic, _queue, offset: heard.append(offset))
+        for fast_path in (broker.doors.fast_path, None):
+            broker.doors.fast_path = fast_path
+            broker.services.store.watch("T", 0)
             assert await caller.send() == ResponseCode.SUCCESS
-            assert broker.services.store.max_offset("T", 0) == 3
-            with pytest.raises(RoleError):
-                await broker.change_role(Role.ACTING_MASTER)
-            await caller.client.close()
-
-    run(main())
-
-
-def test_delayed_messages_wait_for_a_broker_that_leads() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        async with Broker(runtime, settings()) as broker:
-            caller = Caller(runtime, broker.address)
-            store = broker.services.store
-            assert await caller.send() == ResponseCode.SUCCESS
-            for level in ("3", "3", "5"):
-                assert await caller.send(DELAY=level) == ResponseCode.SUCCESS
-            await asyncio.sleep(1)
-            await broker.change_role(Role.SLAVE)
-            await asyncio.sleep(120)
-            assert store.max_offset("T", 0) == 1
-            await broker.change_role(Role.ACTING_MASTER)
-            await asyncio.sleep(5)
-            assert store.max_offset("T", 0) == 4
-            await broker.change_role(Role.SLAVE)
-            await broker.change_role(Role.MASTER)
-            await asyncio.sleep(5)
-            assert store.max_offset("T", 0) == 4
-            await caller.client.close()
-
-    run(main())
-
-
-def test_a_broker_that_is_not_online_yet_is_known_to_no_name_server() -> None:
-    async def main() -> None:
-        async with Broker(simulated_runtime(), settings()) as broker:
-            assert "registration" in broker.running
-            await broker.change_role(Role.PRE_ONLINE)
-            assert "registration" not in broker.running
-            assert "serving" in broker.running
-            await broker.change_role(Role.SLAVE)
-            assert "registration" in broker.running
-
-    run(main())
-
-
-def test_a_slave_without_replication_starts_as_a_slave() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        async with Broker(runtime, settings(broker_role="SLAVE", broker_id=1)) as broker:
-            assert broker.services.role.role is Role.SLAVE
-            caller = Caller(runtime, broker.address)
-            assert await caller.send() == ResponseCode.SYSTEM_BUSY
-            body = (
-                await caller.client.request(
-                    broker.address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), 3000
-                )
-            ).body
-            assert b'"brokerActive":"false"' in body
-            await caller.client.close()
-
-    run(main())
-
-
-def test_a_listener_that_fails_keeps_no_answer_from_senders(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        async with Broker(simulated_runtime(), settings()) as broker:
-            caller = Caller(broker.runtime, broker.address)  # type: ignore[arg-type]
-            assert await caller.send() == ResponseCode.SUCCESS
-
-            def fails(_topic: str, _queue_id: int, _max_offset: int) -> None:
-                raise ValueError("a listener's mistake")
-
-            heard: list[int] = []
-            broker.services.events.on_messages_arrived(fails)
-            broker.services.events.on_messages_arrived(lambda _topic, _queue, offset: heard.append(offset))
-            for fast_path in (broker.doors.fast_path, None):
-                broker.doors.fast_path = fast_path
-                broker.services.store.watch("T", 0)
-                assert await caller.send() == ResponseCode.SUCCESS
-            assert heard == [2, 3]
-            await caller.client.close()
-
-    run(main())
+        assert heard == [2, 3]
+        await caller.client.close()
     assert "a listener's mistake" in caplog.text

@@ -11,7 +11,7 @@ import pytest
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.nameserver.server import NameServer
-from orbitmq.runtime.simulated import run, simulated_runtime
+from orbitmq.testing import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -33,28 +33,25 @@ async def garbage(runtime: object, address: str, client: RemotingClient, number:
     transport.close()
 
 
-def test_a_minute_of_garbage_is_one_line_a_second_of_each_kind(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.orbitmq(limit_s=600)
+async def test_a_minute_of_garbage_is_one_line_a_second_of_each_kind(
+    runtime: SimulatedRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "orbitmq")
 
-    async def main() -> None:
-        runtime = simulated_runtime()
-        async with NameServer(runtime.machine("ns")) as name_server:
-            machine = runtime.machine("127.0.0.2")
-            config = BrokerConfig(store_path_root_dir="/store", broker_ip1="127.0.0.2")
-            async with Broker(machine, config) as broker:
-                client = RemotingClient(runtime)
-                caplog.clear()
-                for number in range(SECONDS * PER_SECOND):
-                    for address in (f"ns:{name_server.port}", broker.address):
-                        await garbage(runtime, address, client, number)
-                    await asyncio.sleep(1 / PER_SECOND)
-                sane = await client.request(broker.address, Command(RequestCode.GET_BROKER_CONFIG), 3000)
-                assert sane.code == ResponseCode.SUCCESS
-                await client.close()
-
-    run(main(), limit_s=600)
+    async with NameServer(runtime.machine("ns")) as name_server:
+        machine = runtime.machine("127.0.0.2")
+        config = BrokerConfig(store_path_root_dir="/store", broker_ip1="127.0.0.2")
+        async with Broker(machine, config) as broker:
+            client = RemotingClient(runtime)
+            caplog.clear()
+            for number in range(SECONDS * PER_SECOND):
+                for address in (f"ns:{name_server.port}", broker.address):
+                    await garbage(runtime, address, client, number)
+                await asyncio.sleep(1 / PER_SECOND)
+            sane = await client.request(broker.address, Command(RequestCode.GET_BROKER_CONFIG), 3000)
+            assert sane.code == ResponseCode.SUCCESS
+            await client.close()
     lines = [record.getMessage() for record in caplog.records if record.name.startswith("orbitmq")]
     counted = sum(" more within a second, the last: " in line for line in lines)
     # Kinds: two of an impossible beginning, unreadable frame, request refused, bad request; on two servers.

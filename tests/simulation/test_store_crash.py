@@ -18,6 +18,9 @@ from orbitmq.runtime.memory_files import Keep
 from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
 from orbitmq.store import GetStatus, MessageStore, NewMessage, StoreConfig
 
+pytestmark = pytest.mark.usefixtures("orbitmq_loop")
+
+
 TOPICS = ("orders", "billing")
 QUEUES = 2
 
@@ -146,68 +149,59 @@ def test_promises_survive_crashes(keep: Keep) -> None:
 
 
 @pytest.mark.parametrize("crash", [False, True])
-def test_lost_consume_queues_are_rebuilt_from_the_log(crash: bool) -> None:
-    async def scenario() -> None:
-        runtime = simulated_runtime(1)
-        history = History()
-        source = random.Random(1)
-        store = await open_store(runtime, config())
-        for _ in range(6):
-            await put_some(store, history, source, crash=False)
-        if crash:
-            await kill(store)
-            runtime.files.crash(keep=Keep.ANY)
-        else:
-            await store.stop()
-        runtime.files.remove_tree("/store/consumequeue")
-        store = await open_store(runtime, config())
-        assert store.recovered is not None
-        assert store.recovered.rebuilt
-        check(store, history)
-        assert sum(len(found) for found in history.promised.values()) > 100
+async def test_lost_consume_queues_are_rebuilt_from_the_log(crash: bool) -> None:
+    runtime = simulated_runtime(1)
+    history = History()
+    source = random.Random(1)
+    store = await open_store(runtime, config())
+    for _ in range(6):
         await put_some(store, history, source, crash=False)
+    if crash:
+        await kill(store)
+        runtime.files.crash(keep=Keep.ANY)
+    else:
         await store.stop()
-        store = await open_store(runtime, config())
-        assert not store.recovered.rebuilt
-        check(store, history)
-        await store.stop()
-
-    run(scenario())
-
-
-def test_a_failed_flush_is_final() -> None:
-    async def scenario() -> None:
-        runtime = simulated_runtime(1)
-        store = await open_store(runtime, config())
-        runtime.files.fail("sync", "commitlog")
-        result = store.put(NewMessage("orders", 0, b"x", b""))
-        with pytest.raises(Exception, match="could not be flushed"):
-            await store.stored(result.end_offset)
-        assert not store.accepting
-        assert "restart the broker" in (store.refusal or "")
-        with pytest.raises(Exception, match="takes no messages"):
-            store.put(NewMessage("orders", 0, b"y", b""))
-        await store.stop()
-
-    run(scenario())
+    runtime.files.remove_tree("/store/consumequeue")
+    store = await open_store(runtime, config())
+    assert store.recovered is not None
+    assert store.recovered.rebuilt
+    check(store, history)
+    assert sum(len(found) for found in history.promised.values()) > 100
+    await put_some(store, history, source, crash=False)
+    await store.stop()
+    store = await open_store(runtime, config())
+    assert not store.recovered.rebuilt
+    check(store, history)
+    await store.stop()
 
 
-def test_a_full_disk_refuses_and_then_goes_on() -> None:
-    async def scenario() -> None:
-        runtime = simulated_runtime(1)
-        settings = config(clean_interval_ms=1000)
-        store = await open_store(runtime, settings)
-        runtime.files.fail("pwrite", "commitlog", error=28, times=3)
-        result = store.put(NewMessage("orders", 0, b"held back", b""))
-        waiting = asyncio.ensure_future(store.stored(result.end_offset))
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
-        assert not store.accepting
-        assert store.max_offset("orders", 0) == 0
-        await asyncio.sleep(4)
-        assert store.accepting
-        await waiting
-        assert store.get("orders", 0, 0, 1).count == 1
-        await store.stop()
+async def test_a_failed_flush_is_final() -> None:
+    runtime = simulated_runtime(1)
+    store = await open_store(runtime, config())
+    runtime.files.fail("sync", "commitlog")
+    result = store.put(NewMessage("orders", 0, b"x", b""))
+    with pytest.raises(Exception, match="could not be flushed"):
+        await store.stored(result.end_offset)
+    assert not store.accepting
+    assert "restart the broker" in (store.refusal or "")
+    with pytest.raises(Exception, match="takes no messages"):
+        store.put(NewMessage("orders", 0, b"y", b""))
+    await store.stop()
 
-    run(scenario())
+
+async def test_a_full_disk_refuses_and_then_goes_on() -> None:
+    runtime = simulated_runtime(1)
+    settings = config(clean_interval_ms=1000)
+    store = await open_store(runtime, settings)
+    runtime.files.fail("pwrite", "commitlog", error=28, times=3)
+    result = store.put(NewMessage("orders", 0, b"held back", b""))
+    waiting = asyncio.ensure_future(store.stored(result.end_offset))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    assert not store.accepting
+    assert store.max_offset("orders", 0) == 0
+    await asyncio.sleep(4)
+    assert store.accepting
+    await waiting
+    assert store.get("orders", 0, 0, 1).count == 1
+    await store.stop()

@@ -14,6 +14,9 @@ from orbitmq.runtime.memory_files import Keep
 from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
 from orbitmq.store import GetStatus, MessageStore, NewMessage, RawAppendError, StoreConfig
 
+pytestmark = pytest.mark.usefixtures("orbitmq_loop")
+
+
 FILE_BYTES = 8 * 1024
 TOPICS = ("orders", "billing", "t" * 200)
 
@@ -157,140 +160,122 @@ async def both(seed: int = 1) -> tuple[SimulatedRuntime, MessageStore, MessageSt
         (84, b"\x00\x00\x0f\xff", "lengths"),
     ],
 )
-def test_a_bad_record_is_refused_and_those_before_it_stay(at: int, change: bytes, words: str) -> None:
-    async def main() -> None:
-        _, master, slave, log = await both()
-        entries = sorted(
-            entry[0]
-            for topic in TOPICS
-            for queue in range(2)
-            for offset in range(master.max_offset(topic, queue))
-            if (entry := master.entry(topic, queue, offset))
-        )
-        place = next(one for one in entries[10:] if master.record_at(one) is not None)
-        bad = bytearray(log)
-        bad[place + at : place + at + len(change)] = change
-        with pytest.raises(RawAppendError, match=words):
-            slave.append_raw(0, bytes(bad[: FILE_BYTES - 100]))
-        assert slave.received_offset == slave.max_commit_log_offset == place
-        # The right bytes go on there.
-        feed(slave, log, master.max_commit_log_offset, random.Random(1), 500)
-        assert messages(slave) == messages(master)
-        await master.stop()
-        await slave.stop()
-
-    run(main())
+async def test_a_bad_record_is_refused_and_those_before_it_stay(at: int, change: bytes, words: str) -> None:
+    _, master, slave, log = await both()
+    entries = sorted(
+        entry[0]
+        for topic in TOPICS
+        for queue in range(2)
+        for offset in range(master.max_offset(topic, queue))
+        if (entry := master.entry(topic, queue, offset))
+    )
+    place = next(one for one in entries[10:] if master.record_at(one) is not None)
+    bad = bytearray(log)
+    bad[place + at : place + at + len(change)] = change
+    with pytest.raises(RawAppendError, match=words):
+        slave.append_raw(0, bytes(bad[: FILE_BYTES - 100]))
+    assert slave.received_offset == slave.max_commit_log_offset == place
+    # The right bytes go on there.
+    feed(slave, log, master.max_commit_log_offset, random.Random(1), 500)
+    assert messages(slave) == messages(master)
+    await master.stop()
+    await slave.stop()
 
 
-def test_a_piece_for_another_place_is_refused() -> None:
-    async def main() -> None:
-        _, master, slave, log = await both()
-        with pytest.raises(RawAppendError, match="offset 5 of the log came, expected 0"):
-            slave.append_raw(5, log[5:50])
-        slave.append_raw(0, log[:50])
-        for offset in (0, 49, 51, FILE_BYTES):
-            with pytest.raises(RawAppendError, match="expected 50"):
-                slave.append_raw(offset, log[offset : offset + 10])
-        assert slave.received_offset == 50
-        assert slave.max_commit_log_offset == 0
-        await master.stop()
-        await slave.stop()
-
-    run(main())
+async def test_a_piece_for_another_place_is_refused() -> None:
+    _, master, slave, log = await both()
+    with pytest.raises(RawAppendError, match="offset 5 of the log came, expected 0"):
+        slave.append_raw(5, log[5:50])
+    slave.append_raw(0, log[:50])
+    for offset in (0, 49, 51, FILE_BYTES):
+        with pytest.raises(RawAppendError, match="expected 50"):
+            slave.append_raw(offset, log[offset : offset + 10])
+    assert slave.received_offset == 50
+    assert slave.max_commit_log_offset == 0
+    await master.stop()
+    await slave.stop()
 
 
-def test_an_empty_log_begins_at_any_file_and_its_queues_begin_late() -> None:
-    async def main() -> None:
-        runtime, master, slave, log = await both()
-        slave.append_raw(FILE_BYTES, log[FILE_BYTES : FILE_BYTES + 3000])
-        feed(slave, log, master.max_commit_log_offset, random.Random(1), 500)
-        assert slave.min_commit_log_offset == FILE_BYTES
-        wanted = {
-            queue: [
-                one for one in found if (e := master.entry(*queue, one[0])) is not None and e[0] >= FILE_BYTES
-            ]
-            for queue, found in messages(master).items()
-        }
-        assert messages(slave) == wanted
-        await slave.stop()
-        slave = await opened(runtime, "/slave")
-        set_topics(slave)
-        assert messages(slave) == wanted
-        await master.stop()
-        await slave.stop()
-
-    run(main())
+async def test_an_empty_log_begins_at_any_file_and_its_queues_begin_late() -> None:
+    runtime, master, slave, log = await both()
+    slave.append_raw(FILE_BYTES, log[FILE_BYTES : FILE_BYTES + 3000])
+    feed(slave, log, master.max_commit_log_offset, random.Random(1), 500)
+    assert slave.min_commit_log_offset == FILE_BYTES
+    wanted = {
+        queue: [
+            one for one in found if (e := master.entry(*queue, one[0])) is not None and e[0] >= FILE_BYTES
+        ]
+        for queue, found in messages(master).items()
+    }
+    assert messages(slave) == wanted
+    await slave.stop()
+    slave = await opened(runtime, "/slave")
+    set_topics(slave)
+    assert messages(slave) == wanted
+    await master.stop()
+    await slave.stop()
 
 
-def test_a_topic_made_again_begins_anew() -> None:
-    async def main() -> None:
-        runtime, master, slave, _ = await both()
-        master.drop_topic("orders")
-        set_topics(master)
-        fill(master, random.Random(2), 50)
-        feed(slave, log_of(runtime, "/master"), master.max_commit_log_offset, random.Random(1), 700)
-        assert messages(slave) == messages(master)
-        await master.stop()
-        await slave.stop()
-
-    run(main())
+async def test_a_topic_made_again_begins_anew() -> None:
+    runtime, master, slave, _ = await both()
+    master.drop_topic("orders")
+    set_topics(master)
+    fill(master, random.Random(2), 50)
+    feed(slave, log_of(runtime, "/master"), master.max_commit_log_offset, random.Random(1), 700)
+    assert messages(slave) == messages(master)
+    await master.stop()
+    await slave.stop()
 
 
-def test_what_a_slave_has_of_a_record_is_gone_when_it_puts_its_own() -> None:
-    async def main() -> None:
-        runtime, master, slave, log = await both()
-        slave.append_raw(0, log[:1000])
-        whole = slave.max_commit_log_offset
-        assert whole < 1000
-        slave.put(NewMessage("orders", 0, b"mine", b""))
-        slave.write()
-        written = log_of(runtime, "/slave")
-        assert not any(written[slave.max_commit_log_offset :])
-        assert slave.received_offset == slave.max_commit_log_offset
-        await master.stop()
-        await slave.stop()
-
-    run(main())
+async def test_what_a_slave_has_of_a_record_is_gone_when_it_puts_its_own() -> None:
+    runtime, master, slave, log = await both()
+    slave.append_raw(0, log[:1000])
+    whole = slave.max_commit_log_offset
+    assert whole < 1000
+    slave.put(NewMessage("orders", 0, b"mine", b""))
+    slave.write()
+    written = log_of(runtime, "/slave")
+    assert not any(written[slave.max_commit_log_offset :])
+    assert slave.received_offset == slave.max_commit_log_offset
+    await master.stop()
+    await slave.stop()
 
 
-@pytest.mark.parametrize("seed", seeds(12))
+@pytest.mark.parametrize("orbitmq_seed", seeds(12))
 @pytest.mark.parametrize("keep", list(Keep))
-def test_truncation_is_durable_and_the_log_goes_on_there(seed: int, keep: Keep) -> None:
-    async def main() -> None:
-        runtime, master, slave, log = await both(seed)
-        source = random.Random(seed)
-        feed(slave, log, master.max_commit_log_offset, source, 5000)
-        await asyncio.sleep(source.choice((0, 1)))
-        entries = sorted(
-            entry[0]
-            for topic in TOPICS
-            for queue in range(2)
-            for offset in range(master.max_offset(topic, queue))
-            if (entry := master.entry(topic, queue, offset))
-        )
-        to = source.choice(entries)
-        with pytest.raises(RawAppendError, match="no record begins at"):
-            await slave.truncate(to + 1)
-        await slave.truncate(to)
-        assert slave.received_offset == slave.max_commit_log_offset == to
-        wanted = {
-            queue: [one for one in found if (e := master.entry(*queue, one[0])) is not None and e[0] < to]
-            for queue, found in messages(master).items()
-        }
-        assert messages(slave) == wanted
-        if source.random() < 0.7:
-            for task in [one for one in asyncio.all_tasks() if one.get_name().startswith("store-")]:
-                task.cancel()
-            runtime.files.crash(keep=keep)
-        else:
-            await slave.stop()
-        slave = await opened(runtime, "/slave")
-        set_topics(slave)
-        assert messages(slave) == wanted
-        # The other history of a new master.
-        slave.put(NewMessage("orders", 1, b"other", b""))
-        slave.write()
-        assert slave.get("orders", 1, slave.max_offset("orders", 1) - 1, 1).count == 1
+async def test_truncation_is_durable_and_the_log_goes_on_there(orbitmq_seed: int, keep: Keep) -> None:
+    runtime, master, slave, log = await both(orbitmq_seed)
+    source = random.Random(orbitmq_seed)
+    feed(slave, log, master.max_commit_log_offset, source, 5000)
+    await asyncio.sleep(source.choice((0, 1)))
+    entries = sorted(
+        entry[0]
+        for topic in TOPICS
+        for queue in range(2)
+        for offset in range(master.max_offset(topic, queue))
+        if (entry := master.entry(topic, queue, offset))
+    )
+    to = source.choice(entries)
+    with pytest.raises(RawAppendError, match="no record begins at"):
+        await slave.truncate(to + 1)
+    await slave.truncate(to)
+    assert slave.received_offset == slave.max_commit_log_offset == to
+    wanted = {
+        queue: [one for one in found if (e := master.entry(*queue, one[0])) is not None and e[0] < to]
+        for queue, found in messages(master).items()
+    }
+    assert messages(slave) == wanted
+    if source.random() < 0.7:
+        for task in [one for one in asyncio.all_tasks() if one.get_name().startswith("store-")]:
+            task.cancel()
+        runtime.files.crash(keep=keep)
+    else:
         await slave.stop()
-
-    run(main(), seed=seed)
+    slave = await opened(runtime, "/slave")
+    set_topics(slave)
+    assert messages(slave) == wanted
+    # The other history of a new master.
+    slave.put(NewMessage("orders", 1, b"other", b""))
+    slave.write()
+    assert slave.get("orders", 1, slave.max_offset("orders", 1) - 1, 1).count == 1
+    await slave.stop()

@@ -11,6 +11,8 @@ from orbitmq.broker.component import Component, Lifecycle
 from orbitmq.broker.role import EVERY_ROLE, LEADING, Role
 from orbitmq.runtime.simulated import run
 
+pytestmark = pytest.mark.usefixtures("orbitmq_loop")
+
 
 class Part(Component):
     def __init__(self, name: str, seen: list[str], *, runs_as: frozenset[Role] = EVERY_ROLE) -> None:
@@ -33,61 +35,52 @@ class Part(Component):
             raise self.error
 
 
-def test_parts_start_in_order_and_stop_backwards() -> None:
+async def test_parts_start_in_order_and_stop_backwards() -> None:
     seen: list[str] = []
 
-    async def main() -> None:
-        lifecycle = Lifecycle([Part(name, seen) for name in "abc"])
-        await lifecycle.start(Role.MASTER)
-        assert lifecycle.running == ("a", "b", "c")
-        await lifecycle.stop()
-        assert lifecycle.running == ()
-        await lifecycle.stop()
-
-    run(main())
+    lifecycle = Lifecycle([Part(name, seen) for name in "abc"])
+    await lifecycle.start(Role.MASTER)
+    assert lifecycle.running == ("a", "b", "c")
+    await lifecycle.stop()
+    assert lifecycle.running == ()
+    await lifecycle.stop()
     assert seen == ["+a", "+b", "+c", "-c", "-b", "-a"]
 
 
-def test_a_role_stops_and_starts_what_it_says() -> None:
+async def test_a_role_stops_and_starts_what_it_says() -> None:
     seen: list[str] = []
 
-    async def main() -> None:
-        parts = [
-            Part("store", seen),
-            Part("delay", seen, runs_as=LEADING),
-            Part("copy", seen, runs_as=frozenset({Role.SLAVE})),
-            Part("doors", seen),
-        ]
-        lifecycle = Lifecycle(parts)
-        await lifecycle.start(Role.SLAVE)
-        assert lifecycle.running == ("store", "copy", "doors")
-        seen.clear()
-        await lifecycle.change_role(Role.ACTING_MASTER)
-        assert seen == ["-copy", "+delay"]
-        await lifecycle.change_role(Role.MASTER)
-        assert seen == ["-copy", "+delay"]
-        await lifecycle.change_role(Role.SLAVE)
-        assert seen == ["-copy", "+delay", "-delay", "+copy"]
-        seen.clear()
-        await lifecycle.stop()
-        assert seen == ["-doors", "-copy", "-store"]
-
-    run(main())
+    parts = [
+        Part("store", seen),
+        Part("delay", seen, runs_as=LEADING),
+        Part("copy", seen, runs_as=frozenset({Role.SLAVE})),
+        Part("doors", seen),
+    ]
+    lifecycle = Lifecycle(parts)
+    await lifecycle.start(Role.SLAVE)
+    assert lifecycle.running == ("store", "copy", "doors")
+    seen.clear()
+    await lifecycle.change_role(Role.ACTING_MASTER)
+    assert seen == ["-copy", "+delay"]
+    await lifecycle.change_role(Role.MASTER)
+    assert seen == ["-copy", "+delay"]
+    await lifecycle.change_role(Role.SLAVE)
+    assert seen == ["-copy", "+delay", "-delay", "+copy"]
+    seen.clear()
+    await lifecycle.stop()
+    assert seen == ["-doors", "-copy", "-store"]
 
 
-def test_what_started_in_part_is_stopped_too() -> None:
+async def test_what_started_in_part_is_stopped_too() -> None:
     seen: list[str] = []
 
-    async def main() -> None:
-        parts = [Part(name, seen) for name in "abc"]
-        parts[1].error = OSError("no")
-        lifecycle = Lifecycle(parts)
-        with pytest.raises(OSError, match="no"):
-            await lifecycle.start(Role.MASTER)
-        parts[1].error = None
-        await lifecycle.stop()
-
-    run(main())
+    parts = [Part(name, seen) for name in "abc"]
+    parts[1].error = OSError("no")
+    lifecycle = Lifecycle(parts)
+    with pytest.raises(OSError, match="no"):
+        await lifecycle.start(Role.MASTER)
+    parts[1].error = None
+    await lifecycle.stop()
     assert seen == ["+a", "+b", "-b", "-a"]
 
 
@@ -113,13 +106,10 @@ def test_a_part_that_does_not_stop_holds_up_nobody(caplog: pytest.LogCaptureFixt
     assert "b did not stop cleanly" in caplog.text
 
 
-def test_work_of_a_part_ends_with_it_and_can_begin_again() -> None:
-    async def main() -> None:
-        seen: list[str] = []
-        part = Part("a", seen)
-        for _ in range(2):
-            part._spawn(asyncio.sleep(3600), "sleep")
-            await part.stop()
-        assert len(asyncio.all_tasks()) == 2  # this one, and the one that limits its time
-
-    run(main())
+async def test_work_of_a_part_ends_with_it_and_can_begin_again() -> None:
+    seen: list[str] = []
+    part = Part("a", seen)
+    for _ in range(2):
+        part._spawn(asyncio.sleep(3600), "sleep")
+        await part.stop()
+    assert len(asyncio.all_tasks()) == 2  # this one, and the one that limits its time

@@ -20,8 +20,7 @@ from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.table_files import Persistence, TableError
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.runtime.memory_files import Keep
-from orbitmq.runtime.simulated import SimulatedRuntime, SimulatedThreads, run, simulated_runtime
-from orbitmq.testing import SimulatedLoop
+from orbitmq.runtime.simulated import SimulatedRuntime, SimulatedThreads
 from orbitmq.wire import fastjson
 from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
 
@@ -130,34 +129,32 @@ async def test_a_clean_stop_leaves_no_journal(runtime: SimulatedRuntime) -> None
     assert again.topics.version == tables.topics.version
 
 
-def test_what_another_program_wrote_wins_over_an_older_journal(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_another_program_wrote_wins_over_an_older_journal(
+    runtime: SimulatedRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
     """A Java broker ran on the folder after ours was killed: its topics.json is newer than our journal."""
 
-    async def main() -> None:
-        runtime = simulated_runtime()
-        tables = Tables(runtime)
-        await tables.create("both")
-        assert await tables.persistence.fold()
-        await tables.create("ours")
-        tables.groups.update(SubscriptionGroupConfig("untouched"))
-        await tables.persistence.flush(GROUPS)
+    tables = Tables(runtime)
+    await tables.create("both")
+    assert await tables.persistence.fold()
+    await tables.create("ours")
+    tables.groups.update(SubscriptionGroupConfig("untouched"))
+    await tables.persistence.flush(GROUPS)
+    runtime.files.crash()
+    theirs = tables.of_file()
+    theirs["topicConfigTable"]["theirs"] = TopicConfig("theirs", 2, 2).to_plain()
+    theirs["dataVersion"]["counter"] += 1
+    written = fastjson.dumps(theirs)
+    runtime.files.write_atomic(f"{FOLDER}/topics.json", written)
+    for _ in range(2):  # and it stays so, whatever happens to us after the start
+        again = Tables(runtime)
+        assert "both" in again.topics
+        assert "theirs" in again.topics
+        assert "ours" not in again.topics
+        assert "untouched" in again.groups
+        await again.create("later")
         runtime.files.crash()
-        theirs = tables.of_file()
-        theirs["topicConfigTable"]["theirs"] = TopicConfig("theirs", 2, 2).to_plain()
-        theirs["dataVersion"]["counter"] += 1
-        written = fastjson.dumps(theirs)
-        runtime.files.write_atomic(f"{FOLDER}/topics.json", written)
-        for _ in range(2):  # and it stays so, whatever happens to us after the start
-            again = Tables(runtime)
-            assert "both" in again.topics
-            assert "theirs" in again.topics
-            assert "ours" not in again.topics
-            assert "untouched" in again.groups
-            await again.create("later")
-            runtime.files.crash()
-        assert "later" in Tables(runtime).topics
-
-    run(main())
+    assert "later" in Tables(runtime).topics
     assert sum("was written by another program" in record.message for record in caplog.records) == 1
 
 
@@ -361,7 +358,7 @@ async def test_a_table_of_many_entries_is_written_in_slices(runtime: SimulatedRu
 @pytest.mark.parametrize("keep", list(Keep))
 @pytest.mark.parametrize("orbitmq_seed", range(4))
 async def test_flushed_changes_survive_power_loss_at_any_time(
-    orbitmq_loop: SimulatedLoop, orbitmq_seed: int, keep: Keep, monkeypatch: pytest.MonkeyPatch
+    runtime: SimulatedRuntime, orbitmq_seed: int, keep: Keep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Changes, folds and failures at random; then what was acknowledged is there, again and again."""
     monkeypatch.setattr(change_journal, "FILE_BYTES", 16 * 1024)
@@ -398,7 +395,6 @@ async def test_flushed_changes_survive_power_loss_at_any_time(
             task.cancel()
         await asyncio.gather(*workers, working, return_exceptions=True)
 
-    runtime = simulated_runtime(orbitmq_seed)
     promised: dict[str, int] = {}
     for _ in range(4):
         await life(runtime, promised)

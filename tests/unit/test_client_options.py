@@ -21,8 +21,8 @@ from orbitmq.client.consumer.options import (
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.producer.options import ProducerKeywords, ProducerOptions
 from orbitmq.errors import ClientStateError
-from orbitmq.runtime.simulated import run, simulated_runtime
-from orbitmq.testing import SimulatedLoop, SimulatedRuntime
+from orbitmq.runtime.simulated import simulated_runtime
+from orbitmq.testing import SimulatedRuntime
 
 # What a user's completion offers. A name that is added or goes away is a decision, made here.
 SURFACE = {
@@ -35,6 +35,8 @@ SURFACE = {
     "poll position queues seek seek_to_begin seek_to_end start",
 }
 CLASSES = sorted(SURFACE)
+
+pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 
 
 def methods(kind: type[Any]) -> dict[str, Any]:
@@ -63,12 +65,9 @@ def test_the_keywords_are_the_fields_of_the_options(keywords: Any, options: Any)
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_the_public_surface_is_this(name: str) -> None:
-    async def main() -> None:
-        client = made(getattr(orbitmq, name), runtime=simulated_runtime())
-        assert [word for word in dir(client) if not word.startswith("_")] == SURFACE[name].split()
-
-    run(main())
+async def test_the_public_surface_is_this(name: str) -> None:
+    client = made(getattr(orbitmq, name), runtime=simulated_runtime())
+    assert [word for word in dir(client) if not word.startswith("_")] == SURFACE[name].split()
     blocking = made(getattr(orbitmq.sync, name), runtime=simulated_runtime())
     assert [word for word in dir(blocking) if not word.startswith("_")] == SURFACE[name].split()
 
@@ -138,7 +137,7 @@ def test_an_unknown_option_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-async def test_a_client_starts_once(orbitmq_loop: SimulatedLoop, name: str) -> None:
+async def test_a_client_starts_once(name: str) -> None:
     client = made(getattr(orbitmq, name), runtime=simulated_runtime())
     assert isinstance(client.start, types.MethodType)
     await client.start()

@@ -8,6 +8,7 @@ import pytest
 
 from orbitmq.runtime.simulated import run, simulated_runtime
 from orbitmq.runtime.tasks import Background, every
+from orbitmq.testing import SimulatedLoop
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 
@@ -33,18 +34,17 @@ async def test_stop_cancels_all_and_waits_for_their_end() -> None:
         background.spawn(work("c"))
 
 
-def test_a_crash_is_logged_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        async def crash() -> None:
-            raise ValueError("boom")
+async def test_a_crash_is_logged_and_the_others_go_on(
+    orbitmq_loop: SimulatedLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def crash() -> None:
+        raise ValueError("boom")
 
-        background = Background("store")
-        background.spawn(crash(), "flusher")
-        other = background.spawn(asyncio.sleep(5), "other")
-        await other
-        await background.stop()
-
-    run(main())
+    background = Background("store")
+    background.spawn(crash(), "flusher")
+    other = background.spawn(asyncio.sleep(5), "other")
+    await other
+    await background.stop()
     assert [record.message for record in caplog.records] == ["background task store:flusher crashed"]
 
 

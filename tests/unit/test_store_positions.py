@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from orbitmq.runtime.memory_files import MemoryFiles
-from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
+from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime
 from orbitmq.store import MessageStore, NewMessage, StoreConfig
 from orbitmq.store.queues import layout
 from orbitmq.store.queues.positions import NAMES
 from orbitmq.store.recovery.checkpoint import read_checkpoint
+
+pytestmark = pytest.mark.usefixtures("orbitmq_loop")
+
 
 ROOT = "/store"
 
@@ -57,187 +60,163 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_start_looks_at_no_queue_that_is_not_used(killed: bool, listed: list[str]) -> None:
-    async def main() -> None:
-        runtime = simulated_runtime(1)
-        store = await opened(runtime, "a", "b")
-        await fill(store, "a", 40)
-        await fill(store, "b", 8)
-        if killed:
-            await asyncio.sleep(11)  # a checkpoint
-            runtime.files.crash()
-        else:
-            await store.stop()
-        listed.clear()
-        store = await opened(runtime, "a", "b")
-        assert ends(store, "a") == [(0, 10)] * 4
-        assert ends(store, "b") == [(0, 2)] * 4
-        assert listed == []
-        assert store.get("a", 1, 0, 32).count == 10
-        assert listed == [f"{ROOT}/consumequeue/a/1"]
-        await fill(store, "a", 4)
-        assert store.get("a", 1, 0, 32).count == 11
+async def test_a_start_looks_at_no_queue_that_is_not_used(killed: bool, listed: list[str]) -> None:
+    runtime = simulated_runtime(1)
+    store = await opened(runtime, "a", "b")
+    await fill(store, "a", 40)
+    await fill(store, "b", 8)
+    if killed:
+        await asyncio.sleep(11)  # a checkpoint
+        runtime.files.crash()
+    else:
         await store.stop()
-
-    run(main())
+    listed.clear()
+    store = await opened(runtime, "a", "b")
+    assert ends(store, "a") == [(0, 10)] * 4
+    assert ends(store, "b") == [(0, 2)] * 4
+    assert listed == []
+    assert store.get("a", 1, 0, 32).count == 10
+    assert listed == [f"{ROOT}/consumequeue/a/1"]
+    await fill(store, "a", 4)
+    assert store.get("a", 1, 0, 32).count == 11
+    await store.stop()
 
 
 @pytest.mark.parametrize("change", ["java", "damaged", "lost"])
-def test_positions_that_do_not_fit_are_not_trusted(change: str, listed: list[str]) -> None:
-    async def main() -> None:
-        runtime = simulated_runtime(1)
-        store = await opened(runtime, "a")
-        await fill(store, "a", 40)
-        await store.stop()
-        checkpoint = bytearray(runtime.files.read_bytes(f"{ROOT}/checkpoint"))
-        if change == "java":
-            # A Java broker writes its five numbers and leaves the rest of the file as it is.
-            struct.pack_into(">q", checkpoint, 32, 4711)
-            runtime.files.write_atomic(f"{ROOT}/checkpoint", bytes(checkpoint))
-            assert read_checkpoint(runtime, f"{ROOT}/checkpoint").safe_offset == -1
-        for name in NAMES:
-            path = f"{ROOT}/{name}"
-            if change == "lost":
-                runtime.files.remove(path)
-            elif change == "damaged" and runtime.files.exists(path):
-                data = bytearray(runtime.files.read_bytes(path))
-                data[-1] ^= 1
-                runtime.files.write_atomic(path, bytes(data))
-        listed.clear()
-        store = await opened(runtime, "a")
-        assert len(listed) >= 4
-        assert ends(store, "a") == [(0, 10)] * 4
-        await store.stop()
-        listed.clear()
-        store = await opened(runtime, "a")
-        assert listed == []
-        await store.stop()
-
-    run(main())
+async def test_positions_that_do_not_fit_are_not_trusted(change: str, listed: list[str]) -> None:
+    runtime = simulated_runtime(1)
+    store = await opened(runtime, "a")
+    await fill(store, "a", 40)
+    await store.stop()
+    checkpoint = bytearray(runtime.files.read_bytes(f"{ROOT}/checkpoint"))
+    if change == "java":
+        # A Java broker writes its five numbers and leaves the rest of the file as it is.
+        struct.pack_into(">q", checkpoint, 32, 4711)
+        runtime.files.write_atomic(f"{ROOT}/checkpoint", bytes(checkpoint))
+        assert read_checkpoint(runtime, f"{ROOT}/checkpoint").safe_offset == -1
+    for name in NAMES:
+        path = f"{ROOT}/{name}"
+        if change == "lost":
+            runtime.files.remove(path)
+        elif change == "damaged" and runtime.files.exists(path):
+            data = bytearray(runtime.files.read_bytes(path))
+            data[-1] ^= 1
+            runtime.files.write_atomic(path, bytes(data))
+    listed.clear()
+    store = await opened(runtime, "a")
+    assert len(listed) >= 4
+    assert ends(store, "a") == [(0, 10)] * 4
+    await store.stop()
+    listed.clear()
+    store = await opened(runtime, "a")
+    assert listed == []
+    await store.stop()
 
 
-def test_a_dropped_topic_is_in_no_later_positions() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime(1)
-        store = await opened(runtime, "a", "b", "c")
-        for topic in "abc":
-            await fill(store, topic, 8)
+async def test_a_dropped_topic_is_in_no_later_positions() -> None:
+    runtime = simulated_runtime(1)
+    store = await opened(runtime, "a", "b", "c")
+    for topic in "abc":
+        await fill(store, topic, 8)
+    store.drop_topic("b")
+    await store.stop()
+    for _ in range(2):
+        store = await opened(runtime, "a", "c")
+        assert store.drop_unknown_topics() == []
+        assert ends(store, "a") == ends(store, "c") == [(0, 2)] * 4
+        store.set_topic("b", read_queues=4, write_queues=4, perm=6)
+        assert ends(store, "b") == [(0, 0)] * 4
         store.drop_topic("b")
         await store.stop()
-        for _ in range(2):
-            store = await opened(runtime, "a", "c")
-            assert store.drop_unknown_topics() == []
-            assert ends(store, "a") == ends(store, "c") == [(0, 2)] * 4
-            store.set_topic("b", read_queues=4, write_queues=4, perm=6)
-            assert ends(store, "b") == [(0, 0)] * 4
-            store.drop_topic("b")
-            await store.stop()
-
-    run(main())
 
 
-def test_queue_files_that_somebody_removed_cost_their_messages_only() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime(1)
-        store = await opened(runtime, "a")
-        await fill(store, "a", 40)
-        await store.stop()
-        runtime.files.remove_tree(f"{ROOT}/consumequeue/a/2")
-        store = await opened(runtime, "a")
-        await fill(store, "a", 8)
-        await asyncio.sleep(6)
-        assert ends(store, "a") == [(0, 12), (0, 12), (10, 12), (0, 12)]
-        assert store.get("a", 2, 10, 32).count == 2
-        await store.stop()
-        store = await opened(runtime, "a")
-        assert ends(store, "a") == [(0, 12), (0, 12), (10, 12), (0, 12)]
-        await store.stop()
-
-    run(main())
+async def test_queue_files_that_somebody_removed_cost_their_messages_only() -> None:
+    runtime = simulated_runtime(1)
+    store = await opened(runtime, "a")
+    await fill(store, "a", 40)
+    await store.stop()
+    runtime.files.remove_tree(f"{ROOT}/consumequeue/a/2")
+    store = await opened(runtime, "a")
+    await fill(store, "a", 8)
+    await asyncio.sleep(6)
+    assert ends(store, "a") == [(0, 12), (0, 12), (10, 12), (0, 12)]
+    assert store.get("a", 2, 10, 32).count == 2
+    await store.stop()
+    store = await opened(runtime, "a")
+    assert ends(store, "a") == [(0, 12), (0, 12), (10, 12), (0, 12)]
+    await store.stop()
 
 
-def test_a_cancelled_start_leaves_the_folder_as_a_crash_does() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime(1)
-        store = await opened(runtime, "a")
-        await fill(store, "a", 40)
-        await asyncio.sleep(0.01)
-        runtime.files.crash()
-        again = MessageStore(runtime, store.config)
-        starting = asyncio.ensure_future(again.start())
-        await asyncio.sleep(0)
-        starting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await starting
-        assert runtime.files.exists(f"{ROOT}/abort")
-        store = await opened(runtime, "a")
-        assert ends(store, "a") == [(0, 10)] * 4
-        await store.stop()
-
-    run(main())
+async def test_a_cancelled_start_leaves_the_folder_as_a_crash_does() -> None:
+    runtime = simulated_runtime(1)
+    store = await opened(runtime, "a")
+    await fill(store, "a", 40)
+    await asyncio.sleep(0.01)
+    runtime.files.crash()
+    again = MessageStore(runtime, store.config)
+    starting = asyncio.ensure_future(again.start())
+    await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert runtime.files.exists(f"{ROOT}/abort")
+    store = await opened(runtime, "a")
+    assert ends(store, "a") == [(0, 10)] * 4
+    await store.stop()
 
 
-def test_rings_begin_small_grow_and_are_taken_back() -> None:
-    async def main() -> None:
-        store = await opened(simulated_runtime(1), "a", consume_queue_file_bytes=20_000)
-        slot = store.queues.slot("a", 0)
-        assert store.appender.get(slot, layout.Q_RING) == 0
-        seen = set()
-        for number in range(1200):
-            store.put(NewMessage("a", 0, b"%d" % number, b""))
-            seen.add(store.appender.get(slot, layout.Q_RING))
-            if number % 100 == 0:
-                store.write()
-                for offset in range(0, number, 37):
-                    assert store.entry("a", 0, offset) is not None
-        assert seen == {8, 64, 512}
-        await store.stop()
-
-    run(main())
+async def test_rings_begin_small_grow_and_are_taken_back() -> None:
+    store = await opened(simulated_runtime(1), "a", consume_queue_file_bytes=20_000)
+    slot = store.queues.slot("a", 0)
+    assert store.appender.get(slot, layout.Q_RING) == 0
+    seen = set()
+    for number in range(1200):
+        store.put(NewMessage("a", 0, b"%d" % number, b""))
+        seen.add(store.appender.get(slot, layout.Q_RING))
+        if number % 100 == 0:
+            store.write()
+            for offset in range(0, number, 37):
+                assert store.entry("a", 0, offset) is not None
+    assert seen == {8, 64, 512}
+    await store.stop()
 
 
-def test_only_so_many_queues_have_open_files() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime(1)
-        store = await opened(runtime, tail_entries=2)
-        topics = [f"t{number}" for number in range(100)]
-        for topic in topics:
-            store.set_topic(topic, read_queues=4, write_queues=4, perm=6)
-        for _ in range(5):
-            for topic in topics:
-                for queue in range(4):
-                    store.put(NewMessage(topic, queue, b"x", b""))
-        store.write()
-        await asyncio.sleep(6)
+async def test_only_so_many_queues_have_open_files() -> None:
+    runtime = simulated_runtime(1)
+    store = await opened(runtime, tail_entries=2)
+    topics = [f"t{number}" for number in range(100)]
+    for topic in topics:
+        store.set_topic(topic, read_queues=4, write_queues=4, perm=6)
+    for _ in range(5):
         for topic in topics:
             for queue in range(4):
-                assert store.get(topic, queue, 0, 32).count == 5
-        open_files = [one for one in runtime.files._segments if "/consumequeue/" in one.path]
-        assert 0 < len(open_files) <= 256
-        await store.stop()
+                store.put(NewMessage(topic, queue, b"x", b""))
+    store.write()
+    await asyncio.sleep(6)
+    for topic in topics:
+        for queue in range(4):
+            assert store.get(topic, queue, 0, 32).count == 5
+    open_files = [one for one in runtime.files._segments if "/consumequeue/" in one.path]
+    assert 0 < len(open_files) <= 256
+    await store.stop()
 
-    run(main())
 
+async def test_idle_checkpoints_touch_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = simulated_runtime(1)
+    store = await opened(runtime, "a", "b")
+    await fill(store, "a", 40)
+    await asyncio.sleep(11)
+    opened_files: list[str] = []
+    open_segment = MemoryFiles.open_segment
 
-def test_idle_checkpoints_touch_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        runtime = simulated_runtime(1)
-        store = await opened(runtime, "a", "b")
-        await fill(store, "a", 40)
-        await asyncio.sleep(11)
-        opened_files: list[str] = []
-        open_segment = MemoryFiles.open_segment
+    def spy(self: MemoryFiles, path: str, *args: Any, **named: Any) -> Any:
+        opened_files.append(path)
+        return open_segment(self, path, *args, **named)
 
-        def spy(self: MemoryFiles, path: str, *args: Any, **named: Any) -> Any:
-            opened_files.append(path)
-            return open_segment(self, path, *args, **named)
-
-        monkeypatch.setattr(MemoryFiles, "open_segment", spy)
-        await asyncio.sleep(60)
-        assert opened_files == []
-        await fill(store, "b", 1)
-        await asyncio.sleep(6)
-        assert {path.split("/consumequeue/")[1][:3] for path in opened_files} == {"b/0"}
-        await store.stop()
-
-    run(main())
+    monkeypatch.setattr(MemoryFiles, "open_segment", spy)
+    await asyncio.sleep(60)
+    assert opened_files == []
+    await fill(store, "b", 1)
+    await asyncio.sleep(6)
+    assert {path.split("/consumequeue/")[1][:3] for path in opened_files} == {"b/0"}
+    await store.stop()

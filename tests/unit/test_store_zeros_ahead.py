@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from orbitmq.runtime.memory_files import MemorySegment
-from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
+from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.store import GetStatus, MessageStore, NewMessage, StoreConfig
 from orbitmq.store.log.commit_log import ZEROS_BYTES
 
@@ -42,14 +42,13 @@ async def send(store: MessageStore, body_bytes: int = 100) -> None:
     await store.stored(result.end_offset)
 
 
-def test_small_durable_batches_are_written_into_blocks_that_were_written_before(writes: Writes) -> None:
-    async def scenario() -> None:
-        store = await opened(simulated_runtime())
-        for _ in range(1000):
-            await send(store, 1000)
-        await store.stop()
-
-    run(scenario())
+async def test_small_durable_batches_are_written_into_blocks_that_were_written_before(
+    runtime: SimulatedRuntime, writes: Writes
+) -> None:
+    store = await opened(runtime)
+    for _ in range(1000):
+        await send(store, 1000)
+    await store.stop()
     zeros = [(start, end) for start, end, empty in writes if empty]
     batches = [(start, end) for start, end, empty in writes if not empty]
     fresh = [
@@ -63,42 +62,34 @@ def test_small_durable_batches_are_written_into_blocks_that_were_written_before(
 
 
 @pytest.mark.parametrize(("sync_flush", "body_bytes"), [(False, 100), (True, ZEROS_BYTES // 4)])
-def test_batches_that_do_not_wait_and_large_batches_have_no_zeros_behind_them(
-    sync_flush: bool, body_bytes: int, writes: Writes
+async def test_batches_that_do_not_wait_and_large_batches_have_no_zeros_behind_them(
+    runtime: SimulatedRuntime, sync_flush: bool, body_bytes: int, writes: Writes
 ) -> None:
-    async def scenario() -> None:
-        store = await opened(simulated_runtime(), sync_flush=sync_flush)
-        for _ in range(3):
-            await send(store, body_bytes)
-        await store.stop()
-
-    run(scenario())
+    store = await opened(runtime, sync_flush=sync_flush)
+    for _ in range(3):
+        await send(store, body_bytes)
+    await store.stop()
     assert writes
     assert not any(empty for _, _, empty in writes)
 
 
-def test_zeros_end_with_their_file(writes: Writes) -> None:
-    async def scenario() -> None:
-        store = await opened(simulated_runtime(), file_mib=1)
-        while store.max_commit_log_offset < 3 << 20:
-            await send(store, 3000)
-        await store.stop()
-
-    run(scenario())
+async def test_zeros_end_with_their_file(runtime: SimulatedRuntime, writes: Writes) -> None:
+    store = await opened(runtime, file_mib=1)
+    while store.max_commit_log_offset < 3 << 20:
+        await send(store, 3000)
+    await store.stop()
     assert sum(end == 1 << 20 and empty for _, end, empty in writes) >= 2
     assert all(end <= 1 << 20 for _, end, _ in writes)
 
 
-def test_a_disk_that_refuses_the_zeros_takes_the_message_all_the_same() -> None:
-    async def scenario() -> None:
-        runtime = simulated_runtime()
-        store = await opened(runtime)
-        runtime.files.fail("pwrite", "/commitlog/", error=errno.EIO, skip=1)
-        await send(store)
-        await send(store)
-        assert store.accepting
-        found = store.get("orders", 0, 0, 32)
-        assert (found.status, found.next_offset) == (GetStatus.FOUND, 2)
-        await store.stop()
-
-    run(scenario())
+async def test_a_disk_that_refuses_the_zeros_takes_the_message_all_the_same(
+    runtime: SimulatedRuntime,
+) -> None:
+    store = await opened(runtime)
+    runtime.files.fail("pwrite", "/commitlog/", error=errno.EIO, skip=1)
+    await send(store)
+    await send(store)
+    assert store.accepting
+    found = store.get("orders", 0, 0, 32)
+    assert (found.status, found.next_offset) == (GetStatus.FOUND, 2)
+    await store.stop()
