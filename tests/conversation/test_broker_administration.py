@@ -16,7 +16,6 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import decode_record
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.server import NameServer
-from orbitmq.runtime.simulated import run, simulated_runtime
 from orbitmq.settings import properties_text
 from orbitmq.testing import SimulatedLoop, SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
@@ -512,19 +511,15 @@ async def test_changed_settings_are_saved_where_the_settings_came_from(runtime: 
     assert config.broker_config_path == "/etc/broker.conf"
 
 
-def test_settings_of_a_file_that_cannot_be_written_change_all_the_same(
-    caplog: pytest.LogCaptureFixture,
+async def test_settings_of_a_file_that_cannot_be_written_change_all_the_same(
+    runtime: SimulatedRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
-        runtime = simulated_runtime()
-        runtime.files.fail("write_atomic", "/etc/broker.conf", error=errno.EROFS)
-        async with Broker(runtime, broker_config(broker_config_path="/etc/broker.conf")) as broker:
-            peer = Peer(broker.runtime)
-            await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, b"fileReservedTime=5")
-            assert broker.config.file_reserved_time_hours == 5
-            await peer.client.close()
-
-    run(main())
+    runtime.files.fail("write_atomic", "/etc/broker.conf", error=errno.EROFS)
+    async with Broker(runtime, broker_config(broker_config_path="/etc/broker.conf")) as broker:
+        peer = Peer(broker.runtime)
+        await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, b"fileReservedTime=5")
+        assert broker.config.file_reserved_time_hours == 5
+        await peer.client.close()
     assert "changed settings are lost with the next start, /etc/broker.conf" in caplog.text
 
 
