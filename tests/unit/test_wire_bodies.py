@@ -36,7 +36,7 @@ from orbitmq.wire.errors import BodyError
 
 ALL = [
     kind
-    for name in bodies.__all__
+    for name in sorted(vars(bodies))
     if inspect.isclass(kind := getattr(bodies, name)) and issubclass(kind, Body)
 ]
 KINDS = [kind for kind in ALL if kind is not Body]

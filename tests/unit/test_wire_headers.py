@@ -26,7 +26,7 @@ from orbitmq.wire.headers.base import Int32, Int64
 
 ALL = [
     kind
-    for name in headers.__all__
+    for name in sorted(vars(headers))
     if isinstance(kind := getattr(headers, name), type) and (name.endswith(("Request", "Response")))
 ]
 BASES = ("RpcRequest", "TopicRequest")

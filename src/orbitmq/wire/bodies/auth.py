@@ -6,6 +6,13 @@ from dataclasses import dataclass, field
 
 from orbitmq.wire.bodies.base import Body
 
+__all__ = [
+    "AclInfo",
+    "PolicyEntryInfo",
+    "PolicyInfo",
+    "UserInfo",
+]
+
 
 @dataclass(slots=True)
 class UserInfo(Body):

@@ -15,6 +15,11 @@ from orbitmq.runtime.seam import Buffer
 from orbitmq.wire import fastjson
 from orbitmq.wire.errors import BodyError
 
+__all__ = [
+    "Body",
+    "encode_list",
+]
+
 # Keys in the metadata of a dataclass field.
 _NAME = "wire_name"
 _ALSO = "second_wire_name"

@@ -9,6 +9,32 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.message.tags import java_hash
 from orbitmq.wire.bodies.base import Body, named, named_set
 
+__all__ = [
+    "CMResult",
+    "CheckClientRequestBody",
+    "Connection",
+    "ConsumeFromWhere",
+    "ConsumeMessageDirectlyResult",
+    "ConsumeStatus",
+    "ConsumeType",
+    "ConsumerConnection",
+    "ConsumerData",
+    "ConsumerRunningInfo",
+    "GetConsumerListByGroupResponseBody",
+    "HeartbeatData",
+    "LockBatchRequestBody",
+    "LockBatchResponseBody",
+    "MessageModel",
+    "PopProcessQueueInfo",
+    "ProcessQueueInfo",
+    "ProducerConnection",
+    "ProducerData",
+    "ProducerInfo",
+    "ProducerTableInfo",
+    "SubscriptionData",
+    "UnlockBatchRequestBody",
+]
+
 
 class ConsumeType(StrEnum):
     """How a consumer gets its messages: pull, push or pop."""

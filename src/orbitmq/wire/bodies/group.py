@@ -9,6 +9,19 @@ from orbitmq.wire.bodies.base import Body
 from orbitmq.wire.bodies.client import SubscriptionData
 from orbitmq.wire.bodies.topic import DataVersion
 
+__all__ = [
+    "CustomizedRetryPolicy",
+    "ExponentialRetryPolicy",
+    "GroupForbidden",
+    "GroupRetryPolicy",
+    "GroupRetryPolicyType",
+    "QuerySubscriptionResponseBody",
+    "SimpleSubscriptionData",
+    "SubscriptionGroupConfig",
+    "SubscriptionGroupList",
+    "SubscriptionGroupWrapper",
+]
+
 _SECOND_MS = 1000
 _MINUTE_MS = 60 * _SECOND_MS
 _HOUR_MS = 60 * _MINUTE_MS

@@ -7,6 +7,21 @@ from dataclasses import dataclass, field
 from orbitmq.wire.bodies.base import Body
 from orbitmq.wire.bodies.route import BrokerMemberGroup
 
+__all__ = [
+    "BrokerReplicasInfo",
+    "BrokerSyncInfo",
+    "ElectMasterResponseBody",
+    "EpochEntry",
+    "EpochEntryCache",
+    "HAClientRuntimeInfo",
+    "HAConnectionRuntimeInfo",
+    "HARuntimeInfo",
+    "ReplicaIdentity",
+    "ReplicasInfo",
+    "RoleChangeNotifyEntry",
+    "SyncStateSet",
+]
+
 
 @dataclass(slots=True)
 class SyncStateSet(Body):

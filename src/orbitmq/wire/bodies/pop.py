@@ -14,6 +14,20 @@ from orbitmq.wire.bodies.base import Body, named
 from orbitmq.wire.bodies.client import MessageModel
 from orbitmq.wire.errors import BodyError
 
+__all__ = [
+    "AckMsg",
+    "BatchAck",
+    "BatchAckMessageRequestBody",
+    "BatchAckMsg",
+    "MessageQueueAssignment",
+    "MessageRequestMode",
+    "MessageRequestModeSerializeWrapper",
+    "PopCheckPoint",
+    "QueryAssignmentRequestBody",
+    "QueryAssignmentResponseBody",
+    "SetMessageRequestModeRequestBody",
+]
+
 
 class MessageRequestMode(StrEnum):
     """How the members of a group get their messages."""

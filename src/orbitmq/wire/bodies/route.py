@@ -21,6 +21,18 @@ from orbitmq.wire.bodies.topic import (
 from orbitmq.wire.errors import BodyError
 from orbitmq.wire.versions import V3_0_11, V5_0_0
 
+__all__ = [
+    "MAX_REGISTRATION_BYTES",
+    "BrokerData",
+    "BrokerMemberGroup",
+    "ClusterInfo",
+    "GetBrokerMemberGroupResponseBody",
+    "QueueData",
+    "RegisterBrokerBody",
+    "TopicRouteData",
+    "registration_crc",
+]
+
 MAX_REGISTRATION_BYTES: Final = 256 * 1024 * 1024
 
 _INT32 = struct.Struct(">i")

@@ -9,6 +9,30 @@ from orbitmq.wire.bodies.base import Body
 from orbitmq.wire.bodies.client import SubscriptionData
 from orbitmq.wire.bodies.topic import DataVersion
 
+__all__ = [
+    "BrokerStatsData",
+    "BrokerStatsItem",
+    "ConsumeByWho",
+    "ConsumeQueueData",
+    "ConsumeStats",
+    "ConsumeStatsList",
+    "ConsumerOffsetSerializeWrapper",
+    "DelayOffsetSerializeWrapper",
+    "GetConsumerStatusBody",
+    "MessageQueueForC",
+    "OffsetWrapper",
+    "QueryConsumeQueueResponseBody",
+    "QueryConsumeTimeSpanBody",
+    "QueryCorrectionOffsetBody",
+    "QueueTimeSpan",
+    "ResetOffsetBody",
+    "ResetOffsetBodyForC",
+    "TimerMetric",
+    "TimerMetricsSerializeWrapper",
+    "TopicOffset",
+    "TopicStatsTable",
+]
+
 
 @dataclass(slots=True)
 class TopicOffset(Body):

@@ -10,6 +10,24 @@ from orbitmq.wire import fastjson
 from orbitmq.wire.bodies.base import Body
 from orbitmq.wire.errors import BodyError
 
+__all__ = [
+    "CreateTopicListRequestBody",
+    "DataVersion",
+    "GroupList",
+    "KVTable",
+    "LogicQueueMappingItem",
+    "TopicConfig",
+    "TopicConfigAndMappingSerializeWrapper",
+    "TopicConfigAndQueueMapping",
+    "TopicConfigSerializeWrapper",
+    "TopicFilterType",
+    "TopicList",
+    "TopicQueueMappingDetail",
+    "TopicQueueMappingInfo",
+    "TopicQueueMappingSerializeWrapper",
+    "TopicRemappingDetailWrapper",
+]
+
 
 class TopicFilterType(StrEnum):
     """A relic: the broker does not look at it."""

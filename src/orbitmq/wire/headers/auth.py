@@ -7,6 +7,19 @@ from typing import ClassVar
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.headers.base import RequestHeader
 
+__all__ = [
+    "AuthCreateAclRequest",
+    "AuthCreateUserRequest",
+    "AuthDeleteAclRequest",
+    "AuthDeleteUserRequest",
+    "AuthGetAclRequest",
+    "AuthGetUserRequest",
+    "AuthListAclRequest",
+    "AuthListUserRequest",
+    "AuthUpdateAclRequest",
+    "AuthUpdateUserRequest",
+]
+
 
 class AuthCreateUserRequest(RequestHeader, kw_only=True):
     """AUTH_CREATE_USER (3001), admin to broker."""

@@ -12,6 +12,14 @@ import msgspec
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import HeaderError
 
+__all__ = [
+    "Header",
+    "RequestHeader",
+    "ResponseHeader",
+    "RpcRequest",
+    "TopicRequest",
+]
+
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 

@@ -7,6 +7,31 @@ from typing import ClassVar
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.headers.base import Int64, RequestHeader, ResponseHeader
 
+__all__ = [
+    "AddBrokerRequest",
+    "CheckRocksdbCqWriteProgressRequest",
+    "CleanExpiredConsumequeueRequest",
+    "DeleteExpiredCommitlogRequest",
+    "ExchangeBrokerHaInfoRequest",
+    "ExchangeBrokerHaInfoResponse",
+    "ExportRocksdbConfigToJsonRequest",
+    "GetBrokerConfigRequest",
+    "GetBrokerConfigResponse",
+    "GetBrokerEpochCacheRequest",
+    "GetBrokerHaStatusRequest",
+    "GetBrokerRuntimeInfoRequest",
+    "GetColdDataFlowCtrInfoRequest",
+    "GetTimerCheckPointRequest",
+    "GetTimerMetricsRequest",
+    "RemoveBrokerRequest",
+    "RemoveColdDataFlowCtrConfigRequest",
+    "ResetMasterFlushOffsetRequest",
+    "SetCommitlogReadModeRequest",
+    "UpdateBrokerConfigRequest",
+    "UpdateColdDataFlowCtrConfigRequest",
+    "ViewBrokerStatsDataRequest",
+]
+
 
 class UpdateBrokerConfigRequest(RequestHeader, kw_only=True):
     """UPDATE_BROKER_CONFIG (25), admin to broker."""

@@ -9,6 +9,21 @@ from msgspec import field
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.headers.base import Int32, RequestHeader, RpcRequest, TopicRequest
 
+__all__ = [
+    "CheckClientConfigRequest",
+    "ConsumeMessageDirectlyRequest",
+    "GetAllProducerInfoRequest",
+    "GetConsumerConnectionListRequest",
+    "GetConsumerListByGroupRequest",
+    "GetConsumerRunningInfoRequest",
+    "GetProducerConnectionListRequest",
+    "HeartBeatRequest",
+    "LockBatchMqRequest",
+    "NotifyConsumerIdsChangedRequest",
+    "UnlockBatchMqRequest",
+    "UnregisterClientRequest",
+]
+
 
 class HeartBeatRequest(RpcRequest, kw_only=True):
     """HEART_BEAT (34), client to broker."""

@@ -7,6 +7,28 @@ from typing import ClassVar
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.headers.base import Int32, Int64, RequestHeader, ResponseHeader
 
+__all__ = [
+    "CleanBrokerDataRequest",
+    "ControllerAlterSyncStateSetRequest",
+    "ControllerAlterSyncStateSetResponse",
+    "ControllerApplyBrokerIdRequest",
+    "ControllerApplyBrokerIdResponse",
+    "ControllerElectMasterRequest",
+    "ControllerElectMasterResponse",
+    "ControllerGetMetadataInfoRequest",
+    "ControllerGetMetadataInfoResponse",
+    "ControllerGetNextBrokerIdRequest",
+    "ControllerGetNextBrokerIdResponse",
+    "ControllerGetReplicaInfoRequest",
+    "ControllerGetReplicaInfoResponse",
+    "ControllerGetSyncStateDataRequest",
+    "ControllerRegisterBrokerRequest",
+    "ControllerRegisterBrokerResponse",
+    "GetControllerConfigRequest",
+    "NotifyBrokerRoleChangedRequest",
+    "UpdateControllerConfigRequest",
+]
+
 
 class ControllerAlterSyncStateSetRequest(RequestHeader, kw_only=True):
     """CONTROLLER_ALTER_SYNC_STATE_SET (1001), broker to controller."""

@@ -7,6 +7,20 @@ from typing import ClassVar
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.headers.base import Int32, RequestHeader, ResponseHeader, RpcRequest, TopicRequest
 
+__all__ = [
+    "DeleteSubscriptiongroupRequest",
+    "GetAllSubscriptiongroupConfigRequest",
+    "GetAllSubscriptiongroupConfigResponse",
+    "GetBrokerConsumeStatsRequest",
+    "GetConsumeStatsRequest",
+    "GetSubscriptiongroupConfigRequest",
+    "QuerySubscriptionByConsumerRequest",
+    "QueryTopicsByConsumerRequest",
+    "UpdateAndCreateSubscriptiongroupListRequest",
+    "UpdateAndCreateSubscriptiongroupRequest",
+    "UpdateAndGetGroupForbiddenRequest",
+]
+
 
 class UpdateAndCreateSubscriptiongroupRequest(RequestHeader, kw_only=True):
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200), admin to broker."""

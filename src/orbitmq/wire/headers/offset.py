@@ -7,6 +7,28 @@ from typing import ClassVar
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.headers.base import Int32, Int64, RequestHeader, ResponseHeader, RpcRequest, TopicRequest
 
+__all__ = [
+    "CloneGroupOffsetRequest",
+    "GetAllConsumerOffsetRequest",
+    "GetAllDelayOffsetRequest",
+    "GetConsumerStatusFromClientRequest",
+    "GetEarliestMsgStoretimeRequest",
+    "GetEarliestMsgStoretimeResponse",
+    "GetMaxOffsetRequest",
+    "GetMaxOffsetResponse",
+    "GetMinOffsetRequest",
+    "GetMinOffsetResponse",
+    "InvokeBrokerToGetConsumerStatusRequest",
+    "InvokeBrokerToResetOffsetRequest",
+    "QueryConsumerOffsetRequest",
+    "QueryConsumerOffsetResponse",
+    "QueryCorrectionOffsetRequest",
+    "ResetConsumerClientOffsetRequest",
+    "SearchOffsetByTimestampRequest",
+    "SearchOffsetByTimestampResponse",
+    "UpdateConsumerOffsetRequest",
+]
+
 
 class QueryConsumerOffsetRequest(TopicRequest, kw_only=True):
     """QUERY_CONSUMER_OFFSET (14), client to broker."""

@@ -7,6 +7,25 @@ from typing import ClassVar
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.headers.base import Int32, Int64, RequestHeader, ResponseHeader, TopicRequest
 
+__all__ = [
+    "AckMessageRequest",
+    "BatchAckMessageRequest",
+    "ChangeMessageInvisibletimeRequest",
+    "ChangeMessageInvisibletimeResponse",
+    "GetAllMessageRequestModeRequest",
+    "NotificationRequest",
+    "NotificationResponse",
+    "PeekMessageRequest",
+    "PeekMessageResponse",
+    "PollingInfoRequest",
+    "PollingInfoResponse",
+    "PopMessageRequest",
+    "PopMessageResponse",
+    "PopRollbackRequest",
+    "QueryAssignmentRequest",
+    "SetMessageRequestModeRequest",
+]
+
 
 class PopMessageRequest(TopicRequest, kw_only=True):
     """POP_MESSAGE (200050), client to broker."""

@@ -7,6 +7,16 @@ from typing import ClassVar
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.headers.base import Int32, Int64, RequestHeader, ResponseHeader, TopicRequest
 
+__all__ = [
+    "LitePullMessageRequest",
+    "LitePullMessageResponse",
+    "PullMessageRequest",
+    "PullMessageResponse",
+    "QueryMessageRequest",
+    "QueryMessageResponse",
+    "ViewMessageByIdRequest",
+]
+
 
 class PullMessageRequest(TopicRequest, kw_only=True):
     """PULL_MESSAGE (11), client to broker."""

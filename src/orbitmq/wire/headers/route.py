@@ -7,6 +7,38 @@ from typing import ClassVar
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.headers.base import Int32, Int64, RequestHeader, ResponseHeader, TopicRequest
 
+__all__ = [
+    "AddWritePermOfBrokerRequest",
+    "AddWritePermOfBrokerResponse",
+    "BrokerHeartbeatRequest",
+    "DeleteKvConfigRequest",
+    "DeleteTopicInNamesrvRequest",
+    "GetAllTopicListFromNameserverRequest",
+    "GetBrokerClusterInfoRequest",
+    "GetBrokerMemberGroupRequest",
+    "GetHasUnitSubTopicListRequest",
+    "GetHasUnitSubUnunitTopicListRequest",
+    "GetKvConfigRequest",
+    "GetKvConfigResponse",
+    "GetKvlistByNamespaceRequest",
+    "GetNamesrvConfigRequest",
+    "GetRouteinfoByTopicRequest",
+    "GetSystemTopicListFromNsRequest",
+    "GetTopicsByClusterRequest",
+    "GetUnitTopicListRequest",
+    "NotifyMinBrokerIdChangeRequest",
+    "PutKvConfigRequest",
+    "QueryDataVersionRequest",
+    "QueryDataVersionResponse",
+    "RegisterBrokerRequest",
+    "RegisterBrokerResponse",
+    "RegisterTopicInNamesrvRequest",
+    "UnregisterBrokerRequest",
+    "UpdateNamesrvConfigRequest",
+    "WipeWritePermOfBrokerRequest",
+    "WipeWritePermOfBrokerResponse",
+]
+
 
 class PutKvConfigRequest(RequestHeader, kw_only=True):
     """PUT_KV_CONFIG (100), admin to name server."""

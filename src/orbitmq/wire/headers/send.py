@@ -9,6 +9,19 @@ from msgspec import field
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.headers.base import Int32, Int64, ResponseHeader, RpcRequest, TopicRequest
 
+__all__ = [
+    "ConsumerSendMsgBackRequest",
+    "PushReplyMessageToClientRequest",
+    "RecallMessageRequest",
+    "RecallMessageResponse",
+    "SendBatchMessageRequest",
+    "SendMessageRequest",
+    "SendMessageResponse",
+    "SendMessageV2Request",
+    "SendReplyMessageRequest",
+    "SendReplyMessageV2Request",
+]
+
 
 class SendMessageRequest(TopicRequest, kw_only=True):
     """SEND_MESSAGE (10), client to broker."""

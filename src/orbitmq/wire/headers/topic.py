@@ -7,6 +7,22 @@ from typing import ClassVar
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.headers.base import Int32, Int64, RequestHeader, ResponseHeader, RpcRequest, TopicRequest
 
+__all__ = [
+    "CleanUnusedTopicRequest",
+    "DeleteTopicInBrokerRequest",
+    "GetAllTopicConfigRequest",
+    "GetAllTopicConfigResponse",
+    "GetSystemTopicListFromBrokerRequest",
+    "GetTopicConfigRequest",
+    "GetTopicStatsInfoRequest",
+    "QueryConsumeQueueRequest",
+    "QueryConsumeTimeSpanRequest",
+    "QueryTopicConsumeByWhoRequest",
+    "UpdateAndCreateStaticTopicRequest",
+    "UpdateAndCreateTopicListRequest",
+    "UpdateAndCreateTopicRequest",
+]
+
 
 class UpdateAndCreateTopicRequest(TopicRequest, kw_only=True):
     """UPDATE_AND_CREATE_TOPIC (17), admin to broker."""

@@ -7,6 +7,12 @@ from typing import ClassVar
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.headers.base import Int32, Int64, RequestHeader, RpcRequest
 
+__all__ = [
+    "CheckTransactionStateRequest",
+    "EndTransactionRequest",
+    "ResumeCheckHalfMessageRequest",
+]
+
 
 class EndTransactionRequest(RpcRequest, kw_only=True):
     """END_TRANSACTION (37), client to broker. One-way."""
