@@ -20,6 +20,7 @@ from orbitmq.store import MessageStore, NewMessage, StoreConfig
 from orbitmq.store.index import index
 from orbitmq.store.index import layout as scan
 from orbitmq.store.index.scan import IndexBuilder, key_hash, select
+from orbitmq.store.log import following
 from orbitmq.testing import SimulatedLoop
 
 SLOTS, ENTRIES = 10, 100
@@ -251,7 +252,7 @@ def test_messages_are_taken_up_in_batches_not_one_by_one() -> None:
         for number in range(2500):
             await put(store, f"key-{number}")
             await runtime.clock.sleep(0.0002)
-        assert 20 < batches <= (runtime.clock.monotonic() - begin) / index.PAUSE_SECONDS
+        assert 20 < batches <= (runtime.clock.monotonic() - begin) / following.PAUSE_SECONDS
         assert len(await find(store, "key-2499")) == 1
         await store.stop()
 

@@ -23,3 +23,7 @@ class UnknownQueueError(StoreError):
 
 class RawAppendError(StoreError):
     """Bytes of a master's log cannot be appended: wrong place, damaged, or not the queues' next offsets."""
+
+
+class LogDamagedError(StoreError):
+    """No record begins where one should in the commit log."""

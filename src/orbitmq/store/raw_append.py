@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from orbitmq.message.sysflag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from orbitmq.runtime import Runtime
@@ -10,6 +10,7 @@ from orbitmq.store.errors import RawAppendError
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.flush import Flusher
+from orbitmq.store.log.following import Following
 from orbitmq.store.log.records import RecordReader
 from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.queues import Queues
@@ -39,6 +40,7 @@ class RawAppend:
         flusher: Flusher,
         upkeep: Upkeep,
         codes: Mapping[str, TagsCodeOf],
+        followings: Callable[[], list[Following]],
     ) -> None:
         self._runtime = runtime
         self._log = log
@@ -47,6 +49,7 @@ class RawAppend:
         self._flusher = flusher
         self._upkeep = upkeep
         self._reput = Reput(queues, appender, codes, self._settle)
+        self._followings = followings
         self._topics_dropped = 0
 
     def append(self, offset: int, data: bytes | memoryview) -> None:
@@ -140,16 +143,24 @@ class RawAppend:
         if found not in (table.RECORD, table.BLANK):
             raise RawAppendError(f"no record begins at {to}: the log goes from {log.files.first} to {end}")
         await self._flusher.flush()
+        followings = self._followings()
+        try:
+            for following in followings:
+                await following.truncate(to)
+            await self._cut(to, end)
+        finally:
+            for following in followings:
+                following.limit = None
+
+    async def _cut(self, to: int, end: int) -> None:
         queues = await self._runtime.threads.run(self._queues_behind, to, end)
         # Durable before anything is removed: a crash in between must not trust what is gone.
         self._upkeep.lower(to)
         for slot, offset in queues.items():
             self._queues.truncate(slot, offset)
         self._queues.sync()
-        log.cut(to)
+        self._log.cut(to)
         self._flusher.begin(to)
-        if self._upkeep.index is not None:
-            await self._upkeep.index.truncate(to)
 
     def _read(self, reader: RecordReader, offset: int) -> int:
         """Read what begins at ``offset``."""

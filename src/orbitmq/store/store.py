@@ -15,7 +15,9 @@ from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.files import LogFiles
 from orbitmq.store.log.flush import Flusher
+from orbitmq.store.log.following import Following, Progress
 from orbitmq.store.model import GetResult, NewMessage, PutResult
+from orbitmq.store.ports import LogFollower
 from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.lookup import Lookup
 from orbitmq.store.queues.queues import Queues
@@ -95,8 +97,16 @@ class MessageStore:
             update_clock=self.update_clock,
         )
         self._raw = RawAppend(
-            runtime, self.log, self.queues, self.appender, self.flusher, self._upkeep, self._codes
+            runtime,
+            self.log,
+            self.queues,
+            self.appender,
+            self.flusher,
+            self._upkeep,
+            self._codes,
+            self._all_followings,
         )
+        self._followings: dict[str, Following] = {}
         self._unlock: Callable[[], None] | None = None
         self.on_arrival: Arrival | None = None
         self.recovered: Recovered | None = None
@@ -122,6 +132,8 @@ class MessageStore:
             raise
         self._acceptance.begin()
         self._upkeep.start()
+        for following in self._followings.values():
+            following.start()
 
     async def _recover(self) -> Opened:
         """Open the files in a thread. A cancellation ends that soon and leaves the folder as a crash
@@ -173,6 +185,11 @@ class MessageStore:
             return
         self._acceptance.end()
         await self._upkeep.stop()
+        for following in self._followings.values():
+            try:
+                await following.stop()
+            except OSError as error:
+                logger.error("the progress of %s is not on the device: %s", following.name, error)
         indexed = await self._upkeep.end_index()
         await self.log.stop()
         try:
@@ -326,6 +343,51 @@ class MessageStore:
             StoreClosedError: the disk failed; whether the message survives is unknown.
         """
         await self.flusher.stored(end_offset)
+
+    # -- following the log -----------------------------------------------------------------------------
+
+    def follow(
+        self,
+        follower: LogFollower,
+        *,
+        name: str,
+        flushed: bool = False,
+        own_progress: bool = False,
+        at_once: bool = False,
+    ) -> Following:
+        """Hand the log to ``follower``, piece by piece, from where it was when the store stopped.
+
+        Call it before :meth:`start`: the follower is fed while the store is open.
+
+        Args:
+            name: of the file that keeps its progress.
+            flushed: only what is on the device, else what is written.
+            own_progress: the follower knows its position by itself: set ``Following.position`` before the
+            start. at_once: as soon as something is written, else some milliseconds later, many records
+            together.
+
+        Raises:
+            ValueError: the name is taken or cannot be a file's, or the store is open.
+        """
+        if name in self._followings or not name.isidentifier() or self._unlock is not None:
+            raise ValueError(f"no follower can be called {name!r} here, or the store is open already")
+        path = f"{self._config.root}/followers/{name}"
+        following = self._followings[name] = Following(
+            self._runtime,
+            follower,
+            self._files,
+            (lambda: self.flusher.flushed) if flushed else (lambda: self.appender.batch_base),
+            name=name,
+            progress=None if own_progress else Progress(self._runtime, path),
+            at_once=at_once,
+        )
+        if at_once:
+            self.log.wakers.append(following.wake)
+        return following
+
+    def _all_followings(self) -> list[Following]:
+        index = self._upkeep.index
+        return [*self._followings.values(), *([index.following] if index is not None else [])]
 
     # -- a master's log --------------------------------------------------------------------------------
 

@@ -7,32 +7,26 @@ costs nothing more. What a crash leaves of the newest file is thrown away and ma
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from orbitmq.runtime import Runtime
+from orbitmq.store.errors import LogDamagedError
 from orbitmq.store.index.file import IndexFile, file_bytes, is_index_name, record_size
 from orbitmq.store.index.layout import BROKEN, FULL
 from orbitmq.store.index.scan import IndexBuilder
 from orbitmq.store.log.files import LogFiles
+from orbitmq.store.log.following import Following
+from orbitmq.store.ports import LogPiece
 
 if TYPE_CHECKING:
     from datetime import datetime
 
 logger = logging.getLogger(__name__)
 
-# One batch: so much of the log, so many entries.
-BATCH_BYTES = 4 << 20
+# Most entries of one batch.
 BATCH_ENTRIES = 32_768
-# Between two batches: a batch for each message would cost more than taking the message.
-PAUSE_SECONDS = 0.005
-IDLE_SECONDS = 0.2
-RETRY_SECONDS = 10.0
-# A search first takes up what was stored meanwhile, but not more than this.
-CATCH_UP_BATCHES = 64
 # A slot's times are seconds: some of what is found lies outside the range after all.
 EXTRA_FINDS = 64
 
@@ -68,12 +62,7 @@ class MessageIndex:
         self._builder: IndexBuilder | None = None
         # One batch or search at a time: a search must not see half a batch.
         self._busy = asyncio.Lock()
-        self._stopped = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        # Monotonic seconds: no batch before.
-        self._retry_at = 0.0
-        # All records below are in the index.
-        self.position = 0
+        self.following = Following(runtime, self, log, written, name="index")
         # Store time of the newest message in a file that is complete and on the device.
         self.sealed_time = 0
 
@@ -102,7 +91,7 @@ class MessageIndex:
         while self._files and (self._files[-1].empty or self._files[-1].end_offset >= self._written()):
             self._drop_newest()
         self.sealed_time = self._files[-1].end_time if crashed and self._files else sealed_time
-        self.position = self._resume_at(crashed, position)
+        self.following.position = self._resume_at(crashed, position)
 
     def _resume_at(self, crashed: bool, position: int) -> int:
         if not self._files:
@@ -115,9 +104,14 @@ class MessageIndex:
         after = newest + record_size(segment.view(), newest - self._log.start_of(newest))
         return min(max(after, position), self._written())
 
+    @property
+    def position(self) -> int:
+        """All records below are in the index."""
+        return self.following.position
+
     def start(self) -> None:
         """Build in the background from now on."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="store-index")
+        self.following.start()
 
     async def stop(self) -> None:
         """End the batch under way and bring the files to the device; :attr:`position` is then final.
@@ -125,10 +119,7 @@ class MessageIndex:
         Raises:
             OSError: the disk refused; the next start makes the newest file again.
         """
-        self._stopped.set()
-        if self._task is not None:
-            await self._task
-            self._task = None
+        await self.following.stop()
         if self._builder is not None:
             try:
                 await self._runtime.threads.run(self._files[-1].complete, self._builder)
@@ -142,65 +133,47 @@ class MessageIndex:
         self._files.clear()
         self._builder = None
 
-    async def _run(self) -> None:
-        while not self._stopped.is_set():
-            worked = await self._batch()
-            if worked and self._written() - self.position >= BATCH_BYTES:
-                continue
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(PAUSE_SECONDS if worked else IDLE_SECONDS):
-                    await self._stopped.wait()
-
     # -- building --------------------------------------------------------------------------------------
 
-    async def _batch(self) -> bool:
-        """Take up the next piece of the log; ``False`` when there is none, or none now."""
+    async def take(self, piece: LogPiece) -> int:
+        """Index the next batch of records, see ``LogFollower.take``."""
         async with self._busy:
-            self.position = max(self.position, self._log.first)
-            end = min(self._written(), self.position + BATCH_BYTES)
-            segment = self._log.segment(self.position)
-            waits = self._runtime.clock.monotonic() < self._retry_at
-            if self.position >= end or segment is None or waits:
-                return False
-            base = self._log.start_of(self.position)
-            try:
-                return await self._take_up(segment.view(), base, min(end, base + self._log.file_bytes))
-            except OSError as error:
-                logger.error("the message index cannot be written, its newest file is made again: %s", error)
-                self._drop_newest()
-                self._builder = None
-                self.position = self._resume_at(True, -1)
-                self._retry_at = self._runtime.clock.monotonic() + RETRY_SECONDS
-                return False
-
-    async def _take_up(self, log: memoryview, base: int, end: int) -> bool:
-        """Index what lies between :attr:`position` and ``end`` of the log file that begins at ``base``."""
-        if self._builder is None:
-            self._builder = self._open_newest()
-        file, builder = self._files[-1], self._builder
-        run = self._runtime.threads.run
-        status = await run(_scan_and_write, file, builder, log, self.position - base, end - base)
-        if status == FULL:
-            await run(file.complete, builder)
-            self.sealed_time = file.end_time
-            self._builder = None
-            self._add_file()
-        elif status == BROKEN:
-            logger.error(
-                "no record begins at %d of the log: its file is not indexed", base + builder.position
+            if self._builder is None:
+                self._builder = self._open_newest()
+            file, builder = self._files[-1], self._builder
+            run = self._runtime.threads.run
+            status = await run(
+                _scan_and_write, file, builder, piece.view, piece.start - piece.base, piece.end - piece.base
             )
-            return self._skip_damage(base)
-        self.position = base + builder.position
-        return True
+            position = piece.base + builder.position
+            if status == FULL:
+                await run(file.complete, builder)
+                self.sealed_time = file.end_time
+                self._builder = None
+                self._add_file()
+            elif status == BROKEN:
+                raise LogDamagedError(f"no record begins at {position}")
+            return position
 
-    def _skip_damage(self, base: int) -> bool:
-        """Go on with the file behind the damaged one; in the newest file there is nothing to go on with."""
-        following = base + self._log.file_bytes
-        if self._log.segment(following) is None:
-            self._retry_at = math.inf
-            return False
-        self.position = following
-        return True
+    def failed(self) -> int:
+        """The newest file is made again."""
+        self._drop_newest()
+        self._builder = None
+        return self._resume_at(True, -1)
+
+    async def flush(self) -> None:
+        """The index knows by itself what is on the device: complete files."""
+
+    async def truncate(self, to: int) -> int:
+        """What names later records is removed, and made again as far as it is there."""
+        async with self._busy:
+            self._builder = None
+            while self._files and self._files[-1].end_offset >= to:
+                self._drop_newest()
+            # The newest file left may have had a successor that was not full: it is made again too.
+            self._drop_newest()
+            self.sealed_time = self._files[-1].end_time if self._files else 0
+            return min(self._resume_at(True, -1), to)
 
     def _open_newest(self) -> IndexBuilder:
         if not self._files or self._files[-1].next_entry >= self._entries:
@@ -233,20 +206,6 @@ class MessageIndex:
         while len(self._files) > 1 and self._files[0].end_offset < physical_offset:
             self._remove(self._files.pop(0))
 
-    async def truncate(self, to: int) -> None:
-        """The log ends at ``to`` now: what names later records is removed, and made again as far as it is
-        there."""
-        async with self._busy:
-            if self.position <= to:
-                return
-            self._builder = None
-            while self._files and self._files[-1].end_offset >= to:
-                self._drop_newest()
-            # The newest file left may have had a successor that was not full: it is made again too.
-            self._drop_newest()
-            self.sealed_time = self._files[-1].end_time if self._files else 0
-            self.position = self._resume_at(True, -1)
-
     # -- searching -------------------------------------------------------------------------------------
 
     async def find(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[int]:
@@ -255,10 +214,7 @@ class MessageIndex:
         Args:
             begin_ms, end_ms: bounds of the store time, both inclusive.
         """
-        up_to = self._written()
-        for _ in range(CATCH_UP_BATCHES):
-            if self.position >= up_to or self._stopped.is_set() or not await self._batch():
-                break
+        await self.following.catch_up(self._written())
         text = f"{topic}#{key}".encode("utf-8", "replace")
         found: dict[int, None] = {}
         async with self._busy:

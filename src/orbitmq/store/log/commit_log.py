@@ -57,6 +57,8 @@ class CommitLog:
         self.write_error: OSError | None = None
         # Behind the last byte that a master sent; what lies behind the last whole record is no message yet.
         self.received = 0
+        # Called when something was written.
+        self.wakers: list[Callable[[], None]] = []
 
     def open_at(self, offset: int) -> None:
         """Go on writing at ``offset``, the end of the log."""
@@ -126,6 +128,8 @@ class CommitLog:
                 self._arrived(arrived)
             self._keep_ahead(base + used - self._segment_start)
         self._flusher.advance(appender.batch_base)
+        for wake in self.wakers:
+            wake()
 
     def _write(self, data: memoryview, at: int) -> None:
         if self.write_error is not None:
@@ -252,6 +256,8 @@ class CommitLog:
         if arrived:
             self._arrived(arrived)
         self._flusher.advance(whole)
+        for wake in self.wakers:
+            wake()
 
     def drop_partial(self) -> None:
         """Wipe what is behind the last whole record.

@@ -1,0 +1,88 @@
+"""What the store offers to those who build on it, and what it asks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from orbitmq.message.record import Record, decode_record, is_blank
+
+
+@dataclass(frozen=True, slots=True)
+class LogPiece:
+    """Bytes of one file of the commit log. A record (or the blank that ends the file) begins at ``start``.
+
+    Attributes:
+        start, end: log offsets. The record that begins last before ``end`` may end behind it; it is written
+        whole. view: the whole file. base: the log offset of its first byte.
+    """
+
+    start: int
+    end: int
+    view: memoryview
+    base: int
+
+    @property
+    def file_end(self) -> int:
+        """The log offset behind the file."""
+        return self.base + len(self.view)
+
+    def data(self) -> memoryview:
+        """The bytes from ``start`` to ``end``."""
+        return self.view[self.start - self.base : self.end - self.base]
+
+    def records(self) -> Iterator[Record]:
+        """The records that begin in the piece.
+
+        Raises:
+            RecordError: what begins somewhere is no record.
+        """
+        at = self.start - self.base
+        while at < self.end - self.base and not is_blank(self.view, at):
+            record = decode_record(self.view, at)
+            yield record
+            at += record.total_size
+
+    def behind(self, record: Record) -> int:
+        """The log offset behind one of its records."""
+        return record.physical_offset + record.total_size
+
+
+class LogFollower(Protocol):
+    """Made from the log, piece by piece, and going on after a restart (see ``MessageStore.follow``).
+
+    The message index is one; timers, the state of pops, compaction and what a slave is sent can be others.
+    """
+
+    async def take(self, piece: LogPiece) -> int:
+        """Take up records from the piece's start on; returns the log offset to go on with.
+
+        Never called again before it has returned. Long work belongs in a thread.
+
+        Raises:
+            OSError: the disk refused; :meth:`failed` says where to go on, ten seconds later.
+            LogDamagedError: no record begins where one should: the follower goes on with the next file of the
+            log.
+        """
+        ...
+
+    def failed(self) -> int:
+        """:meth:`take` was refused by the disk; returns the log offset to go on with."""
+        ...
+
+    async def flush(self) -> None:
+        """Bring what was taken to the device. Called before the progress is written down.
+
+        Raises:
+            OSError: the disk refused; the progress stays as it is.
+        """
+        ...
+
+    async def truncate(self, to: int) -> int:
+        """The log is about to end at ``to``: forget what was made of later records, durably.
+
+        Returns:
+            The log offset to go on with: ``to`` or lower.
+        """
+        ...
