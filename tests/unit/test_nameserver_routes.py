@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -287,7 +288,10 @@ def test_topics_missing_in_a_report_go_when_asked() -> None:
 
 def test_lists_by_unit_flags() -> None:
     table = RouteTable()
-    topics = {name: replace(RW, sys_flag=flag) for name, flag in (("n", 0), ("u", 1), ("s", 2), ("us", 3))}
+    topics = {
+        name: msgspec.structs.replace(RW, sys_flag=flag)
+        for name, flag in (("n", 0), ("u", 1), ("s", 2), ("us", 3))
+    }
     table.register(broker(topics=topics), 0)
     assert table.unit_topics() == ["u", "us"]
     assert table.unit_sub_topics() == ["s", "us"]

@@ -6,14 +6,25 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import replace
+from itertools import islice
+from weakref import WeakValueDictionary
 
 from orbitmq.nameserver.config import ConfigError, NameServerConfig
 from orbitmq.nameserver.kv import NAMESPACE_ORDER_TOPIC, KvConfig, KvError
-from orbitmq.nameserver.registration import ZONE_NAME, read_registration
-from orbitmq.nameserver.routes import MinBrokerIdChange, RouteTable
+from orbitmq.nameserver.registration import (
+    SHORT_BYTES,
+    STORE_TOPICS,
+    ZONE_NAME,
+    digest,
+    read_long_registration,
+    read_registration,
+)
+from orbitmq.nameserver.route_text import encode_route
+from orbitmq.nameserver.routes import Admission, MinBrokerIdChange, Registered, Registration, RouteTable
 from orbitmq.nameserver.topics import TopicQueues
 from orbitmq.runtime import Runtime
 from orbitmq.settings import properties_text
+from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import headers
 from orbitmq.wire.bodies import (
     BrokerMemberGroup,
@@ -26,7 +37,7 @@ from orbitmq.wire.bodies import (
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError, WireError
-from orbitmq.wire.versions import V4_9_0, V4_9_4
+from orbitmq.wire.versions import V4_9_4
 
 log = logging.getLogger("orbitmq.nameserver")
 
@@ -49,13 +60,22 @@ class Handlers:
         kv: KvConfig,
         *,
         on_min_change: Callable[[MinBrokerIdChange], None] | None = None,
+        on_work: Callable[[], None] | None = None,
     ) -> None:
-        """``on_min_change`` is told when the lowest broker id of a group changes."""
+        """Without I/O of its own.
+
+        Args:
+            on_min_change: called when the lowest broker id of a group changes.
+            on_work: called when the route table has work to do in slices; without it, it is done at once.
+        """
         self.config = config
         self._runtime = runtime
         self._routes = routes
         self._kv = kv
         self._on_min_change = on_min_change
+        self._on_work = on_work
+        # Brokers whose long report is being read; an entry lives as long as somebody waits for its lock.
+        self._registering: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._started_ms = runtime.clock.now_ms()
         self._config_lock = asyncio.Lock()
         self._by_code: dict[int, Callable[[Hashable, Command], Answer]] = {
@@ -101,15 +121,60 @@ class Handlers:
 
     # ---- brokers
 
-    def _register(self, connection: Hashable, command: Command) -> Command:
-        registration = read_registration(command, connection)
+    def _register(self, connection: Hashable, command: Command) -> Answer:
+        header = headers.RegisterBrokerRequest.from_ext(command.ext)
+        broker = (header.cluster_name, header.broker_addr)
+        if len(command.body) > SHORT_BYTES or broker in self._registering:
+            return self._register_in_turn(broker, connection, command)
+        admission = self._admit(read_registration(command, connection))
+        return self._registered(command, admission.answer)
+
+    async def _register_in_turn(
+        self, broker: tuple[str, str], connection: Hashable, command: Command
+    ) -> Command:
+        """Reports of one broker count in the order in which they came."""
+        lock = self._registering.setdefault(broker, asyncio.Lock())
+        try:
+            async with lock:
+                answer = await self._register_long(broker, connection, command)
+        except WireError as error:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}") from error
+        return self._registered(command, answer)
+
+    async def _register_long(
+        self, broker: tuple[str, str], connection: Hashable, command: Command
+    ) -> Registered:
+        threads = self._runtime.threads
+        mark = await threads.run(digest, command)
+        if not self.config.delete_topic_with_broker_registration:
+            # Java's brokers repeat their whole table every 30 s: one that is the same is not read.
+            known = self._routes.renewed(*broker, connection, mark, self._runtime.clock.now_ms())
+            if known is not None:
+                return known
+        registration = await read_long_registration(command, connection, threads)
+        if isinstance(connection, ServerConnection) and connection.closed:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, "the broker has closed its connection")
+        topics = iter(registration.topics.items())
+        admission = self._admit(registration, store=False)
+        while part := list(islice(topics, STORE_TOPICS)):
+            if not self._routes.take(admission, part):
+                break
+            await asyncio.sleep(0)
+        else:
+            self._routes.remember(admission, mark)
+        return admission.answer
+
+    def _admit(self, registration: Registration, *, store: bool = True) -> Admission:
         now_ms = self._runtime.clock.now_ms()
         known = self._routes.version_of(registration.cluster, registration.address) is not None
-        result = self._routes.register(
+        admission = self._routes.admit(
             registration, now_ms, drop_missing_topics=self.config.delete_topic_with_broker_registration
         )
-        if result is None:
+        if admission is None:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        if store:
+            self._routes.take(admission, registration.topics.items())
+        self._departed()
         if not known:
             log.info(
                 "broker registered: %s id %d at %s (%s)",
@@ -118,7 +183,10 @@ class Handlers:
                 registration.address,
                 registration.cluster,
             )
-        self._announce(result.change)
+        self._announce(admission.answer.change)
+        return admission
+
+    def _registered(self, command: Command, result: Registered) -> Command:
         body = b""
         if self.config.return_order_topic_config_to_broker:
             entries = self._kv.namespace(NAMESPACE_ORDER_TOPIC)
@@ -131,6 +199,7 @@ class Handlers:
     def _unregister(self, connection: Hashable, command: Command) -> Command:
         header = headers.UnregisterBrokerRequest.from_ext(command.ext)
         change = self._routes.unregister(header.cluster_name, header.broker_name, header.broker_addr)
+        self._departed()
         log.info("broker unregistered: %s at %s", header.broker_name, header.broker_addr)
         self._announce(change)
         return command.reply()
@@ -147,6 +216,10 @@ class Handlers:
         header = headers.BrokerHeartbeatRequest.from_ext(command.ext)
         self._routes.touch(header.cluster_name, header.broker_addr, self._runtime.clock.now_ms())
         return command.reply()
+
+    def _departed(self) -> None:
+        if self._routes.has_work:
+            (self._on_work or self._routes.settle)()
 
     def _announce(self, change: MinBrokerIdChange | None) -> None:
         if change is not None and self.config.notify_min_broker_id_changed and self._on_min_change:
@@ -330,15 +403,3 @@ async def _saved(command: Command, change: Awaitable[None]) -> Command:
 
 def _topic_list(command: Command, topics: list[str], address: str | None = None) -> Command:
     return command.reply(body=TopicList(topic_list=set(topics), broker_addr=address).encode())
-
-
-def encode_route(route: TopicRouteData, *, standard: bool, version: int) -> bytes:
-    """The route as a peer of ``version`` reads it.
-
-    Args:
-        standard: quoted numeric keys; otherwise fastjson's unquoted ones.
-    """
-    if version < V4_9_0:
-        for data in route.queue_datas:
-            data.topic_syn_flag = data.topic_sys_flag
-    return route.encode(java_keys=not standard)

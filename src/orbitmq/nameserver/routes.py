@@ -6,8 +6,9 @@ route never names a broker that is not alive. Facts: RouteInfoManager; the numbe
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from orbitmq.message.reserved import MASTER_ID, SYNC_MEMBER_TOPIC_PREFIX, TOPIC_FLAG_UNIT, TOPIC_FLAG_UNIT_SUB
 from orbitmq.nameserver.topics import TopicQueues, TopicTable
@@ -50,7 +51,12 @@ class Registration:
 
 @dataclass(slots=True)
 class Member:
-    """One live broker."""
+    """One live broker.
+
+    Attributes:
+        digest: of the last report whose topics were all taken; empty for a short one.
+        deletions: those of its group at that time.
+    """
 
     cluster: str
     group: str
@@ -62,17 +68,24 @@ class Member:
     connection: Hashable
     last_seen_ms: int
     filter_servers: tuple[str, ...] = ()
+    digest: bytes = b""
+    deletions: int = 0
 
 
 @dataclass(slots=True)
 class BrokerGroup:
-    """The live brokers that share a broker name, by broker id."""
+    """The live brokers that share a broker name, by broker id.
+
+    Attributes:
+        deletions: topics of the group that were deleted here, which its brokers' next reports bring back.
+    """
 
     cluster: str
     name: str
     members: dict[int, Member] = field(default_factory=dict)
     acting_master: bool = False
     zone: str | None = None
+    deletions: int = 0
 
     @property
     def min_id(self) -> int:
@@ -100,14 +113,73 @@ class Registered:
     change: MinBrokerIdChange | None = None
 
 
+@dataclass(slots=True)
+class Admission:
+    """A broker's report that was taken in, but for its topics: they follow in slices.
+
+    Attributes:
+        member: ``None`` when the report was ignored.
+        wanted: whether its topics count.
+        changed: whether they replace those that are known.
+    """
+
+    answer: Registered
+    member: Member | None = None
+    wanted: bool = False
+    changed: bool = False
+    read_only: bool = False
+
+
 class RouteTable:
-    """Brokers, their liveness and their topics."""
+    """Brokers, their liveness and their topics.
+
+    What a broker's departure means for its topics is true at once, but written into the table of topics
+    afterwards, in slices: see :meth:`sweep`.
+    """
 
     def __init__(self) -> None:
         self._groups: dict[str, BrokerGroup] = {}
         self._members: dict[tuple[str, str], Member] = {}
         self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
-        self.topics = TopicTable()
+        self._topics = TopicTable()
+        # Groups whose topics have to go, or lose their write bit, with the topics still to be looked at.
+        self._leaving: dict[str, Iterator[str] | None] = {}
+        self._wiping: dict[str, Iterator[str] | None] = {}
+
+    @property
+    def topics(self) -> TopicTable:
+        """The table of topics, without what :meth:`sweep` has left to do."""
+        self.settle()
+        return self._topics
+
+    # ---- work left by departures
+
+    @property
+    def has_work(self) -> bool:
+        """Whether :meth:`sweep` has something to do."""
+        return bool(self._leaving or self._wiping)
+
+    def sweep(self, most: int) -> None:
+        """Look at ``most`` topics for the groups that left or lost their master."""
+        for chores, change in (
+            (self._leaving, self._topics.remove),
+            (self._wiping, self._topics.wipe_write_of),
+        ):
+            for group, topics in list(chores.items()):
+                if topics is None:
+                    topics = chores[group] = iter(self._topics.all_names())
+                done = 0
+                for topic in islice(topics, most):
+                    change(topic, group)
+                    done += 1
+                if done < most:
+                    del chores[group]
+                return
+
+    def settle(self) -> None:
+        """Do all the work that departures have left."""
+        while self.has_work:
+            self.sweep(1_000_000)
 
     # ---- brokers come and go
 
@@ -120,11 +192,27 @@ class RouteTable:
             drop_missing_topics: forget topics of this group that the report does not list.
 
         Returns:
+            As :meth:`admit`.
+        """
+        admission = self.admit(registration, now_ms, drop_missing_topics=drop_missing_topics)
+        if admission is None:
+            return None
+        self.take(admission, registration.topics.items())
+        return admission.answer
+
+    def admit(
+        self, registration: Registration, now_ms: int, *, drop_missing_topics: bool = False
+    ) -> Admission | None:
+        """Take in a broker's report but for its topics.
+
+        Returns:
             None when the report is refused because it lists a single topic of a broker that has not
             registered as a whole (NR-13). A report that loses against a newer broker with the same id
             (NR-12) is ignored and answered with an empty result.
         """
         r = registration
+        if r.group in self._leaving or r.group in self._wiping:
+            self.settle()
         group = self._groups.get(r.group) or BrokerGroup(r.cluster, r.group)
         holder = group.members.get(r.broker_id)
         previous = self._members.get((r.cluster, r.address))
@@ -137,19 +225,53 @@ class RouteTable:
         ):
             if previous is not None:
                 self._remove(previous)
-            return Registered()
+            return Admission(Registered())
         previous_min = group.min_id if group.members else MASTER_ID
         self._make_room(group, registration, previous, holder)
+        if r.group in self._wiping:
+            self.settle()  # before this report's topics are stored
         member = self._admit(group, registration, now_ms)
         changed = holder is None or holder is not previous or holder.version != r.version
-        self._take_topics(group, registration, changed, drop_missing_topics)
         change = None
         if r.broker_id < previous_min:
             change = _min_change(group, offline=None, ha_address=member.ha_address)
-        if r.broker_id != MASTER_ID and MASTER_ID in group.members:
+        admission = Admission(self._answer(group, r.broker_id, change), member, changed=changed)
+        self._prepare_topics(admission, group, registration, drop_missing_topics)
+        return admission
+
+    @staticmethod
+    def _answer(group: BrokerGroup, broker_id: int, change: MinBrokerIdChange | None = None) -> Registered:
+        if broker_id != MASTER_ID and MASTER_ID in group.members:
             master = group.members[MASTER_ID]
             return Registered(master.address, master.ha_address, change)
         return Registered(change=change)
+
+    def renewed(
+        self, cluster: str, address: str, connection: Hashable, digest: bytes, now_ms: int
+    ) -> Registered | None:
+        """A sign of life of a broker whose report is, byte by byte, the one that was taken in last.
+
+        Returns:
+            None when this report has to be read.
+        """
+        member = self._members.get((cluster, address))
+        if member is None or member.connection is not connection or member.digest != digest:
+            return None
+        group = self._groups[member.group]
+        if member.deletions != group.deletions:
+            return None
+        member.last_seen_ms = now_ms
+        return self._answer(group, member.broker_id)
+
+    def remember(self, admission: Admission, digest: bytes) -> None:
+        """All topics of the report with this digest were taken: see :meth:`renewed`."""
+        member = admission.member
+        if admission.wanted and member is not None and self._holds(member):
+            member.digest = digest
+            member.deletions = self._groups[member.group].deletions
+
+    def _holds(self, member: Member) -> bool:
+        return self._members.get((member.cluster, member.address)) is member
 
     def _make_room(
         self,
@@ -190,26 +312,35 @@ class RouteTable:
         self._members[r.cluster, r.address] = member
         return member
 
-    def _take_topics(
-        self, group: BrokerGroup, registration: Registration, changed: bool, drop_missing: bool
+    def _prepare_topics(
+        self, admission: Admission, group: BrokerGroup, registration: Registration, drop_missing: bool
     ) -> None:
-        """Store the reported topics, if they come from the master or the slave in its place (NR-03..05)."""
+        """Topics count if they come from the master or the slave in its place (NR-03..05)."""
         r = registration
         is_master = r.broker_id == MASTER_ID
         in_its_place = r.acting_master is not None and not is_master and r.broker_id == group.min_id
         if not (is_master or in_its_place):
             return
+        admission.wanted = True
+        admission.read_only = in_its_place and group.acting_master
         if drop_missing and not r.mappings:
-            for topic in self.topics.topics_of((r.group,)):
+            for topic in self._topics.topics_of((r.group,)):
                 if topic not in r.topics:
-                    self.topics.remove(topic, r.group)
-        for topic, queues in r.topics.items():
-            if changed or self.topics.get(topic, r.group) is None:
-                read_only = in_its_place and group.acting_master
-                self.topics.put(topic, r.group, queues.without_write() if read_only else queues)
-        if changed:
+                    self._topics.remove(topic, r.group)
+        if admission.changed:
             for topic, mapping in r.mappings.items():
                 self._mappings.setdefault(topic, {})[r.group] = mapping
+
+    def take(self, admission: Admission, topics: Iterable[tuple[str, TopicQueues]]) -> bool:
+        """Store topics of a report; False when they do not count, or the broker is gone meanwhile."""
+        member = admission.member
+        if not admission.wanted or member is None or not self._holds(member):
+            return False
+        name, table = member.group, self._topics
+        for topic, queues in topics:
+            if admission.changed or table.get(topic, name) is None:
+                table.put(topic, name, queues.without_write() if admission.read_only else queues)
+        return True
 
     def unregister(self, cluster: str, group: str, address: str) -> MinBrokerIdChange | None:
         """Forget one broker; unknown brokers are ignored."""
@@ -249,7 +380,8 @@ class RouteTable:
         del group.members[member.broker_id]
         if not group.members:
             del self._groups[group.name]
-            self.topics.remove_group(group.name)
+            self._wiping.pop(group.name, None)
+            self._leaving[group.name] = None
             self._forget_mappings(group.name)
             return None
         self._wipe_without_master(group)
@@ -260,7 +392,7 @@ class RouteTable:
     def _wipe_without_master(self, group: BrokerGroup) -> None:
         """In acting mode nobody writes to a group that lost its master (NR-07)."""
         if group.acting_master and group.members and group.min_id > MASTER_ID:
-            self.topics.wipe_write(group.name)
+            self._wiping[group.name] = None
 
     def _forget_mappings(self, group: str) -> None:
         for topic in [t for t, by_group in self._mappings.items() if group in by_group]:
@@ -274,18 +406,19 @@ class RouteTable:
         """Add queues of ``topic`` by group. All or nothing: returns the groups that are not alive."""
         unknown = sorted(group for group in queues if group not in self._groups)
         if not unknown:
+            if not self._wiping.keys().isdisjoint(queues):
+                self.settle()
             for group, value in queues.items():
-                self.topics.put(topic, group, value)
+                self._topics.put(topic, group, value)
         return unknown
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget ``topic`` everywhere or in one cluster. A broker that still has it brings it back."""
-        if not cluster:
-            self.topics.remove_topic(topic)
-            return
-        for name, group in self._groups.items():
-            if group.cluster == cluster:
-                self.topics.remove(topic, name)
+        for name in self._topics.groups(topic):
+            group = self._groups.get(name)
+            if group is not None and (not cluster or group.cluster == cluster):
+                group.deletions += 1
+                self._topics.remove(topic, name)
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
         return self.topics.topics_of(g.name for g in self._groups.values() if g.cluster == cluster)
@@ -310,7 +443,7 @@ class RouteTable:
             acting_master: show the lowest slave as master where there is none (NR-08).
             zone: leave out groups of other zones that have a master (ZoneRouteRPCHook).
         """
-        queues = self.topics.groups(topic)
+        queues = self._live_groups(topic)
         if not queues:
             return None
         if zone:
@@ -339,6 +472,13 @@ class RouteTable:
             },
             topic_queue_mapping_by_broker=dict(self._mappings[topic]) if topic in self._mappings else None,
         )
+
+    def _live_groups(self, topic: str) -> dict[str, TopicQueues]:
+        return {
+            name: queues.without_write() if name in self._wiping else queues
+            for name, queues in self._topics.groups(topic).items()
+            if name in self._groups
+        }
 
     @staticmethod
     def _in_zone(group: BrokerGroup, zone: str) -> bool:

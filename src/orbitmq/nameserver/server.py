@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from orbitmq.errors import StartError
@@ -19,6 +20,7 @@ from orbitmq.wire.headers import NotifyMinBrokerIdChangeRequest
 log = logging.getLogger("orbitmq.nameserver")
 
 NOTIFY_TIMEOUT_MS = 300
+SWEEP_TOPICS = 1000  # topics looked at between two looks of the event loop: about 0.3 ms
 
 
 class NameServer:
@@ -30,8 +32,14 @@ class NameServer:
         self._kv = KvConfig(runtime, self._config.kv_config_path)
         self.routes = RouteTable()
         self.handlers = Handlers(
-            runtime, self._config, self.routes, self._kv, on_min_change=self._notify_members
+            runtime,
+            self._config,
+            self.routes,
+            self._kv,
+            on_min_change=self._notify_members,
+            on_work=self._start_sweeping,
         )
+        self._sweeping = False
         self._server = RemotingServer(runtime, self.handlers.handle, on_close=self._closed)
         self._client = RemotingClient(runtime)
         self._background = Background("nameserver")
@@ -103,7 +111,22 @@ class NameServer:
             )
         self._announce(changes)
 
+    def _start_sweeping(self) -> None:
+        if not self._sweeping and not self._stopping:
+            self._sweeping = True
+            self._background.spawn(self._sweep(), "topics of lost brokers")
+
+    async def _sweep(self) -> None:
+        try:
+            while self.routes.has_work:
+                self.routes.sweep(SWEEP_TOPICS)
+                await asyncio.sleep(0)
+        finally:
+            self._sweeping = False
+
     def _announce(self, changes: list[MinBrokerIdChange]) -> None:
+        if self.routes.has_work:
+            self._start_sweeping()
         if self.handlers.config.notify_min_broker_id_changed:
             for change in changes:
                 self._notify_members(change)

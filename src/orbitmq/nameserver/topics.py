@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import msgspec
+from msgspec.structs import replace
 
 from orbitmq.message.reserved import PERM_READ, PERM_WRITE
 
 
-@dataclass(frozen=True, slots=True)
-class TopicQueues:
+class TopicQueues(msgspec.Struct, frozen=True, gc=False):
     """What one broker group offers for one topic.
+
+    Without garbage collection, so that millions of entries do not have to be looked at by it.
 
     Attributes:
         perm: bits: inherit 1, write 2, read 4.
@@ -28,6 +32,12 @@ class TopicQueues:
 
     def without_write(self) -> TopicQueues:
         return replace(self, perm=self.perm & ~PERM_WRITE)
+
+
+@lru_cache(4096)
+def shared_queues(read_queues: int, write_queues: int, perm: int, sys_flag: int) -> TopicQueues:
+    """One object for all topics that offer the same: there may be millions of entries."""
+    return TopicQueues(read_queues, write_queues, perm, sys_flag)
 
 
 class TopicTable:
@@ -63,9 +73,15 @@ class TopicTable:
     def remove_topic(self, topic: str) -> None:
         self._groups_by_topic.pop(topic, None)
 
-    def remove_group(self, group: str) -> None:
-        for topic in self.topics_of((group,)):
-            self.remove(topic, group)
+    def all_names(self) -> list[str]:
+        """Every topic, in no order."""
+        return list(self._groups_by_topic)
+
+    def wipe_write_of(self, topic: str, group: str) -> None:
+        """Take the write bit from one topic of ``group``."""
+        queues = self.get(topic, group)
+        if queues is not None:
+            self._groups_by_topic[topic][group] = queues.without_write()
 
     def topics_of(self, groups: Iterable[str]) -> list[str]:
         """Topics that have queues on any of ``groups``, sorted."""

@@ -11,7 +11,7 @@ import json.decoder
 import json.encoder
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +26,7 @@ MAX_NUMBER_CHARS: Final = 64
 
 # Written in C; typeshed does not know the first.
 _scan_text: Callable[[str, int, bool], tuple[str, int]] = json.decoder.scanstring  # type: ignore[attr-defined]
+_scan_standard: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 _quote = json.encoder.encode_basestring
 _decode_standard = msgspec.json.Decoder().decode
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -158,6 +159,49 @@ def loads(data: Buffer | str) -> Any:
     return value
 
 
+class Walk:
+    """Reads one long JSON text piece by piece, for texts that take too long to read at once.
+
+    Args:
+        text: standard JSON, or as fastjson writes it.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._reader = _Reader(text)
+
+    def members(self) -> Iterator[str]:
+        """The names in the object that begins here; the caller takes each value before the next name.
+
+        Raises:
+            BodyError: no object is here, or it is damaged.
+        """
+        reader = self._reader
+        reader.take("{")
+        if reader.peek() == "}":
+            reader.skip()
+            return
+        while True:
+            name = reader.key(0)
+            reader.take(":")
+            yield str(name)
+            if reader.peek() == "}":
+                reader.skip()
+                return
+            reader.take(",")
+
+    def value(self) -> Any:
+        """The value that begins here.
+
+        Raises:
+            BodyError: it is damaged.
+        """
+        return self._reader.value(1)
+
+    def quick_value(self) -> Any:
+        """The same, in C when it is standard JSON; its texts may have no UTF-8 form."""
+        return self._reader.quick_value()
+
+
 class _Reader:
     """Reads fastjson's dialect; only texts that the standard reader refused come here."""
 
@@ -167,10 +211,23 @@ class _Reader:
         self._text = text
         self._at = 0
 
+    def skip(self) -> None:
+        """Go past one character."""
+        self._at += 1
+
+    def quick_value(self) -> Any:
+        """The value here, read in C when it is standard JSON."""
+        self.peek()
+        try:
+            value, self._at = _scan_standard(self._text, self._at)
+        except (StopIteration, ValueError, RecursionError):
+            return self.value(1)
+        return value
+
     def value(self, depth: int) -> Any:
         if depth > MAX_DEPTH:
             raise BodyError(f"JSON is nested deeper than {MAX_DEPTH} levels at character {self._at}")
-        first = self._peek()
+        first = self.peek()
         if first == "{":
             return self._object(depth)
         if first == "[":
@@ -184,26 +241,26 @@ class _Reader:
         return self._number()
 
     def end(self) -> None:
-        if self._peek():
+        if self.peek():
             raise self._error("the end of the text")
 
     def _object(self, depth: int) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
         self._at += 1
-        if self._peek() == "}":
+        if self.peek() == "}":
             self._at += 1
             return found
         while True:
-            key = self._key(depth)
-            self._take(":")
+            key = self.key(depth)
+            self.take(":")
             found[key] = self.value(depth + 1)
-            if self._peek() == "}":
+            if self.peek() == "}":
                 self._at += 1
                 return found
-            self._take(",")
+            self.take(",")
 
-    def _key(self, depth: int) -> object:
-        first = self._peek()
+    def key(self, depth: int) -> object:
+        first = self.peek()
         if first == '"':
             return self._string()
         if first == "{":
@@ -216,15 +273,15 @@ class _Reader:
     def _array(self, depth: int) -> list[Any]:
         found: list[Any] = []
         self._at += 1
-        if self._peek() == "]":
+        if self.peek() == "]":
             self._at += 1
             return found
         while True:
             found.append(self.value(depth + 1))
-            if self._peek() == "]":
+            if self.peek() == "]":
                 self._at += 1
                 return found
-            self._take(",")
+            self.take(",")
 
     def _string(self) -> str:
         try:
@@ -241,15 +298,15 @@ class _Reader:
         self._at = found.end()
         return float(found[0]) if found[1] or found[2] else int(found[0])
 
-    def _peek(self) -> str:
+    def peek(self) -> str:
         """The next character that is no space, or nothing at the end."""
         found = _SPACE.match(self._text, self._at)
         if found is not None:
             self._at = found.end()
         return self._text[self._at : self._at + 1]
 
-    def _take(self, expected: str) -> None:
-        if self._peek() != expected:
+    def take(self, expected: str) -> None:
+        if self.peek() != expected:
             raise self._error(repr(expected))
         self._at += 1
 
