@@ -6,17 +6,52 @@ The errors of one room (``transport.errors``, ``wire.errors``, ``message.errors`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 
 class OrbitError(Exception):
     """The base of every error that OrbitMQ raises on purpose, anywhere. Can be copied and pickled."""
 
+    @property
+    def help(self) -> str:
+        """What to do about an error with this ``code``, from the catalogue; empty without a known code."""
+        found = catalogue().get(getattr(self, "code", -1))
+        return found.help if found is not None else ""
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (type(self), self.args, dict(self.__dict__))
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueEntry:
+    """What is known about one code.
+
+    Attributes:
+        code: the response code, or from 10001 on the client's own.
+        constant: RocketMQ's name of it.
+        text: what it means.
+        help: what to do.
+    """
+
+    code: int
+    constant: str
+    text: str
+    help: str
+
+
+@lru_cache(maxsize=1)
+def catalogue() -> Mapping[int, CatalogueEntry]:
+    """Every code that a client may see, in order (``errors.toml`` in this package)."""
+    import tomllib
+    from importlib.resources import files
+
+    data = tomllib.loads(files("orbitmq").joinpath("errors.toml").read_text(encoding="utf-8"))
+    return MappingProxyType({entry["code"]: CatalogueEntry(**entry) for entry in data["error"]})
 
 
 def _rebuilt(kind: type[OrbitError], args: tuple[Any, ...], facts: dict[str, Any]) -> OrbitError:
