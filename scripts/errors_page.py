@@ -15,8 +15,8 @@ HEAD = """\
 # Errors by their codes
 
 The `code` of an error that a client raises, what it means and what to do: also as `error.help` in a program.
-`SendError` carries the code of its last attempt, and every attempt in `attempts`. Codes from 10001 on are given
-by the client itself, with the names of Java's `ClientErrorCode`.
+`SendError` carries the code of its last attempt, and every attempt in `attempts`. Codes from 10001 on are
+given by the client itself, with the names of Java's `ClientErrorCode`.
 
 This page is made of `src/orbitmq/errors.toml` by `python scripts/errors_page.py`.
 
