@@ -141,7 +141,7 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     clock = runtime.clock
     address = f"{config.broker_ip1}:{port}"
     events = Events()
-    feed = ChangeFeed(lambda: store.log.end)
+    feed = ChangeFeed(lambda: store.end)
     counters = Counters(clock)
     role = RoleState(role_of_setting(config.broker_role), clock.now_ms())
     levels = DelayLevels.parse(config.message_delay_level)

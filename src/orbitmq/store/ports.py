@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from orbitmq.message.record import Record, decode_record, is_blank
+
+if TYPE_CHECKING:
+    from orbitmq.store.config import StoreConfig
+    from orbitmq.store.log.appender import Appender
+    from orbitmq.store.queues.lookup import Lookup
+    from orbitmq.store.queues.queues import TopicQueues
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,4 +91,54 @@ class LogFollower(Protocol):
         Returns:
             The log offset to go on with: ``to`` or lower.
         """
+        ...
+
+
+class HotStore(Protocol):
+    """The store as the compiled fast path uses it: its inner loops, and what they ask for.
+
+    Attributes:
+        appender, lookup: the inner loops; one event loop owns both.
+    """
+
+    appender: Appender
+    lookup: Lookup
+
+    @property
+    def schedule(self) -> Callable[[], None]:
+        """Lets the batch be written when the current iteration of the event loop ends."""
+        ...
+
+    @property
+    def map_entries(self) -> Callable[[int, int], bool]:
+        """Lets reads of a slot use the file that has the entry of an offset; ``False``: there is none."""
+        ...
+
+    @property
+    def config(self) -> StoreConfig: ...
+
+    @property
+    def refusal(self) -> str | None:
+        """Why no message is taken, ``None``: they are."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """The log offset behind the newest record, written or not."""
+        ...
+
+    def update_clock(self) -> int:
+        """Set the store time of what is appended next; returns it, ms."""
+        ...
+
+    def make_room(self, reason: int, slot: int) -> None:
+        """Do what the appender asked for with NO_ROOM, ROLL or TAIL_FULL.
+
+        Raises:
+            StoreClosedError: the disk refused.
+        """
+        ...
+
+    def find_topic(self, topic: str) -> TopicQueues | None:
+        """The slots of a topic's queues, ``None``: it was not set."""
         ...

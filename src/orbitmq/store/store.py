@@ -20,7 +20,7 @@ from orbitmq.store.model import GetResult, NewMessage, PutResult
 from orbitmq.store.ports import LogFollower
 from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.lookup import Lookup
-from orbitmq.store.queues.queues import Queues
+from orbitmq.store.queues.queues import Queues, TopicQueues
 from orbitmq.store.queues.reading import Reader
 from orbitmq.store.queues.reput import TagsCodeOf
 from orbitmq.store.raw_append import RawAppend
@@ -81,6 +81,8 @@ class MessageStore:
             self._acceptance.write_failed,
         )
         self.queues = Queues(runtime, config, self.appender, self.lookup)
+        self.schedule = self.log.schedule
+        self.map_entries = self.queues.map_entries
         self._reader = Reader(self.queues, self._files, self.appender, self.lookup, OUTPUT_BYTES)
         self._writer = Writer(
             config, self.queues, self.log, self.appender, self._acceptance, self.update_clock
@@ -250,6 +252,14 @@ class MessageStore:
     def set_topic(self, topic: str, *, read_queues: int, write_queues: int, perm: int) -> None:
         """Make the topic known, or change its numbers. Needed before :meth:`put` and :meth:`get`."""
         self.queues.set_topic(topic, read_queues, write_queues, perm)
+
+    def find_topic(self, topic: str) -> TopicQueues | None:
+        """The slots of a topic's queues, ``None``: it was not set."""
+        return self.queues.topics.get(topic)
+
+    def has_queue(self, topic: str, queue_id: int) -> bool:
+        """Whether the topic was set with such a queue."""
+        return self.queues.slot(topic, queue_id) >= 0
 
     def drop_topic(self, topic: str) -> None:
         """Delete the topic's queues. Its records stay in the log until that is cleaned."""
@@ -477,6 +487,11 @@ class MessageStore:
     def max_commit_log_offset(self) -> int:
         """The end of what is written to the log's files."""
         return self.appender.batch_base
+
+    @property
+    def end(self) -> int:
+        """The log offset behind the newest record, written or not."""
+        return self.appender.batch_base + self.appender.batch_used
 
     @property
     def flushed_offset(self) -> int:

@@ -32,8 +32,9 @@ from orbitmq.broker.statistics import Counters
 from orbitmq.message import reserved
 from orbitmq.message.ids import month_borders_ms, pack_ip
 from orbitmq.runtime.seam import Host
-from orbitmq.store import MessageStore, StoreClosedError
+from orbitmq.store import StoreClosedError
 from orbitmq.store.log.append import pack_host
+from orbitmq.store.ports import HotStore
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies import TopicFilterType
 
@@ -51,7 +52,7 @@ class FastPath:
         config: BrokerConfig,
         role: RoleState,
         events: Events,
-        store: MessageStore,
+        store: HotStore,
         durability: Durability,
         topics: TopicConfigs,
         groups: SubscriptionGroups,
@@ -170,7 +171,7 @@ class FastPath:
         """A topic that the fast path must not touch has a row without queues, or none."""
         topics = self._frames.topics
         config = self._topics.get(topic)
-        known = self._store.queues.topics.get(topic)
+        known = self._store.find_topic(topic)
         name = topic.encode()
         # A message must not outlive its topic's config in a crash: until that is on disk, handlers wait.
         if (
@@ -242,7 +243,7 @@ class FastPath:
                 if reason == layout.NEED_ROOM:
                     store.make_room(frames.sends.need_code, frames.sends.need_slot)
                 elif reason == layout.NEED_INDEX:
-                    if not store.queues.map_entries(pulls.need_slot, store.lookup.need):
+                    if not store.map_entries(pulls.need_slot, store.lookup.need):
                         return start
                 elif reason == layout.PARK:
                     # The pull that waits is among those that were noted.
@@ -275,7 +276,7 @@ class FastPath:
         while True:
             frames.feed(waiter.frame, 0, len(waiter.frame), born)
             reason = frames.reason
-            if reason == layout.NEED_INDEX and self._store.queues.map_entries(
+            if reason == layout.NEED_INDEX and self._store.map_entries(
                 frames.pulls.need_slot, self._store.lookup.need
             ):
                 continue
@@ -295,10 +296,10 @@ class FastPath:
             connection.write(frames.now.take())
         if frames.later.used:
             store = self._store
-            self._when_safe(store.log.end, connection.write, frames.later.take(), with_code, connection.abort)
-            store.log.schedule()
+            self._when_safe(store.end, connection.write, frames.later.take(), with_code, connection.abort)
+            store.schedule()
         elif self._store.appender.batch_used:
-            self._store.log.schedule()
+            self._store.schedule()
         if frames.pulls.event_count:
             self._commit(frames.pulls)
 

@@ -65,7 +65,7 @@ class QueueInspection:
             RemotingError: SYSTEM_ERROR, there is no such queue.
         """
         store = self._store
-        if store.queues.slot(topic, queue_id) < 0:
+        if not store.has_queue(topic, queue_id):
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
         low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
         body = QueryConsumeQueueResponseBody(max_queue_index=high, min_queue_index=low)

@@ -411,7 +411,7 @@ class Transactions(Component):
         """Commit a progress when all that it rests on is on the device."""
         if self._settling is None and not self._unmarked:
             half = self._table.progress
-            self._settling = (self._store.log.end, half, self._marks.progress(half))
+            self._settling = (self._store.end, half, self._marks.progress(half))
         if self._settling is None or self._store.flushed_offset < self._settling[0]:
             return
         _, half, op = self._settling
