@@ -212,3 +212,20 @@ def test_close_does_not_wait_for_ever_for_a_callback(
     release.set()
     assert heard == [threading.main_thread()]
     assert "1 callbacks of sends had not ended" in caplog.text
+
+
+@pytest.mark.behaviour("AS-07")
+async def test_sends_that_fail_at_close_call_back_in_threads_too(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    world.brokers["a"].script = lambda c: never(c) if c.code == SEND else "default"
+    heard: list[Any] = []
+    producer = producer_of(world, callback_threads=1)
+    run_in_thread: list[Any] = []
+    async with producer:
+        threads = producer._submitted._threads
+        assert threads is not None
+        run, threads.run = threads.run, lambda *work: run_in_thread.append(work) or run(*work)  # type: ignore[method-assign,assignment,func-returns-value]
+        producer.submit(Message("t", b"x"), lambda result, error: heard.append(error))
+        await world.runtime.clock.sleep(0.2)
+    assert [type(error) for error in heard] == [SendError]
+    assert len(run_in_thread) == 1

@@ -29,17 +29,18 @@ class Life:
 
     Args:
         name: how errors call the client, for example ``producer 'orders'``.
+
+    Attributes:
+        state: where the client is now; changed by :meth:`move` only.
+        running: whether that is RUNNING.
     """
 
-    __slots__ = ("_name", "state")
+    __slots__ = ("_name", "running", "state")
 
     def __init__(self, name: str) -> None:
         self._name = name
         self.state = State.NEW
-
-    @property
-    def running(self) -> bool:
-        return self.state is State.RUNNING
+        self.running = False
 
     def move(self, to: State) -> State:
         """Enter a state; the one that was left.
@@ -52,6 +53,7 @@ class Life:
             started = "is started already" if before is State.RUNNING else "was closed; make a new one"
             raise ClientStateError(f"{self._name} {started}")
         self.state = to
+        self.running = to is State.RUNNING
         return before
 
     def check_running(self) -> None:
@@ -60,5 +62,5 @@ class Life:
         Raises:
             ClientStateError: it was not started, or it is closed.
         """
-        if self.state is not State.RUNNING:
+        if not self.running:
             raise ClientStateError(f"{self._name} is not running; use 'async with' or start()")

@@ -71,10 +71,16 @@ class Submitted:
             self._idle.set()
 
     async def close(self) -> None:
-        """Wait for callbacks that run in threads, at most 10 s; later ones run on the event loop."""
-        threads, self._threads = self._threads, None
-        if threads is None:
+        """With threads: wait for the sends under way and their callbacks, at most 10 s each.
+
+        What ends later calls back on the event loop.
+        """
+        if self._threads is None:
             return
+        if self._sends:
+            await asyncio.wait(self._sends, timeout=CLOSE_TIMEOUT_S)
+            await asyncio.sleep(0)  # their callbacks are called in the next iteration of the loop
+        threads, self._threads = self._threads, None
         if self._calling:
             self._idle.clear()
             timer = asyncio.get_running_loop().call_later(CLOSE_TIMEOUT_S, self._idle.set)

@@ -221,7 +221,10 @@ class Producer:
         options = send_options(queue, ordering_key, selector, timeout_ms)
         if self._wrapped:
             return await self._send_through_middleware(message, options)
-        return await self._send(message, options)
+        collected = self._collected(message, options)
+        if collected is not None:
+            return await collected
+        return await self._send_alone(message, options)
 
     async def _send_through_middleware(self, message: Message, options: SendOptions) -> SendResult:
         innermost = partial(self._send, options=options)
@@ -231,6 +234,9 @@ class Producer:
         collected = self._collected(message, options)
         if collected is not None:
             return await collected
+        return await self._send_alone(message, options)
+
+    async def _send_alone(self, message: Message, options: SendOptions) -> SendResult:
         chooser = self._check(message)
         key, queue = options.ordering_key, options.queue
         out = self._outgoing.small(message, key) or await self._outgoing.large(message, key)
@@ -414,7 +420,8 @@ class Producer:
     # -- before the kernel -----------------------------------------------------------------------------
 
     def _check(self, message: Message) -> QueueChooser:
-        self._life.check_running()
+        if not self._life.running:
+            self._life.check_running()
         check_message(message, self._max_message_bytes)
         chooser = self._choosers.get(message.topic)
         if chooser is None:

@@ -15,7 +15,6 @@ import msgspec
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.hooks import EndTransactionContext
 from orbitmq.client.keywords import shows_keywords
-from orbitmq.client.life import State
 from orbitmq.client.model import SendResult, SendStatus
 from orbitmq.client.producer.options import ProducerKeywords, ProducerOptions
 from orbitmq.client.producer.producer import Producer
@@ -124,7 +123,7 @@ class TransactionProducer(Producer):
         self._client.part(TransactionChecks).answers[self.group] = self._answer_check
 
     async def close(self) -> None:
-        if self._life.state is State.RUNNING:
+        if self._life.running:
             self._client.part(TransactionChecks).answers.pop(self.group, None)
         await super().close()
 
