@@ -16,6 +16,8 @@ from orbitmq.store.errors import LogDamagedError
 from orbitmq.store.log import following as module
 from orbitmq.store.ports import LogPiece
 
+pytestmark = pytest.mark.usefixtures("orbitmq_loop")
+
 
 class Scripted:
     """Keeps the bodies that it was given, as a file that it flushes, and does what a test tells it to."""
@@ -87,103 +89,88 @@ def put(store: MessageStore, first: int, count: int, size: int = 50) -> list[tup
     return placed
 
 
-def test_a_follower_gets_everything_in_order_and_in_bounded_pieces() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime(1)
-        follower = Scripted(runtime)
-        follower.most = 7
-        store, following = await opened(runtime, follower)
-        following._piece_bytes = 3000
-        sent = put(store, 0, 400)
-        await following.catch_up(store.max_commit_log_offset)
-        await asyncio.sleep(5)
-        assert follower.taken == sent
-        assert following.position == store.max_commit_log_offset
-        assert all(0 < piece.end - piece.start <= 3000 for piece in follower.pieces)
-        assert all(piece.end <= piece.file_end for piece in follower.pieces)
-        await store.stop()
-
-    run(main())
+async def test_a_follower_gets_everything_in_order_and_in_bounded_pieces() -> None:
+    runtime = simulated_runtime(1)
+    follower = Scripted(runtime)
+    follower.most = 7
+    store, following = await opened(runtime, follower)
+    following._piece_bytes = 3000
+    sent = put(store, 0, 400)
+    await following.catch_up(store.max_commit_log_offset)
+    await asyncio.sleep(5)
+    assert follower.taken == sent
+    assert following.position == store.max_commit_log_offset
+    assert all(0 < piece.end - piece.start <= 3000 for piece in follower.pieces)
+    assert all(piece.end <= piece.file_end for piece in follower.pieces)
+    await store.stop()
 
 
-def test_what_is_flushed_only() -> None:
-    async def main() -> None:
-        runtime = simulated_runtime(1)
-        follower = Scripted(runtime)
-        store, following = await opened(runtime, follower, flushed=True)
-        sent = put(store, 0, 10)
-        await following.catch_up(store.max_commit_log_offset)
-        assert follower.taken == []
-        await store.stored(store.max_commit_log_offset)
-        await following.catch_up(store.max_commit_log_offset)
-        assert follower.taken == sent
-        await store.stop()
-
-    run(main())
+async def test_what_is_flushed_only() -> None:
+    runtime = simulated_runtime(1)
+    follower = Scripted(runtime)
+    store, following = await opened(runtime, follower, flushed=True)
+    sent = put(store, 0, 10)
+    await following.catch_up(store.max_commit_log_offset)
+    assert follower.taken == []
+    await store.stored(store.max_commit_log_offset)
+    await following.catch_up(store.max_commit_log_offset)
+    assert follower.taken == sent
+    await store.stop()
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_the_pace(at_once: bool) -> None:
-    async def main() -> None:
-        runtime = simulated_runtime(1)
-        follower = Scripted(runtime)
-        store, _ = await opened(runtime, follower, at_once=at_once)
-        begin = runtime.clock.monotonic()
-        for number in range(500):
-            put(store, number, 1)
-            await asyncio.sleep(0.0002)
-        await asyncio.sleep(0.3)
-        assert len(follower.taken) == 500
-        spent = runtime.clock.monotonic() - begin
-        if at_once:
-            assert len(follower.pieces) > 400
-        else:
-            assert len(follower.pieces) <= spent / module.PAUSE_SECONDS + 1
-        await store.stop()
-
-    run(main())
+async def test_the_pace(at_once: bool) -> None:
+    runtime = simulated_runtime(1)
+    follower = Scripted(runtime)
+    store, _ = await opened(runtime, follower, at_once=at_once)
+    begin = runtime.clock.monotonic()
+    for number in range(500):
+        put(store, number, 1)
+        await asyncio.sleep(0.0002)
+    await asyncio.sleep(0.3)
+    assert len(follower.taken) == 500
+    spent = runtime.clock.monotonic() - begin
+    if at_once:
+        assert len(follower.pieces) > 400
+    else:
+        assert len(follower.pieces) <= spent / module.PAUSE_SECONDS + 1
+    await store.stop()
 
 
-def test_a_disk_that_refuses_and_a_mistake_are_tried_again() -> None:
+async def test_a_disk_that_refuses_and_a_mistake_are_tried_again() -> None:
     def refuse(piece: LogPiece) -> None:
         raise OSError(28, "full")
 
     def mistake(piece: LogPiece) -> None:
         raise ZeroDivisionError
 
-    async def main() -> None:
-        runtime = simulated_runtime(1)
-        follower = Scripted(runtime)
-        follower.script = [refuse, mistake]
-        store, _ = await opened(runtime, follower)
-        sent = put(store, 0, 10)
-        await asyncio.sleep(1)
-        assert (follower.taken, len(follower.pieces)) == ([], 1)
-        await asyncio.sleep(10)
-        assert (follower.taken, len(follower.pieces)) == ([], 2)
-        await asyncio.sleep(10)
-        assert follower.taken == sent
-        await store.stop()
-
-    run(main())
+    runtime = simulated_runtime(1)
+    follower = Scripted(runtime)
+    follower.script = [refuse, mistake]
+    store, _ = await opened(runtime, follower)
+    sent = put(store, 0, 10)
+    await asyncio.sleep(1)
+    assert (follower.taken, len(follower.pieces)) == ([], 1)
+    await asyncio.sleep(10)
+    assert (follower.taken, len(follower.pieces)) == ([], 2)
+    await asyncio.sleep(10)
+    assert follower.taken == sent
+    await store.stop()
 
 
-def test_damage_costs_the_rest_of_its_file() -> None:
+async def test_damage_costs_the_rest_of_its_file() -> None:
     def damaged(piece: LogPiece) -> None:
         raise LogDamagedError("no record begins here")
 
-    async def main() -> None:
-        runtime = simulated_runtime(1)
-        follower = Scripted(runtime)
-        store, _ = await opened(runtime, follower)
-        follower.script = [damaged]
-        sent = put(store, 0, 200)
-        assert store.max_commit_log_offset > 16 * 1024
-        await asyncio.sleep(1)
-        assert follower.taken == [one for one in sent if one[0] >= 16 * 1024]
-        await store.stop()
-
-    run(main())
+    runtime = simulated_runtime(1)
+    follower = Scripted(runtime)
+    store, _ = await opened(runtime, follower)
+    follower.script = [damaged]
+    sent = put(store, 0, 200)
+    assert store.max_commit_log_offset > 16 * 1024
+    await asyncio.sleep(1)
+    assert follower.taken == [one for one in sent if one[0] >= 16 * 1024]
+    await store.stop()
 
 
 def test_names_are_files() -> None:
