@@ -86,10 +86,11 @@ class Doors:
     async def close(self) -> None:
         """Close all connections and give the ports back."""
         self.refuse()
-        for server in (self._vip_server, self.server):
+        servers = (self._vip_server, self.server)
+        self.server = self._vip_server = None
+        for server in servers:
             if server is not None:
                 await server.stop()
-        self.server = self._vip_server = None
 
     def _handle(self, connection: ServerConnection, command: Command) -> Answer:
         if self.router is None:

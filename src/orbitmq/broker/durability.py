@@ -54,7 +54,7 @@ class Gate(Protocol):
     def error(self) -> BaseException | None: ...
 
     def want(self, offset: int) -> None:
-        """An answer waits for this offset."""
+        """An answer waits for this offset, which may be written already."""
         ...
 
 
@@ -112,24 +112,31 @@ class Durability(Component):
         return len(self._waiting)
 
     @property
+    def waits(self) -> bool:
+        """Whether an answer waits."""
+        return bool(self._waiting)
+
+    @property
     def safe(self) -> int:
         """All gates have everything below this offset."""
         return min([gate.safe for gate in self._gates])
 
     def when_safe(self, offset: int, release: Release, argument: Any, late: Late, give_up: GiveUp) -> None:
-        """Call ``release(argument)`` when the log is safe up to ``offset``.
+        """Call ``release(argument)`` when the log is safe up to ``offset``, which is written after this call.
 
         After the timeout ``release(late(argument, status))`` is called instead, and ``give_up()`` when the
         log can never be safe any more. Offsets do not go down from call to call.
         """
-        if not self._group_open:
-            self._group_open = True
-            self._groups.append((self._gone + len(self._waiting), self._clock.monotonic()))
         self._waiting.append((offset, release, argument, late, give_up))
+        if not self._group_open:
+            self._open_group()
+
+    def _open_group(self) -> None:
+        """The first answer was queued after a release: from now on there are times to keep."""
+        self._group_open = True
+        self._groups.append((self._gone + len(self._waiting) - 1, self._clock.monotonic()))
         if self._timer is None:
             self._start_timer()
-        for gate in self._gates:
-            gate.want(offset)
 
     def advance(self) -> None:
         """Release what is safe now."""
@@ -137,10 +144,14 @@ class Durability(Component):
         if not waiting:
             return
         safe = self.safe
-        while waiting and waiting[0][0] <= safe:
-            _, release, argument, _, _ = waiting.popleft()
-            self._gone += 1
-            release(argument)
+        gone = 0
+        try:
+            while waiting and waiting[0][0] <= safe:
+                _, release, argument, _, _ = waiting.popleft()
+                gone += 1
+                release(argument)
+        finally:
+            self._gone += gone
         self._note_answered()
 
     def _note_answered(self) -> None:
@@ -225,6 +236,8 @@ class Durability(Component):
                 done.set_result(status)
 
         self.when_safe(offset, finish, PutStatus.OK, lambda _ok, status: status, done.cancel)
+        for gate in self._gates:
+            gate.want(offset)
         try:
             return await done
         except asyncio.CancelledError:

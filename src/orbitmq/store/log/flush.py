@@ -18,6 +18,11 @@ logger = logging.getLogger(__name__)
 class FlushListener(Protocol):
     """What is told how far the log is."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for more to be safe: what is written is flushed at once then."""
+        ...
+
     def advance(self) -> None:
         """:attr:`Flusher.safe` may have grown."""
         ...
@@ -85,8 +90,11 @@ class Flusher:
         self.written = written
         if not self.sync:
             self._tell()
-        elif self._wanted > self.flushed and not self._running and self.error is None:
+        elif not self._running and self._is_wanted() and self.error is None:
             self._start()
+
+    def _is_wanted(self) -> bool:
+        return self._wanted > self.flushed or (self._listener is not None and self._listener.waits)
 
     def _tell(self) -> None:
         if self._listener is not None:
@@ -112,7 +120,7 @@ class Flusher:
             self.flushed = max(self.flushed, target)
             if self.sync:
                 self._tell()
-                if self._wanted > self.flushed and self.flushed < self.written and not self._running:
+                if self.flushed < self.written and not self._running and self._is_wanted():
                     self._start()
         self._wake()
 
