@@ -1,9 +1,10 @@
 """The clients: producer, consumer, assigned-queue consumer.
 
 ``core`` is what they share (routes, name servers, calls to brokers), ``producer`` and ``consumer`` hold one
-idea a file, ``observe`` the hooks for traces. Deciders (``core.routing``, ``core.routes``,
+idea a file, ``observe`` the hooks for traces. Deciders (``core.inquiry``, ``core.routing``, ``core.routes``,
 ``producer.queue_choice``, ``producer.faults``, ``producer.budget``, ``consumer.allocation``,
-``consumer.process_queue``, ``validation``, ``namespaces``) do no I/O; the others move bytes and timers.
+``consumer.process_queue``, ``life``, ``validation``, ``namespaces``) do no I/O; the others move bytes and
+timers.
 """
 
 from __future__ import annotations

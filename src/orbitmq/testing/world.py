@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Self, Unpack
 
 from orbitmq.admin import Admin
+from orbitmq.admin.client import TIMEOUT_MS
 from orbitmq.broker.broker import Broker
 from orbitmq.client.consumer.assigned import AssignedConsumer
 from orbitmq.client.consumer.consumer import Consumer
+from orbitmq.client.consumer.options import AssignedKeywords, ConsumerKeywords
 from orbitmq.client.model import ConsumeFrom
+from orbitmq.client.producer.options import ProducerKeywords
 from orbitmq.client.producer.producer import Producer
-from orbitmq.client.producer.transactional import TransactionProducer
+from orbitmq.client.producer.transactional import Check, TransactionProducer
 from orbitmq.cluster.layout import broker_names
 from orbitmq.cluster.local import NAME_SERVER, LocalCluster, Machine
 from orbitmq.runtime.memory_files import Keep
@@ -135,23 +138,39 @@ class World:
 
     # ---- clients; each takes the options of its class
 
-    def producer(self, group: str = "test_producer", **options: Any) -> Producer:
-        return Producer(group, name_servers=self.name_server, runtime=self.runtime, **options)
+    def producer(self, group: str = "test_producer", **options: Unpack[ProducerKeywords]) -> Producer:
+        """A producer of this cluster; start it with ``async with``."""
+        options.setdefault("name_servers", self.name_server)
+        options.setdefault("runtime", self.runtime)
+        return Producer(group, **options)
 
-    def transaction_producer(self, group: str = "test_producer", **options: Any) -> TransactionProducer:
-        return TransactionProducer(group, name_servers=self.name_server, runtime=self.runtime, **options)
+    def transaction_producer(
+        self, group: str = "test_producer", *, check: Check, **options: Unpack[ProducerKeywords]
+    ) -> TransactionProducer:
+        """A producer of transactions of this cluster; start it with ``async with``."""
+        options.setdefault("name_servers", self.name_server)
+        options.setdefault("runtime", self.runtime)
+        return TransactionProducer(group, check=check, **options)
 
-    def consumer(self, group: str = "test_consumer", **options: Any) -> Consumer:
+    def consumer(self, group: str = "test_consumer", **options: Unpack[ConsumerKeywords]) -> Consumer:
         """A consumer that begins at the first message unless ``consume_from`` says otherwise."""
         options.setdefault("consume_from", ConsumeFrom.FIRST)
-        return Consumer(group, name_servers=self.name_server, runtime=self.runtime, **options)
+        options.setdefault("name_servers", self.name_server)
+        options.setdefault("runtime", self.runtime)
+        return Consumer(group, **options)
 
-    def assigned_consumer(self, group: str = "test_consumer", **options: Any) -> AssignedConsumer:
+    def assigned_consumer(
+        self, group: str = "test_consumer", **options: Unpack[AssignedKeywords]
+    ) -> AssignedConsumer:
+        """A consumer of chosen queues that begins at the first message unless told otherwise."""
         options.setdefault("consume_from", ConsumeFrom.FIRST)
-        return AssignedConsumer(group, name_servers=self.name_server, runtime=self.runtime, **options)
+        options.setdefault("name_servers", self.name_server)
+        options.setdefault("runtime", self.runtime)
+        return AssignedConsumer(group, **options)
 
-    def admin(self, **options: Any) -> Admin:
-        return Admin(self.name_server, runtime=self.runtime, **options)
+    def admin(self, *, timeout_ms: int = TIMEOUT_MS) -> Admin:
+        """The operations library for this cluster; ``timeout_ms`` is the limit of each request."""
+        return Admin(self.name_server, runtime=self.runtime, timeout_ms=timeout_ms)
 
     # ---- faults
 
