@@ -151,9 +151,9 @@ def test_answers_of_this_side() -> None:
         (wire.failed(request, HeaderError("topic is missing")), ResponseCode.SYSTEM_ERROR),
     ):
         sent = wire.answer_to(request, answer)
+        assert sent is answer
         assert (sent.code, sent.opaque, sent.is_response) == (code, 7, True)
-    assert wire.wants_answer(request)
-    assert not wire.wants_answer(Command(12, flag=FLAG_ONEWAY))
+    assert wire.answer_to(Command(12, flag=FLAG_ONEWAY), Command(0)) is None
 
 
 @given(st.binary(max_size=20), st.integers(0, 24), st.integers(4, 30))

@@ -275,12 +275,14 @@ class Connection(asyncio.BufferedProtocol):
         return protocol.failed(command, error)
 
     def _answer(self, command: Command, answer: Command | None) -> None:
-        if answer is None or not protocol.wants_answer(command):
+        if answer is None or protocol.answer_to(command, answer) is None:
             return
         try:
-            self.send(protocol.answer_to(command, answer))
+            self.send(answer)
         except FrameError as error:
-            self.send(protocol.answer_to(command, self._failure(command, error)))
+            failure = self._failure(command, error)
+            protocol.answer_to(command, failure)
+            self.send(failure)
 
     # -- sending ---------------------------------------------------------------------------------------
 

@@ -241,13 +241,10 @@ class RemotingConnection(Generic[W]):
 # -- answers of this side ------------------------------------------------------------------------------
 
 
-def wants_answer(request: Command) -> bool:
-    """Whether the peer waits for an answer to this request."""
-    return not request.flag & FLAG_ONEWAY
-
-
-def answer_to(request: Command, answer: Command) -> Command:
-    """``answer`` with what joins it to its request."""
+def answer_to(request: Command, answer: Command) -> Command | None:
+    """``answer`` with what joins it to its request; None when the peer waits for no answer."""
+    if request.flag & FLAG_ONEWAY:
+        return None
     answer.opaque = request.opaque
     answer.flag |= FLAG_RESPONSE
     return answer
