@@ -197,12 +197,14 @@ def _connect(s: Services) -> None:
     subscribe(TopicChanged, lambda event: s.long_polling.wake_topic(event.topic))
     subscribe(TopicChanged, lambda event: s.registration.topic_changed(event.topic))
 
-    def permission_changed(event: SettingsChanged) -> None:
+    def settings_changed(event: SettingsChanged) -> None:
+        s.durability.timeout_ms = s.config.sync_flush_timeout_ms
+        s.offsets.version_step = s.config.offset_version_step
         if "brokerPermission" in event.keys:
             s.topics.touch()
             s.registration.all_changed()
 
-    subscribe(SettingsChanged, permission_changed)
+    subscribe(SettingsChanged, settings_changed)
 
 
 def _fast_path(s: Services) -> FastPath:

@@ -36,6 +36,13 @@ def _name(key: str, value: str) -> str:
     return value
 
 
+def _region(key: str, value: str) -> str:
+    """A text that stands in JSON headers and in message properties as it is."""
+    if not re.fullmatch(r"[ !#-\[\]-~]{1,127}", value):
+        raise ConfigError(key, value, "1 to 127 printable ASCII characters without quotes and backslashes")
+    return value
+
+
 def _hours(key: str, value: str) -> str:
     """``04`` or ``04;16``: hours of the day."""
     if not re.fullmatch(r"\d{1,2}(;\d{1,2})*", value) or any(int(hour) > 23 for hour in value.split(";")):
@@ -77,8 +84,8 @@ class BrokerConfig(Settings):
         6_000_000, "mappedFileSizeConsumeQueue", number(20, 2**31 - 1)
     )
     flush_disk_type: str = setting("SYNC_FLUSH", "flushDiskType", one_of("SYNC_FLUSH", "ASYNC_FLUSH"))
-    flush_interval_commit_log_ms: int = setting(500, "flushIntervalCommitLog", number(1, 60_000))
-    sync_flush_timeout_ms: int = setting(5000, "syncFlushTimeout", number(1, 600_000))
+    flush_interval_commit_log_ms: int = setting(500, "flushIntervalCommitLog", number(1, 60_000), live=True)
+    sync_flush_timeout_ms: int = setting(5000, "syncFlushTimeout", number(1, 600_000), live=True)
     broker_role: str = setting("ASYNC_MASTER", "brokerRole", one_of("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"))
     ha_listen_port: int = setting(10912, "haListenPort", number(0, 65535))
 
@@ -95,9 +102,9 @@ class BrokerConfig(Settings):
     auto_create_subscription_group: bool = setting(True, "autoCreateSubscriptionGroup", flag, live=True)
     enable_create_sys_group: bool = setting(True, "enableCreateSysGroup", flag, live=True)
 
-    region_id: str = setting("DefaultRegion", "regionId", text)
-    trace_on: bool = setting(True, "traceOn", flag)
-    max_message_size: int = setting(4 * _MIB, "maxMessageSize", number(1, 15 * _MIB))
+    region_id: str = setting("DefaultRegion", "regionId", _region, live=True)
+    trace_on: bool = setting(True, "traceOn", flag, live=True)
+    max_message_size: int = setting(4 * _MIB, "maxMessageSize", number(1, 15 * _MIB), live=True)
     reject_transaction_message: bool = setting(False, "rejectTransactionMessage", flag, live=True)
     transaction_timeout_ms: int = setting(6000, "transactionTimeOut", number(0, _DAY_MS), live=True)
     transaction_check_interval_ms: int = setting(
@@ -110,8 +117,8 @@ class BrokerConfig(Settings):
     message_index_enable: bool = setting(True, "messageIndexEnable", flag)
     max_hash_slot_num: int = setting(5_000_000, "maxHashSlotNum", number(1, 2**27))
     max_index_num: int = setting(20_000_000, "maxIndexNum", number(2, 2**27))
-    default_query_max_num: int = setting(32, "defaultQueryMaxNum", number(1, 1024))
-    max_msgs_num_batch: int = setting(64, "maxMsgsNumBatch", number(1, 1024))
+    default_query_max_num: int = setting(32, "defaultQueryMaxNum", number(1, 1024), live=True)
+    max_msgs_num_batch: int = setting(64, "maxMsgsNumBatch", number(1, 1024), live=True)
 
     message_delay_level: str = setting(DEFAULT_LEVELS, "messageDelayLevel", _delay_levels)
 
@@ -119,21 +126,27 @@ class BrokerConfig(Settings):
     short_polling_time_ms: int = setting(1000, "shortPollingTimeMills", number(1, 60_000), live=True)
     pull_queue_capacity: int = setting(100_000, "pullThreadPoolQueueCapacity", number(1, 10_000_000))
     reject_pull_consumer: bool = setting(False, "rejectPullConsumerEnable", flag, live=True)
-    lite_pull_message_enable: bool = setting(True, "litePullMessageEnable", flag)
-    slave_read_enable: bool = setting(False, "slaveReadEnable", flag)
-    transfer_max_bytes: int = setting(256 * 1024, "maxTransferBytesOnMessageInMemory", number(1, 8 * _MIB))
-    transfer_max_count: int = setting(1024, "maxTransferCountOnMessageInMemory", number(1, 65_536))
+    lite_pull_message_enable: bool = setting(True, "litePullMessageEnable", flag, live=True)
+    slave_read_enable: bool = setting(False, "slaveReadEnable", flag, live=True)
+    transfer_max_bytes: int = setting(
+        256 * 1024, "maxTransferBytesOnMessageInMemory", number(1, 8 * _MIB), live=True
+    )
+    transfer_max_count: int = setting(1024, "maxTransferCountOnMessageInMemory", number(1, 65_536), live=True)
 
     file_reserved_time_hours: int = setting(72, "fileReservedTime", number(0, 1_000_000), live=True)
     delete_when: str = setting("04", "deleteWhen", _hours, live=True)
     disk_max_used_space_ratio: int = setting(75, "diskMaxUsedSpaceRatio", number(10, 95), live=True)
 
     register_period_ms: int = setting(30_000, "registerNameServerPeriod", number(10_000, 60_000))
-    register_timeout_ms: int = setting(24_000, "registerBrokerTimeoutMills", number(100, 600_000))
-    broker_not_active_timeout_ms: int = setting(10_000, "brokerNotActiveTimeoutMillis", number(1000, _DAY_MS))
+    register_timeout_ms: int = setting(24_000, "registerBrokerTimeoutMills", number(100, 600_000), live=True)
+    broker_not_active_timeout_ms: int = setting(
+        10_000, "brokerNotActiveTimeoutMillis", number(1000, _DAY_MS), live=True
+    )
     enable_slave_acting_master: bool = setting(False, "enableSlaveActingMaster", flag)
     flush_offset_interval_ms: int = setting(5000, "flushConsumerOffsetInterval", number(10, 3_600_000))
-    offset_version_step: int = setting(500, "consumerOffsetUpdateVersionStep", number(1, 1_000_000_000))
+    offset_version_step: int = setting(
+        500, "consumerOffsetUpdateVersionStep", number(1, 1_000_000_000), live=True
+    )
     server_side_reset_offset: bool = setting(True, "useServerSideResetOffset", flag, live=True)
     notify_consumer_ids_changed: bool = setting(True, "notifyConsumerIdsChangedEnable", flag, live=True)
     channel_expired_ms: int = setting(120_000, "channelExpiredTimeout", number(1000, _DAY_MS))

@@ -81,7 +81,8 @@ class Durability(Component):
 
     Args:
         gates: the first one that is behind says why an answer is late.
-        timeout_ms: how long an answer waits at most (syncFlushTimeout), plus :data:`TICK_SECONDS`.
+        timeout_ms: how long an answer waits at most (syncFlushTimeout), plus :data:`TICK_SECONDS`; an
+            attribute that may change at any time, also for answers that wait already.
         answered: told how many ms the oldest of the answers that left together had waited.
     """
 
@@ -96,7 +97,7 @@ class Durability(Component):
     ) -> None:
         self._clock = clock
         self._gates = list(gates)
-        self._timeout_s = timeout_ms / 1000
+        self.timeout_ms = timeout_ms
         self._waiting: deque[_Waiting] = deque()
         # How many answers have left the queue; with its length, how many were ever in it.
         self._gone = 0
@@ -185,7 +186,7 @@ class Durability(Component):
             Seconds until the next call is due, ``None`` when nothing waits.
         """
         marks = self._marks
-        while marks and marks[0][0] + self._timeout_s <= now:
+        while marks and marks[0][0] + self.timeout_ms / 1000 <= now:
             self._release_late(marks.popleft()[1])
         if not self._waiting:
             marks.clear()
@@ -193,7 +194,7 @@ class Durability(Component):
         total = self._gone + len(self._waiting)
         if not marks or marks[-1][1] < total:
             marks.append((now, total))
-        return min(TICK_SECONDS, max(0.0, marks[0][0] + self._timeout_s - now))
+        return min(TICK_SECONDS, max(0.0, marks[0][0] + self.timeout_ms / 1000 - now))
 
     def _release_late(self, number: int) -> None:
         while self._waiting and self._gone < number:

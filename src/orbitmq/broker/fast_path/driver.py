@@ -74,21 +74,12 @@ class FastPath:
         self._long_polling = long_polling
         self._counters = counters
         self._clock = counters.clock
-        self._frames = FastFrames(
-            store.appender,
-            store.lookup,
-            layout.texts(
-                region=config.region_id,
-                trace_on=config.trace_on,
-                cluster=config.broker_cluster_name,
-                store_host=store.appender.host,
-            ),
-            max_body_bytes=config.body_limit,
-            max_pull_count=config.transfer_max_count,
-            max_pull_bytes=config.transfer_max_bytes,
-            sync_flush=store.config.sync_flush,
-        )
-        self._frames.lite_pull = config.lite_pull_message_enable
+        self._fixed = self._fixed_settings()
+        self._frames = self._make_frames()
+        # Messages that passed before the fixed settings changed, and how often those changed.
+        self._earlier_in = 0
+        self._earlier_out = 0
+        self._generation = 0
         self._permits = Permits(self._frames.pulls.permitted)
         # Topics whose rows are to be looked at again before the next chunk.
         self._stale: dict[str, None] = {}
@@ -117,13 +108,54 @@ class FastPath:
     def _may_take_sends(self) -> bool:
         return self._role.takes_messages and self._config.writable
 
+    def _fixed_settings(self) -> tuple[object, ...]:
+        """What the frames cannot change once they are made."""
+        config = self._config
+        return (
+            config.region_id,
+            config.trace_on,
+            config.body_limit,
+            config.transfer_max_count,
+            config.transfer_max_bytes,
+        )
+
+    def _make_frames(self) -> FastFrames:
+        config, store = self._config, self._store
+        return FastFrames(
+            store.appender,
+            store.lookup,
+            layout.texts(
+                region=config.region_id,
+                trace_on=config.trace_on,
+                cluster=config.broker_cluster_name,
+                store_host=store.appender.host,
+            ),
+            max_body_bytes=config.body_limit,
+            max_pull_count=config.transfer_max_count,
+            max_pull_bytes=config.transfer_max_bytes,
+            sync_flush=store.config.sync_flush,
+        )
+
     def _settings_changed(self) -> None:
+        stale = self._takes_sends != self._may_take_sends()
+        self._takes_sends = self._may_take_sends()
+        if self._fixed != self._fixed_settings():
+            self._replace_frames()
+            stale = True
+        if stale:
+            self._stale.update((topic.topic_name, None) for topic in self._topics)
         self._permits.forget_all()
         self._frames.pulls.parks = self._config.long_polling_enable
-        if self._takes_sends != self._may_take_sends():
-            self._takes_sends = self._may_take_sends()
-            for topic in self._topics:
-                self._stale[topic.topic_name] = None
+        self._frames.lite_pull = self._config.lite_pull_message_enable
+
+    def _replace_frames(self) -> None:
+        """Begin anew. Nothing is under way: responses are taken within the call that made them."""
+        self._earlier_in, self._earlier_out = self.messages_in, self.messages_out
+        self._fixed = self._fixed_settings()
+        self._frames = self._make_frames()
+        self._permits = Permits(self._frames.pulls.permitted)
+        self._generation += 1
+        self._new_month_ms = 0
 
     def _topic_changed(self, topic: str) -> None:
         self._stale[topic] = None
@@ -209,7 +241,9 @@ class FastPath:
         """Message ids begin with address, process and a constant, and count time from this month's start."""
         start_ms, self._new_month_ms = month_borders_ms(self._clock, now_ms)
         address = pack_ip(self._config.broker_ip1)[-4:]
-        prefix = address + (self._host.pid & 0xFFFF).to_bytes(2, "big") + b"\x0f\xb1\x7a\x0e"
+        # The counter behind the prefix begins anew with new frames: no id may come twice.
+        constant = (0x0FB17A0E + self._generation) & 0xFFFFFFFF
+        prefix = address + (self._host.pid & 0xFFFF).to_bytes(2, "big") + constant.to_bytes(4, "big")
         self._frames.set_unique_ids(prefix, start_ms)
 
     # -- the path of every chunk -----------------------------------------------------------------------
@@ -322,9 +356,9 @@ class FastPath:
     @property
     def messages_in(self) -> int:
         """Messages that took the fast path into the store."""
-        return int(self._frames.sends.messages)
+        return self._earlier_in + int(self._frames.sends.messages)
 
     @property
     def messages_out(self) -> int:
         """Messages that took the fast path to consumers."""
-        return int(self._frames.pulls.messages)
+        return self._earlier_out + int(self._frames.pulls.messages)

@@ -25,7 +25,7 @@ class ConsumerOffsets:
         self._clock = clock
         self._feed = feed
         self._events = events
-        self._version_step = version_step
+        self.version_step = version_step
         self._commits = 0
         self._table: dict[str, dict[int, int]] = {}
         self._pulled: dict[str, dict[int, int]] = {}
@@ -167,7 +167,7 @@ class ConsumerOffsets:
 
     def _changed(self, key: str, queue_id: int, offset: int | None) -> None:
         self._commits += 1
-        if self._commits % self._version_step == 0:
+        if self._commits % self.version_step == 0:
             self.version = self.version.next(self._clock.now_ms())
         self._feed.changed(OFFSETS, f"{key}{SEPARATOR}{queue_id}", offset)
 

@@ -74,6 +74,10 @@ class Writer:
             self._appender.record_bytes(len(m.body), len(m.topic.encode()), len(m.properties), 20)
             for m in messages
         )
+        if self._appender.batch_room < size <= self.config.batch_bytes:
+            # The limit for messages was raised while the broker runs.
+            self._log.end_batch()
+            self._appender.grow_batch(self.config.batch_bytes)
         if size > self._appender.batch_room or size + 8 > self.config.commit_log_file_bytes:
             limit = min(self._appender.batch_room, self.config.commit_log_file_bytes - 8)
             raise StoreClosedError(

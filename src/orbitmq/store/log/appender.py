@@ -254,6 +254,18 @@ class Appender:
         self.batch_used = 0
         self.batch_records = 0
 
+    def grow_batch(self, batch_bytes: int) -> None:
+        """Make room for larger records; between two batches only.
+
+        Raises:
+            ValueError: the batch holds records.
+        """
+        if self.batch_used:
+            raise ValueError(f"the write batch holds {self.batch_used} bytes")
+        self.batch = bytearray(batch_bytes)
+        self.batch_view = self.batch
+        self.batch_room = batch_bytes
+
     def publish(self) -> list[int]:
         """Make the batch's records visible; returns the slots that somebody watches."""
         arrived = []

@@ -104,14 +104,13 @@ class Upkeep:
         """Begin; the store is open."""
         if self.index is not None:
             self.index.start()
-        config = self.config
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._every(interval_ms, step), name=name)
             for name, interval_ms, step in (
-                ("store-flush-loop", config.flush_interval_ms, self.flush_pass),
-                ("store-checkpoint", config.checkpoint_interval_ms, self.checkpoint),
-                ("store-clean", config.clean_interval_ms, self.clean),
+                ("store-flush-loop", lambda: self.config.flush_interval_ms, self.flush_pass),
+                ("store-checkpoint", lambda: self.config.checkpoint_interval_ms, self.checkpoint),
+                ("store-clean", lambda: self.config.clean_interval_ms, self.clean),
             )
         ]
 
@@ -124,12 +123,12 @@ class Upkeep:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
 
-    async def _every(self, interval_ms: int, step: Callable[[], object]) -> None:
+    async def _every(self, interval_ms: Callable[[], int], step: Callable[[], object]) -> None:
         task = asyncio.current_task()
         while task is not None and not self._stopping:
             self._resting.add(task)
             try:
-                await self._runtime.clock.sleep(interval_ms / 1000)
+                await self._runtime.clock.sleep(interval_ms() / 1000)
             finally:
                 self._resting.discard(task)
             try:
