@@ -1,0 +1,180 @@
+"""Settings that Apache's broker reads anew for each request change at both doors while the broker runs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.conversation.broker_peer import BrokerPeer, pull_request, records
+
+from orbitmq.broker.broker import Broker
+from orbitmq.wire import properties_text
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.headers import PullMessageResponse, QueryMessageRequest
+
+MIB = 1024 * 1024
+
+
+async def change(peer: BrokerPeer, **settings: object) -> None:
+    text = properties_text.render({key: str(value) for key, value in settings.items()})
+    await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, text.encode())
+
+
+async def filled(peer: BrokerPeer, count: int = 6) -> None:
+    """A topic whose messages the group has pulled once, so that the fast path knows both."""
+    for _ in range(count):
+        await peer.sent(bytes(1000))
+    await asyncio.sleep(1)
+    assert len(records(await peer.pull())) == count
+
+
+@pytest.mark.parametrize("door", ["fast path", "handlers"])
+async def test_how_much_one_pull_gets(broker: Broker, peer: BrokerPeer, door: str) -> None:
+    # A pull that asks for this many bytes is left to the handlers.
+    asked = 1 << 20 if door == "handlers" else None
+    await filled(peer)
+    await change(peer, maxTransferCountOnMessageInMemory=2)
+    assert len(records(await peer.pull(max_msg_bytes=asked))) == 2
+    before = broker.services.counters.handled_out
+    assert len(records(await peer.pull(max_msg_bytes=asked))) == 2
+    assert broker.services.counters.handled_out - before == (2 if door == "handlers" else 0)
+    await change(peer, maxTransferCountOnMessageInMemory=5)
+    for _ in range(2):
+        assert len(records(await peer.pull(max_msg_bytes=asked))) == 5
+
+
+async def test_how_many_bytes_one_pull_gets(peer: BrokerPeer) -> None:
+    await filled(peer)
+    await change(peer, maxTransferBytesOnMessageInMemory=4000)
+    for _ in range(2):
+        assert len(records(await peer.pull())) == 3
+
+
+@pytest.mark.broker(mapped_file_size_commit_log=32 * MIB)
+async def test_how_large_a_message_may_be(broker: Broker, peer: BrokerPeer) -> None:
+    await filled(peer, 1)
+    large = bytes(6 * MIB)
+    refused = await peer.send(large)
+    assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "maxMessageSize 4194304" in (refused.remark or "")
+    await change(peer, maxMessageSize=7 * MIB)
+    assert (await peer.sent(large)).queue_offset == 1
+    assert (await peer.sent(b"behind it")).queue_offset == 2
+    await asyncio.sleep(1)
+    assert [record.body for record in records(await peer.pull(1))] == [large]
+    await change(peer, maxMessageSize=100)
+    for size, code in ((100, ResponseCode.SUCCESS), (101, ResponseCode.MESSAGE_ILLEGAL)):
+        assert (await peer.send(bytes(size))).code == code
+
+
+async def test_what_producers_are_told_about_traces(broker: Broker, peer: BrokerPeer) -> None:
+    await filled(peer, 1)
+    await change(peer, regionId="west 1", traceOn="false")
+    before = broker.services.counters.handled_in
+    for _ in range(2):
+        answer = await peer.send()
+        assert (answer.ext["MSG_REGION"], answer.ext["TRACE_ON"]) == ("west 1", "false")
+    assert broker.services.counters.handled_in == before
+    await asyncio.sleep(1)
+    stored = records(await peer.pull())[-1]
+    assert b"MSG_REGION\x01west 1\x02TRACE_ON\x01false\x02" in stored.properties
+
+
+async def test_unique_ids_stay_unique_when_settings_change(peer: BrokerPeer) -> None:
+    await filled(peer, 1)
+    ids: list[str | None] = []
+    for region in ("a", "b", "a"):
+        await change(peer, regionId=region)
+        ids += [(await peer.sent()).transaction_id for _ in range(3)]
+    assert None not in ids
+    assert len(set(ids)) == len(ids)
+
+
+async def test_a_region_that_no_header_could_hold_is_refused(broker: Broker, peer: BrokerPeer) -> None:
+    for wrong in ('a"b', "a\\\\b", "ü"):
+        refused = await peer.call(RequestCode.UPDATE_BROKER_CONFIG, f"regionId={wrong}".encode())
+        assert refused.code == ResponseCode.NO_PERMISSION
+        assert "printable ASCII" in (refused.remark or "")
+    assert broker.config.region_id == "DefaultRegion"
+
+
+async def test_whether_lite_pull_consumers_are_served(peer: BrokerPeer) -> None:
+    await filled(peer)
+
+    async def lite() -> int:
+        command = pull_request()
+        command.code = RequestCode.LITE_PULL_MESSAGE
+        return (await peer.ask(command)).code
+
+    assert await lite() == ResponseCode.SUCCESS
+    await change(peer, litePullMessageEnable="false")
+    assert await lite() == ResponseCode.NO_PERMISSION
+    await change(peer, litePullMessageEnable="true")
+    assert await lite() == ResponseCode.SUCCESS
+
+
+async def test_whether_groups_are_sent_to_another_replica(broker: Broker, peer: BrokerPeer) -> None:
+    await filled(peer)
+    group = broker.services.groups.get("cg")
+    assert group is not None
+    group.broker_id = 1
+    for enabled, suggested in (("true", 1), ("false", 0)):
+        await change(peer, slaveReadEnable=enabled)
+        for _ in range(2):
+            answer = PullMessageResponse.from_ext((await peer.pull()).ext)
+            assert answer.suggest_which_broker_id == suggested
+
+
+async def test_how_many_messages_a_query_finds(peer: BrokerPeer) -> None:
+    for _ in range(6):
+        await peer.sent(properties={"KEYS": "order-1"})
+    await asyncio.sleep(1)
+
+    async def found(*, unique: bool) -> int:
+        command = QueryMessageRequest(
+            topic="T", key="order-1", max_num=6, begin_timestamp=0, end_timestamp=2**63 - 1
+        ).command()
+        command.ext["_UNIQUE_KEY_QUERY"] = "true" if unique else "false"
+        return len(records(await peer.ask(command)))
+
+    assert await found(unique=False) == 6
+    await change(peer, maxMsgsNumBatch=4)
+    assert await found(unique=False) == 4
+    await change(peer, defaultQueryMaxNum=1)
+    assert await found(unique=False) == 4
+
+
+async def test_when_the_offsets_get_a_new_version(broker: Broker, peer: BrokerPeer) -> None:
+    offsets = broker.services.offsets
+    before = offsets.version.counter
+    offsets.commit("cg", "T", 0, 1)
+    assert offsets.version.counter == before
+    await change(peer, consumerOffsetUpdateVersionStep=1)
+    offsets.commit("cg", "T", 0, 2)
+    assert offsets.version.counter == before + 1
+
+
+@pytest.mark.broker(flush_disk_type="ASYNC_FLUSH", flush_interval_commit_log_ms=60_000)
+async def test_how_often_the_log_is_flushed(broker: Broker, peer: BrokerPeer) -> None:
+    store = broker.services.store
+
+    async def flushed_soon() -> bool:
+        await peer.sent()
+        await asyncio.sleep(0.3)
+        return store.flushed_offset == store.max_commit_log_offset
+
+    assert not await flushed_soon()
+    await change(peer, flushIntervalCommitLog=100)
+    await asyncio.sleep(61)  # the interval under way still counts
+    assert [await flushed_soon() for _ in range(3)] == [True] * 3
+
+
+async def test_how_long_an_answer_waits_for_the_disk(broker: Broker, peer: BrokerPeer) -> None:
+    await filled(peer, 1)
+    broker.services.store.flusher.want = lambda _offset: None  # type: ignore[method-assign]
+    for gate in broker.services.durability._gates:
+        gate.want = lambda _offset: None  # type: ignore[method-assign]
+    await change(peer, syncFlushTimeout=300)
+    began = broker.runtime.clock.monotonic()
+    assert (await peer.send()).code == ResponseCode.FLUSH_DISK_TIMEOUT
+    assert 0.3 <= broker.runtime.clock.monotonic() - began < 1
