@@ -8,7 +8,7 @@ import pytest
 from tests.conversation.broker_peer import BrokerPeer, pull_request, records
 
 from orbitmq.broker.broker import Broker
-from orbitmq.wire import properties_text
+from orbitmq.settings import properties_text
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.headers import PullMessageResponse, QueryMessageRequest
 
