@@ -402,3 +402,17 @@ async def test_flushed_changes_survive_power_loss_at_any_time(
     await tables.persistence.close()
     plain = tables.of_file()["topicConfigTable"]
     assert all(plain[topic]["writeQueueNums"] >= queues for topic, queues in promised.items())
+
+
+async def test_offsets_of_a_java_broker_are_read(runtime: SimulatedRuntime) -> None:
+    """fastjson writes queue ids without quotes; a name may look like such a key."""
+    content = (
+        b'{\n\t"dataVersion":{\n\t\t"counter":3,\n\t\t"stateVersion":0,\n\t\t"timestamp":5\n\t},\n'
+        b'\t"offsetTable":{\n\t\t"T@g\\n 7:":{0:11,1:12},\n'
+        b'\t\t"U@g":{\n\t\t\t0:1,\n\t\t\t 10:2\n\t\t}\n\t}\n}'
+    )
+    runtime.files.make_dirs(FOLDER)
+    runtime.files.write_atomic(f"{FOLDER}/consumerOffset.json", content)
+    offsets = Tables(runtime).offsets
+    assert dict(offsets.table()) == {"T@g\n 7:": {0: 11, 1: 12}, "U@g": {0: 1, 10: 2}}
+    assert offsets.version.counter == 3

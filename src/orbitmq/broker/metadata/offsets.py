@@ -7,7 +7,7 @@ from typing import Any
 
 from orbitmq.broker.change_feed import OFFSETS, RESETS, ChangeFeed, FedTable
 from orbitmq.broker.events import Events, OffsetsReset
-from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value, quoted
+from orbitmq.broker.metadata.pretty import body_text, file_text, quoted
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies import DataVersion
 
@@ -200,7 +200,8 @@ class ConsumerOffsets:
         for key in list(self._table):
             queues = self._table.get(key)
             if queues is not None:
-                yield quoted(key), pretty_value(queues, "\n\t\t")
+                lines = ",\n\t\t\t".join([f"{queue}:{offset}" for queue, offset in sorted(queues.items())])
+                yield quoted(key), f"{{\n\t\t\t{lines}\n\t\t}}" if lines else "{}"
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``consumerOffset.json``."""
