@@ -138,6 +138,7 @@ async def test_sends_and_services_follow_the_role(runtime: SimulatedRuntime, fas
         await caller.client.close()
 
 
+@pytest.mark.behaviour("DL-10")
 async def test_delayed_messages_wait_for_a_broker_that_leads(runtime: SimulatedRuntime) -> None:
     async with Broker(runtime, settings()) as broker:
         caller = Caller(runtime, broker.address)
