@@ -99,6 +99,22 @@ class Services:
 
 
 @dataclass(frozen=True, slots=True)
+class Ports:
+    """The services that doors call: the handlers of the wire, and whatever else takes requests.
+
+    They know neither commands nor connections.
+    """
+
+    sending: Sending
+    reply: Reply
+    pulling: Pulling
+    send_back: SendBack
+    queue_offsets: QueueOffsets
+    group_reset: GroupReset
+    lookup: MessageLookup
+
+
+@dataclass(frozen=True, slots=True)
 class Assembly:
     """A broker that was put together: its parts to look at, and those with a life in their order."""
 
@@ -129,7 +145,7 @@ def components(s: Services, doors: Doors, port: int) -> list[Component]:
         s.clients,
         s.long_polling,
         s.stats,
-        Serving(doors, Router(families(s)), _fast_path(s), s.clients.connection_closed, port),
+        Serving(doors, Router(families(s, ports(s))), _fast_path(s), s.clients.connection_closed, port),
         s.registration,
     ]
     for part in parts:
@@ -224,22 +240,31 @@ def _fast_path(s: Services) -> FastPath:
     )
 
 
-def families(s: Services) -> list[Family]:
-    """The doors of a broker on the wire, each with the services that it calls."""
+def ports(s: Services) -> Ports:
+    """The services of a broker that has these parts."""
     config, metadata, topics, groups, offsets = s.config, s.metadata, s.topics, s.groups, s.offsets
     clients, store = s.clients, s.store
     chance = s.runtime.random
     sending = Sending(
         config, s.role, metadata, topics, s.locks, s.append, UniqueIds(s.runtime), chance, s.counters
     )
-    reply = Reply(config, s.runtime.clock, clients, metadata, sending, s.address)
-    send_back = SendBack(config, s.role, metadata, store, s.append, s.schedule.levels, chance)
-    pulling = Pulling(
-        config, s.events, metadata, topics, groups, offsets, clients, store, s.long_polling, s.counters
+    return Ports(
+        sending=sending,
+        reply=Reply(config, s.runtime.clock, clients, metadata, sending, s.address),
+        pulling=Pulling(
+            config, s.events, metadata, topics, groups, offsets, clients, store, s.long_polling, s.counters
+        ),
+        send_back=SendBack(config, s.role, metadata, store, s.append, s.schedule.levels, chance),
+        queue_offsets=QueueOffsets(metadata, topics, groups, offsets, store),
+        group_reset=GroupReset(config, metadata, topics, groups, offsets, clients, store),
+        lookup=MessageLookup(config, store),
     )
-    queues = QueueOffsets(metadata, topics, groups, offsets, store)
-    reset = GroupReset(config, metadata, topics, groups, offsets, clients, store)
-    lookup = MessageLookup(config, store)
+
+
+def families(s: Services, p: Ports) -> list[Family]:
+    """The doors of a broker on the wire, each with the services that it calls."""
+    config, metadata, topics, groups, offsets = s.config, s.metadata, s.topics, s.groups, s.offsets
+    clients, store = s.clients, s.store
     progress = ConsumeProgress(
         config, s.runtime.clock, metadata, topics, groups, offsets, clients, store, s.stats, s.address
     )
@@ -247,16 +272,16 @@ def families(s: Services) -> list[Family]:
     topic_administration = TopicAdministration(config, metadata, topics, offsets, s.registration)
     group_administration = GroupAdministration(metadata, groups, offsets)
     return [
-        SendHandlers(config, sending, reply),
-        TransactionHandlers(s.role, lookup, s.append, s.transactions, s.counters),
-        SendBackHandlers(send_back),
-        PullHandlers(config, pulling),
-        OffsetHandlers(offsets, queues, reset),
+        SendHandlers(config, p.sending, p.reply),
+        TransactionHandlers(s.role, p.lookup, s.append, s.transactions, s.counters),
+        SendBackHandlers(p.send_back),
+        PullHandlers(config, p.pulling),
+        OffsetHandlers(offsets, p.queue_offsets, p.group_reset),
         ClientHandlers(Heartbeats(config, topics, groups, clients), ClientListing(clients), s.locks),
         TopicHandlers(metadata, topic_administration, topics, offsets, clients),
         GroupHandlers(group_administration, groups, offsets, clients, s.address),
-        QueryHandlers(lookup),
-        ForwardHandlers(ConsumerRequests(config, topics, groups, clients, lookup)),
+        QueryHandlers(p.lookup),
+        ForwardHandlers(ConsumerRequests(config, topics, groups, clients, p.lookup)),
         InspectionHandlers(s.stats, QueueInspection(config, metadata, clients, store, s.stats), progress),
         OperationHandlers(config, topics, store, LiveSettings(config, s.runtime, s.events), info),
     ]
