@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from types import SimpleNamespace
 from typing import Any, cast
@@ -92,7 +93,7 @@ class Sampled:
 
     def sample(self, later_s: float) -> None:
         self.clock.advance(later_s)
-        self.stats.sample()
+        asyncio.run(self.stats.sample())
 
     def day(self, name: str, key: str) -> int | None:
         seen = self.stats.view(name, key)

@@ -8,6 +8,7 @@ topic or group in which nothing happens costs nothing.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator
@@ -35,6 +36,7 @@ SAMPLES_PER_MINUTE = 6
 _RINGS = ((10.0, 7), (600.0, 7), (3600.0, 25))
 # A timer that is a little early must not cost a ring a whole step.
 _EARLY_SECONDS = 1.0
+_SERIES_PER_STEP = 500
 _RATE_SPANS = (1, 6, 60)  # in samples
 
 
@@ -218,10 +220,14 @@ class Series:
         total: the number at the beginning.
     """
 
+    # Short lists, which share their points: a broker may have one of these for each of its topics.
+    __slots__ = ("_now", "_rings", "total")
+
     def __init__(self, now: float, total: int) -> None:
         self._now = now
         self.total = total
-        self._rings = [deque([(now, total)], maxlen=length) for _, length in _RINGS]
+        point = (now, total)
+        self._rings = [[point] for _ in _RINGS]
 
     def note(self, now: float, total: int) -> None:
         """The number is ``total`` now."""
@@ -231,9 +237,11 @@ class Series:
 
     def _step(self, now: float) -> None:
         self._now = now
-        for (step, _), ring in zip(_RINGS, self._rings, strict=True):
+        point = (now, self.total)
+        for (step, length), ring in zip(_RINGS, self._rings, strict=True):
             if now - ring[-1][0] >= step - _EARLY_SECONDS:
-                ring.append((now, self.total))
+                ring.append(point)
+                del ring[:-length]
 
     def _stand_still(self, until: float) -> None:
         """Make up for the looks that were left out while nothing changed."""
@@ -244,6 +252,7 @@ class Series:
             missed = int((until - last + _EARLY_SECONDS) // step)
             for number in range(max(1, missed - length + 1), missed + 1):
                 ring.append((last + number * step, self.total))
+            del ring[:-length]
         self._now = until
 
     def growth(self, span: int, now: float | None = None) -> tuple[int, float]:
@@ -339,8 +348,8 @@ class Stats(Component):
 
     # -- sampling ----------------------------------------------------------------------------------------
 
-    def sample(self) -> None:
-        """Take what grew since the last call."""
+    async def sample(self) -> None:
+        """Take what grew since the last call, with pauses when that is much."""
         now = self._clock.monotonic()
         counters = self.counters
         self._new_day()
@@ -348,10 +357,12 @@ class Stats(Component):
         self.rates.sample(now, put, got, counters.gets_found, counters.gets_missed)
         self._total(now, BROKER_PUT_NUMS, put)
         self._total(now, BROKER_GET_NUMS, got)
-        for topic, messages in self._store.growth().items():
-            self._grow(now, (TOPIC_PUT_NUMS, topic), messages)
-        for key, messages in self._pulled():
-            self._grow(now, (GROUP_GET_NUMS, key), messages)
+        topics = ((TOPIC_PUT_NUMS, topic, messages) for topic, messages in self._store.growth().items())
+        groups = ((GROUP_GET_NUMS, key, messages) for key, messages in self._pulled())
+        for number, (name, key, messages) in enumerate(chain(topics, groups), 1):
+            self._grow(now, (name, key), messages)
+            if number % _SERIES_PER_STEP == 0:
+                await asyncio.sleep(0)
         counters.note_answered(0)  # those that nobody waits for
         self._samples += 1
         if self._samples % SAMPLES_PER_MINUTE == 0:
