@@ -429,24 +429,22 @@ class Appender:
 
     def export_entries(self, slot: int, first: int, last: int) -> bytearray:
         """Consume queue bytes of the offsets ``first`` to ``last`` - 1, which must be in the ring."""
-        out = bytearray((last - first) * CQ_ENTRY_BYTES)
-        tail = self.q[slot * Q_WIDTH + Q_TAIL]
-        ring = self.q[slot * Q_WIDTH + Q_RING]
-        for offset in range(first, last):
-            entry = tail + (offset % ring) * 3
-            at = (offset - first) * CQ_ENTRY_BYTES
-            if cython.compiled:
-                self._export_entry(out, at, entry)
-            else:
-                put_i64(out, at, self.tails[entry])
-                put_i32(out, at + 8, self.tails[entry + 1])
-                put_i64(out, at + 12, self.tails[entry + 2])
+        out = bytearray(max(0, last - first) * CQ_ENTRY_BYTES)
+        if last > first:
+            self._export(out, slot, first, last)
         return out
 
-    def _export_entry(self, out: Writable, at: int, entry: int) -> None:
-        put_i64(cython.address(out[0]), at, self.tails[entry])
-        put_i32(cython.address(out[0]), at + 8, self.tails[entry + 1])
-        put_i64(cython.address(out[0]), at + 12, self.tails[entry + 2])
+    def _export(self, view: Writable, slot: int, first: int, last: int) -> None:
+        out = cython.address(view[0]) if cython.compiled else view
+        tail = self.q[slot * Q_WIDTH + Q_TAIL]
+        ring = self.q[slot * Q_WIDTH + Q_RING]
+        at = 0
+        for offset in range(first, last):
+            entry = tail + (offset % ring) * 3
+            put_i64(out, at, self.tails[entry])
+            put_i32(out, at + 8, self.tails[entry + 1])
+            put_i64(out, at + 12, self.tails[entry + 2])
+            at += CQ_ENTRY_BYTES
 
     # -- for callers in Python -------------------------------------------------------------------------
 
