@@ -169,11 +169,13 @@ async def test_how_often_the_log_is_flushed(broker: Broker, peer: BrokerPeer) ->
     assert [await flushed_soon() for _ in range(3)] == [True] * 3
 
 
-async def test_how_long_an_answer_waits_for_the_disk(broker: Broker, peer: BrokerPeer) -> None:
+async def test_how_long_an_answer_waits_for_the_disk(
+    broker: Broker, peer: BrokerPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await filled(peer, 1)
-    broker.services.store.flusher.want = lambda _offset: None  # type: ignore[method-assign]
-    for gate in broker.services.durability._gates:
-        gate.want = lambda _offset: None  # type: ignore[method-assign]
+    threads = broker.runtime.threads
+    later, sync = asyncio.get_running_loop().call_later, threads.sync
+    monkeypatch.setattr(threads, "sync", lambda segments, done: later(2, sync, segments, done))
     await change(peer, syncFlushTimeout=300)
     began = broker.runtime.clock.monotonic()
     assert (await peer.send()).code == ResponseCode.FLUSH_DISK_TIMEOUT

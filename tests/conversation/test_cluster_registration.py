@@ -21,13 +21,14 @@ from orbitmq.wire.headers import UpdateAndCreateTopicRequest
 class Recorder:
     """A name server that accepts everything, and when it was told."""
 
-    def __init__(self, runtime: Any) -> None:
+    def __init__(self, runtime: Any, port: int = 9876) -> None:
+        self._port = port
         self.heard: list[tuple[float, Command]] = []
         self._clock = runtime.clock
         self._server = RemotingServer(runtime, self._handle)
 
     async def __aenter__(self) -> Recorder:
-        await self._server.start("127.0.0.1", 9876)
+        await self._server.start("127.0.0.1", self._port)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -66,6 +67,28 @@ async def test_a_broker_registers_at_its_start_and_every_period(
     assert all(29.9 < later - earlier < 30.2 for earlier, later in itertools.pairwise(times))
     await broker.stop()
     assert recorder.heard[-1][1].code == RequestCode.UNREGISTER_BROKER
+
+
+async def test_name_servers_may_change_while_the_broker_runs(
+    runtime: SimulatedRuntime, recorder: Recorder, broker: Broker
+) -> None:
+    await runtime.clock.sleep(1)
+    client = RemotingClient(runtime)
+
+    async def change(servers: str) -> None:
+        command = Command(RequestCode.UPDATE_BROKER_CONFIG, body=f"namesrvAddr={servers}".encode())
+        assert (await client.request(broker.address, command, 5000)).code == ResponseCode.SUCCESS
+
+    before = len(recorder.registrations())
+    async with Recorder(runtime, 9877) as other:
+        await change("127.0.0.1:9877")
+        await runtime.clock.sleep(65)
+        assert len(other.registrations()) == 3
+        assert len(recorder.registrations()) == before
+        await change("127.0.0.1:9877;127.0.0.1:9876")
+        await runtime.clock.sleep(1)
+        assert len(recorder.registrations()) == before + 1
+    await client.close()
 
 
 @pytest.mark.behaviour("NR-01")

@@ -216,6 +216,8 @@ def _connect(s: Services) -> None:
     def settings_changed(event: SettingsChanged) -> None:
         s.durability.timeout_ms = s.config.sync_flush_timeout_ms
         s.offsets.version_step = s.config.offset_version_step
+        if "namesrvAddr" in event.keys:
+            s.registration.name_servers_changed()
         if "brokerPermission" in event.keys:
             s.topics.touch()
             s.registration.all_changed()

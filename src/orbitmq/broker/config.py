@@ -73,7 +73,7 @@ class BrokerConfig(Settings):
     broker_ip2: str = setting("", "brokerIP2", any_text)
     listen_port: int = setting(10911, "listenPort", number(0, 65535))
     bind_address: str = setting("0.0.0.0", "bindAddress", text)  # noqa: S104 - RocketMQ's default
-    namesrv_addr: str = setting("", "namesrvAddr", addresses)
+    namesrv_addr: str = setting("", "namesrvAddr", addresses, live=True)
     store_path_root_dir: str = setting("~/store", "storePathRootDir", path)
     store_path_commit_log: str = setting("", "storePathCommitLog", path)
     broker_config_path: str = setting("", "brokerConfigPath", path)

@@ -97,6 +97,7 @@ class Registration(Component):
         self._runtime = runtime
         self._client = self._connect()
         self._servers = [_NameServer(a) for a in config.namesrv_addr.split(";") if a]
+        self._servers_changed = asyncio.Event()
         self._backoff = Backoff(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, runtime.random)
         self._changes = 0
         self._progress = asyncio.Condition()
@@ -104,6 +105,13 @@ class Registration(Component):
     @property
     def name_servers(self) -> list[str]:
         return [server.address for server in self._servers]
+
+    def name_servers_changed(self) -> None:
+        """Register with the name servers that the settings name now; one left out forgets us in time."""
+        known = {server.address: server for server in self._servers}
+        addresses = [address for address in self._config.namesrv_addr.split(";") if address]
+        self._servers = [known.get(address) or _NameServer(address) for address in addresses]
+        self._servers_changed.set()
 
     def topic_changed(self, topic: str) -> None:
         """Tell the name servers of a topic as soon as the event loop is free; changes until then go along."""
@@ -170,10 +178,21 @@ class Registration(Component):
 
     async def _run(self) -> None:
         """Register for ever, and in acting mode show every second that we live (HB-02)."""
-        work = [self._keep_registered(server) for server in self._servers]
-        if self._config.enable_slave_acting_master:
-            work.append(every(self._clock, LIGHT_HEARTBEAT_SECONDS, self._light_heartbeats))
-        await asyncio.gather(*work)
+        while True:
+            self._servers_changed.clear()
+            work = [self._keep_registered(server) for server in self._servers]
+            if self._config.enable_slave_acting_master:
+                work.append(every(self._clock, LIGHT_HEARTBEAT_SECONDS, self._light_heartbeats))
+            tasks = {asyncio.ensure_future(each) for each in work}
+            changed = asyncio.ensure_future(self._servers_changed.wait())
+            try:
+                done, _ = await asyncio.wait({*tasks, changed}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (*tasks, changed):
+                    task.cancel()
+                await asyncio.gather(*tasks, changed, return_exceptions=True)
+            for task in done & tasks:
+                task.result()  # none of them ends by itself, so this raises what went wrong
 
     def _version_query(self) -> Command:
         header = QueryDataVersionRequest(
