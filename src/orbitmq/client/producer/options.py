@@ -134,17 +134,3 @@ class SendOptions(msgspec.Struct, frozen=True):
 # What nearly every send asks for. Sends are compared with them by identity.
 PLAIN = SendOptions()
 PLAIN_SUBMITTED = SendOptions(submitted=True)
-
-
-def send_options(
-    queue: MessageQueue | None,
-    ordering_key: object | None,
-    selector: Selector | None,
-    timeout_ms: int | None,
-    *,
-    submitted: bool = False,
-) -> SendOptions:
-    """The options of one send; :data:`PLAIN` or :data:`PLAIN_SUBMITTED` when nothing is asked for."""
-    if queue is None and ordering_key is None and selector is None and timeout_ms is None:
-        return PLAIN_SUBMITTED if submitted else PLAIN
-    return SendOptions(queue, ordering_key, selector, timeout_ms, submitted)

@@ -28,7 +28,6 @@ from orbitmq.client.producer.options import (
     ProducerKeywords,
     ProducerOptions,
     SendOptions,
-    send_options,
 )
 from orbitmq.client.producer.queue_choice import QueueChooser, Selector, by_hash
 from orbitmq.client.producer.request import Compression, Outgoing, OutgoingFactory
@@ -218,7 +217,10 @@ class Producer:
                 every broker tried and why it failed.
             ClientStateError: the producer is not running.
         """
-        options = send_options(queue, ordering_key, selector, timeout_ms)
+        # Not a function: with auto_batch a send is a few microseconds.
+        options = PLAIN
+        if queue is not None or ordering_key is not None or selector is not None or timeout_ms is not None:
+            options = SendOptions(queue, ordering_key, selector, timeout_ms)
         if self._wrapped:
             return await self._send_through_middleware(message, options)
         collected = self._collected(message, options)
@@ -280,7 +282,9 @@ class Producer:
         batches = self._batches
         if self._submitted.full or (batches is not None and batches.waiting >= MAX_SUBMITTED):
             raise self._kernel.too_much_under_way(message.topic, self._client.now_ms())
-        options = send_options(queue, ordering_key, selector, timeout_ms, submitted=True)
+        options = PLAIN_SUBMITTED
+        if queue is not None or ordering_key is not None or selector is not None or timeout_ms is not None:
+            options = SendOptions(queue, ordering_key, selector, timeout_ms, submitted=True)
         if batches is not None and not self._wrapped:
             collected = self._collected(message, options)
             if collected is not None:
