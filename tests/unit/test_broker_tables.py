@@ -284,3 +284,22 @@ def test_dropping_a_group_or_a_topic() -> None:
     assert table.topics_of("b") == {"T"}
     assert table.pulled("b", "T", 0) == 9
     assert table.pulled("b", "U", 0) is None
+
+
+def test_what_a_topic_and_a_group_share_is_found_without_a_search() -> None:
+    table, _ = offsets()
+    table.restore({"offsetTable": {"T@a": {"0": 1}, "T@b": {"0": 1}, "U@a": {"0": 1}}})
+    table.note_pull("c", "T", 0, 5, started=1)
+    table.note_pull_start("d", "U", 0, 3)
+    assert table.groups_of("T") == {"a", "b"}  # those that have committed
+    assert table.topics_of("a") == {"T", "U"}
+    table.drop_topic("T")
+    assert table.groups_of("T") == set()
+    assert table.topics_of("a") == {"U"}
+    assert table.pulls() == {}
+    table.drop_group("d")
+    assert table.pull_starts() == {}
+    table.drop_group("nobody")
+    table.drop_topic("T")
+    table.commit("a", "T", 1, 7)
+    assert table.groups_of("T") == {"a"}

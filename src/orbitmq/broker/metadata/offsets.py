@@ -32,6 +32,9 @@ class ConsumerOffsets:
         self._pull_starts: dict[str, dict[int, int]] = {}
         self._pulled_lately: set[str] = set()
         self._resets: dict[str, dict[int, int]] = {}
+        # Pairs that may stand in one of the tables, so that none of these has to be searched.
+        self._groups_by_topic: dict[str, set[str]] = {}
+        self._topics_by_group: dict[str, set[str]] = {}
         self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
         feed.register(OFFSETS, FedTable(int, self._apply_offset, self))
         feed.register(RESETS, FedTable(int, self._apply_reset))
@@ -73,11 +76,11 @@ class ConsumerOffsets:
 
     def topics_of(self, group: str) -> set[str]:
         """The topics in which the group has committed offsets."""
-        return {topic for topic, owner in map(_split, self._table) if owner == group}
+        return {t for t in self._topics_by_group.get(group, ()) if _key(t, group) in self._table}
 
     def groups_of(self, topic: str) -> set[str]:
         """The groups that have committed offsets in the topic."""
-        return {group for name, group in map(_split, self._table) if name == topic}
+        return {g for g in self._groups_by_topic.get(topic, ()) if _key(topic, g) in self._table}
 
     def queues(self, group: str, topic: str) -> dict[int, int]:
         """The committed offsets of a group in a topic by queue id."""
@@ -92,7 +95,10 @@ class ConsumerOffsets:
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set the committed offset. It may go back: RocketMQ lets the last commit win."""
         key = _key(topic, group)
-        queues = self._table.setdefault(key, {})
+        queues = self._table.get(key)
+        if queues is None:
+            queues = self._table[key] = {}
+            self._link(group, topic)
         # Consumers commit with every pull: only what is new is worth a write.
         if queues.get(queue_id) != offset:
             queues[queue_id] = offset
@@ -100,14 +106,21 @@ class ConsumerOffsets:
 
     def note_pull_start(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Remember where a group's first pull of a queue began; statistics only, not kept on disk."""
-        self._pull_starts.setdefault(_key(topic, group), {}).setdefault(queue_id, offset)
+        key = _key(topic, group)
+        if key not in self._pull_starts:
+            self._pull_starts[key] = {}
+            self._link(group, topic)
+        self._pull_starts[key].setdefault(queue_id, offset)
 
     def note_pull(
         self, group: str, topic: str, queue_id: int, next_offset: int, *, started: int | None = None
     ) -> None:
         """Remember where a pull ended, and where the first one ``started``; statistics only, not on disk."""
         key = _key(topic, group)
-        queues = self._pulled.setdefault(key, {})
+        queues = self._pulled.get(key)
+        if queues is None:
+            queues = self._pulled[key] = {}
+            self._link(group, topic)
         if started is not None and queue_id not in queues:
             self.note_pull_start(group, topic, queue_id, started)
         if queues.get(queue_id) != next_offset:
@@ -146,17 +159,28 @@ class ConsumerOffsets:
 
     def drop_group(self, group: str) -> None:
         """Forget a group in all topics."""
-        self._drop([key for key in self._keys() if _split(key)[1] == group])
+        self._drop([(topic, group) for topic in self._topics_by_group.get(group, ())])
 
     def drop_topic(self, topic: str) -> None:
         """Forget a topic for all groups."""
-        self._drop([key for key in self._keys() if _split(key)[0] == topic])
+        self._drop([(topic, group) for group in self._groups_by_topic.get(topic, ())])
 
-    def _keys(self) -> set[str]:
-        return {*self._table, *self._pulled, *self._pull_starts, *self._resets}
+    def _link(self, group: str, topic: str) -> None:
+        self._groups_by_topic.setdefault(topic, set()).add(group)
+        self._topics_by_group.setdefault(group, set()).add(topic)
 
-    def _drop(self, keys: list[str]) -> None:
-        for key in keys:
+    @staticmethod
+    def _unlink(table: dict[str, set[str]], key: str, other: str) -> None:
+        others = table[key]
+        others.discard(other)
+        if not others:
+            del table[key]
+
+    def _drop(self, pairs: list[tuple[str, str]]) -> None:
+        for topic, group in sorted(pairs):
+            key = _key(topic, group)
+            self._unlink(self._groups_by_topic, topic, group)
+            self._unlink(self._topics_by_group, group, topic)
             if self._pulled.pop(key, None) is not None:
                 self._pulled_lately.add(key)
             self._pull_starts.pop(key, None)
@@ -207,6 +231,8 @@ class ConsumerOffsets:
         """Take over the content of ``consumerOffset.json``."""
         for key, queues in (content.get("offsetTable") or {}).items():
             self._table[key] = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
+            topic, group = _split(key)
+            self._link(group, topic)
         if content.get("dataVersion"):
             self.version = DataVersion.from_json(content["dataVersion"])
 
