@@ -25,35 +25,37 @@ help:  ## this list
 $(INSTALLED): pyproject.toml
 	@python=$$(sh scripts/find_python.sh) || exit 1; \
 	test -x $(PY) || { echo "setup: $$python makes $(VENV)"; "$$python" -m venv $(VENV); }
-	@echo "setup: installing what pyproject.toml names (once; some minutes on a slow line)"
+	@echo "setup: installing what pyproject.toml names, compiling meanwhile (once; some minutes on a slow line)"
 	@$(PY) -m pip install -q --disable-pip-version-check 'setuptools>=77' wheel 'Cython>=3.3,<4'
-	@ORBITMQ_PURE=1 $(PY) -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[dev]'
+	@$(PY) setup.py -q build_ext --inplace & compiler=$$!; \
+	ORBITMQ_PURE=1 $(PY) -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[dev]'; \
+	installed=$$?; wait $$compiler; exit $$installed
 	@touch $@
 
 $(BUILT): $(INSTALLED) setup.py $(HOT)
-	@echo "setup: compiling the hot modules"
+	@echo "setup: compiling the hot modules that changed"
 	@$(PY) setup.py -q build_ext --inplace
 	@touch $@
 
-setup: $(BUILT)  ## virtual environment, dependencies, compiled modules
+setup: $(BUILT)  ## virtual environment, dependencies, compiled modules: a minute beside the downloads, once
 	@$(PY) scripts/speeds.py || true
 
-build: $(INSTALLED)  ## compile all hot modules again: 25 s
+build: $(INSTALLED)  ## compile all hot modules again: half a minute (a changed one alone: seconds, by any target)
 	@$(PY) setup.py -q build_ext --inplace --force
 	@touch $(BUILT)
 	@$(PY) scripts/speeds.py
 
-wheel: $(INSTALLED)  ## a wheel in dist/, compiled or not at all: 30 s
+wheel: $(INSTALLED)  ## a wheel in dist/, compiled or not at all: half a minute
 	@sh scripts/wheel.sh $(PY)
 	@ls dist/*.whl
 
 java:  ## a Java runtime for Spark, installed when it is missing and that is allowed
 	@sh scripts/java.sh >/dev/null
 
-demo: $(BUILT)  ## the main job on 336,776 flights: cluster, producer, consumers, Spark, audit
+demo: $(BUILT)  ## the main job on 336,776 flights, cluster to audit: a minute
 	@JAVA_HOME=$$(sh scripts/java.sh) && export JAVA_HOME && $(PY) -m examples.flights.main
 
-test: $(BUILT)  ## all tests, the hot modules at both speeds
+test: $(BUILT)  ## all tests, the hot modules at both speeds: up to ten minutes
 	@$(PY) scripts/speeds.py || true
 	@if JAVA_HOME=$$(sh scripts/java.sh); then export JAVA_HOME; without=; \
 	    else echo "test: without Java the Spark tests are skipped"; without="and not spark"; fi; \
@@ -61,33 +63,33 @@ test: $(BUILT)  ## all tests, the hot modules at both speeds
 	@echo "test: the same source uncompiled"
 	@ORBITMQ_PURE=1 $(PY) -m pytest -q -m "not interop and not spark and not slow" $(TWO_SPEEDS)
 
-check: $(BUILT)  ## format, lint, types, import contracts; under a minute
+check: $(BUILT)  ## format, lint, types, import contracts: under a minute
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/ruff check -q .
 	@$(BIN)/mypy
 	@PYTHONPATH=src $(BIN)/lint-imports --no-cache
 	@$(PY) scripts/behaviours.py --count
 
-format: $(BUILT)  ## let ruff lay out the code
+format: $(BUILT)  ## let ruff lay out the code: a second
 	@$(BIN)/ruff format -q .
 	@$(BIN)/ruff check -q --fix .
 
-bench: $(BUILT)  ## speed and memory on this machine (SHORT=1: two minutes)
+bench: $(BUILT)  ## speed, memory and growth on this machine: 20 minutes (SHORT=1: five)
 	@$(PY) -m benchmarks.run $(SHORT_FLAG)
 
-bench-peer: $(BUILT)  ## the same loads against Apache RocketMQ, when Maven Central is reachable
+bench-peer: $(BUILT)  ## the same loads against Apache RocketMQ, with Maven Central: 25 minutes (SHORT=1: twelve)
 	@$(PY) -m benchmarks.peer $(SHORT_FLAG)
 
-bench-client: $(BUILT)  ## the Python client beside Apache's Java client, when Maven Central is reachable
+bench-client: $(BUILT)  ## the Python client beside Apache's Java client, with Maven Central: 15 minutes (SHORT=1: three)
 	@$(PY) -m benchmarks.client_speed $(SHORT_FLAG)
 
-interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, when Maven Central is reachable
+interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Central: ten minutes (SHORT=1: five)
 	@$(PY) -m tests.interop.run $(SHORT_FLAG)
 
-chaos: $(BUILT)  ## simulated faults: crashes, partitions, storms, each from its seed
+chaos: $(BUILT)  ## simulated faults, each from its seed: 15 minutes (SHORT=1: two)
 	@ORBITMQ_SEEDS=$(if $(SHORT),4,40) $(PY) -m pytest -q tests/simulation
 
-behaviours: $(INSTALLED)  ## numbered behaviours that have no test yet
+behaviours: $(INSTALLED)  ## numbered behaviours without a test; fails when one has lost its test: a second
 	@$(PY) scripts/behaviours.py
 
 clean:  ## remove what was built (the virtual environment too)
