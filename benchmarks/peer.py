@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks import example_programs, growth
 from benchmarks.example_programs import Programs, Speed
@@ -49,6 +49,7 @@ LOADS = [
 DURABLE_LOADS = [replace(case, durable=True) for case in LOADS[:3]]
 
 Maker = Ours | Apache
+T = TypeVar("T")
 
 
 class Side:
@@ -156,7 +157,7 @@ def processes(ours: dict[str, float], theirs: dict[str, float]) -> str:
     return table(["process", "ours", "Apache", "ratio"], rows)
 
 
-def in_turn(sides: list[Side], number: int) -> list[Side]:
+def in_turn(sides: list[T], number: int) -> list[T]:
     """The sides in the order of run `number`: the one that begins changes from run to run."""
     return sides[::-1] if number % 2 else sides
 

@@ -87,3 +87,13 @@ def test_every_link_of_the_documents_leads_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text(encoding="utf-8")):
             if not target.startswith("http"):
                 assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+@pytest.mark.parametrize("name", ["orbitmq", "peer", "client"])
+def test_figures_say_which_kind_of_record_they_are(name: str) -> None:
+    content = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    kind = content["record"]["kind"]
+    assert kind in ("short", "full")
+    if name == "peer":
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        assert f"A {kind} record of `make bench-peer`" in readme

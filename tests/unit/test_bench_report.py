@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
 from benchmarks.growth import LINES, Line, compare, report
-from benchmarks.measure import Case, Figure, Target, microseconds, summary, table
+from benchmarks.measure import Case, Figure, Target, keep, microseconds, record, summary, table
+from benchmarks.peer import in_turn
 
 
 def run_of(rate: float, *, failed: int = 0) -> dict[str, Any]:
@@ -53,8 +56,22 @@ def test_growth_is_judged_by_the_number_of_topics() -> None:
     found = {line.key: 0.25 for line in LINES}
     text, missed = report(found, 2_000)
     assert len(text.splitlines()) == 2 + len(LINES)
-    assert [line for line in missed if "create topics" in line] == [
+    assert [line for line in missed if "at a time" in line and "create" in line] == [
         "create topics of 8 queues, 16 at a time: 0/s, wanted >= 1,000/s"
     ]
     lines = compare(found, dict.fromkeys(found, 0.5), 2_000).splitlines()
     assert sum(line.endswith(" 0.50 |") for line in lines) == len(LINES)
+
+
+def test_a_short_record_replaces_no_full_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("benchmarks.measure.ROOT", tmp_path)
+    (tmp_path / "benchmarks").mkdir()
+    full = keep("peer", "text", {"record": record(short=False, repeats=4)})
+    short = keep("peer", "text", {"record": record(short=True, repeats=1)})
+    assert (full.name, short.name) == ("peer.md", "peer-short.md")
+    assert '"kind": "short"' in short.with_suffix(".json").read_text()
+
+
+def test_the_side_that_begins_changes() -> None:
+    sides = ["ours", "apache"]
+    assert [in_turn(sides, number)[0] for number in range(4)] == ["ours", "apache", "ours", "apache"]
