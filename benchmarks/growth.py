@@ -85,7 +85,7 @@ LINES = (
     Line("records", "records stored before kill -9 at full rate", "{:,.0f}"),
     Line("recovery_s", "start after kill -9 at full rate until a pull is answered", "{:,.2f} s", most=1.5),
     Line("recovery_rate", "recovery: records/s beyond an empty start", "{:,.0f}/s", least=2_000_000),
-    Line("unserved_s", "recovery: port open and no answer", "{:,.2f} s"),
+    Line("unserved_s", 'recovery: port open and answered "starting"', "{:,.2f} s"),
     Line("few_cpu_us", "64 connections x 1 send in flight, broker CPU each", "{:,.1f} us"),
     Line("crowd_cpu_us", "1,000 connections x 1 send in flight, broker CPU each", "{:,.1f} us"),
     Line("crowd_ratio", "1,000 connections: times the cost at 64", "{:,.2f}", most=1.2),
