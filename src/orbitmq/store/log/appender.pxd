@@ -76,6 +76,7 @@ cdef class Appender:
     cdef int64_t append(self, Py_ssize_t slot, int queue_id, int flag, int sys_flag, int64_t born_timestamp, const uint8_t* born, Py_ssize_t born_length, int reconsume_times, int64_t prepared_offset, const uint8_t* body, Py_ssize_t body_at, Py_ssize_t body_length, const uint8_t* topic, Py_ssize_t topic_at, Py_ssize_t topic_length, const uint8_t* props, Py_ssize_t props_at, Py_ssize_t props_length, int64_t tags_code) noexcept nogil
     @cython.locals(base=Py_ssize_t, offset=int64_t, entry=Py_ssize_t)
     cdef void add_entry(self, Py_ssize_t slot, int64_t physical, int64_t size, int64_t tags_code) noexcept nogil
+    @cython.locals(base=Py_ssize_t, lowest=int64_t)
     cpdef bytearray export_entries(self, Py_ssize_t slot, int64_t first, int64_t last)
     @cython.locals(out=bytes_out, tail=Py_ssize_t, ring=int64_t, offset=int64_t, entry=Py_ssize_t, at=Py_ssize_t)
     cdef _export(self, uint8_t[::1] view, Py_ssize_t slot, int64_t first, int64_t last)

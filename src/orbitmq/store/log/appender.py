@@ -428,7 +428,15 @@ class Appender:
                 self.unsaved_count += 1
 
     def export_entries(self, slot: int, first: int, last: int) -> bytearray:
-        """Consume queue bytes of the offsets ``first`` to ``last`` - 1, which must be in the ring."""
+        """Consume queue bytes of the offsets ``first`` to ``last`` - 1.
+
+        Raises:
+            ValueError: they are not all in the ring.
+        """
+        base = slot * Q_WIDTH
+        lowest = max(self.q[base + Q_TAIL_FIRST], self.q[base + Q_NEXT] - self.q[base + Q_RING])
+        if first < last and (first < lowest or last > self.q[base + Q_NEXT]):
+            raise ValueError(f"the ring of slot {slot} does not hold the entries {first} to {last}")
         out = bytearray(max(0, last - first) * CQ_ENTRY_BYTES)
         if last > first:
             self._export(out, slot, first, last)

@@ -272,9 +272,9 @@ class Queues:
             self._appender.set(slot, table.Q_CHECKED, 1)
         return queue
 
-    def _save(self, slot: int, last: int) -> None:
+    def _save(self, slot: int, column: int) -> None:
         with self._mutex:
-            first = self._appender.get(slot, table.Q_SAVED)
+            first, last = self._appender.get(slot, table.Q_SAVED), self._appender.get(slot, column)
             if first < last and self.alive(slot):
                 queue = self._writable(slot)
                 self._note(slot, queue, queue.write(first, self._appender.export_entries(slot, first, last)))
@@ -282,11 +282,11 @@ class Queues:
 
     def save(self, slot: int) -> None:
         """Write the queue's visible entries that are only in memory to its file."""
-        self._save(slot, self._appender.get(slot, table.Q_VISIBLE))
+        self._save(slot, table.Q_VISIBLE)
 
     def save_unfinished(self, slot: int) -> None:
         """As :meth:`save`, with the entries of the unwritten batch too: recovery cuts them if need be."""
-        self._save(slot, self._appender.get(slot, table.Q_NEXT))
+        self._save(slot, table.Q_NEXT)
 
     def save_many(self, slots: list[int]) -> None:
         """:meth:`save` for each; what a failure leaves out is noted as unsaved again.
