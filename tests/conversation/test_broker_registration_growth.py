@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.registration import REQUEST_TOPICS
@@ -90,6 +92,7 @@ async def create(client: RemotingClient, of: Broker, topic: str) -> None:
     assert answer.code == ResponseCode.SUCCESS
 
 
+@pytest.mark.behaviour("NR-15")
 async def test_a_new_topic_is_told_alone_and_those_that_come_together_in_one_request(
     runtime: SimulatedRuntime,
 ) -> None:
@@ -173,6 +176,7 @@ async def test_a_refused_registration_is_followed_by_a_whole_one(runtime: Simula
         assert server.knows(one)
 
 
+@pytest.mark.behaviour("NR-15")
 async def test_a_name_server_that_removes_what_is_not_named_gets_whole_tables(
     runtime: SimulatedRuntime,
 ) -> None:
