@@ -178,7 +178,7 @@ class RangeReader:
 
     def _pieces(self, ranges: Sequence[QueueRange]) -> Iterator[Piece]:
         step = self._options.pull_messages if self._strict else FILTERED_STEP
-        waiting = deque(Cursor(item, step, strict=self._strict) for item in ranges)
+        waiting = deque(Cursor(item, step, strict=self._strict) for item in ranges if item.low < item.high)
         while waiting:
             self._round(waiting)
             while waiting:
