@@ -32,7 +32,8 @@ cdef class Dispatcher:
     cdef int64_t places_mask
 
     cpdef clear(self)
-    @cython.locals(number=Py_ssize_t)
+    cdef _make_tables(self, int64_t places_mask)
+    @cython.locals(old=int64_t[::1], number=Py_ssize_t)
     cdef _grow(self)
     @cython.locals(at=int64_t)
     cdef _place_row(self, Py_ssize_t number)

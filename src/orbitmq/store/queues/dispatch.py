@@ -86,10 +86,8 @@ class Dispatcher:
         self.names = bytearray(1)
         self.names_view = self.names
         self.names_used = 0
-        self.rows = array("q", bytes(8 * R_WIDTH * 16))
         self.rows_used = 0
-        self.places = array("q", bytes(8 * 64))
-        self.places_mask = 63
+        self._make_tables(63)
 
     def begin(self) -> None:
         """Count records from here."""
@@ -101,7 +99,7 @@ class Dispatcher:
 
     def add(self, topic: bytes, queue_id: int, slot: int, *, needs_code: bool) -> None:
         """Records of this queue go to ``slot``; a negative slot: they are passed over."""
-        if 2 * (self.rows_used + 1) > self.places_mask:
+        if self.rows_used > self.places_mask // 2:
             self._grow()
         length = len(topic)
         if self.names_used + length > len(self.names):
@@ -121,12 +119,16 @@ class Dispatcher:
         self.rows_used += 1
         self._place_row(self.rows_used)
 
+    def _make_tables(self, places_mask: int) -> None:
+        """Tables for as many rows as fill half of the places."""
+        self.places_mask = places_mask
+        self.places = array("q", bytes(8 * (places_mask + 1)))
+        self.rows = array("q", bytes(8 * R_WIDTH * (places_mask // 2 + 1)))
+
     def _grow(self) -> None:
-        longer = array("q", bytes(8 * 4 * R_WIDTH * (self.rows_used + 16)))
-        memoryview(longer).cast("B")[: 8 * len(self.rows)] = memoryview(self.rows).cast("B")
-        self.rows = longer
-        self.places_mask = 4 * self.places_mask + 3
-        self.places = array("q", bytes(8 * (self.places_mask + 1)))
+        old = self.rows
+        self._make_tables(4 * self.places_mask + 3)
+        memoryview(self.rows).cast("B")[: 8 * len(old)] = memoryview(old).cast("B")
         for number in range(1, self.rows_used + 1):
             self._place_row(number)
 
