@@ -22,7 +22,6 @@ from orbitmq.wire.bodies import MessageModel, SubscriptionGroupConfig
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
-MASTER_ID = 0
 MAX_PULL_BYTES = 8 * 1024 * 1024
 
 
@@ -282,7 +281,7 @@ class Pulling:
             max_offset=result.max_offset,
             topic_sys_flag=topic.topic_sys_flag if topic is not None else 0,
             group_sys_flag=group.group_sys_flag,
-            suggested_broker_id=group.broker_id if self._config.slave_read_enable else MASTER_ID,
+            suggested_broker_id=group.broker_id if self._config.slave_read_enable else reserved.MASTER_ID,
         )
 
     # -- waiting ---------------------------------------------------------------------------------------

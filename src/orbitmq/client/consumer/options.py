@@ -12,7 +12,19 @@ from orbitmq.client.consumer.puller import FlowLimits
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.hooks import ConsumeHook, ConsumeMiddleware
 from orbitmq.client.model import ConsumeFrom
+from orbitmq.errors import ValidationError
 from orbitmq.runtime.seam import Runtime
+
+
+def checked_start(consume_from: ConsumeFrom) -> None:
+    """Refuse what looks like a place to begin at and is none: a consumer would wait for ever.
+
+    Raises:
+        ValidationError: it is not a :class:`ConsumeFrom`.
+    """
+    if not isinstance(consume_from, ConsumeFrom):
+        names = ", ".join(f"ConsumeFrom.{place.name}" for place in ConsumeFrom)
+        raise ValidationError(f"consume_from must be one of {names}, got {consume_from!r}")
 
 
 class ConsumerKeywords(TypedDict, total=False):
@@ -67,6 +79,9 @@ class ConsumerOptions:
     client: ClientInstance | None = None
     runtime: Runtime | None = None
 
+    def __post_init__(self) -> None:
+        checked_start(self.consume_from)
+
 
 class AssignedKeywords(TypedDict, total=False):
     """The keywords of :class:`~orbitmq.client.consumer.assigned.AssignedConsumer`."""
@@ -93,3 +108,6 @@ class AssignedOptions:
     namespace_v2: str = ""
     client: ClientInstance | None = None
     runtime: Runtime | None = None
+
+    def __post_init__(self) -> None:
+        checked_start(self.consume_from)
