@@ -16,7 +16,7 @@ from orbitmq.errors import ValidationError
 from orbitmq.runtime.seam import Runtime
 
 
-def checked_start(consume_from: ConsumeFrom) -> None:
+def checked_start(consume_from: object) -> None:
     """Refuse what looks like a place to begin at and is none: a consumer would wait for ever.
 
     Raises:
