@@ -74,16 +74,16 @@ format: $(BUILT)  ## let ruff lay out the code: a second
 	@$(BIN)/ruff format -q .
 	@$(BIN)/ruff check -q --fix .
 
-bench: $(BUILT)  ## speed, memory and growth on this machine: 20 minutes (SHORT=1: five)
+bench: $(BUILT)  ## speed, memory and growth on this machine: 20 minutes (SHORT=1: three)
 	@$(PY) -m benchmarks.run $(SHORT_FLAG)
 
 bench-peer: $(BUILT)  ## the same loads against Apache RocketMQ, with Maven Central: 25 minutes (SHORT=1: twelve)
 	@$(PY) -m benchmarks.peer $(SHORT_FLAG)
 
-bench-client: $(BUILT)  ## the Python client beside Apache's Java client, with Maven Central: 15 minutes (SHORT=1: three)
+bench-client: $(BUILT)  ## the Python client beside Apache's Java client, with Maven Central: 15 minutes (SHORT=1: one and a half)
 	@$(PY) -m benchmarks.client_speed $(SHORT_FLAG)
 
-interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Central: ten minutes (SHORT=1: five)
+interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Central: half an hour (SHORT=1: twenty minutes)
 	@$(PY) -m tests.interop.run $(SHORT_FLAG)
 
 chaos: $(BUILT)  ## simulated faults, each from its seed: 15 minutes (SHORT=1: two)

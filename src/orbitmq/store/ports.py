@@ -21,7 +21,9 @@ class LogPiece:
 
     Attributes:
         start, end: log offsets. The record that begins last before ``end`` may end behind it; it is written
-        whole. view: the whole file. base: the log offset of its first byte.
+            whole.
+        view: the whole file.
+        base: the log offset of its first byte.
     """
 
     start: int

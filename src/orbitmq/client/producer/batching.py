@@ -35,7 +35,8 @@ class AutoBatch:
 
     Attributes:
         linger_ms: the longest that a message waits for others; 0 waits for the current iteration of the loop
-        only. max_bytes: a batch of this size goes out at once. Larger messages go alone.
+            only.
+        max_bytes: a batch of this size goes out at once. Larger messages go alone.
         max_messages: as does one of so many messages.
     """
 
