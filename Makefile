@@ -63,14 +63,14 @@ test: $(BUILT)  ## all tests, the hot modules at both speeds: up to ten minutes
 	@echo "test: the same source uncompiled"
 	@ORBITMQ_PURE=1 $(PY) -m pytest -q -m "not interop and not spark and not slow" $(TWO_SPEEDS)
 
-check: $(BUILT)  ## format, lint, types, import contracts: under a minute
+check: $(INSTALLED)  ## format, lint, types, import contracts: under a minute
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/ruff check -q .
 	@$(BIN)/mypy
 	@PYTHONPATH=src $(BIN)/lint-imports --no-cache
 	@$(PY) scripts/behaviours.py --count
 
-format: $(BUILT)  ## let ruff lay out the code: a second
+format: $(INSTALLED)  ## let ruff lay out the code: a second
 	@$(BIN)/ruff format -q .
 	@$(BIN)/ruff check -q --fix .
 

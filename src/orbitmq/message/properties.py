@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-NAME_VALUE_SEPARATOR: Final = "\x01"
-PROPERTY_SEPARATOR: Final = "\x02"
 # The length field of a record is a signed 16 bit number.
 MAX_PROPERTIES_BYTES: Final = 32767
 

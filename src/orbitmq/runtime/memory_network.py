@@ -34,7 +34,6 @@ class _World:
         self.partitions: list[tuple[frozenset[str], frozenset[str]]] = []
         self.healed: list[asyncio.Future[None]] = []
         self.delay_s = (0.0, 0.0)
-        self.chunking = True
         self.next_port = FIRST_EPHEMERAL_PORT
 
     def separated(self, one: str, other: str) -> bool:
@@ -141,7 +140,7 @@ class _Pipe:
     def _piece(self, length: int) -> int:
         draw = self._world.random
         length = min(length, MAX_PIECE_BYTES)
-        if not self._world.chunking or length < 2 or draw.random() < 0.6:
+        if length < 2 or draw.random() < 0.6:
             return length
         return draw.randrange(1, min(length, draw.choice((4, 64, 1500, 65536))) + 1)
 
@@ -314,10 +313,6 @@ class MemoryNetwork:
     def set_delay(self, low_s: float, high_s: float) -> None:
         """Every write takes between ``low_s`` and ``high_s`` seconds; the order of a connection is kept."""
         self._world.delay_s = (low_s, high_s)
-
-    def set_chunking(self, on: bool) -> None:
-        """Whether written bytes arrive in pieces of seeded size (the default) or as they were written."""
-        self._world.chunking = on
 
     def partition(self, one_side: Iterable[str], other_side: Iterable[str]) -> None:
         """Let nothing pass between two groups of hosts. Connections stay, what they carry waits."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -99,9 +99,6 @@ class ClientManager(Component):
     def consumers(self, group: str) -> ConsumerGroup | None:
         """The group's state, ``None`` when no member is online."""
         return self._consumers.get(group)
-
-    def consumer_groups(self) -> Iterator[ConsumerGroup]:
-        return iter(list(self._consumers.values()))
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
         """What the group reads of the topic, from its heartbeats."""
