@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from orbitmq.broker.assembly import store_config
 from orbitmq.broker.config import BrokerConfig, ConfigError
 from orbitmq.broker.config_keys import KNOWN_KEYS
+from orbitmq.broker.storage import store_config
 
 # conf/broker.conf as RocketMQ ships it.
 SHIPPED = """

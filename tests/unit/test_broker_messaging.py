@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from orbitmq.broker.assembly import Ports, ports
+from orbitmq.broker.assembly import ports
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.change_feed import TOPICS
 from orbitmq.broker.clients.registry import Client
@@ -15,6 +15,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.messaging.pulling import Pulled, PullRequest, PullStatus
 from orbitmq.broker.messaging.send_back import ReturnedMessage
 from orbitmq.broker.messaging.sending import Origin, SendRequest, Sent, Stored
+from orbitmq.broker.parts import Ports
 from orbitmq.message.batch import encode_batch
 from orbitmq.message.model import Message
 from orbitmq.message.properties import decode_properties

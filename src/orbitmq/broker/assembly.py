@@ -21,6 +21,7 @@ from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.broker.doors import Connections, Doors, Serving
 from orbitmq.broker.durability import DiskGate, Durability
 from orbitmq.broker.events import Events, SettingsChanged, TopicChanged
+from orbitmq.broker.extension import Attachment, ChangeRole, Extension, HandOver, Host
 from orbitmq.broker.fast_path.driver import FastPath
 from orbitmq.broker.handlers.base import Family
 from orbitmq.broker.handlers.clients import ClientHandlers
@@ -56,6 +57,7 @@ from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.table_files import Persistence
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.parts import Ports, Services
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.role import RoleState, role_of_setting
 from orbitmq.broker.statistics import Counters, Stats
@@ -68,70 +70,41 @@ from orbitmq.store import MessageStore
 
 
 @dataclass(frozen=True, slots=True)
-class Services:
-    """The named parts of a broker, to look at: for programs that embed one, and for tests.
-
-    No part gets this: each one's constructor names what it uses.
-    """
-
-    runtime: Runtime
-    config: BrokerConfig
-    address: str
-    events: Events
-    feed: ChangeFeed
-    role: RoleState
-    store: MessageStore
-    durability: Durability
-    persistence: Persistence
-    topics: TopicConfigs
-    groups: SubscriptionGroups
-    offsets: ConsumerOffsets
-    metadata: MetadataAccess
-    clients: ClientManager
-    locks: QueueLocks
-    append: MessageAppend
-    long_polling: LongPolling
-    schedule: ScheduleService
-    transactions: Transactions
-    counters: Counters
-    stats: Stats
-    registration: Registration
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """The services that doors call: the handlers of the wire, and whatever else takes requests.
-
-    They know neither commands nor connections.
-    """
-
-    sending: Sending
-    reply: Reply
-    pulling: Pulling
-    send_back: SendBack
-    queue_offsets: QueueOffsets
-    group_reset: GroupReset
-    lookup: MessageLookup
-
-
-@dataclass(frozen=True, slots=True)
 class Assembly:
-    """A broker that was put together: its parts to look at, and those with a life in their order."""
+    """A broker that was put together: its parts to look at, and those with a life in their order.
+
+    Attributes:
+        hand_overs: what extensions do before a clean stop, in order.
+    """
 
     services: Services
     components: Sequence[Component]
+    hand_overs: Sequence[HandOver]
 
 
-def assemble(runtime: Runtime, config: BrokerConfig, doors: Doors, port: int) -> Assembly:
+def assemble(
+    runtime: Runtime,
+    config: BrokerConfig,
+    doors: Doors,
+    port: int,
+    change_role: ChangeRole,
+    extensions: Sequence[Extension] = (),
+) -> Assembly:
     """Put a broker together that is reached at ``port``; nothing is started or read yet."""
     services = _parts(runtime, config, port)
-    parts = components(services, doors, port)
+    services_of_doors = ports(services)
+    host = Host(services, services_of_doors, port, change_role)
+    attached = [extension(host) for extension in extensions]
+    parts = components(services, services_of_doors, doors, port, attached)
     _connect(services)
-    return Assembly(services, parts)
+    return Assembly(services, parts, [each.hand_over for each in attached if each.hand_over is not None])
 
 
-def components(s: Services, doors: Doors, port: int) -> list[Component]:
+def components(
+    s: Services, p: Ports, doors: Doors, port: int, attached: Sequence[Attachment] = ()
+) -> list[Component]:
     """All parts with a life, in the order in which they start; they stop in the opposite one."""
+    router = Router([*families(s, p), *(family for each in attached for family in each.families)])
     files = TableFiles(s.persistence, s.config.flush_offset_interval_ms / 1000)
     parts = [
         s.durability,
@@ -145,7 +118,8 @@ def components(s: Services, doors: Doors, port: int) -> list[Component]:
         s.clients,
         s.long_polling,
         s.stats,
-        Serving(doors, Router(families(s, ports(s))), _fast_path(s), s.clients.connection_closed, port),
+        *(component for each in attached for component in each.components),
+        Serving(doors, router, _fast_path(s), s.clients.connection_closed, port),
         s.registration,
     ]
     for part in parts:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Self
 
-from orbitmq.broker.assembly import Services, assemble
+from orbitmq.broker.assembly import assemble
 from orbitmq.broker.component import Lifecycle
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.doors import Doors
+from orbitmq.broker.extension import Extension, HandOver
 from orbitmq.broker.metadata.table_files import TableError
+from orbitmq.broker.parts import Services
 from orbitmq.broker.role import Role
 from orbitmq.errors import StartError
 from orbitmq.runtime.seam import Runtime
@@ -23,11 +26,16 @@ class Broker:
 
     A broker that was stopped is not started again; make another one. When it has stopped, messages that were
     acknowledged and offsets that were committed are on disk.
+
+    Args:
+        extensions: what else belongs to this broker, see :mod:`orbitmq.broker.extension`.
     """
 
-    def __init__(self, runtime: Runtime, config: BrokerConfig) -> None:
+    def __init__(self, runtime: Runtime, config: BrokerConfig, extensions: Sequence[Extension] = ()) -> None:
         self.runtime = runtime
         self.config = config
+        self._extensions = tuple(extensions)
+        self._hand_overs: Sequence[HandOver] = ()
         self.port = config.listen_port
         self.doors = Doors(runtime, config)
         self._services: Services | None = None
@@ -67,10 +75,13 @@ class Broker:
         try:
             # The address is part of every record, so the port is taken before the store starts.
             self.port = await self.doors.listen()
-            assembly = assemble(self.runtime, self.config, self.doors, self.port)
+            assembly = assemble(
+                self.runtime, self.config, self.doors, self.port, self.change_role, self._extensions
+            )
             self._services = assembly.services
             self._lifecycle = Lifecycle(assembly.components)
             await self._lifecycle.start(assembly.services.role.role)
+            self._hand_overs = assembly.hand_overs
         except (StoreError, TableError) as error:
             await self.stop()
             raise StartError(str(error)) from error
@@ -103,7 +114,13 @@ class Broker:
             await self._lifecycle.change_role(role)
 
     async def stop(self) -> None:
-        """Leave the name servers, refuse requests, answer those that wait, close, and save everything."""
+        """Hand over, leave the name servers, refuse requests, answer those that wait, close, save."""
+        hand_overs, self._hand_overs = self._hand_overs, ()
+        for hand_over in hand_overs:
+            try:
+                await hand_over()
+            except Exception:
+                log.exception("broker %s stops without having handed over", self.address)
         await self._lifecycle.stop()
         await self.doors.close()
         if self._services is not None:

@@ -171,12 +171,12 @@ def _broker(options: argparse.Namespace) -> int:
 
     def make() -> Server:
         from orbitmq import _speed
-        from orbitmq.broker.broker import Broker
+        from orbitmq.cluster.brokers import make_broker
         from orbitmq.runtime.system import system_runtime
 
         if _speed.of_package() == "uncompiled":
             _warn(["the modules on the path of every message run uncompiled, and slower"])
-        return Broker(system_runtime(), config)
+        return make_broker(system_runtime(), config)
 
     def line(server: Server) -> str:
         return (

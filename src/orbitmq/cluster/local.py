@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.cluster.brokers import make_broker
 from orbitmq.cluster.layout import HOST, ClusterError, broker_names, broker_settings, wait_until_live
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.server import NameServer
@@ -143,7 +144,7 @@ class LocalCluster:
         self._name_server_port = self._name_server.port
 
     async def _launch(self, name: str) -> None:
-        broker = Broker(self._machine_of(name).runtime, self._broker_config(name))
+        broker = make_broker(self._machine_of(name).runtime, self._broker_config(name))
         self.brokers[name] = broker
         await broker.start()
         self._ports[name] = broker.port

@@ -1,1 +1,1 @@
-"""High availability: replication, quorum, acting master. Nothing of it is built yet."""
+"""Several brokers of one name: copies, quorum, roles. Attached to a broker by ``cluster``."""

@@ -1,0 +1,51 @@
+"""How something is attached to a broker that the broker does not know: replication, a gateway, a console.
+
+``cluster`` puts brokers together with their extensions; the broker calls each one once, before it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from orbitmq.broker.component import Component
+from orbitmq.broker.handlers.base import Family
+from orbitmq.broker.parts import Ports, Services
+from orbitmq.broker.role import Role
+
+ChangeRole: TypeAlias = Callable[[Role], Awaitable[None]]
+HandOver: TypeAlias = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The broker as an extension sees it.
+
+    Attributes:
+        port: where clients reach it.
+        change_role: see ``Broker.change_role``.
+    """
+
+    services: Services
+    ports: Ports
+    port: int
+    change_role: ChangeRole
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """What an extension adds to a broker.
+
+    Attributes:
+        components: they start when the broker's own parts work, before it serves requests.
+        families: handlers of request codes; a code that the broker has too is answered here.
+        hand_over: awaited at a clean stop while everything still works. It has to keep a limit of its own.
+    """
+
+    components: Sequence[Component] = ()
+    families: Sequence[Family] = ()
+    hand_over: HandOver | None = None
+
+
+Extension: TypeAlias = Callable[[Host], Attachment]

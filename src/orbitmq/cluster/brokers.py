@@ -1,0 +1,13 @@
+"""A broker with everything that belongs to it."""
+
+from __future__ import annotations
+
+from orbitmq.broker.broker import Broker
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.replication.attach import attach
+from orbitmq.runtime import Runtime
+
+
+def make_broker(runtime: Runtime, config: BrokerConfig) -> Broker:
+    """The broker that ``orbitmq broker`` runs; nothing starts yet."""
+    return Broker(runtime, config, extensions=[attach])
