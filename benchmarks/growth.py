@@ -67,6 +67,7 @@ LINES = (
     Line("create_worst_ms", "create topics: the longest of them", "{:,.0f} ms"),
     Line("first_rate", "first message to each topic, 16 at a time", "{:,.0f}/s", least=5_000),
     Line("first_cpu_ms", "first message: broker CPU each", "{:,.2f} ms"),
+    Line("first_settle_ms", "first message: broker CPU each in the background afterwards", "{:,.2f} ms"),
     Line("idle_cpu_s", "35 s idle, broker CPU", "{:,.2f} s", most=0.2),
     Line("memory_mb", "35 s idle, RssAnon", "{:,.0f} MB", most=400),
     Line("name_server_mb", "35 s idle, RssAnon of the name server", "{:,.0f} MB"),
