@@ -1,0 +1,230 @@
+"""How many brokers have a message: the replicas of a master, what each has reported, and how many are needed.
+
+Pure: no clock, no socket. Times are monotonic seconds, offsets are places of the commit log. The HA port
+tells what connects, reports and goes; ``gate.py`` lets answers out by what :class:`Replicas` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from enum import Enum
+
+# What nothing waits for has every offset.
+EVERYTHING = 1 << 62
+
+
+class Rule(Enum):
+    """What a master of several replicas does when too few are in sync.
+
+    Attributes:
+        COUNT: RocketMQ 5.x: so many brokers as the settings say; too few are refused or degraded.
+        ONE_SLAVE: RocketMQ 4.x: one slave; without any in sync the answer is SLAVE_NOT_AVAILABLE (row QW-09).
+    """
+
+    COUNT = "5.x"
+    ONE_SLAVE = "4.x"
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumRule:
+    """The settings that decide how many brokers must have a message. The master is one of them.
+
+    Attributes:
+        in_sync_replicas: inSyncReplicas (row QW-02).
+        min_in_sync_replicas: minInSyncReplicas: never fewer, when the number follows what is in sync.
+        auto: enableAutoInSyncReplicas: with fewer in sync fewer are enough (row QW-06).
+        all_in_sync: allAckInSyncStateSet: all that are in sync must have it (row QW-12).
+        max_gap_bytes: haMaxGapNotInSync: in sync is less than this behind the log (row QW-04).
+        silence_s: haSlaveSilenceMillis: who owes bytes and says nothing for so long is not in sync.
+        on_device: a copy counts when it is on the replica's device, else when the replica has it.
+        rule: see :class:`Rule`.
+    """
+
+    in_sync_replicas: int = 1
+    min_in_sync_replicas: int = 1
+    auto: bool = False
+    all_in_sync: bool = False
+    max_gap_bytes: int = 256 << 20
+    silence_s: float = 1.0
+    on_device: bool = False
+    rule: Rule = Rule.COUNT
+
+    @property
+    def ever_waits(self) -> bool:
+        """Whether more than this broker can be needed at all (rows QW-08, QW-11)."""
+        return (
+            self.rule is Rule.ONE_SLAVE
+            or self.all_in_sync
+            or max(self.in_sync_replicas, self.min_in_sync_replicas if self.auto else 1) > 1
+        )
+
+    def need(self, in_sync: int) -> int:
+        """How many brokers must have a message while ``in_sync`` could (rows QW-05, QW-06, QW-12)."""
+        if self.rule is Rule.ONE_SLAVE:
+            return 2
+        if self.all_in_sync:
+            return max(in_sync, self.min_in_sync_replicas)
+        if self.auto:
+            return max(min(self.in_sync_replicas, in_sync), self.min_in_sync_replicas)
+        return self.in_sync_replicas
+
+
+class ReportError(ValueError):
+    """A replica's report cannot be true. Its connection is to be closed; it has no vote."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """What is known of one connection.
+
+    Attributes:
+        replica: the broker behind it, see ``Replicas.connected``.
+        received, durable: its last report; -1 before the first one.
+        in_sync: whether it counts.
+    """
+
+    replica: Hashable
+    received: int
+    durable: int
+    in_sync: bool
+
+
+@dataclass(slots=True, eq=False)
+class _Link:
+    replica: Hashable
+    received: int = -1
+    durable: int = -1
+    heard: float = 0.0
+    # Since when it is known to owe bytes; None: it has everything.
+    owes_since: float | None = None
+    in_sync: bool = False
+
+
+class Replicas:
+    """Who has how much of this master's log.
+
+    Args:
+        rule: may be replaced at any time; :meth:`judge` then looks anew.
+        log_end: the end of the written log; a report beyond it cannot be true.
+
+    Attributes:
+        in_sync: how many brokers are in sync, this one included.
+        need: how many must have a message.
+        replicated: the mark: so many have everything below; :data:`EVERYTHING` while this broker is enough.
+        changed: called when one of the three has changed.
+    """
+
+    def __init__(self, rule: QuorumRule, log_end: Callable[[], int]) -> None:
+        self.rule = rule
+        self._log_end = log_end
+        self._links: dict[Hashable, _Link] = {}
+        self._reached = 0
+        self.changed: Callable[[], object] = lambda: None
+        self.in_sync = 1
+        self.need = rule.need(1)
+        self.replicated = EVERYTHING if self.need <= 1 else 0
+
+    @property
+    def enough(self) -> bool:
+        """Whether a message that is written now could reach all it needs (row QW-07)."""
+        return self.need <= self.in_sync
+
+    @property
+    def states(self) -> dict[Hashable, ReplicaState]:
+        """What is known of each link, as of the last look."""
+        return {
+            link: ReplicaState(each.replica, each.received, each.durable, each.in_sync)
+            for link, each in self._links.items()
+        }
+
+    # -- what the HA port tells ------------------------------------------------------------------------
+
+    def connected(self, link: Hashable, replica: Hashable, now: float) -> None:
+        """A replica's connection is up. It counts with its first report.
+
+        Args:
+            link: the connection.
+            replica: the broker behind it: its id when it has told one, else its address. All links of one
+                replica have one vote together (row QW-13).
+        """
+        self._links[link] = _Link(replica, heard=now)
+
+    def reported(self, link: Hashable, received: int, durable: int, now: float) -> None:
+        """The replica has everything below ``received``, and below ``durable`` on its device.
+
+        Raises:
+            ReportError: the report is negative, ahead of the log, behind the last one, or says that more is
+                on the device than was received. The link has no vote any more.
+        """
+        each = self._links.get(link)
+        if each is None:
+            raise ReportError("a report of a replica that is not connected")
+        fault = self._fault(each, received, durable)
+        if fault is not None:
+            self.gone(link, now)
+            raise ReportError(fault)
+        each.received, each.durable, each.heard = received, durable, now
+        self.judge(now)
+
+    def gone(self, link: Hashable, now: float) -> None:
+        """The connection is closed."""
+        if self._links.pop(link, None) is not None:
+            self.judge(now)
+
+    def forget(self) -> None:
+        """Begin anew: this broker was no master for a while, so its log may have become another one."""
+        self._links.clear()
+        self._reached = 0
+        self._decide()
+
+    def _fault(self, each: _Link, received: int, durable: int) -> str | None:
+        end = self._log_end()
+        if received < 0 or durable < 0:
+            return f"it reports {received} received, {durable} durable: below 0"
+        if received > end:
+            return f"it reports {received} received, the log ends at {end}"
+        if durable > received:
+            return f"it reports {durable} durable, but only {received} received"
+        if received < each.received or durable < each.durable:
+            return (
+                f"it reports {received} received, {durable} durable, "
+                f"before {each.received} received, {each.durable} durable"
+            )
+        return None
+
+    # -- the decision ----------------------------------------------------------------------------------
+
+    def judge(self, now: float) -> None:
+        """Look who is in sync at ``now``. Called with each report; call it also while answers wait."""
+        end = self._log_end()
+        rule = self.rule
+        for each in self._links.values():
+            has = each.durable if rule.on_device else each.received
+            if has >= end:
+                each.owes_since = None
+            elif each.owes_since is None:
+                each.owes_since = now
+            silent = each.owes_since is not None and now - max(each.heard, each.owes_since) >= rule.silence_s
+            each.in_sync = has >= 0 and end - each.received < rule.max_gap_bytes and not silent
+        self._decide()
+
+    def _decide(self) -> None:
+        """Count, and move the mark."""
+        before = (self.in_sync, self.need, self.replicated)
+        votes: dict[Hashable, int] = {}
+        for each in self._links.values():
+            if each.in_sync:
+                has = each.durable if self.rule.on_device else each.received
+                votes[each.replica] = max(votes.get(each.replica, 0), has)
+        self.in_sync = 1 + len(votes)
+        self.need = self.rule.need(self.in_sync)
+        if self.need <= 1:
+            self.replicated = EVERYTHING
+        else:
+            if self.need <= self.in_sync:
+                # Once enough brokers have it, that stays true whoever falls silent later.
+                self._reached = max(self._reached, sorted(votes.values(), reverse=True)[self.need - 2])
+            self.replicated = self._reached
+        if before != (self.in_sync, self.need, self.replicated):
+            self.changed()
