@@ -45,6 +45,7 @@ from orbitmq.broker.live_settings import LiveSettings
 from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.messaging.group_reset import GroupReset
 from orbitmq.broker.messaging.held_pulls import LongPolling
+from orbitmq.broker.messaging.outlet import Outlet
 from orbitmq.broker.messaging.pulling import Pulling
 from orbitmq.broker.messaging.queue_offsets import QueueOffsets
 from orbitmq.broker.messaging.reply import Reply
@@ -148,6 +149,7 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     metadata = MetadataAccess(config, topics, groups, persistence)
     clients = ClientManager(clock, events, expire_ms=config.channel_expired_ms)
     append = MessageAppend(store, durability, counters, sync_flush=config.flush_disk_type == "SYNC_FLUSH")
+    outlet = Outlet(role, append, store)
     transactions = Transactions(
         clock, config, store, append, metadata, offsets, clients, (config.broker_ip1, port)
     )
@@ -169,8 +171,9 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         clients=clients,
         locks=QueueLocks(clock, feed),
         append=append,
+        outlet=outlet,
         long_polling=LongPolling(clock, events, store.watch, limit=config.pull_queue_capacity),
-        schedule=ScheduleService(clock, events, store, durability, append, topics, levels, feed),
+        schedule=ScheduleService(clock, events, store, outlet, topics, levels, feed),
         transactions=transactions,
         counters=counters,
         stats=Stats(clock, events, store, offsets, config.broker_cluster_name, counters),

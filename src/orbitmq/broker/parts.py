@@ -15,6 +15,7 @@ from orbitmq.broker.inspection.messages import MessageLookup
 from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.messaging.group_reset import GroupReset
 from orbitmq.broker.messaging.held_pulls import LongPolling
+from orbitmq.broker.messaging.outlet import Outlet
 from orbitmq.broker.messaging.pulling import Pulling
 from orbitmq.broker.messaging.queue_offsets import QueueOffsets
 from orbitmq.broker.messaging.reply import Reply
@@ -56,6 +57,7 @@ class Services:
     clients: ClientManager
     locks: QueueLocks
     append: MessageAppend
+    outlet: Outlet
     long_polling: LongPolling
     schedule: ScheduleService
     transactions: Transactions

@@ -7,18 +7,17 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from orbitmq.broker.change_feed import DELAYS, ChangeFeed, FedTable
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.delay.levels import DelayLevels
-from orbitmq.broker.durability import Durability
 from orbitmq.broker.events import Events
-from orbitmq.broker.messaging.append import MessageAppend
+from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
 from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
 from orbitmq.broker.metadata.topics import TopicConfigs
-from orbitmq.broker.role import LEADING
+from orbitmq.broker.role import LEADING, RoleChanged
 from orbitmq.message import property_names, reserved
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.properties import decode_properties
@@ -27,6 +26,7 @@ from orbitmq.message.tags import tags_code
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore, NewMessage, PutStatus, StoreClosedError
 from orbitmq.wire.bodies import DataVersion
+from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
 log = logging.getLogger(__name__)
@@ -39,18 +39,26 @@ RETRY_AFTER_MS = 1000
 SETTLE_MS = 200
 # Delivered messages whose records are not on the device yet, per level; more wait in the schedule topic.
 MAX_UNSETTLED = 100_000
+# After a change of role a message of an unknown topic waits so long for it; then its topic counts as deleted.
+UNKNOWN_TOPIC_WAITS_MS = 60_000
 _FAR_AWAY_MS = 1 << 62
 AFTER_ERROR_SECONDS = 10.0  # an unforeseen one; the service itself never ends
 
 
 @dataclass(slots=True)
 class _Level:
-    """One level: the next offset to look at, where a restart begins, and when to look again."""
+    """One level: the next offset to look at, where a restart begins, and when to look again.
+
+    Attributes:
+        unsettled: messages that were delivered (``None``: left out), with the progress that each allows,
+            oldest first. A level that waits for its message does not hold up the progress of the others.
+    """
 
     number: int
     position: int = 0
     progress: int = 0
     look_at_ms: int = 0
+    unsettled: deque[tuple[Handed | None, int]] = field(default_factory=deque)
 
 
 class ScheduleService(Component):
@@ -69,25 +77,25 @@ class ScheduleService(Component):
         clock: Clock,
         events: Events,
         store: MessageStore,
-        durability: Durability,
-        append: MessageAppend,
+        outlet: Outlet,
         topics: TopicConfigs,
         levels: DelayLevels,
         feed: ChangeFeed,
     ) -> None:
         self._clock = clock
         self._store = store
-        self._durability = durability
-        self._append = append
+        self._outlet = outlet
         self._topics = topics
         self._feed = feed
+        outlet.on_stored(self._stored_elsewhere)
+        events.subscribe(RoleChanged, self._role_changed)
         events.on_messages_arrived(self.on_arrival, topic=reserved.SCHEDULE_TOPIC)
         feed.register(DELAYS, FedTable(int, self._apply, self))
         self.levels = levels
         self._levels = [_Level(number) for number in range(1, levels.highest + 1)]
-        # (end of the delivered record in the log, its level, the progress that it allows), oldest first.
-        self._unsettled: deque[tuple[int, _Level, int]] = deque()
         self._wake = asyncio.Event()
+        self._patient_until_ms = 0
+        self._led_otherwise = False
         self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
 
     # -- working ---------------------------------------------------------------------------------------
@@ -96,20 +104,33 @@ class ScheduleService(Component):
         return (Table(DELAYS, self),)
 
     async def start(self) -> None:
+        self._go_back()
         self._every(self._clock, AFTER_ERROR_SECONDS, self._run, first_s=0.0)
 
     async def stop(self) -> None:
-        """Bring what was delivered to the device and count it."""
+        """See what was delivered stored, and count it."""
         await self.end_work()
-        if self._unsettled:
-            await self._store.flush()
+        if self._any_unsettled():
+            await self._outlet.settle()
             self.settle()
+
+    def _go_back(self) -> None:
+        """Begin at the progress: what was delivered and not seen stored is delivered again."""
+        self._led_otherwise = False
+        for level in self._levels:
+            level.unsettled.clear()
+            level.position = level.progress
+            level.look_at_ms = 0
 
     async def _run(self) -> None:
         """Deliver for ever."""
         self._begin()
         while True:
             self._wake.clear()
+            if self._led_otherwise:
+                await self._outlet.settle()
+                self.settle()
+                self._go_back()
             await self._pass()
             self.settle()
             wait_ms = self._next_look_ms() - self._clock.now_ms()
@@ -129,7 +150,7 @@ class ScheduleService(Component):
                     level.number, level.progress, low, high, inside,
                 )  # fmt: skip
             level.progress = inside
-            level.position = max(level.position, inside)
+            level.position = min(max(level.position, inside), high)
             level.look_at_ms = 0
             self._store.watch(reserved.SCHEDULE_TOPIC, queue_id)
 
@@ -139,6 +160,18 @@ class ScheduleService(Component):
             self._levels[queue_id].look_at_ms = 0
             self._wake.set()
 
+    def _role_changed(self, changed: RoleChanged) -> None:
+        self._patient_until_ms = changed.at_ms + UNKNOWN_TOPIC_WAITS_MS
+        # The outlet leads elsewhere now; who goes on leading is not started anew.
+        self._led_otherwise = True
+        self._wake.set()
+
+    def _stored_elsewhere(self) -> None:
+        self._wake.set()
+
+    def _any_unsettled(self) -> bool:
+        return any(level.unsettled for level in self._levels)
+
     async def _sleep(self, wait_ms: int) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None if wait_ms >= _FAR_AWAY_MS // 2 else wait_ms / 1000):
@@ -146,57 +179,57 @@ class ScheduleService(Component):
 
     def _next_look_ms(self) -> int:
         look = min(level.look_at_ms for level in self._levels)
-        return min(look, self._clock.now_ms() + SETTLE_MS) if self._unsettled else look
+        return min(look, self._clock.now_ms() + SETTLE_MS) if self._any_unsettled() else look
 
     async def _pass(self) -> None:
         """Deliver what is due in every level, a bounded number of messages of each."""
-        end = 0
+        last: Handed | None = None
         for level in self._levels:
             if level.look_at_ms <= self._clock.now_ms():
-                end = max(end, self._deliver(level))
+                last = self._deliver(level) or last
                 await asyncio.sleep(0)
-        if end and self._append.must_wait(True):
+        if last is not None and self._outlet.waits:
             try:
-                status = await self._durability.stored(end)
+                status = await last.settled()
             except StoreClosedError as error:
                 log.error("delivered messages may not be on the disk: %s", error)
             else:
                 if status is not PutStatus.OK:
                     log.warning("the disk is slow: delivered messages are not on it yet")
 
-    def _deliver(self, level: _Level) -> int:
-        """Deliver what is due in one level; returns the end of the last record put, 0 for none."""
-        end = 0
+    def _deliver(self, level: _Level) -> Handed | None:
+        """Deliver what is due in one level; returns the last one put, if any."""
+        last: Handed | None = None
         for _ in range(DELIVERIES_PER_TURN):
             now = self._clock.now_ms()
             entry = self._first(level)
             if entry is None:
                 level.look_at_ms = _FAR_AWAY_MS
-                return end
+                return last
             physical, _, due = entry
             # A time further away than the delay comes from a clock set back or a changed level (DL-05).
             if now < due <= now + self.levels.delay_ms(level.number):
                 level.look_at_ms = due
-                return end
-            if len(self._unsettled) >= MAX_UNSETTLED:
+                return last
+            if len(level.unsettled) >= MAX_UNSETTLED:
                 level.look_at_ms = now + SETTLE_MS
-                return end
+                return last
+            put = None
             try:
                 put = self._move(physical)
             except RemotingError as error:
-                if not self._store.accepting:
+                if is_not_now(error):
                     log.warning("delay level %d waits: %s", level.number, error)
                     level.look_at_ms = now + RETRY_AFTER_MS
-                    return end
+                    return last
                 log.error(
                     "the delayed message at %d cannot be delivered, it is left out: %s", physical, error
                 )
-                put = 0
             level.position += 1
-            self._unsettled.append((put, level, level.position))
-            end = max(end, put)
+            level.unsettled.append((put, level.position))
+            last = put or last
         level.look_at_ms = 0
-        return end
+        return last
 
     def _first(self, level: _Level) -> tuple[int, int, int] | None:
         """The queue entry at the level's position, which cleaning may have moved."""
@@ -213,40 +246,36 @@ class ScheduleService(Component):
                 entry = self._store.entry(reserved.SCHEDULE_TOPIC, queue_id, low)
         return entry
 
-    def _move(self, physical: int) -> int:
-        """Store the message under its real name; returns the end of its record, 0 when there is none."""
+    def _move(self, physical: int) -> Handed | None:
+        """Put the message under its real name; ``None`` when there is nothing to put."""
         stored = self._store.record_at(physical)
         if stored is None:
             log.error("the delayed message at %d of the log is gone", physical)
-            return 0
+            return None
         try:
-            message = self._restored(decode_record(stored))
+            record = decode_record(stored)
+            properties = decode_properties(record.properties)
         except MessageFormatError as error:
             log.error("the delayed message at %d cannot be read: %s", physical, error)
-            return 0
-        if message is None:
-            return 0
-        return self._append.put_many([message]).end_offset
+            return None
+        message = self._restored(record, properties)
+        return None if message is None else self._outlet.hand(message, properties)
 
-    def _restored(self, record: Record) -> NewMessage | None:
+    def _restored(self, record: Record, properties: Mapping[str, str]) -> NewMessage | None:
         """The message to deliver; its properties stay as they are (behaviours DL-06, DL-07)."""
-        properties = decode_properties(record.properties)
         topic = properties.get(property_names.REAL_TOPIC, "")
         queue_text = properties.get(property_names.REAL_QUEUE_ID, "")
-        config = self._topics.get(topic)
         # A half message is delivered by its transaction only (DL-08).
-        if config is None or topic == reserved.TRANS_HALF_TOPIC or not queue_text.isdecimal():
+        if not topic or topic == reserved.TRANS_HALF_TOPIC or not queue_text.isdecimal():
             log.error(
-                "the delayed message at %d is dropped: it cannot go to queue %r of topic %r%s",
-                record.physical_offset, queue_text, topic, "" if config else ", which does not exist",
+                "the delayed message at %d is dropped: it cannot go to queue %r of topic %r",
+                record.physical_offset, queue_text, topic,
             )  # fmt: skip
             return None
-        queues = max(config.read_queue_nums, config.write_queue_nums, 1)
-        queue_id = int(queue_text)
+        queue_id = self._queue_of(topic, int(queue_text)) if self._outlet.own else int(queue_text)
         return NewMessage(
             topic,
-            # The topic may have fewer queues now.
-            queue_id if queue_id < queues else queue_id % queues,
+            queue_id,
             record.body,
             record.properties,
             flag=record.flag,
@@ -257,18 +286,31 @@ class ScheduleService(Component):
             tags_code=tags_code(properties.get(property_names.TAGS)),
         )
 
+    def _queue_of(self, topic: str, queue_id: int) -> int:
+        """Which queue of the topic a message gets, which may have fewer queues now.
+
+        Raises:
+            RemotingError: TOPIC_NOT_EXIST; SERVICE_NOT_AVAILABLE, it may still come.
+        """
+        config = self._topics.get(topic)
+        if config is None:
+            # Soon after a change of role the tables of the broker that led before may be on their way.
+            late = self._clock.now_ms() < self._patient_until_ms
+            code = ResponseCode.SERVICE_NOT_AVAILABLE if late else ResponseCode.TOPIC_NOT_EXIST
+            raise RemotingError(code, f"topic {topic} does not exist{' yet' if late else ''}")
+        return queue_id % max(config.read_queue_nums, config.write_queue_nums, 1)
+
     # -- progress --------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Count as done what is on the device."""
-        safe = self._store.flushed_offset
-        changed: dict[int, int] = {}
-        while self._unsettled and self._unsettled[0][0] <= safe:
-            _, level, progress = self._unsettled.popleft()
-            level.progress = changed[level.number] = progress
-        for number, progress in changed.items():
-            self.version = self.version.next(self._clock.now_ms())
-            self._feed.changed(DELAYS, str(number), progress)
+        """Count as done what is stored."""
+        for level in self._levels:
+            before = level.progress
+            while level.unsettled and (level.unsettled[0][0] is None or level.unsettled[0][0].stored):
+                level.progress = level.unsettled.popleft()[1]
+            if level.progress != before:
+                self.version = self.version.next(self._clock.now_ms())
+                self._feed.changed(DELAYS, str(level.number), level.progress)
 
     def _apply(self, key: str, progress: int | None) -> None:
         """Take over progress of another broker, which worked while this one did not."""

@@ -1,0 +1,152 @@
+"""The one way out for services that deliver messages by themselves: delayed messages, timers, half messages.
+
+A master puts into its own store. A broker that acts for its master has no store to put into: what it delivers
+goes to the master of another group (RocketMQ's EscapeBridge), if an extension knows the way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from orbitmq.broker.messaging.append import MessageAppend
+from orbitmq.broker.role import RoleState
+from orbitmq.store import MessageStore, NewMessage, PutResult, PutStatus
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import RemotingError
+
+# A refusal with one of these codes is about now, not about the message: try again later.
+_NOT_NOW = frozenset({ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY})
+
+
+class Handed(Protocol):
+    """A message that left through the outlet."""
+
+    @property
+    def stored(self) -> bool:
+        """Whether no crash of this broker can undo its delivery."""
+        ...
+
+    async def settled(self) -> PutStatus:
+        """Return when the message is stored, as safe as a sender that waits is promised.
+
+        Raises:
+            RemotingError: SERVICE_NOT_AVAILABLE, the disk refused, or this broker no longer delivers.
+            StoreClosedError: whether the message survives is unknown.
+        """
+        ...
+
+
+class Elsewhere(Protocol):
+    """The way to the masters of other groups."""
+
+    def hand(
+        self, message: NewMessage, properties: Mapping[str, str], on_stored: Callable[[], None]
+    ) -> Handed:
+        """Begin to bring the message to another master, again and again until one has stored it.
+
+        Args:
+            on_stored: called when it is there.
+
+        Raises:
+            RemotingError: SERVICE_NOT_AVAILABLE, no message can leave; SYSTEM_BUSY, too many are on the way.
+        """
+        ...
+
+    async def settle(self) -> None:
+        """Return when nothing is on the way any more; what takes too long is called back."""
+        ...
+
+
+class _InOwnStore:
+    """A message that was put here."""
+
+    __slots__ = ("_append", "_result", "_store")
+
+    def __init__(self, append: MessageAppend, store: MessageStore, result: PutResult) -> None:
+        self._append = append
+        self._store = store
+        self._result = result
+
+    @property
+    def stored(self) -> bool:
+        return self._store.flushed_offset >= self._result.end_offset
+
+    async def settled(self) -> PutStatus:
+        return await self._append.settled(self._result)
+
+
+class Outlet:
+    """Puts messages as they are: no append hook sees them again.
+
+    Attributes:
+        elsewhere: where messages go while this broker acts for its master, ``None``: they stay.
+    """
+
+    def __init__(self, role: RoleState, append: MessageAppend, store: MessageStore) -> None:
+        self._role = role
+        self._append = append
+        self._store = store
+        self._listeners: list[Callable[[], object]] = []
+        self.elsewhere: Elsewhere | None = None
+
+    @property
+    def own(self) -> bool:
+        """Whether messages are put into this broker's own store."""
+        return self._role.takes_messages
+
+    @property
+    def waits(self) -> bool:
+        """Whether who delivers many should wait for some before the next: the own store with SYNC_FLUSH."""
+        return self.own and self._append.must_wait(True)
+
+    def on_stored(self, listener: Callable[[], object]) -> None:
+        """Call ``listener`` whenever a message has been stored elsewhere.
+
+        What is put into the own store is not told: :attr:`Handed.stored` knows.
+        """
+        self._listeners.append(listener)
+
+    def hand(self, message: NewMessage, properties: Mapping[str, str]) -> Handed:
+        """Put a message without waiting for it.
+
+        Args:
+            properties: those of the message, decoded.
+
+        Raises:
+            RemotingError: it is refused; :func:`is_not_now` tells whether a later try can succeed.
+        """
+        if self.own:
+            return _InOwnStore(self._append, self._store, self._append.put_many([message]))
+        if self.elsewhere is None:
+            raise RemotingError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"a broker that is {self._role.role.value} puts nothing into its store",
+            )
+        return self.elsewhere.hand(message, properties, self._stored_elsewhere)
+
+    async def put(self, message: NewMessage, properties: Mapping[str, str]) -> PutStatus:
+        """Put a message and return when it is stored.
+
+        Raises: as :meth:`hand` and :meth:`Handed.settled`.
+        """
+        return await self.hand(message, properties).settled()
+
+    async def settle(self) -> None:
+        """Return when all that was handed over is stored, or was called back because it took too long."""
+        if self.elsewhere is not None:
+            await self.elsewhere.settle()
+        # A disk that refuses leaves the messages unsettled, as Handed.stored tells.
+        with contextlib.suppress(RemotingError):
+            self._append.write()
+        await self._store.flush()
+
+    def _stored_elsewhere(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+
+def is_not_now(error: RemotingError) -> bool:
+    """Whether a refused message may be taken later."""
+    return error.code in _NOT_NOW
