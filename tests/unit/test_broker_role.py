@@ -32,6 +32,7 @@ def test_a_master_does_not_act_for_itself() -> None:
     ("role", "takes_messages", "leads"),
     [
         (Role.MASTER, True, True),
+        (Role.FENCED, True, False),
         (Role.ACTING_MASTER, False, True),
         (Role.SLAVE, False, False),
         (Role.PRE_ONLINE, False, False),

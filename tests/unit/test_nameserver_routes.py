@@ -246,6 +246,9 @@ def test_closing_a_connection_removes_who_registered_through_it_last() -> None:
     assert [member.address for member in gone] == ["h0:1"]
 
 
+@pytest.mark.behaviour("MB-02")
+@pytest.mark.behaviour("MB-03")
+@pytest.mark.behaviour("MB-04")
 def test_the_lowest_id_changes_are_told_to_the_right_members() -> None:
     table = RouteTable()
     for broker_id in (2, 3):
@@ -259,6 +262,60 @@ def test_the_lowest_id_changes_are_told_to_the_right_members() -> None:
     assert change is not None
     assert (change.min_id, change.offline_address, change.notify) == (2, "h1:1", ("h2:1", "h3:1"))
     assert table.unregister("c", "g", "h3:1") is None, "it was not the lowest"
+    again = table.register(broker(2, acting_master=True), 0)
+    assert again is not None
+    assert again.change is None, "it is the lowest already"
+
+
+@pytest.mark.behaviour("MB-02")
+def test_a_single_member_is_told_of_itself() -> None:
+    table = RouteTable()
+    assert table.register(broker(1, acting_master=True), 0) == Registered(), "an empty group counts as id 0"
+    table.register(broker(0, acting_master=True), 0)
+    change = table.unregister("c", "g", "h0:1")
+    assert change is not None
+    assert (change.min_id, change.min_address, change.notify) == (1, "h1:1", ("h1:1",))
+
+
+@pytest.mark.behaviour("MB-03")
+def test_a_loss_is_told_with_acting_masters_only_a_new_lowest_id_always() -> None:
+    table = RouteTable()
+    table.register(broker(1, acting_master=False), 0)
+    table.register(broker(0, acting_master=False), 0)
+    assert table.unregister("c", "g", "h0:1") is None
+    result = table.register(broker(0, acting_master=False), 0)
+    assert result is not None
+    assert result.change is not None
+    assert result.change.notify == ("h1:1",)
+
+
+def test_the_next_expiry_is_that_of_the_broker_that_is_due_first() -> None:
+    table = RouteTable()
+    assert table.next_expiry_ms() is None
+    table.register(broker(0), 0)
+    assert table.next_expiry_ms() == 120_001
+    table.register(broker(1, timeout_ms=4000), 500)
+    assert table.next_expiry_ms() == 4501
+    assert table.expire(4500)[0] == []
+    assert [member.broker_id for member in table.expire(4501)[0]] == [1]
+
+
+def test_an_id_that_moves_between_two_living_addresses_is_told_once() -> None:
+    table = RouteTable()
+    moves = []
+    for address in ("h0:1", "x:1", "h0:1", "x:1", "y:1"):
+        admission = table.admit(broker(0, address=address), 0)
+        assert admission is not None
+        moves.append(admission.moved)
+    assert moves == [None, ("h0:1", "x:1"), None, None, ("x:1", "y:1")]
+
+
+def test_the_loser_of_an_id_is_told_too() -> None:
+    table = RouteTable()
+    table.register(broker(0, version=version(1, state=2)), 0)
+    admission = table.admit(broker(0, address="x:1", version=version(9, state=1)), 0)
+    assert admission is not None
+    assert (admission.member, admission.moved) == (None, ("h0:1", "x:1"))
 
 
 def test_deleting_and_registering_single_topics() -> None:

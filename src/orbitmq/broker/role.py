@@ -18,6 +18,8 @@ class Role(Enum):
 
     Attributes:
         MASTER: takes messages.
+        FENCED: a master that no name server has answered in time: it takes messages, but a slave may do its
+            background work meanwhile (enableSlaveActingMaster).
         ACTING_MASTER: a slave that does its missing master's background work: it delivers delayed messages
             and checks transactions, but takes no messages of producers (enableSlaveActingMaster).
         SLAVE: has a copy of its master's messages and serves reads.
@@ -25,6 +27,7 @@ class Role(Enum):
     """
 
     MASTER = "master"
+    FENCED = "fenced master"
     ACTING_MASTER = "acting master"
     SLAVE = "slave"
     PRE_ONLINE = "pre-online"
@@ -33,14 +36,15 @@ class Role(Enum):
 EVERY_ROLE = frozenset(Role)
 # Of the brokers of one name one at a time does this work.
 LEADING = frozenset({Role.MASTER, Role.ACTING_MASTER})
-TAKES_MESSAGES = frozenset({Role.MASTER})
+TAKES_MESSAGES = frozenset({Role.MASTER, Role.FENCED})
 
 # A master does not act for itself; from all others any role can follow.
 ALLOWED: Mapping[Role, frozenset[Role]] = {
-    Role.PRE_ONLINE: frozenset({Role.MASTER, Role.ACTING_MASTER, Role.SLAVE}),
+    Role.PRE_ONLINE: frozenset({Role.MASTER, Role.FENCED, Role.ACTING_MASTER, Role.SLAVE}),
     Role.SLAVE: frozenset({Role.MASTER, Role.ACTING_MASTER, Role.PRE_ONLINE}),
     Role.ACTING_MASTER: frozenset({Role.MASTER, Role.SLAVE, Role.PRE_ONLINE}),
-    Role.MASTER: frozenset({Role.SLAVE, Role.PRE_ONLINE}),
+    Role.MASTER: frozenset({Role.FENCED, Role.SLAVE, Role.PRE_ONLINE}),
+    Role.FENCED: frozenset({Role.MASTER, Role.SLAVE, Role.PRE_ONLINE}),
 }
 
 

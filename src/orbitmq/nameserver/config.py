@@ -23,7 +23,7 @@ class NameServerConfig(Settings):
         listen_port: TCP port; 0 takes any free one.
         kv_config_path: the file of the key-value table; empty keeps the table in memory only.
         config_store_path: where settings changed at run time are saved; empty does not save them.
-        scan_interval_ms: how often dead brokers are looked for.
+        scan_interval_ms: how often dead brokers are looked for at least; also whenever one is due.
         wait_seconds_for_service: how long route queries are refused after the start when
             ``need_wait_for_service`` is on.
         support_acting_master: show the slave with the lowest id as master while there is no master.

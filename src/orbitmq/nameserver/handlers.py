@@ -61,12 +61,14 @@ class Handlers:
         *,
         on_min_change: Callable[[MinBrokerIdChange], None] | None = None,
         on_work: Callable[[], None] | None = None,
+        on_register: Callable[[], None] | None = None,
     ) -> None:
         """Without I/O of its own.
 
         Args:
             on_min_change: called when the lowest broker id of a group changes.
             on_work: called when the route table has work to do in slices; without it, it is done at once.
+            on_register: called when a broker registered that was not known.
         """
         self.config = config
         self._runtime = runtime
@@ -74,9 +76,10 @@ class Handlers:
         self._kv = kv
         self._on_min_change = on_min_change
         self._on_work = on_work
+        self._on_register = on_register
         # Brokers whose long report is being read; an entry lives as long as somebody waits for its lock.
         self._registering: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-        self._started_ms = runtime.clock.now_ms()
+        self._started_ms = self._now_ms()
         self._config_lock = asyncio.Lock()
         self._by_code: dict[int, Callable[[Hashable, Command], Answer]] = {
             RequestCode.PUT_KV_CONFIG: self._put_kv,
@@ -103,6 +106,10 @@ class Handlers:
             RequestCode.UPDATE_NAMESRV_CONFIG: self._update_config,
             RequestCode.GET_NAMESRV_CONFIG: self._get_config,
         }
+
+    def _now_ms(self) -> int:
+        """Silence is measured: a step of the wall clock makes no broker dead."""
+        return int(self._runtime.clock.monotonic() * 1000)
 
     def handle(self, connection: Hashable, command: Command) -> Answer:
         """Answer one request. ``connection`` identifies who sent it.
@@ -148,7 +155,7 @@ class Handlers:
         mark = await threads.run(digest, command)
         if not self.config.delete_topic_with_broker_registration:
             # Java's brokers repeat their whole table every 30 s: one that is the same is not read.
-            known = self._routes.renewed(*broker, connection, mark, self._runtime.clock.now_ms())
+            known = self._routes.renewed(*broker, connection, mark, self._now_ms())
             if known is not None:
                 return known
         registration = await read_long_registration(command, connection, threads)
@@ -165,7 +172,7 @@ class Handlers:
         return admission.answer
 
     def _admit(self, registration: Registration, *, store: bool = True) -> Admission:
-        now_ms = self._runtime.clock.now_ms()
+        now_ms = self._now_ms()
         known = self._routes.version_of(registration.cluster, registration.address) is not None
         admission = self._routes.admit(
             registration, now_ms, drop_missing_topics=self.config.delete_topic_with_broker_registration
@@ -182,6 +189,15 @@ class Handlers:
                 registration.broker_id,
                 registration.address,
                 registration.cluster,
+            )
+            if self._on_register is not None:
+                self._on_register()
+        if admission.moved is not None:
+            log.warning(
+                "two living addresses claim to be %s id %d: %s and %s; this is told once",
+                registration.group,
+                registration.broker_id,
+                *admission.moved,
             )
         self._announce(admission.answer.change)
         return admission
@@ -208,13 +224,13 @@ class Handlers:
         header = headers.QueryDataVersionRequest.from_ext(command.ext)
         theirs = DataVersion.decode(command.body)
         ours = self._routes.version_of(header.cluster_name, header.broker_addr)
-        self._routes.touch(header.cluster_name, header.broker_addr, self._runtime.clock.now_ms())
+        self._routes.touch(header.cluster_name, header.broker_addr, self._now_ms())
         answer = headers.QueryDataVersionResponse(changed=ours != theirs)
         return command.reply(ext=answer.to_ext(), body=b"" if ours is None else ours.encode())
 
     def _heartbeat(self, connection: Hashable, command: Command) -> Command:
         header = headers.BrokerHeartbeatRequest.from_ext(command.ext)
-        self._routes.touch(header.cluster_name, header.broker_addr, self._runtime.clock.now_ms())
+        self._routes.touch(header.cluster_name, header.broker_addr, self._now_ms())
         return command.reply()
 
     def _departed(self) -> None:
@@ -243,7 +259,7 @@ class Handlers:
     def _check_ready(self) -> None:
         if not self.config.need_wait_for_service:
             return
-        waited_ms = self._runtime.clock.now_ms() - self._started_ms
+        waited_ms = self._now_ms() - self._started_ms
         if waited_ms < self.config.wait_seconds_for_service * 1000:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, "name server not ready")
 

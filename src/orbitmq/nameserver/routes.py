@@ -22,6 +22,8 @@ from orbitmq.wire.bodies import (
 )
 
 DEFAULT_TIMEOUT_MS = 120_000
+# Pairs of addresses that one broker id moved between, as far as they are remembered.
+MAX_MOVES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class BrokerGroup:
 
     Attributes:
         deletions: topics of the group that were deleted here, which its brokers' next reports bring back.
+        moves: broker ids that moved between two living addresses, with the addresses.
     """
 
     cluster: str
@@ -86,6 +89,7 @@ class BrokerGroup:
     acting_master: bool = False
     zone: str | None = None
     deletions: int = 0
+    moves: set[tuple[int, frozenset[str]]] = field(default_factory=set)
 
     @property
     def min_id(self) -> int:
@@ -121,6 +125,7 @@ class Admission:
         member: ``None`` when the report was ignored.
         wanted: whether its topics count.
         changed: whether they replace those that are known.
+        moved: the living addresses that this id moved from and to, told once for each pair.
     """
 
     answer: Registered
@@ -128,6 +133,7 @@ class Admission:
     wanted: bool = False
     changed: bool = False
     read_only: bool = False
+    moved: tuple[str, str] | None = None
 
 
 class RouteTable:
@@ -225,7 +231,8 @@ class RouteTable:
         ):
             if previous is not None:
                 self._remove(previous)
-            return Admission(Registered())
+            return Admission(Registered(), moved=self._moved(group, holder, r.address))
+        moved = None if holder is None else self._moved(group, holder, r.address)
         previous_min = group.min_id if group.members else MASTER_ID
         self._make_room(group, registration, previous, holder)
         if r.group in self._wiping:
@@ -235,9 +242,18 @@ class RouteTable:
         change = None
         if r.broker_id < previous_min:
             change = _min_change(group, offline=None, ha_address=member.ha_address)
-        admission = Admission(self._answer(group, r.broker_id, change), member, changed=changed)
+        admission = Admission(self._answer(group, r.broker_id, change), member, changed=changed, moved=moved)
         self._prepare_topics(admission, group, registration, drop_missing_topics)
         return admission
+
+    @staticmethod
+    def _moved(group: BrokerGroup, holder: Member, address: str) -> tuple[str, str] | None:
+        """Where an id comes from and goes to, the first time that it moves between these two."""
+        move = (holder.broker_id, frozenset((holder.address, address)))
+        if holder.address == address or move in group.moves or len(group.moves) >= MAX_MOVES:
+            return None
+        group.moves.add(move)
+        return holder.address, address
 
     @staticmethod
     def _answer(group: BrokerGroup, broker_id: int, change: MinBrokerIdChange | None = None) -> Registered:
@@ -356,6 +372,10 @@ class RouteTable:
     def expire(self, now_ms: int) -> tuple[list[Member], list[MinBrokerIdChange]]:
         """Forget the brokers whose last sign of life is older than their timeout (HB-06)."""
         return self._remove_all([m for m in self._members.values() if m.last_seen_ms + m.timeout_ms < now_ms])
+
+    def next_expiry_ms(self) -> int | None:
+        """When the first broker expires unless it gives a sign of life; ``None`` without brokers."""
+        return min((m.last_seen_ms + m.timeout_ms + 1 for m in self._members.values()), default=None)
 
     def touch(self, cluster: str, address: str, now_ms: int) -> bool:
         """A sign of life; False when the broker is not registered (HB-04)."""

@@ -1,8 +1,9 @@
-"""A running name server: the route table behind a port, with the scan for dead brokers."""
+"""A running name server: the route table behind a port, with the look-out for dead brokers."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
 from orbitmq.errors import StartError
@@ -11,7 +12,7 @@ from orbitmq.nameserver.handlers import Handlers
 from orbitmq.nameserver.kv import KvConfig, KvError
 from orbitmq.nameserver.routes import MinBrokerIdChange, RouteTable
 from orbitmq.runtime import Runtime
-from orbitmq.runtime.tasks import Background, every
+from orbitmq.runtime.tasks import Background
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.transport.server import RemotingServer, ServerConnection
@@ -31,6 +32,7 @@ class NameServer:
         self._config = config or NameServerConfig()
         self._kv = KvConfig(runtime, self._config.kv_config_path)
         self.routes = RouteTable()
+        self._registered = asyncio.Event()
         self.handlers = Handlers(
             runtime,
             self._config,
@@ -38,6 +40,7 @@ class NameServer:
             self._kv,
             on_min_change=self._notify_members,
             on_work=self._start_sweeping,
+            on_register=self._registered.set,
         )
         self._sweeping = False
         self._server = RemotingServer(runtime, self.handlers.handle, on_close=self._closed)
@@ -72,8 +75,7 @@ class NameServer:
             raise StartError(str(error)) from error
         except OSError as error:
             raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-        interval_s = self._config.scan_interval_ms / 1000
-        self._background.spawn(every(self._runtime.clock, interval_s, self.expire), "scan for dead brokers")
+        self._background.spawn(self._watch(), "look for dead brokers")
         log.info("name server serves on %s:%d", host, self._port)
 
     async def stop(self) -> None:
@@ -83,9 +85,29 @@ class NameServer:
         await self._server.stop()
         await self._client.close()
 
+    async def _watch(self) -> None:
+        """Look for dead brokers when the first one is due, and each ``scanNotActiveBrokerInterval``."""
+        while True:
+            self._registered.clear()
+            wait_ms = self._config.scan_interval_ms
+            due_ms = self.routes.next_expiry_ms()
+            if due_ms is not None:
+                wait_ms = min(wait_ms, max(1, due_ms - self._now_ms()))
+            with contextlib.suppress(TimeoutError):
+                # A broker that registers may be due before all others.
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._registered.wait()
+            try:
+                self.expire()
+            except Exception:
+                log.exception("looking for dead brokers failed")
+
+    def _now_ms(self) -> int:
+        return int(self._runtime.clock.monotonic() * 1000)
+
     def expire(self) -> None:
         """Forget the brokers that gave no sign of life in time, and close their connections."""
-        gone, changes = self.routes.expire(self._runtime.clock.now_ms())
+        gone, changes = self.routes.expire(self._now_ms())
         for member in gone:
             log.warning(
                 "broker expired: %s id %d at %s, silent for more than %d ms",

@@ -1,0 +1,146 @@
+"""The fence: how long this broker may do the work that one broker of its name does at a time.
+
+A name server that hears nothing of a broker for its timeout takes it from the routes, and then a slave may do
+its work. So a broker that leads stops by itself before that: its right lasts as long as its last *answered*
+light heartbeat is younger than the timeout that it told the name servers, counted from the sending.
+
+With ``n`` name servers ``(n + 1) // 2`` of them renew the right, and whoever wants to take it over must not
+see a leader at the others and one more. The two numbers overlap, so in any partition at most one side leads.
+
+Pure: times are seconds of a monotonic clock, given by the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+# Kept free at the end of the right: to stop what runs, and for clocks of different speed.
+LONGEST_GUARD_S = 0.5
+GUARD_SHARE = 8
+
+
+def to_renew(name_servers: int) -> int:
+    """How many name servers must have answered for the right to lead."""
+    return (name_servers + 1) // 2
+
+
+def to_acquire(name_servers: int) -> int:
+    """How many name servers must show no leader before another broker may lead."""
+    return max(1, name_servers - to_renew(name_servers) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The times that the brokers of one name agree on by equal settings, in seconds.
+
+    Attributes:
+        timeout_s: the silence after which a name server forgets a broker (``brokerNotActiveTimeoutMillis``).
+        look_s: how often a broker looks at its members (``syncBrokerMemberGroupPeriod``).
+    """
+
+    timeout_s: float
+    look_s: float
+
+    @property
+    def guard_s(self) -> float:
+        return min(LONGEST_GUARD_S, self.timeout_s / GUARD_SHARE)
+
+    @property
+    def lease_s(self) -> float:
+        """How long an answered heartbeat gives the right to lead."""
+        return self.timeout_s - self.guard_s
+
+    @property
+    def patience_s(self) -> float:
+        """How long a leader must have been missing until its right has surely run out."""
+        return self.timeout_s + self.guard_s
+
+    @property
+    def gap_s(self) -> float:
+        """Two looks that lie further apart may have missed a leader between them."""
+        return 2.5 * self.look_s
+
+
+@dataclass(slots=True)
+class _Server:
+    """Since when a name server has had us without a break, and its last answer's sending time."""
+
+    registered_s: float | None = None
+    renewed_s: float | None = None
+
+
+class Fence:
+    """The right to lead of one broker."""
+
+    def __init__(self, terms: Terms, name_servers: Iterable[str]) -> None:
+        self._terms = terms
+        self._servers = {address: _Server() for address in name_servers}
+        self._granted_s: float | None = None
+
+    def servers(self, name_servers: Iterable[str]) -> None:
+        """These are the name servers from now on."""
+        self._servers = {address: self._servers.get(address) or _Server() for address in name_servers}
+
+    def heard(self, server: str, sent_s: float, *, registered: bool) -> None:
+        """A name server answered the heartbeat sent at ``sent_s``.
+
+        Answers count only when the broker has been registered there for the time of two looks: a slave that
+        looks in its period then surely has seen it, and waits the whole time anew.
+        """
+        known = self._servers.get(server)
+        if known is None:
+            return
+        if not registered:
+            known.registered_s = None
+            return
+        if known.registered_s is None:
+            known.registered_s = sent_s
+        if sent_s - known.registered_s >= self._terms.gap_s and sent_s > (known.renewed_s or -1.0):
+            known.renewed_s = sent_s
+
+    def settled(self, now_s: float) -> bool:
+        """Whether so many name servers have shown this broker for so long that no other one leads any more.
+
+        That is the way of a master that cannot ask the others: a broker that leads looks for one with a lower
+        id, stops when it sees it, and stops by its own fence when it cannot look.
+        """
+        begin_s = now_s - self._terms.patience_s
+        long_known = [
+            s for s in self._servers.values() if s.registered_s is not None and s.registered_s <= begin_s
+        ]
+        return len(long_known) >= to_acquire(len(self._servers))
+
+    def grant(self, now_s: float) -> None:
+        """Everybody who could lead agreed just now that this broker does."""
+        self._granted_s = now_s
+
+    def withdraw(self) -> None:
+        """Give the right back; heartbeats that were sent before renew nothing."""
+        self._granted_s = None
+        for server in self._servers.values():
+            server.renewed_s = None
+
+    @property
+    def closes_s(self) -> float | None:
+        """When the right ends unless it is renewed; ``None``: there is none."""
+        starts = sorted(
+            (s.renewed_s for s in self._servers.values() if s.renewed_s is not None), reverse=True
+        )
+        need = to_renew(len(self._servers))
+        renewed = starts[need - 1] if 0 < need <= len(starts) else None
+        latest = max((s for s in (renewed, self._granted_s) if s is not None), default=None)
+        return None if latest is None else latest + self._terms.lease_s
+
+    def is_open(self, now_s: float) -> bool:
+        """Whether this broker may lead now."""
+        closes_s = self.closes_s
+        return closes_s is not None and now_s < closes_s
+
+    def state(self, now_s: float) -> Mapping[str, float]:
+        """Seconds since the last answer that counted, by name server; for operators."""
+        return {
+            address: now_s - server.renewed_s
+            for address, server in self._servers.items()
+            if server.renewed_s is not None
+        }

@@ -1,0 +1,246 @@
+"""What a broker makes of its members: who leads, whom it follows, and what it does next.
+
+Pure: what name servers said goes in with its time, a decision comes out. The component in ``membership`` asks
+and acts. Broker ids are real ones here, never a slave's id rewritten to 0 (behaviour NR-10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from orbitmq.broker.role import Role
+from orbitmq.message.reserved import MASTER_ID
+from orbitmq.replication.members.fence import Terms, to_acquire
+
+
+class Move(Enum):
+    """What to do next.
+
+    Attributes:
+        STAY: nothing.
+        ACT: become the acting master.
+        STEP_DOWN: an acting master becomes a slave.
+        FENCE: a master stops the work that a slave may be doing now, and goes on taking messages.
+        LEAD: a fenced master takes that work up again.
+        PRE_ONLINE: a fenced master that others may have stood in for asks them first (PO-16).
+        PROBE: find out whether the port of the lost master refuses.
+        ASK: over the link to the living master: may this broker take over?
+        ISOLATE: another broker has this one's id and the higher term.
+    """
+
+    STAY = "stay"
+    ACT = "act"
+    STEP_DOWN = "step down"
+    FENCE = "fence"
+    LEAD = "lead"
+    PRE_ONLINE = "pre-online"
+    PROBE = "probe"
+    ASK = "ask"
+    ISOLATE = "isolate"
+
+
+class Port(Enum):
+    """What a try to connect to the lost master showed: a refusing port proves that no process is there."""
+
+    UNKNOWN = "unknown"
+    REFUSES = "refuses"
+    SILENT = "silent"
+
+
+@dataclass(slots=True)
+class _Sight:
+    """What one name server showed last.
+
+    Attributes:
+        members: addresses by real id; empty also for a name server that is not running.
+        since_s: since when it has shown no member with a lower id than ours, look after look.
+        alone_s: the same for any other member.
+    """
+
+    members: Mapping[int, str]
+    seen_s: float
+    since_s: float | None
+    alone_s: float | None
+
+
+class Sightings:
+    """The members of one broker name as the name servers show them.
+
+    Args:
+        broker_id: our own.
+    """
+
+    def __init__(self, broker_id: int, address: str, terms: Terms, name_servers: Iterable[str]) -> None:
+        self._id = broker_id
+        self._address = address
+        self._terms = terms
+        self._sights: dict[str, _Sight | None] = dict.fromkeys(name_servers)
+        self.master: str | None = None
+
+    def servers(self, name_servers: Iterable[str]) -> None:
+        """These are the name servers from now on."""
+        self._sights = {address: self._sights.get(address) for address in name_servers}
+
+    def shown(self, server: str, members: Mapping[int, str], now_s: float) -> None:
+        """A name server answered; it shows no member at all while the group has not registered (MB-08).
+
+        The address of a master stays known when it is gone: it is who may still lead.
+        """
+        if server not in self._sights:
+            return
+        before = self._sights[server]
+        # A leader may have come and gone between two looks that lie far apart.
+        close = before is not None and now_s - before.seen_s <= self._terms.gap_s
+        others = {number: at for number, at in members.items() if at != self._address}
+        lower = any(number < self._id for number in others)
+        since = before.since_s if close and before is not None else None
+        alone = before.alone_s if close and before is not None else None
+        self._sights[server] = _Sight(
+            dict(members),
+            now_s,
+            None if lower else (now_s if since is None else since),
+            None if others else (now_s if alone is None else alone),
+        )
+        if MASTER_ID in others:
+            self.master = others[MASTER_ID]
+
+    def refused(self, server: str, now_s: float) -> None:
+        """No process listens at the name server's address: it keeps nobody's registration."""
+        self.shown(server, {}, now_s)
+
+    def again(self, now_s: float) -> None:
+        """A leader was heard of by other means just now: the time that it must be missing begins anew."""
+        for sight in self._sights.values():
+            if sight is not None:
+                sight.since_s = now_s if sight.since_s is not None else None
+                sight.alone_s = now_s if sight.alone_s is not None else None
+
+    def members(self, now_s: float) -> dict[int, str]:
+        """All that a name server has shown lately, the newest sight last."""
+        found: dict[int, str] = {}
+        for sight in sorted(self._fresh(now_s), key=lambda sight: sight.seen_s):
+            found |= sight.members
+        return found
+
+    def known(self, now_s: float) -> bool:
+        """Whether enough name servers answered lately to know of every leader."""
+        return len(self._fresh(now_s)) >= to_acquire(len(self._sights))
+
+    def rival(self, now_s: float) -> str | None:
+        """The address of another broker that has our id."""
+        at = self.members(now_s).get(self._id)
+        return at if at not in (None, self._address) else None
+
+    def leaderless_since_s(self, now_s: float) -> float | None:
+        """Since when enough name servers have shown nobody with a lower id; ``None``: they show one."""
+        return self._enough([s.since_s for s in self._fresh(now_s) if s.since_s is not None])
+
+    def alone_since_s(self, now_s: float) -> float | None:
+        """Since when enough name servers have shown nobody but us."""
+        return self._enough([s.alone_s for s in self._fresh(now_s) if s.alone_s is not None])
+
+    def _enough(self, times: list[float]) -> float | None:
+        need = to_acquire(len(self._sights))
+        return sorted(times)[need - 1] if len(times) >= need else None
+
+    def _fresh(self, now_s: float) -> list[_Sight]:
+        return [
+            sight
+            for sight in self._sights.values()
+            if sight is not None and now_s - sight.seen_s <= self._terms.gap_s
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that the next move depends on.
+
+    Attributes:
+        fence_open: whether our own right to lead lasts.
+        settled: whether the name servers have shown us for so long that nobody else leads, see ``Fence``.
+        link_up: whether the link to the master is there and gives signs of life.
+        port: what the lost master's address showed.
+        asked: a fenced master has asked the others since it was fenced.
+        yielded_until_s: the acting master made way for a returning master until this time.
+    """
+
+    broker_id: int
+    role: Role
+    fence_open: bool
+    settled: bool = False
+    link_up: bool = False
+    port: Port = Port.UNKNOWN
+    asked: bool = False
+    yielded_until_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The next move, and why in words for the log.
+
+    Attributes:
+        master: the address of the master to follow, ``None`` for none.
+    """
+
+    move: Move
+    master: str | None = None
+    why: str = ""
+
+
+def decide(situation: Situation, sightings: Sightings, terms: Terms, now_s: float) -> Decision:
+    """The next move of a broker with acting masters switched on (behaviours MB-07..10, SS-01..04)."""
+    role = situation.role
+    if role in (Role.MASTER, Role.FENCED):
+        return _of_master(situation, sightings, terms, now_s)
+    if role is Role.ACTING_MASTER:
+        return _of_acting(situation, sightings, now_s)
+    if role is Role.SLAVE:
+        return _of_slave(situation, sightings, terms, now_s)
+    return Decision(Move.STAY)  # pre-online has a way of its own
+
+
+def _of_master(situation: Situation, sightings: Sightings, terms: Terms, now_s: float) -> Decision:
+    if situation.role is Role.MASTER:
+        if situation.fence_open:
+            return Decision(Move.STAY)
+        return Decision(Move.FENCE, why="the name servers have not answered a heartbeat in time")
+    alone = sightings.alone_since_s(now_s)
+    if alone is None and sightings.known(now_s) and not situation.asked:
+        return Decision(Move.PRE_ONLINE, why="a slave may have stood in for this master")
+    if not situation.fence_open:
+        return Decision(Move.STAY)
+    if situation.settled:
+        return Decision(Move.LEAD, why="the name servers have shown this master for long enough")
+    if alone is not None and now_s - alone >= terms.patience_s:
+        return Decision(Move.LEAD, why="no other broker of this name is there")
+    return Decision(Move.STAY)
+
+
+def _of_acting(situation: Situation, sightings: Sightings, now_s: float) -> Decision:
+    members = sightings.members(now_s)
+    lower = min((number for number in members if number < situation.broker_id), default=None)
+    if lower is not None:
+        return Decision(Move.STEP_DOWN, members.get(MASTER_ID), f"broker id {lower} is at {members[lower]}")
+    if not situation.fence_open:
+        return Decision(Move.STEP_DOWN, why="the name servers have not answered a heartbeat in time")
+    return Decision(Move.STAY)
+
+
+def _of_slave(situation: Situation, sightings: Sightings, terms: Terms, now_s: float) -> Decision:
+    members = sightings.members(now_s)
+    master = sightings.master
+    if min(members, default=MASTER_ID) < situation.broker_id or now_s < situation.yielded_until_s:
+        # Also when only one of several name servers still shows a master.
+        return Decision(Move.STAY, master)
+    if situation.link_up:
+        return Decision(Move.ASK, master, "the name servers have lost the master, but its link lives")
+    if not situation.fence_open:
+        return Decision(Move.STAY, master)
+    if master is not None and situation.port is Port.REFUSES:
+        return Decision(Move.ACT, None, f"the master is gone, {master} refuses connections")
+    since = sightings.leaderless_since_s(now_s)
+    if since is not None and now_s - since >= terms.patience_s:
+        return Decision(Move.ACT, None, f"no master for {now_s - since:.1f} s")
+    return Decision(Move.PROBE if master is not None else Move.STAY, master)

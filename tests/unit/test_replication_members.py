@@ -1,0 +1,326 @@
+"""The deciders about roles, by scripts: what happens at which time, and under each step what follows."""
+
+from __future__ import annotations
+
+import pytest
+
+from orbitmq.broker.role import Role
+from orbitmq.replication.members.fence import Fence, Terms, to_acquire, to_renew
+from orbitmq.replication.members.view import Move, Port, Sightings, Situation, decide
+
+TERMS = Terms(timeout_s=4.0, look_s=1.0)
+ROLE_AFTER = {
+    Move.ACT: Role.ACTING_MASTER,
+    Move.STEP_DOWN: Role.SLAVE,
+    Move.FENCE: Role.FENCED,
+    Move.LEAD: Role.MASTER,
+    Move.PRE_ONLINE: Role.PRE_ONLINE,
+}
+
+
+class Script:
+    """A broker whose name servers, link and master's port do what lines of text say.
+
+    A line is a time in seconds, words of what happens then, and behind ``->`` the expected trace: the move,
+    the role after it, and the master that is followed. Words: ``n1:01`` name server n1 shows ids 0 and 1
+    (``n1:-`` nobody), ``n1:down`` its port refuses, ``hb1`` it answers our heartbeat, ``gone1`` it answers
+    that we are not registered, ``link`` and ``nolink``, ``refuses`` and ``silent`` for the master's port,
+    ``yield``, ``online`` (pre-online has ended with everybody's consent), ``fenced`` (without it).
+    """
+
+    def __init__(self, broker_id: int, role: Role, servers: int = 1) -> None:
+        self.id = broker_id
+        self.role = role
+        names = [f"n{number}" for number in range(1, servers + 1)]
+        self.fence = Fence(TERMS, names)
+        self.seen = Sightings(broker_id, f"h{broker_id}:1", TERMS, names)
+        self.link = False
+        self.port = Port.UNKNOWN
+        self.yielded = 0.0
+        self.asked = False
+
+    def play(self, text: str) -> None:
+        for line in text.strip().splitlines():
+            step, _, expected = line.partition("->")
+            time, *words = step.split()
+            now = float(time)
+            for word in words:
+                self.happens(word, now)
+            situation = Situation(
+                self.id,
+                self.role,
+                self.fence.is_open(now),
+                self.fence.settled(now),
+                self.link,
+                self.port,
+                self.asked,
+                self.yielded,
+            )
+            decision = decide(situation, self.seen, TERMS, now)
+            self.role = ROLE_AFTER.get(decision.move, self.role)
+            self.asked = self.asked and self.role is Role.FENCED
+            trace = f"{decision.move.value}, {self.role.value}, {decision.master or '-'}"
+            assert trace == expected.strip(), f"at {time} s: {trace}"
+
+    def happens(self, word: str, now: float) -> None:
+        if word.startswith("hb"):
+            self.fence.heard(f"n{word[2]}", now, registered=True)
+        elif word.startswith("gone"):
+            self.fence.heard(f"n{word[4]}", now, registered=False)
+        elif word.startswith("n") and ":" in word:
+            server, _, ids = word.partition(":")
+            if ids == "down":
+                self.seen.refused(server, now)
+            else:
+                self.seen.shown(server, {int(i): f"h{i}:1" for i in ids.strip("-")}, now)
+        elif word == "yield":
+            self.yielded = now + 15
+            self.seen.again(now)
+        elif word in ("online", "fenced"):
+            self.role = Role.MASTER if word == "online" else Role.FENCED
+            self.asked = word == "fenced"
+            if word == "online":
+                self.fence.grant(now)
+        else:
+            self.link = {"link": True, "nolink": False}.get(word, self.link)
+            self.port = {"refuses": Port.REFUSES, "silent": Port.SILENT}.get(word, self.port)
+
+
+ONLINE_SLAVE = """
+0.0 n1:01 hb1 link -> stay, slave, h0:1
+1.0 n1:01 hb1 -> stay, slave, h0:1
+2.0 n1:01 hb1 -> stay, slave, h0:1
+3.0 n1:01 hb1 -> stay, slave, h0:1
+"""
+
+
+def test_a_slave_whose_masters_port_refuses_acts_at_once() -> None:
+    slave = Script(1, Role.SLAVE)
+    slave.play(ONLINE_SLAVE)
+    slave.play("""
+        3.2 n1:1 nolink -> probe, slave, h0:1
+        3.2 refuses -> act, acting master, -
+        4.0 n1:1 hb1 -> stay, acting master, -
+        5.0 n1:01 hb1 -> step down, slave, h0:1
+    """)
+
+
+def test_a_slave_of_a_silent_master_waits_for_its_time() -> None:
+    slave = Script(1, Role.SLAVE)
+    slave.play(ONLINE_SLAVE)
+    slave.play("""
+        4.0 n1:1 hb1 nolink silent -> probe, slave, h0:1
+        5.0 n1:1 hb1 -> probe, slave, h0:1
+        6.0 n1:1 hb1 -> probe, slave, h0:1
+        7.0 n1:1 hb1 -> probe, slave, h0:1
+        8.0 n1:1 hb1 -> probe, slave, h0:1
+        8.4 -> probe, slave, h0:1
+        8.5 -> act, acting master, -
+    """)
+
+
+def test_a_master_seen_between_begins_the_wait_anew() -> None:
+    slave = Script(1, Role.SLAVE)
+    slave.play(ONLINE_SLAVE)
+    slave.play("""
+        4.0 n1:1 hb1 nolink silent -> probe, slave, h0:1
+        6.0 n1:1 hb1 -> probe, slave, h0:1
+        7.0 n1:01 hb1 -> stay, slave, h0:1
+        8.0 n1:1 hb1 -> probe, slave, h0:1
+        10.0 n1:1 hb1 -> probe, slave, h0:1
+        12.0 n1:1 hb1 -> probe, slave, h0:1
+        12.5 -> act, acting master, -
+    """)
+
+
+def test_looks_that_lie_far_apart_prove_nothing() -> None:
+    slave = Script(1, Role.SLAVE)
+    slave.play(ONLINE_SLAVE)
+    slave.play("""
+        4.0 n1:1 hb1 nolink silent -> probe, slave, h0:1
+        8.6 n1:1 hb1 -> probe, slave, h0:1
+        10.6 n1:1 hb1 -> probe, slave, h0:1
+        12.6 n1:1 hb1 -> probe, slave, h0:1
+        13.1 -> act, acting master, -
+    """)
+
+
+def test_a_slave_whose_link_lives_asks_instead() -> None:
+    slave = Script(1, Role.SLAVE)
+    slave.play(ONLINE_SLAVE)
+    slave.play("""
+        4.0 n1:1 hb1 -> ask, slave, h0:1
+        6.0 n1:1 hb1 -> ask, slave, h0:1
+        8.0 n1:1 hb1 -> ask, slave, h0:1
+        9.0 n1:1 hb1 -> ask, slave, h0:1
+        9.5 n1:01 -> stay, slave, h0:1
+    """)
+
+
+def test_a_slave_that_the_name_servers_do_not_answer_does_not_act() -> None:
+    slave = Script(1, Role.SLAVE)
+    slave.play(ONLINE_SLAVE)
+    slave.play("""
+        4.0 n1:down nolink silent -> stay, slave, h0:1
+        5.0 n1:down -> stay, slave, h0:1
+        7.0 n1:down -> stay, slave, h0:1
+        9.0 n1:down refuses -> stay, slave, h0:1
+        10.0 n1:1 hb1 -> act, acting master, -
+    """)
+
+
+def test_a_slave_that_is_not_the_lowest_does_not_act() -> None:
+    slave = Script(2, Role.SLAVE)
+    slave.play("""
+        0.0 n1:012 hb1 -> stay, slave, h0:1
+        3.0 n1:12 hb1 refuses -> stay, slave, h0:1
+        5.0 n1:12 hb1 -> stay, slave, h0:1
+        9.0 n1:12 hb1 -> stay, slave, h0:1
+        10.0 n1:2 hb1 -> act, acting master, -
+        12.0 n1:12 hb1 -> step down, slave, -
+    """)
+
+
+def test_an_acting_master_makes_way_and_takes_up_again_after_15_s() -> None:
+    slave = Script(1, Role.SLAVE)
+    slave.play(ONLINE_SLAVE)
+    slave.play("""
+        3.5 n1:1 hb1 nolink refuses -> act, acting master, -
+    """)
+    slave.role = Role.SLAVE
+    slave.play("""
+        4.0 n1:1 hb1 yield -> stay, slave, h0:1
+        6.0 n1:1 hb1 -> stay, slave, h0:1
+        8.0 n1:1 hb1 -> stay, slave, h0:1
+        10.0 n1:1 hb1 -> stay, slave, h0:1
+        12.0 n1:1 hb1 -> stay, slave, h0:1
+        14.0 n1:1 hb1 -> stay, slave, h0:1
+        16.0 n1:1 hb1 -> stay, slave, h0:1
+        18.0 n1:1 hb1 -> stay, slave, h0:1
+        19.0 n1:1 hb1 -> act, acting master, -
+    """)
+
+
+def test_with_two_name_servers_one_that_is_cut_off_makes_no_acting_master() -> None:
+    slave = Script(1, Role.SLAVE, servers=2)
+    slave.play("""
+        0.0 n1:01 n2:01 hb1 hb2 -> stay, slave, h0:1
+        2.0 n1:01 n2:01 hb1 hb2 -> stay, slave, h0:1
+        3.0 n1:01 n2:01 hb1 hb2 -> stay, slave, h0:1
+        4.0 n2:1 hb2 silent -> stay, slave, h0:1
+        6.0 n2:1 hb2 -> probe, slave, h0:1
+        8.0 n2:1 hb2 -> probe, slave, h0:1
+        12.0 n2:1 hb2 -> probe, slave, h0:1
+        13.0 n1:down n2:1 hb2 -> probe, slave, h0:1
+        15.0 n1:down n2:1 hb2 -> probe, slave, h0:1
+        17.0 n1:down n2:1 hb2 -> probe, slave, h0:1
+        17.6 -> act, acting master, -
+    """)
+
+
+def test_a_master_is_fenced_before_its_time_is_over_and_asks_before_it_leads_again() -> None:
+    master = Script(0, Role.PRE_ONLINE)
+    master.play("""
+        0.0 n1:1 online hb1 -> stay, master, -
+        2.0 n1:01 hb1 -> stay, master, -
+        2.5 n1:01 hb1 -> stay, master, -
+        5.9 -> stay, master, -
+        6.0 -> fence, fenced master, -
+        7.0 -> stay, fenced master, -
+        9.0 n1:1 gone1 -> pre-online, pre-online, -
+        9.5 n1:1 -> stay, pre-online, -
+        9.6 n1:01 online hb1 -> stay, master, -
+    """)
+
+
+def test_a_master_that_could_not_ask_waits_until_nobody_else_can_lead() -> None:
+    master = Script(0, Role.PRE_ONLINE)
+    master.play("""
+        0.0 n1:1 fenced hb1 -> stay, fenced master, -
+        1.0 n1:01 hb1 -> stay, fenced master, -
+        3.0 n1:01 hb1 -> stay, fenced master, -
+        4.0 n1:01 hb1 -> stay, fenced master, -
+        4.5 n1:01 hb1 -> lead, master, -
+    """)
+
+
+def test_a_fenced_master_that_is_alone_leads_again_without_pre_online() -> None:
+    master = Script(0, Role.MASTER)
+    master.play("""
+        0.0 n1:down -> fence, fenced master, -
+        2.0 n1:down -> stay, fenced master, -
+        4.0 n1:down -> stay, fenced master, -
+        5.0 n1:down -> stay, fenced master, -
+        6.0 n1:0 hb1 -> stay, fenced master, -
+        8.0 n1:0 hb1 -> stay, fenced master, -
+        8.5 n1:0 hb1 -> lead, master, -
+    """)
+
+
+def test_a_brokers_own_id_at_another_address_is_a_rival() -> None:
+    seen = Sightings(0, "h0:1", TERMS, ["n1"])
+    seen.shown("n1", {0: "h0:1"}, 0.0)
+    assert seen.rival(0.0) is None
+    seen.shown("n1", {0: "other:1"}, 1.0)
+    assert seen.rival(1.0) == "other:1"
+
+
+# ---- the fence
+
+
+@pytest.mark.parametrize("servers", range(1, 8))
+def test_who_renews_and_who_acquires_meet_at_a_name_server(servers: int) -> None:
+    assert to_renew(servers) + to_acquire(servers) == servers + 1
+    assert to_renew(servers) <= to_acquire(servers) or servers % 2
+
+
+def test_the_right_counts_from_the_sending_of_the_heartbeat() -> None:
+    fence = Fence(TERMS, ["n1"])
+    assert fence.closes_s is None
+    for sent in (0.0, 1.0, 2.0):
+        fence.heard("n1", sent, registered=True)
+    assert fence.closes_s is None, "a slave may not have seen this broker yet"
+    fence.heard("n1", 3.0, registered=True)
+    assert fence.closes_s == 6.5
+    assert fence.is_open(6.4)
+    assert not fence.is_open(6.5)
+    fence.heard("n1", 2.9, registered=True)
+    assert fence.closes_s == 6.5, "an older heartbeat renews nothing"
+
+
+def test_an_answer_without_our_registration_renews_nothing() -> None:
+    fence = Fence(TERMS, ["n1"])
+    for sent in (0.0, 3.0):
+        fence.heard("n1", sent, registered=True)
+    fence.heard("n1", 4.0, registered=False)
+    fence.heard("n1", 5.0, registered=True)
+    fence.heard("n1", 7.4, registered=True)
+    assert fence.closes_s == 6.5, "registered again, but not for the time of two looks"
+    fence.heard("n1", 7.5, registered=True)
+    assert fence.closes_s == 11.0
+
+
+def test_of_three_name_servers_two_have_to_answer() -> None:
+    fence = Fence(TERMS, ["n1", "n2", "n3"])
+    for server in ("n1", "n2", "n3"):
+        fence.heard(server, 0.0, registered=True)
+    fence.heard("n1", 9.0, registered=True)
+    assert fence.closes_s is None
+    fence.heard("n2", 5.0, registered=True)
+    assert fence.closes_s == 8.5
+    fence.servers(["n1"])
+    assert fence.closes_s == 12.5
+
+
+def test_consent_gives_the_right_and_giving_it_back_ends_it() -> None:
+    fence = Fence(TERMS, ["n1"])
+    fence.grant(1.0)
+    assert fence.closes_s == 4.5
+    fence.withdraw()
+    assert not fence.is_open(1.0)
+
+
+def test_a_short_timeout_has_a_small_guard() -> None:
+    assert Terms(1.0, 0.2).lease_s == 0.875
+    assert Terms(10.0, 1.0).lease_s == 9.5
+    assert Terms(10.0, 1.0).patience_s == 10.5
