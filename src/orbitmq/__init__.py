@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from orbitmq.message.model import MessageQueue as MessageQueue
     from orbitmq.message.model import ReceivedMessage as ReceivedMessage
     from orbitmq.message.model import UnreadableMessage as UnreadableMessage
+    from orbitmq.message.settling import Settled as Settled
     from orbitmq.transport.errors import ConnectError as ConnectError
     from orbitmq.transport.errors import ConnectionLostError as ConnectionLostError
     from orbitmq.transport.errors import RequestTimeoutError as RequestTimeoutError
@@ -65,6 +66,7 @@ _HOMES = {
     "SendError": "orbitmq.errors",
     "SendResult": "orbitmq.client.model",
     "SendStatus": "orbitmq.client.model",
+    "Settled": "orbitmq.message.settling",
     "StartError": "orbitmq.errors",
     "TooManyRequestsError": "orbitmq.transport.errors",
     "TopicNotFoundError": "orbitmq.errors",
@@ -99,6 +101,7 @@ __all__ = [
     "SendError",
     "SendResult",
     "SendStatus",
+    "Settled",
     "StartError",
     "TooManyRequestsError",
     "TopicNotFoundError",

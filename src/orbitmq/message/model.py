@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
+from types import TracebackType
 from typing import NamedTuple
 
 from orbitmq.message import property_names
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.reserved import REPLY_TOPIC_SUFFIX
+from orbitmq.message.settling import ACK, Ending, Keeper, Settled, Verdict, retry_verdict, settle
+from orbitmq.runtime.tasks import failed_itself
+
+log = logging.getLogger("orbitmq.client")
 
 # MSG_TYPE of a message that answers another one, and the end of the name of each cluster's topic for them.
 REPLY_TYPE = "reply"
@@ -106,6 +112,9 @@ class ReceivedMessage(Message):
     """A message as the broker stored it.
 
     Times are milliseconds since the epoch; hosts are ``address:port``.
+
+    A consumer's message is settled by :meth:`ack`, :meth:`retry`, :meth:`reject` or :meth:`process`, from any
+    thread. Each tells what it came to; only the first one of a delivery counts, and none after it raises.
     """
 
     __slots__ = (
@@ -114,6 +123,7 @@ class ReceivedMessage(Message):
         "born_timestamp_ms",
         "broker_name",
         "commit_log_offset",
+        "keeper",
         "offset_message_id",
         "prepared_transaction_offset",
         "queue_id",
@@ -123,6 +133,7 @@ class ReceivedMessage(Message):
         "store_size_bytes",
         "store_timestamp_ms",
         "sys_flag",
+        "verdict",
     )
 
     broker_name: str
@@ -139,6 +150,9 @@ class ReceivedMessage(Message):
     reconsume_times: int
     prepared_transaction_offset: int
     offset_message_id: str
+    # Of the delivery (orbitmq.message.settling).
+    keeper: Keeper
+    verdict: Verdict | None
 
     @property
     def body_bytes(self) -> int:
@@ -153,6 +167,40 @@ class ReceivedMessage(Message):
     @property
     def queue(self) -> MessageQueue:
         return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
+    def ack(self) -> Settled:
+        """This message is done.
+
+        Raises:
+            ClientStateError: it did not come from a consumer that looks after its messages.
+        """
+        return settle(self, ACK)
+
+    def retry(self, *, delay_level: int = 0, delay_s: float | None = None, reason: str = "") -> Settled:
+        """Have this message delivered again, later. Inside a handler: once the handler has returned.
+
+        Args:
+            delay_level: 0 lets the broker choose by the number of deliveries, 1 to 18 is a level of its delay
+                table, below 0 makes the message a dead letter at once.
+            delay_s: seconds instead: the next longer delay level.
+            reason: for hooks, traces and the log.
+
+        Raises:
+            ValidationError: not a delay.
+            ClientStateError: as :meth:`ack`.
+        """
+        return settle(self, retry_verdict(delay_level, delay_s, reason))
+
+    def reject(self, reason: str = "") -> Settled:
+        """Make this message a dead letter at once (``%DLQ%group``); errors as :meth:`ack`."""
+        return settle(self, Verdict(Ending.REJECT, -1, None, reason))
+
+    def process(self) -> Processing:
+        """``async with message.process():`` or ``with``: done at the end, again after an exception.
+
+        The exception is logged and does not leave the block, so that a loop over messages goes on.
+        """
+        return Processing(self)
 
     def reply(self, body: bytes | str) -> Message:
         """The message that answers this request; send it with any producer (MessageUtil.createReplyMessage).
@@ -210,3 +258,36 @@ class UnreadableMessage(ReceivedMessage):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(topic={self.topic!r}, body={self.body_error!r}, keys={self.keys!r})"
+
+
+class Processing:
+    """A block that settles one message; see :meth:`ReceivedMessage.process`."""
+
+    __slots__ = ("_message",)
+
+    def __init__(self, message: ReceivedMessage) -> None:
+        self._message = message
+
+    def __enter__(self) -> ReceivedMessage:
+        return self._message
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        message = self._message
+        if error is None:
+            message.ack()
+            return False
+        if not failed_itself(error):
+            return False
+        log.warning("processing of %s failed: %r", message.message_id, error)
+        settle(message, Verdict(Ending.RETRY, error=error))
+        return True
+
+    async def __aenter__(self) -> ReceivedMessage:
+        return self._message
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return self.__exit__(kind, error, trace)

@@ -89,3 +89,18 @@ async def every(
         except Exception:
             log.exception("periodic work %s failed", getattr(function, "__qualname__", function))
         await clock.sleep(seconds)
+
+
+def failed_itself(error: BaseException) -> bool:
+    """Whether what user code raised is its own failure.
+
+    So is a :class:`asyncio.CancelledError` that nobody meant for the task that runs here: the code awaited
+    something that was cancelled. When somebody cancels this task, its end is no failure.
+    """
+    if not isinstance(error, asyncio.CancelledError):
+        return isinstance(error, Exception)
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return True  # a thread without an event loop cannot be cancelled
+    return task is None or task.cancelling() == 0

@@ -1,0 +1,142 @@
+"""How one delivery of a message ends: done, again later, or given up. The same for every kind of consumer.
+
+A consumer gives a message out by :func:`give`: the delivery is open then. Whoever comes first ends it: the
+user by ``message.ack()``, ``retry()`` or ``reject()`` (:func:`settle`), or the consumer by :func:`take`
+when a handler returns. There is no other transition, and no second one:
+
+    given ──ack──▶ acked      given ──retry──▶ comes again      given ──reject──▶ dead letter
+      └──take──▶ settled by the consumer
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Protocol
+
+from orbitmq.errors import ClientStateError, ValidationError
+
+# Seconds of the 18 delay levels that brokers have by default (MessageStoreConfig.messageDelayLevel).
+LEVEL_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+
+
+class Settled(Enum):
+    """What a call of ``ack``, ``retry`` or ``reject`` came to. None of them is an error."""
+
+    DONE = "settled by this call"
+    ALREADY = "settled before, by a call or because its handler returned; this call changed nothing"
+    GONE = "not ours any more: another member has its queue, or it took too long and was sent back"
+
+
+class Ending(Enum):
+    """The ways in which a delivery can end."""
+
+    ACK = auto()
+    RETRY = auto()
+    REJECT = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What shall become of a delivered message.
+
+    Attributes:
+        ending: done, again, or given up.
+        delay_level: before it comes again: 0 lets the broker choose by the number of deliveries, 1 to 18 is a
+            level of its delay table, below 0 is a dead letter at once (CR-13).
+        delay_s: seconds before it comes again, None for ``delay_level``.
+        reason: why, in the user's words.
+        error: the exception that decided it.
+    """
+
+    ending: Ending
+    delay_level: int = 0
+    delay_s: float | None = None
+    reason: str = ""
+    error: BaseException | None = None
+
+
+ACK = Verdict(Ending.ACK)
+
+
+class Keeper(Protocol):
+    """Who gave a message out and looks after what becomes of it: a queue of a push consumer, a receipt."""
+
+    def settled(self, message: Any, verdict: Verdict) -> Settled:
+        """The user ended this delivery; called once for each, on any thread. DONE or GONE."""
+        ...
+
+
+class Deliverable(Protocol):
+    """A received message, as far as its delivery goes.
+
+    Attributes:
+        keeper: who gave it out. Absent once the delivery has ended: its removal is the one step that two
+            threads cannot both do.
+        verdict: the user's, None as long as there is none. Absent when no consumer gave the message out.
+    """
+
+    keeper: Any
+    verdict: Verdict | None
+
+
+def settle(message: Deliverable, verdict: Verdict) -> Settled:
+    """End a delivery as the user says; of several callers one is the first.
+
+    Raises:
+        ClientStateError: no consumer gave this message out, so nobody could look after it.
+    """
+    try:
+        keeper: Keeper = message.keeper
+        del message.keeper
+    except AttributeError:
+        if hasattr(message, "verdict"):
+            return Settled.ALREADY
+        raise ClientStateError(
+            "this message is not a consumer's delivery, so it cannot be settled; "
+            "an assigned-queue consumer commits offsets instead"
+        ) from None
+    message.verdict = verdict
+    return keeper.settled(message, verdict)
+
+
+def give(message: Deliverable, keeper: Keeper) -> None:
+    """Open a delivery, the first one of this message or another one."""
+    message.keeper = keeper
+    message.verdict = None
+
+
+def take(message: Deliverable) -> bool:
+    """End a delivery without a verdict of the user's; False when it has ended already."""
+    try:
+        del message.keeper
+    except AttributeError:
+        return False
+    return True
+
+
+def is_open(message: Deliverable) -> bool:
+    """Whether nobody has settled this delivery yet."""
+    return hasattr(message, "keeper")
+
+
+def retry_verdict(delay_level: int, delay_s: float | None, reason: str = "") -> Verdict:
+    """Again, after a level or a time.
+
+    Raises:
+        ValidationError: both are given, or the time is none; the text names the limit.
+    """
+    if isinstance(delay_level, bool) or not isinstance(delay_level, int):
+        raise ValidationError(f"delay_level must be a whole number, got {delay_level!r}")
+    if delay_s is not None:
+        if delay_level:
+            raise ValidationError(f"give delay_level or delay_s, not both ({delay_level}, {delay_s!r})")
+        if isinstance(delay_s, bool) or not isinstance(delay_s, int | float) or not 0 < delay_s < math.inf:
+            raise ValidationError(f"delay_s must be a number of seconds above 0, got {delay_s!r}")
+    return Verdict(Ending.RETRY, delay_level, delay_s, reason)
+
+
+def level_for(delay_s: float) -> int:
+    """The first delay level that is not shorter; the last one when all are."""
+    return next((level for level, seconds in enumerate(LEVEL_SECONDS, 1) if seconds >= delay_s), 18)
