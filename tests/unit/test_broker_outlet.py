@@ -36,6 +36,7 @@ class OnTheWay:
     message: NewMessage
     on_stored: Callable[[], None]
     stored: bool = False
+    end: int = 0
 
     async def settled(self) -> PutStatus:
         return PutStatus.OK

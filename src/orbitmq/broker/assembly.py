@@ -17,6 +17,8 @@ from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.delay.levels import DelayLevels
+from orbitmq.broker.delay.progress import DelayProgress
+from orbitmq.broker.delay.search import DeliverySearch
 from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.broker.doors import Connections, Doors, Serving
 from orbitmq.broker.durability import DiskGate, Durability
@@ -150,6 +152,8 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     clients = ClientManager(clock, events, expire_ms=config.channel_expired_ms)
     append = MessageAppend(store, durability, counters, sync_flush=config.flush_disk_type == "SYNC_FLUSH")
     outlet = Outlet(role, append, store)
+    delays = DelayProgress(clock, levels.highest, feed)
+    search = DeliverySearch(clock, runtime.threads, store, levels, delays)
     transactions = Transactions(
         clock, config, store, append, metadata, offsets, clients, (config.broker_ip1, port)
     )
@@ -172,8 +176,9 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         locks=QueueLocks(clock, feed),
         append=append,
         outlet=outlet,
+        delays=delays,
         long_polling=LongPolling(clock, events, store.watch, limit=config.pull_queue_capacity),
-        schedule=ScheduleService(clock, events, store, outlet, topics, levels, feed),
+        schedule=ScheduleService(clock, events, store, outlet, topics, levels, delays, search),
         transactions=transactions,
         counters=counters,
         stats=Stats(clock, events, store, offsets, config.broker_cluster_name, counters),

@@ -8,6 +8,7 @@ from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.delay.progress import DelayProgress
 from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.broker.durability import Durability
 from orbitmq.broker.events import Events
@@ -58,6 +59,7 @@ class Services:
     locks: QueueLocks
     append: MessageAppend
     outlet: Outlet
+    delays: DelayProgress
     long_polling: LongPolling
     schedule: ScheduleService
     transactions: Transactions

@@ -17,7 +17,7 @@ from orbitmq.store.log.files import LogFiles
 from orbitmq.store.log.flush import Flusher
 from orbitmq.store.log.following import Following, Progress
 from orbitmq.store.model import GetResult, NewMessage, PutResult
-from orbitmq.store.ports import LogFollower
+from orbitmq.store.ports import LogFollower, LogPiece
 from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.lookup import Lookup
 from orbitmq.store.queues.queues import Queues, TopicQueues
@@ -25,7 +25,7 @@ from orbitmq.store.queues.reading import Reader
 from orbitmq.store.queues.reput import TagsCodeOf
 from orbitmq.store.raw_append import RawAppend
 from orbitmq.store.recovery.opening import Opened, Opening, lock
-from orbitmq.store.recovery.recovery import Recovered
+from orbitmq.store.recovery.recovery import Recovered, first_record_time
 from orbitmq.store.upkeep.background import Upkeep
 from orbitmq.store.writable import Acceptance
 
@@ -112,6 +112,7 @@ class MessageStore:
         self._unlock: Callable[[], None] | None = None
         self.on_arrival: Arrival | None = None
         self.recovered: Recovered | None = None
+        self.crashed = False  # the last stop was not a clean one
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -154,6 +155,7 @@ class MessageStore:
 
     def _opened(self, opened: Opened) -> None:
         outcome = self.recovered = opened.recovered
+        self.crashed = opened.crashed
         self.log.open_at(outcome.end_offset)
         self.appender.count_from_here()
         self._upkeep.resume(opened)
@@ -478,6 +480,30 @@ class MessageStore:
     def record_at(self, commit_log_offset: int) -> bytes | None:
         """The whole record that begins at this place of the log."""
         return self._reader.record_at(commit_log_offset)
+
+    def piece(self, start: int, end: int) -> LogPiece | None:
+        """The written log from ``start``, where a record begins, to ``end`` or to the end of its file.
+
+        ``None``: nothing is stored there.
+        """
+        segment = self._files.segment(start)
+        end = min(end, self.appender.batch_base)
+        if segment is None or not self._files.first <= start < end:
+            return None
+        base = self._files.start_of(start)
+        return LogPiece(start, min(end, base + self._files.file_bytes), segment.view(), base)
+
+    def file_before(self, timestamp_ms: int) -> int:
+        """The first offset of the last log file that begins with a record stored before that time.
+
+        All records that were stored at that time or later lie behind it. The log's first offset when there is
+        no such file.
+        """
+        for start in reversed(self._files.starts()):
+            stored = first_record_time(self._files, start)
+            if stored is not None and stored < timestamp_ms:
+                return start
+        return self._files.first
 
     @property
     def min_commit_log_offset(self) -> int:

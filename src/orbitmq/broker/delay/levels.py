@@ -97,8 +97,8 @@ class DelayLevels:
         The store asks when it rebuilds queues from the log (behaviour DL-03).
         """
         found = decode_properties(properties)
-        level = _number(found.get(property_names.DELAY, ""))
-        if level is not None and level > 0:
+        level = level_number(found.get(property_names.DELAY, ""))
+        if level:
             return store_timestamp + self.delay_ms(min(level, self.highest))
         return tags_code(found.get(property_names.TAGS))
 
@@ -118,6 +118,12 @@ def level_of(properties: Mapping[str, str]) -> int:
             ResponseCode.MESSAGE_ILLEGAL, f"property DELAY={text}: expected the number of a delay level"
         )
     return level
+
+
+def level_number(text: str) -> int:
+    """The delay level of a stored message's DELAY property, 0 when it is none."""
+    level = _number(text)
+    return level if level is not None and level > 0 else 0
 
 
 def _number(text: str) -> int | None:

@@ -6,16 +6,16 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from orbitmq.broker.change_feed import DELAYS, ChangeFeed, FedTable
+from orbitmq.broker.change_feed import DELAYS
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.delay.levels import DelayLevels
+from orbitmq.broker.delay.progress import DelayProgress, Place
+from orbitmq.broker.delay.search import DeliverySearch
 from orbitmq.broker.events import Events
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
-from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import LEADING, RoleChanged
 from orbitmq.message import property_names, reserved
@@ -25,7 +25,6 @@ from orbitmq.message.record import Record, decode_record
 from orbitmq.message.tags import tags_code
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore, NewMessage, PutStatus, StoreClosedError
-from orbitmq.wire.bodies import DataVersion
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
@@ -47,7 +46,7 @@ AFTER_ERROR_SECONDS = 10.0  # an unforeseen one; the service itself never ends
 
 @dataclass(slots=True)
 class _Level:
-    """One level: the next offset to look at, where a restart begins, and when to look again.
+    """One level: the next offset to look at, and when to look again.
 
     Attributes:
         unsettled: messages that were delivered (``None``: left out), with the progress that each allows,
@@ -56,7 +55,6 @@ class _Level:
 
     number: int
     position: int = 0
-    progress: int = 0
     look_at_ms: int = 0
     unsettled: deque[tuple[Handed | None, int]] = field(default_factory=deque)
 
@@ -65,8 +63,8 @@ class ScheduleService(Component):
     """Moves messages from the schedule topic to where they belong.
 
     A level is one queue, in which messages come due in the order they were stored: only the first one is
-    looked at. Progress follows when the delivered message is on the device, so a crash repeats deliveries of
-    the last moments and loses none. One task works for all levels.
+    looked at. Progress follows when the delivered message is on the device; after a crash or a change of role
+    the log tells what was delivered besides, so that nothing comes twice. One task works for all levels.
     """
 
     name = "delayed messages"
@@ -80,31 +78,35 @@ class ScheduleService(Component):
         outlet: Outlet,
         topics: TopicConfigs,
         levels: DelayLevels,
-        feed: ChangeFeed,
+        progress: DelayProgress,
+        search: DeliverySearch,
     ) -> None:
         self._clock = clock
         self._store = store
         self._outlet = outlet
         self._topics = topics
-        self._feed = feed
+        self._progress = progress
+        self._search = search
         outlet.on_stored(self._stored_elsewhere)
         events.subscribe(RoleChanged, self._role_changed)
         events.on_messages_arrived(self.on_arrival, topic=reserved.SCHEDULE_TOPIC)
-        feed.register(DELAYS, FedTable(int, self._apply, self))
         self.levels = levels
         self._levels = [_Level(number) for number in range(1, levels.highest + 1)]
         self._wake = asyncio.Event()
         self._patient_until_ms = 0
-        self._led_otherwise = False
-        self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
+        # Positions are found anew: at a start, and when the outlet leads elsewhere.
+        self._anew = True
+        # Whether another broker may have delivered what no progress tells of, or this one before a crash.
+        self._unknown = False
 
     # -- working ---------------------------------------------------------------------------------------
 
     def tables(self) -> Sequence[Table]:
-        return (Table(DELAYS, self),)
+        return (Table(DELAYS, self._progress),)
 
     async def start(self) -> None:
-        self._go_back()
+        self._anew = True
+        self._unknown = self._unknown or self._store.crashed
         self._every(self._clock, AFTER_ERROR_SECONDS, self._run, first_s=0.0)
 
     async def stop(self) -> None:
@@ -114,44 +116,46 @@ class ScheduleService(Component):
             await self._outlet.settle()
             self.settle()
 
-    def _go_back(self) -> None:
-        """Begin at the progress: what was delivered and not seen stored is delivered again."""
-        self._led_otherwise = False
-        for level in self._levels:
-            level.unsettled.clear()
-            level.position = level.progress
-            level.look_at_ms = 0
-
     async def _run(self) -> None:
         """Deliver for ever."""
-        self._begin()
         while True:
             self._wake.clear()
-            if self._led_otherwise:
-                await self._outlet.settle()
-                self.settle()
-                self._go_back()
+            if self._anew:
+                await self._begin_anew()
             await self._pass()
             self.settle()
             wait_ms = self._next_look_ms() - self._clock.now_ms()
             if wait_ms > 0:
                 await self._sleep(wait_ms)
 
+    async def _begin_anew(self) -> None:
+        """Begin at the progress: what was delivered and not seen stored is delivered again."""
+        if self._any_unsettled():
+            await self._outlet.settle()
+            self.settle()
+        if self._unknown:
+            await self._search.run()
+        self._anew = self._unknown = False
+        for level in self._levels:
+            level.unsettled.clear()
+            level.position = self._progress.place(level.number).offset
+            level.look_at_ms = 0
+        self._begin()
+
     def _begin(self) -> None:
-        """Bring progress into the bounds of the queues, and ask to be told what arrives in them."""
+        """Bring positions into the bounds of the queues, and ask to be told what arrives in them."""
         for level in self._levels:
             queue_id = level.number - 1
             low = self._store.min_offset(reserved.SCHEDULE_TOPIC, queue_id)
             high = self._store.max_offset(reserved.SCHEDULE_TOPIC, queue_id)
-            inside = min(max(level.progress, low), high)
-            if inside != level.progress:
+            inside = min(max(level.position, low), high)
+            if inside != level.position:
                 log.warning(
                     "progress of delay level %d was %d, its queue has %d to %d: going on at %d",
-                    level.number, level.progress, low, high, inside,
+                    level.number, level.position, low, high, inside,
                 )  # fmt: skip
-            level.progress = inside
-            level.position = min(max(level.position, inside), high)
-            level.look_at_ms = 0
+                level.position = inside
+                self._progress.move(level.number, Place(inside))
             self._store.watch(reserved.SCHEDULE_TOPIC, queue_id)
 
     def on_arrival(self, _topic: str, queue_id: int, _max_offset: int) -> None:
@@ -161,9 +165,9 @@ class ScheduleService(Component):
             self._wake.set()
 
     def _role_changed(self, changed: RoleChanged) -> None:
+        self._unknown = True
         self._patient_until_ms = changed.at_ms + UNKNOWN_TOPIC_WAITS_MS
-        # The outlet leads elsewhere now; who goes on leading is not started anew.
-        self._led_otherwise = True
+        self._anew = True
         self._wake.set()
 
     def _stored_elsewhere(self) -> None:
@@ -305,38 +309,21 @@ class ScheduleService(Component):
     def settle(self) -> None:
         """Count as done what is stored."""
         for level in self._levels:
-            before = level.progress
-            while level.unsettled and (level.unsettled[0][0] is None or level.unsettled[0][0].stored):
-                level.progress = level.unsettled.popleft()[1]
-            if level.progress != before:
-                self.version = self.version.next(self._clock.now_ms())
-                self._feed.changed(DELAYS, str(level.number), level.progress)
+            if level.unsettled:
+                self._settle(level)
 
-    def _apply(self, key: str, progress: int | None) -> None:
-        """Take over progress of another broker, which worked while this one did not."""
-        level = self._levels[int(key) - 1]
-        level.progress = level.position = progress or 0
-        self._feed.changed(DELAYS, key, progress)
+    def _settle(self, level: _Level) -> None:
+        before = place = self._progress.place(level.number)
+        while level.unsettled and (level.unsettled[0][0] is None or level.unsettled[0][0].stored):
+            handed, offset = level.unsettled.popleft()
+            place = Place(offset, place.log_offset if handed is None else handed.end or place.log_offset)
+        if place is not before:
+            self._progress.move(level.number, place)
 
     def progress(self, level: int) -> int:
         """The offset in the level's queue up to which messages were delivered."""
-        return self._levels[level - 1].progress
+        return self._progress.place(level).offset
 
     def end(self, level: int) -> int:
         """The offset behind the newest message of the level's queue."""
         return self._store.max_offset(reserved.SCHEDULE_TOPIC, level - 1)
-
-    def file_text(self) -> Iterator[str]:
-        """``delayOffset.json``, piece by piece."""
-        table = {level.number: level.progress for level in self._levels}
-        return file_text(
-            [("dataVersion", body_text(self.version, "\n\t")), ("offsetTable", pretty_value(table, "\n\t"))]
-        )
-
-    def restore(self, content: Mapping[str, Any]) -> None:
-        """Take over the content of ``delayOffset.json``."""
-        for number, offset in (content.get("offsetTable") or {}).items():
-            if 0 < int(number) <= len(self._levels):
-                self._levels[int(number) - 1].progress = int(offset)
-        if content.get("dataVersion"):
-            self.version = DataVersion.from_json(content["dataVersion"])

@@ -21,7 +21,14 @@ _NOT_NOW = frozenset({ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BU
 
 
 class Handed(Protocol):
-    """A message that left through the outlet."""
+    """A message that left through the outlet.
+
+    Attributes:
+        end: the place behind its record in this broker's log; 0: it is not there.
+    """
+
+    @property
+    def end(self) -> int: ...
 
     @property
     def stored(self) -> bool:
@@ -68,6 +75,10 @@ class _InOwnStore:
         self._append = append
         self._store = store
         self._result = result
+
+    @property
+    def end(self) -> int:
+        return self._result.end_offset
 
     @property
     def stored(self) -> bool:

@@ -1,0 +1,150 @@
+"""Which delayed messages were delivered, read from the log: nobody writes progress down with each delivery.
+
+A level delivers in order, and what it delivers goes into the same log, behind the message that waited. So the
+progress of a level is the newest place whose message is found once more behind it. A delivered record is told
+from others by what RocketMQ leaves in it (DL-07), so a log that a Java broker wrote is read in the same way.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from orbitmq.broker.delay.levels import level_number
+from orbitmq.message import property_names
+from orbitmq.message.errors import MessageFormatError
+from orbitmq.message.properties import decode_properties
+from orbitmq.message.record import Record, decode_record
+from orbitmq.store.ports import LogPiece
+
+# Messages of a level that are compared with what is found. A run of this many in a row that could not be
+# delivered and left no trace ends the search of the level early; they are looked at again then.
+WINDOW = 1024
+# Deliveries that one call collects.
+BATCH = 10_000
+
+# What a message keeps from the time when it waits to its delivery, and no other message has.
+Identity: TypeAlias = tuple[str, str, int, tuple[str, int], int, int, int, int]
+
+_MARK = re.compile(property_names.REAL_TOPIC.encode() + b"\x01")
+_SIZE = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A delivered record that was found in the log."""
+
+    level: int
+    physical_offset: int
+    identity: Identity
+
+
+def identity_of(record: Record, topic: str, unique_id: str) -> Identity:
+    """The identity of a message, waiting or delivered."""
+    return (
+        topic,
+        unique_id,
+        record.born_timestamp,
+        record.born_host,
+        record.body_crc,
+        len(record.body),
+        record.flag,
+        record.reconsume_times,
+    )
+
+
+def waiting_identity(data: bytes) -> Identity | None:
+    """The identity of a stored record of the schedule topic, ``None``: it cannot be read."""
+    try:
+        record = decode_record(data)
+        properties = decode_properties(record.properties)
+    except MessageFormatError:
+        return None
+    topic = properties.get(property_names.REAL_TOPIC, "")
+    return identity_of(record, topic, properties.get(property_names.UNIQ_KEY, ""))
+
+
+def deliveries(piece: LogPiece, limit: int = BATCH) -> tuple[list[Delivery], int]:
+    """The delivered records among those that begin in the piece, up to ``limit``.
+
+    Returns:
+        Them, and the log offset to go on at: the end of the piece when no more can follow in it.
+    """
+    found: list[Delivery] = []
+    view, at, end = piece.view, piece.start - piece.base, piece.end - piece.base
+    # Few records name a real topic: the others are passed by their size alone.
+    for mark in _MARK.finditer(view, at, end):
+        if mark.start() < at:
+            continue
+        while (size := _SIZE.unpack_from(view, at)[0]) > 0 and at + size <= mark.start():
+            at += size
+        if size <= 0:
+            break
+        delivery = _delivery(view, at)
+        at += size
+        if delivery is not None:
+            found.append(delivery)
+            if len(found) >= limit:
+                return found, piece.base + at
+    return found, piece.end
+
+
+def _delivery(view: memoryview, at: int) -> Delivery | None:
+    try:
+        record = decode_record(view, at)
+        properties = decode_properties(record.properties)
+    except MessageFormatError:
+        return None
+    level = level_number(properties.get(property_names.DELAY, ""))
+    # Messages that wait, and half messages, name another topic than their own.
+    if not level or record.topic != properties.get(property_names.REAL_TOPIC):
+        return None
+    unique_id = properties.get(property_names.UNIQ_KEY, "")
+    return Delivery(level, record.physical_offset, identity_of(record, record.topic, unique_id))
+
+
+class LevelProgress:
+    """The progress of one level while deliveries are found, in the order of the log.
+
+    Args:
+        progress: all before this offset of the level's queue is known to be delivered.
+        waiting: gives the identity of the message at an offset of the level's queue, ``None``: it cannot be
+            read.
+        end: the offset behind the newest message of the queue.
+    """
+
+    def __init__(self, progress: int, end: int, waiting: Callable[[int], Identity | None]) -> None:
+        self.progress = progress
+        self._end = end
+        self._waiting = waiting
+        self._loaded = progress
+        self._places: dict[Identity, deque[int]] = {}
+
+    def saw(self, found: Iterable[Identity]) -> None:
+        """Messages with these identities were delivered, the first one first."""
+        for identity in found:
+            self._load()
+            places = self._places.get(identity, ())
+            while places and places[0] < self.progress:
+                places.popleft()
+            if places:
+                self.progress = places.popleft() + 1
+            if not places:
+                self._places.pop(identity, None)
+
+    def _load(self) -> None:
+        """Know the identities of the next messages."""
+        stop = min(self._end, self.progress + WINDOW)
+        if len(self._places) > 2 * WINDOW:
+            # Passed over without a delivery: they would stay for ever.
+            self._places.clear()
+            self._loaded = self.progress
+        while self._loaded < stop:
+            identity = self._waiting(self._loaded)
+            if identity is not None:
+                self._places.setdefault(identity, deque()).append(self._loaded)
+            self._loaded += 1

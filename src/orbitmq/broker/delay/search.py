@@ -1,0 +1,88 @@
+"""Bringing the progress of the delay levels up to what the log says was delivered."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from orbitmq.broker.delay.delivered import Identity, LevelProgress, deliveries, waiting_identity
+from orbitmq.broker.delay.levels import DelayLevels
+from orbitmq.broker.delay.progress import DelayProgress, Place
+from orbitmq.message import reserved
+from orbitmq.runtime.seam import Clock, Threads
+from orbitmq.store import MessageStore
+
+log = logging.getLogger(__name__)
+
+
+class DeliverySearch:
+    """Looks for deliveries behind the known progress, before more are made."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        threads: Threads,
+        store: MessageStore,
+        levels: DelayLevels,
+        progress: DelayProgress,
+    ) -> None:
+        self._clock = clock
+        self._threads = threads
+        self._store = store
+        self._levels = levels
+        self._progress = progress
+
+    async def run(self) -> None:
+        """Move the progress of each level behind the newest of its messages that is found delivered."""
+        end = self._store.max_commit_log_offset
+        starts: dict[int, int] = {}
+        searched: dict[int, LevelProgress] = {}
+        for level in range(1, self._levels.highest + 1):
+            start = self._start(level)
+            if start is not None and start < end:
+                starts[level] = start
+                known = self._progress.place(level).offset
+                last = self._store.max_offset(reserved.SCHEDULE_TOPIC, level - 1)
+                searched[level] = LevelProgress(known, last, self._waiting(level))
+        await self._read(starts, searched, end)
+        for level, found in searched.items():
+            known = self._progress.place(level).offset
+            if found.progress != known:
+                log.warning(
+                    "delay level %d: messages %d to %d were delivered before this broker took over",
+                    level, known, found.progress - 1,
+                )  # fmt: skip
+            self._progress.move(level, Place(found.progress, end))
+
+    def _start(self, level: int) -> int | None:
+        """From where on the log can hold deliveries of the level; ``None``: it holds none."""
+        place = self._progress.place(level)
+        queue_id = level - 1
+        offset = max(place.offset, self._store.min_offset(reserved.SCHEDULE_TOPIC, queue_id))
+        entry = self._store.entry(reserved.SCHEDULE_TOPIC, queue_id, offset)
+        if entry is None:
+            return None
+        physical, _, due = entry
+        if place.log_offset:
+            return max(physical, place.log_offset)
+        now = self._clock.now_ms()
+        if now < due <= now + self._levels.delay_ms(level):
+            return None
+        return physical if due > now else max(physical, self._store.file_before(due))
+
+    def _waiting(self, level: int) -> Callable[[int], Identity | None]:
+        def identity(offset: int) -> Identity | None:
+            entry = self._store.entry(reserved.SCHEDULE_TOPIC, level - 1, offset)
+            data = None if entry is None else self._store.record_at(entry[0])
+            return None if data is None else waiting_identity(data)
+
+        return identity
+
+    async def _read(self, starts: dict[int, int], searched: dict[int, LevelProgress], end: int) -> None:
+        at = min(starts.values(), default=end)
+        while (piece := self._store.piece(at, end)) is not None:
+            found, at = await self._threads.run(deliveries, piece)
+            for each in found:
+                level = searched.get(each.level)
+                if level is not None and each.physical_offset >= starts[each.level]:
+                    level.saw([each.identity])

@@ -1,0 +1,134 @@
+"""Progress of the delay levels, found in a log."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from orbitmq.broker.change_feed import DELAYS, ChangeFeed, Entry
+from orbitmq.broker.delay.delivered import (
+    WINDOW,
+    Identity,
+    LevelProgress,
+    deliveries,
+    identity_of,
+    waiting_identity,
+)
+from orbitmq.broker.delay.progress import DelayProgress, Place
+from orbitmq.message.properties import encode_properties
+from orbitmq.message.record import Record, decode_record, encode_record
+from orbitmq.runtime.simulated import VirtualClock
+from orbitmq.store.ports import LogPiece
+
+
+def record(topic: str, body: bytes, **properties: str) -> Record:
+    return Record(topic, body, encode_properties(properties), born_timestamp=7, born_host=("10.0.0.1", 5))
+
+
+def waiting(number: int) -> Record:
+    key = f"K{number}"
+    return record(
+        "SCHEDULE_TOPIC_XXXX", b"%d" % number, DELAY="2", REAL_TOPIC="T", REAL_QID="0", UNIQ_KEY=key
+    )
+
+
+def delivered(number: int) -> Record:
+    # Java keeps properties in a hash map: they may come in another order.
+    return record("T", b"%d" % number, UNIQ_KEY=f"K{number}", REAL_QID="0", REAL_TOPIC="T", DELAY="2")
+
+
+def log_of(records: list[Record]) -> tuple[LogPiece, list[int]]:
+    data, places = bytearray(), []
+    for each in records:
+        each.physical_offset = 1000 + len(data)
+        places.append(each.physical_offset)
+        data += encode_record(each)
+    return LogPiece(1000, 1000 + len(data), memoryview(bytes(data + b"\0" * 100)), 1000), places
+
+
+def test_only_delivered_records_are_found() -> None:
+    others = [
+        record("T", b"plain"),
+        record("T", b"says REAL_TOPIC\x01T in its body", DELAY="2"),
+        waiting(1),
+        record("RMQ_SYS_TRANS_HALF_TOPIC", b"half", DELAY="2", REAL_TOPIC="T", REAL_QID="0"),
+        record("T", b"committed", REAL_TOPIC="T", REAL_QID="0"),
+        record("T", b"dead", REAL_TOPIC="T", DELAY="0"),
+        record("T", b"no level", REAL_TOPIC="T", DELAY="soon"),
+    ]
+    piece, places = log_of([*others, delivered(1), others[0], delivered(2)])
+    found, end = deliveries(piece)
+    assert [each.physical_offset for each in found] == [places[7], places[9]]
+    assert {each.level for each in found} == {2}
+    assert [each.identity for each in found] == [
+        waiting_identity(encode_record(waiting(number))) for number in (1, 2)
+    ]
+    assert end == piece.end
+
+
+def test_a_call_collects_so_many_and_the_next_goes_on_there() -> None:
+    piece, places = log_of([delivered(number) for number in range(7)])
+    collected, at = [], piece.start
+    while at < piece.end:
+        found, at = deliveries(LogPiece(at, piece.end, piece.view, piece.base), limit=3)
+        collected += [each.physical_offset for each in found]
+    assert collected == places
+
+
+def test_a_damaged_record_is_no_delivery() -> None:
+    assert waiting_identity(b"\0" * 100) is None
+    piece, _ = log_of([delivered(1)])
+    view = memoryview(b"\0" * 200 + b"REAL_TOPIC\x01T\x02")
+    assert deliveries(LogPiece(0, len(view), view, 0)) == ([], len(view))
+    assert piece.end > piece.start
+
+
+def identity(number: int | str) -> Identity:
+    data = encode_record(record("T", str(number).encode(), UNIQ_KEY=str(number)))
+    return identity_of(decode_record(data), "T", str(number))
+
+
+def test_what_was_left_out_lies_behind_the_progress_when_a_later_one_was_delivered() -> None:
+    level = LevelProgress(3, 10, lambda offset: identity(offset) if offset != 4 else None)
+    level.saw(identity(number) for number in (1, 2))
+    assert level.progress == 3
+    level.saw([identity(3), identity("another's"), identity(6)])
+    assert level.progress == 7
+
+
+def test_the_same_message_twice_counts_twice() -> None:
+    level = LevelProgress(0, 4, lambda offset: identity("same" if offset < 3 else "last"))
+    level.saw([identity("same")])
+    assert level.progress == 1
+    level.saw([identity("same")])
+    assert level.progress == 2
+    level.saw([identity("last")])
+    assert level.progress == 4
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_run_of_deliveries_is_followed(seed: int) -> None:
+    dice = random.Random(seed)
+    end = 5 * WINDOW
+    left_out = {offset for offset in range(end) if dice.random() < 0.2}
+    known = dice.randrange(end)
+    until = dice.randrange(known, end)
+    level = LevelProgress(known, end, identity)
+    level.saw(identity(offset) for offset in range(max(0, known - 50), until) if offset not in left_out)
+    last = max((offset for offset in range(known, until) if offset not in left_out), default=known - 1)
+    assert level.progress == last + 1
+
+
+def test_progress_goes_over_with_its_place_in_the_log_and_older_journals_are_read() -> None:
+    clock = VirtualClock()
+    feeds = [ChangeFeed(), ChangeFeed()]
+    first, second = (DelayProgress(clock, 3, feed) for feed in feeds)
+    feeds[0].follow(lambda entry: feeds[1].apply(Entry.decode(entry.encode())))
+    first.move(2, Place(5, 1234))
+    assert second.place(2) == Place(5, 1234)
+    assert second.version == first.version
+    feeds[1].apply(Entry(9, 0, DELAYS, "3", 8))
+    assert second.table() == {1: 0, 2: 5, 3: 8}
+    with pytest.raises(ValueError, match="delay level 4"):
+        feeds[1].apply(Entry(10, 0, DELAYS, "4", 8))
