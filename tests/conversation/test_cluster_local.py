@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orbitmq.admin import Admin
-from orbitmq.cluster.layout import ClusterError, broker_names
+from orbitmq.cluster.layout import ClusterError, members
 from orbitmq.cluster.local import LocalCluster
 from orbitmq.errors import BrokerError, NameServerError, TopicNotFoundError, ValidationError
 from orbitmq.message.model import MessageQueue
@@ -64,7 +64,9 @@ async def test_a_restarted_name_server_hears_of_its_brokers_within_seconds(runti
 
 def test_what_cannot_start_says_so() -> None:
     runtime = simulated_runtime()
-    assert broker_names(3) == ["broker-a", "broker-b", "broker-c"]
+    assert [each.name for each in members(2, 2)] == ["broker-a", "broker-a-1", "broker-b", "broker-b-1"]
+    with pytest.raises(ValueError, match="replicas=10: expected 1 to 9"):
+        members(1, 10)
     for count in (0, 27):
         with pytest.raises(ValueError, match=f"brokers={count}: expected 1 to 26"):
             LocalCluster(runtime, brokers=count, root="/c")

@@ -127,7 +127,7 @@ def test_failures_timeouts_and_wrong_options_are_told(pytester: pytest.Pytester)
         [
             "*assert (1 + 1) == 3*",
             "*TimeoutError*",
-            "*pytest.mark.orbitmq has no option 'broker'; expected brokers, limit_s, settings*",
+            "*pytest.mark.orbitmq has no option 'broker'; expected brokers, limit_s, replicas, settings*",
             "*pytest.mark.orbitmq takes named options only, got (2,)*",
             "*ClusterError*noSuchKey*",
         ]

@@ -116,8 +116,19 @@ def test_what_the_store_gets() -> None:
     assert store.batch_bytes > 8_000_000 + 65_536
 
 
-@pytest.mark.parametrize("role", ["SLAVE", "SYNC_MASTER"])
-def test_a_role_that_promises_copies_is_warned_of(role: str) -> None:
-    _, warnings = BrokerConfig.load(f"brokerRole={role}\n")
-    assert warnings == [f"brokerRole={role}: this broker does not copy messages to or from another yet"]
-    assert BrokerConfig.load("brokerRole=ASYNC_MASTER\n")[1] == []
+def test_role_and_id_must_fit() -> None:
+    with pytest.raises(ConfigError, match="brokerId=0: expected a number above 0 with brokerRole=SLAVE"):
+        BrokerConfig.load("brokerRole=SLAVE\n")
+    slave, warnings = BrokerConfig.load("brokerRole=SLAVE\nbrokerId=1\n")
+    assert (slave.broker_id, warnings) == (1, [])
+    master, warnings = BrokerConfig.load("brokerId=3\n")
+    assert (master.broker_id, warnings) == (
+        0,
+        ["brokerId=3 counts as 0: brokerRole=ASYNC_MASTER is a master's"],
+    )
+
+
+def test_a_master_has_one_address() -> None:
+    assert BrokerConfig.load("haMasterAddress=a:1\n")[0].ha_master_address == "a:1"
+    with pytest.raises(ConfigError, match="haMasterAddress=a:1;b:2: expected one address as host:port"):
+        BrokerConfig.load("haMasterAddress=a:1;b:2\n")

@@ -36,6 +36,13 @@ def _name(key: str, value: str) -> str:
     return value
 
 
+def _address(key: str, value: str) -> str:
+    """host:port, or nothing."""
+    if ";" in addresses(key, value):
+        raise ConfigError(key, value, "one address as host:port")
+    return value
+
+
 def _region(key: str, value: str) -> str:
     """A text that stands in JSON headers and in message properties as it is."""
     if not re.fullmatch(r"[ !#-\[\]-~]{1,127}", value):
@@ -88,6 +95,14 @@ class BrokerConfig(Settings):
     sync_flush_timeout_ms: int = setting(5000, "syncFlushTimeout", number(1, 600_000), live=True)
     broker_role: str = setting("ASYNC_MASTER", "brokerRole", one_of("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"))
     ha_listen_port: int = setting(10912, "haListenPort", number(0, 65535))
+    ha_master_address: str = setting("", "haMasterAddress", _address)
+    ha_transfer_batch_size: int = setting(32_768, "haTransferBatchSize", number(1024, 4_000_000))
+    ha_send_heartbeat_interval_ms: int = setting(5000, "haSendHeartbeatInterval", number(100, 600_000))
+    ha_housekeeping_interval_ms: int = setting(20_000, "haHousekeepingInterval", number(100, 600_000))
+    ha_flow_control_enable: bool = setting(False, "haFlowControlEnable", flag, live=True)
+    max_ha_transfer_bytes_per_second: int = setting(
+        100 * _MIB, "maxHaTransferByteInSecond", number(1024, 2**62), live=True
+    )
 
     broker_permission: int = setting(6, "brokerPermission", number(0, 6), live=True)
     default_topic_queue_nums: int = setting(8, "defaultTopicQueueNums", number(1, 65536), live=True)
@@ -185,10 +200,14 @@ class BrokerConfig(Settings):
         """
         config, warnings = cls(broker_config_path=path).updated_by_text(conf)
         config, more = config.updated(overrides or {})
-        if config.broker_role != "ASYNC_MASTER":
+        if config.broker_role == "SLAVE":
+            if config.broker_id == 0:
+                raise ConfigError("brokerId", "0", "a number above 0 with brokerRole=SLAVE")
+        elif config.broker_id != 0:
             more.append(
-                f"brokerRole={config.broker_role}: this broker does not copy messages to or from another yet"
+                f"brokerId={config.broker_id} counts as 0: brokerRole={config.broker_role} is a master's"
             )
+            config.broker_id = 0
         return config, warnings + more
 
     def without_effect(self, key: str, value: str) -> str:

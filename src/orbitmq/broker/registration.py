@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from orbitmq.broker.component import Component
@@ -32,6 +33,7 @@ from orbitmq.wire.headers import (
     QueryDataVersionRequest,
     QueryDataVersionResponse,
     RegisterBrokerRequest,
+    RegisterBrokerResponse,
     UnregisterBrokerRequest,
 )
 
@@ -98,9 +100,18 @@ class Registration(Component):
         self._client = self._connect()
         self._servers = [_NameServer(a) for a in config.namesrv_addr.split(";") if a]
         self._servers_changed = asyncio.Event()
+        # Where slaves reach this broker: the port is known when it is listened on.
+        self.ha_port = config.ha_listen_port
+        # Told a master's HA address and address, when a name server names them to a slave (row NR-14).
+        self.on_master: Callable[[str, str], object] | None = None
         self._backoff = Backoff(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, runtime.random)
         self._changes = 0
         self._progress = asyncio.Condition()
+
+    @property
+    def ha_address(self) -> str:
+        """Where slaves reach this broker."""
+        return f"{self._config.broker_ip2 or self._config.broker_ip1}:{self.ha_port}"
 
     @property
     def name_servers(self) -> list[str]:
@@ -293,12 +304,11 @@ class Registration(Component):
 
     async def _register(self, server: _NameServer, topics: list[str], version: DataVersion) -> None:
         body = await self._body(topics, version)
-        ha_host = self._config.broker_ip2 or self._config.broker_ip1
         header = RegisterBrokerRequest(
             broker_name=self._config.broker_name,
             broker_addr=self._address,
             cluster_name=self._config.broker_cluster_name,
-            ha_server_addr=f"{ha_host}:{self._config.ha_listen_port}",
+            ha_server_addr=self.ha_address,
             broker_id=self._config.broker_id,
             # Only a broker that also sends light heartbeats may ask for the short timeout (NR-01).
             heartbeat_timeout_millis=(
@@ -311,11 +321,20 @@ class Registration(Component):
         response = await self._request(server, header.command(body))
         if response.code != ResponseCode.SUCCESS:
             raise _RefusedError(f"code {response.code}: {response.remark}")
+        self._read_master(response)
         if response.body:
             try:
                 self._topics.mark_order_topics(KVTable.decode(response.body).table)
             except WireError as error:
                 log.warning("name server %s sent an unreadable order table: %s", server.address, error)
+
+    def _read_master(self, response: Command) -> None:
+        try:
+            master = RegisterBrokerResponse.from_ext(response.ext)
+        except WireError:
+            return
+        if self.on_master is not None and master.ha_server_addr and master.master_addr:
+            self.on_master(master.ha_server_addr, master.master_addr)
 
     async def _body(self, topics: list[str], version: DataVersion) -> bytes:
         """A RegisterBrokerBody with those of ``topics`` that are there."""

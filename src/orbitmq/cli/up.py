@@ -26,6 +26,7 @@ app = make_app(
     """
 orbitmq up
 orbitmq up --brokers 3 --dir ./data
+orbitmq up --brokers 1 --replicas 2
 orbitmq up --port 0 --json
 orbitmq up --set flushDiskType=ASYNC_FLUSH --set defaultTopicQueueNums=16
 """,
@@ -36,6 +37,7 @@ orbitmq up --set flushDiskType=ASYNC_FLUSH --set defaultTopicQueueNums=16
 def up(
     *,
     brokers: Annotated[int, Parameter(name=["--brokers", "-b"])] = 2,
+    replicas: Annotated[int, Parameter(name=["--replicas", "-r"])] = 1,
     port: Annotated[int, Parameter(name=["--port", "-p"])] = 9876,
     dir: Annotated[Path | None, Parameter(name=["--dir", "-d"])] = None,
     set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
@@ -47,6 +49,8 @@ def up(
     ----------
     brokers
         How many broker groups, each with one master.
+    replicas
+        How many brokers in each group: 2 is a master and a slave that copies its messages.
     port
         Port of the name server; 0 takes a free one.
     dir
@@ -61,7 +65,9 @@ def up(
             root = stack.enter_context(tempfile.TemporaryDirectory(prefix="orbitmq-"))
         else:
             root = str(dir.resolve())
-        return run_async(_run(brokers, port, root, _settings(set or []), as_json=json, kept=dir is not None))
+        return run_async(
+            _run(brokers, replicas, port, root, _settings(set or []), as_json=json, kept=dir is not None)
+        )
 
 
 def _settings(words: list[str]) -> dict[str, str]:
@@ -73,7 +79,14 @@ def _settings(words: list[str]) -> dict[str, str]:
 
 
 async def _run(
-    brokers: int, port: int, root: str, settings: dict[str, str], *, as_json: bool, kept: bool
+    brokers: int,
+    replicas: int,
+    port: int,
+    root: str,
+    settings: dict[str, str],
+    *,
+    as_json: bool,
+    kept: bool,
 ) -> int:
     import asyncio
 
@@ -85,7 +98,9 @@ async def _run(
         loop.add_signal_handler(number, stop.set)
     begin = loop.time()
     try:
-        cluster = ProcessCluster(brokers=brokers, root=root, name_server_port=port, settings=settings)
+        cluster = ProcessCluster(
+            brokers=brokers, replicas=replicas, root=root, name_server_port=port, settings=settings
+        )
     except ValueError as error:
         raise UsageError(str(error)) from error
     async with cluster:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from orbitmq.client.core.name_servers import NameServers
 from orbitmq.errors import NameServerError, OrbitError
@@ -12,6 +13,7 @@ from orbitmq.transport.client import RemotingClient
 
 HOST = "127.0.0.1"
 MAX_BROKERS = 26
+MAX_REPLICAS = 9
 POLL_SECONDS = 0.02
 POLL_TIMEOUT_MS = 1000
 # A cluster for development starts with small log files; a real broker has RocketMQ's 1 GiB.
@@ -22,57 +24,87 @@ class ClusterError(OrbitError):
     """The cluster cannot start or did not serve in time."""
 
 
-def broker_names(count: int) -> list[str]:
-    """broker-a, broker-b, and so on.
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One broker of a cluster.
+
+    Attributes:
+        name: what the cluster calls it: the group's name for the master, ``broker-a-1`` for its first slave.
+        group: its brokerName.
+        broker_id: 0 is the master.
+    """
+
+    name: str
+    group: str
+    broker_id: int
+
+
+def members(brokers: int, replicas: int = 1) -> list[Member]:
+    """The brokers of ``brokers`` groups, broker-a, broker-b and so on; each a master and its slaves.
 
     Raises:
-        ValueError: not 1 to 26.
+        ValueError: not 1 to 26 groups, or not 1 to 9 replicas.
     """
-    if not 1 <= count <= MAX_BROKERS:
-        raise ValueError(f"brokers={count}: expected 1 to {MAX_BROKERS}")
-    return [f"broker-{chr(ord('a') + index)}" for index in range(count)]
+    if not 1 <= brokers <= MAX_BROKERS:
+        raise ValueError(f"brokers={brokers}: expected 1 to {MAX_BROKERS}")
+    if not 1 <= replicas <= MAX_REPLICAS:
+        raise ValueError(f"replicas={replicas}: expected 1 to {MAX_REPLICAS}")
+    groups = [f"broker-{chr(ord('a') + index)}" for index in range(brokers)]
+    return [
+        Member(f"{group}-{number}" if number else group, group, number)
+        for group in groups
+        for number in range(replicas)
+    ]
 
 
 def broker_settings(
-    name: str,
+    member: Member,
     *,
     cluster: str,
     port: int,
+    ha_port: int,
     root: str,
     name_servers: str,
     more: Mapping[str, str],
     host: str = HOST,
 ) -> dict[str, str]:
-    """A broker.conf for one master on ``host``; ``more`` wins."""
-    return {
+    """A broker.conf for one broker on ``host``; ``more`` wins, but does not make a slave a master."""
+    settings = {
         "brokerClusterName": cluster,
-        "brokerName": name,
+        "brokerName": member.group,
         "brokerId": "0",
         "brokerIP1": host,
         "bindAddress": host,
         "listenPort": str(port),
+        "haListenPort": str(ha_port),
         "namesrvAddr": name_servers,
-        "storePathRootDir": posixpath.join(root, name),
+        "storePathRootDir": posixpath.join(root, member.name),
+        "slaveReadEnable": "true",
         **SMALL_FILES,
         **more,
     }
+    if member.broker_id:
+        settings |= {"brokerId": str(member.broker_id), "brokerRole": "SLAVE"}
+    return settings
 
 
-async def live_brokers(client: RemotingClient, name_server: str) -> dict[str, str] | None:
-    """Master's address of every broker group that ``name_server`` knows; None when it does not answer."""
+async def live_brokers(client: RemotingClient, name_server: str) -> dict[tuple[str, int], str] | None:
+    """Address, by group and id, of every broker that ``name_server`` knows; None when it does not answer."""
     try:
         info = await NameServers(client, [name_server]).cluster_info(POLL_TIMEOUT_MS)
     except NameServerError:
         return None
     return {
-        name: data.broker_addrs[0] for name, data in info.broker_addr_table.items() if 0 in data.broker_addrs
+        (group, broker_id): address
+        for group, data in info.broker_addr_table.items()
+        for broker_id, address in data.broker_addrs.items()
     }
 
 
 async def wait_until_live(
-    client: RemotingClient, clock: Clock, name_server: str, wanted: Mapping[str, str], timeout_s: float
+    client: RemotingClient, clock: Clock, name_server: str, wanted: Mapping[Member, str], timeout_s: float
 ) -> None:
-    """Wait until ``name_server`` answers and knows the masters ``wanted``, addresses by name.
+    """Wait until ``name_server`` answers and knows the brokers ``wanted``, with their addresses.
 
     Raises:
         ClusterError: not within ``timeout_s``; the text names what is missing.
@@ -80,7 +112,11 @@ async def wait_until_live(
     deadline = clock.monotonic() + timeout_s
     while True:
         live = await live_brokers(client, name_server)
-        missing = [name for name, address in wanted.items() if live is None or live.get(name) != address]
+        missing = [
+            each.name
+            for each, address in wanted.items()
+            if live is None or live.get((each.group, each.broker_id)) != address
+        ]
         if live is not None and not missing:
             return
         if clock.monotonic() >= deadline:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.cluster.brokers import make_broker
-from orbitmq.cluster.layout import HOST, ClusterError, broker_names, broker_settings, wait_until_live
+from orbitmq.cluster.layout import HOST, ClusterError, broker_settings, members, wait_until_live
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.server import NameServer
 from orbitmq.runtime import Runtime
@@ -40,6 +40,7 @@ class LocalCluster:
         runtime: Runtime,
         *,
         brokers: int = 2,
+        replicas: int = 1,
         root: str,
         cluster: str = "DefaultCluster",
         name_server_port: int = 0,
@@ -50,6 +51,8 @@ class LocalCluster:
         """Nothing starts yet.
 
         Args:
+            brokers: how many groups.
+            replicas: brokers in each group: a master, broker-a, and its slaves, broker-a-1 and so on.
             root: folder of the data; a cluster started again on it has its messages.
             name_server_port: 0 takes any free port.
             settings: RocketMQ keys put over the settings of every broker.
@@ -57,11 +60,11 @@ class LocalCluster:
                 By default all run on ``runtime``, addressed 127.0.0.1.
 
         Raises:
-            ValueError: more than 26 brokers, or none.
+            ValueError: more than 26 groups, or none; more than 9 replicas, or none.
             ClusterError: ``settings`` holds a key that the broker does not support.
         """
         self._runtime = runtime
-        self._names = broker_names(brokers)
+        self._members = {member.name: member for member in members(brokers, replicas)}
         self._root = root
         self._cluster = cluster
         self._name_server_port = name_server_port
@@ -70,9 +73,10 @@ class LocalCluster:
         self._machine_of = machine_of or (lambda _: Machine(runtime, HOST))
         self._name_server_host = self._machine_of(NAME_SERVER).host
         self._name_server: NameServer | None = None
-        self._ports: dict[str, int] = {}
+        # Port and HA port.
+        self._ports: dict[str, tuple[int, int]] = {}
         self.brokers: dict[str, Broker] = {}
-        for name in self._names:
+        for name in self._members:
             self._broker_config(name)
 
     async def __aenter__(self) -> LocalCluster:
@@ -95,7 +99,7 @@ class LocalCluster:
         """
         try:
             await self._launch_name_server()
-            for name in self._names:
+            for name in self._members:
                 await self._launch(name)
             await self._until_ready()
         except BaseException:
@@ -147,13 +151,15 @@ class LocalCluster:
         broker = make_broker(self._machine_of(name).runtime, self._broker_config(name))
         self.brokers[name] = broker
         await broker.start()
-        self._ports[name] = broker.port
+        self._ports[name] = broker.port, broker.services.registration.ha_port
 
     def _broker_config(self, name: str) -> BrokerConfig:
+        port, ha_port = self._ports.get(name, (0, 0))
         settings = broker_settings(
-            name,
+            self._members[name],
             cluster=self._cluster,
-            port=self._ports.get(name, 0),
+            port=port,
+            ha_port=ha_port,
             root=self._root,
             name_servers=self.name_server if self._name_server_port else "",
             more=self._settings,
@@ -167,7 +173,7 @@ class LocalCluster:
     async def _until_ready(self) -> None:
         client = RemotingClient(self._runtime)
         try:
-            wanted = {name: broker.address for name, broker in self.brokers.items()}
+            wanted = {self._members[name]: broker.address for name, broker in self.brokers.items()}
             await wait_until_live(client, self._runtime.clock, self.name_server, wanted, self._ready_seconds)
         finally:
             await client.close()

@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
-from orbitmq.cluster.layout import HOST, ClusterError, broker_names, broker_settings, wait_until_live
+from orbitmq.cluster.layout import HOST, ClusterError, broker_settings, members, wait_until_live
 from orbitmq.runtime import Runtime, system_runtime
 from orbitmq.runtime.processes import ChildProcess, ProcessError, free_ports, is_free
 from orbitmq.settings import properties_text
@@ -31,6 +31,7 @@ class ProcessCluster:
         self,
         *,
         brokers: int = 2,
+        replicas: int = 1,
         root: str,
         cluster: str = "DefaultCluster",
         name_server_port: int = 0,
@@ -41,14 +42,16 @@ class ProcessCluster:
         """Nothing starts yet.
 
         Args:
+            brokers: how many groups.
+            replicas: brokers in each group: a master, broker-a, and its slaves, broker-a-1 and so on.
             root: folder of the data; a cluster started again on it has its messages.
             name_server_port: 0 takes any free port.
             settings: RocketMQ keys put over the broker.conf of every broker.
 
         Raises:
-            ValueError: more than 26 brokers, or none.
+            ValueError: more than 26 groups, or none; more than 9 replicas, or none.
         """
-        self._names = broker_names(brokers)
+        self._members = {member.name: member for member in members(brokers, replicas)}
         self._root = root
         self._cluster = cluster
         self._name_server_port = name_server_port
@@ -84,9 +87,9 @@ class ProcessCluster:
         """
         if self._name_server_port and not is_free(self._name_server_port, HOST):
             raise ClusterError(f"port {self._name_server_port} of the name server is in use")
-        ports = free_ports(len(self._names) + 1)
-        self._name_server_port = self._name_server_port or ports[-1]
-        self._write_settings(ports[:-1])
+        ports = free_ports(2 * len(self._members) + 1)
+        self._name_server_port = self._name_server_port or ports.pop()
+        self._write_settings(ports)
         try:
             await asyncio.gather(*(self._launch(name) for name in self._arguments))
             await self._until_ready()
@@ -96,7 +99,7 @@ class ProcessCluster:
 
     async def stop(self, timeout_s: float = STOP_SECONDS) -> None:
         """End the brokers, then the name server, with SIGTERM; with SIGKILL what takes longer."""
-        brokers = [self.processes.pop(name) for name in self._names if name in self.processes]
+        brokers = [self.processes.pop(name) for name in self._members if name in self.processes]
         await asyncio.gather(*(process.stop(timeout_s) for process in brokers))
         for process in self.processes.values():
             await process.stop(timeout_s)
@@ -123,11 +126,12 @@ class ProcessCluster:
             "kvConfigPath": posixpath.join(self._root, "nameserver", "kvConfig.json"),
         }
         self._arguments["nameserver"] = ["nameserver", "-c", self._write("nameserver", name_server)]
-        for name, port in zip(self._names, ports, strict=True):
+        for name, member in self._members.items():
             settings = broker_settings(
-                name,
+                member,
                 cluster=self._cluster,
-                port=port,
+                port=ports.pop(),
+                ha_port=ports.pop(),
                 root=self._root,
                 name_servers=self.name_server,
                 more=self._settings,
@@ -149,7 +153,9 @@ class ProcessCluster:
 
     async def _until_ready(self) -> None:
         client = RemotingClient(self._runtime)
-        wanted = {name: self._addresses[name] for name in self._names if name in self.processes}
+        wanted = {
+            member: self._addresses[name] for name, member in self._members.items() if name in self.processes
+        }
         ready = asyncio.create_task(
             wait_until_live(client, self._runtime.clock, self.name_server, wanted, self._ready_seconds)
         )

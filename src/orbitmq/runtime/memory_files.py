@@ -155,6 +155,9 @@ class MemorySegment:
         self._files.reserve(file, up_to)
         file.allocated = max(file.allocated, up_to)
 
+    def read_ahead(self, start: int, end: int) -> None:
+        pass
+
     def data_end(self, start: int) -> int:
         return max(start, min(self._open().allocated, self._size_bytes))
 

@@ -85,6 +85,10 @@ class Segment(Protocol):
         """Make disk blocks exist for the bytes below ``up_to``, so that a write cannot hit ENOSPC."""
         ...
 
+    def read_ahead(self, start: int, end: int) -> None:
+        """Begin to bring the bytes from ``start`` to ``end`` into memory; does not wait for them."""
+        ...
+
     def data_end(self, start: int) -> int:
         """All bytes of the file from here on are zeros that were never written; not below ``start``.
 

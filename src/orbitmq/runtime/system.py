@@ -123,6 +123,9 @@ class SystemSegment:
             os.posix_fallocate(self._fd, self._allocated, step)
             self._allocated += step
 
+    def read_ahead(self, start: int, end: int) -> None:
+        os.posix_fadvise(self.descriptor, start, end - start, os.POSIX_FADV_WILLNEED)
+
     def data_end(self, start: int) -> int:
         at = start
         while at < self._size_bytes:

@@ -412,6 +412,40 @@ class MessageStore:
         """
         self._raw.append(offset, data)
 
+    def log_data(self, offset: int, most: int) -> memoryview | None:
+        """Written bytes of the log from ``offset`` on: up to ``most``, all in one file, ending anywhere.
+
+        ``None``: nothing is written there, or it is deleted.
+        """
+        size = min(most, self.appender.batch_base - offset)
+        segment = self._files.segment(offset)
+        if size <= 0 or segment is None:
+            return None
+        at = offset - self._files.start_of(offset)
+        return segment.view()[at : at + size]
+
+    def read_ahead(self, start: int, end: int) -> None:
+        """Somebody is about to read this part of the log; does not wait."""
+        for segment in self._files.between(max(start, self._files.first), min(end, self._files.end)):
+            begin = (
+                max(0, start - self._files.start_of(start)) if segment is self._files.segment(start) else 0
+            )
+            segment.read_ahead(begin, min(segment.size_bytes, begin + end - start))
+
+    @property
+    def last_file_start(self) -> int:
+        """Where the newest file of the log begins."""
+        return max(self._files.first, self._files.start_of(self.appender.batch_base))
+
+    def drop_partial(self) -> None:
+        """Forget what a master sent behind the last whole record.
+
+        Raises:
+            StoreClosedError: the disk refused.
+        """
+        if self.log.received > self.appender.batch_base:
+            self.log.drop_partial()
+
     @property
     def received_offset(self) -> int:
         """Where :meth:`append_raw` goes on: behind the last byte, which may lie within a record."""

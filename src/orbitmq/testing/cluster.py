@@ -57,19 +57,20 @@ class RunningCluster:
 
 @contextmanager
 def running_cluster(
-    root: str, *, brokers: int = 1, settings: Mapping[str, str] | None = None
+    root: str, *, brokers: int = 1, replicas: int = 1, settings: Mapping[str, str] | None = None
 ) -> Iterator[RunningCluster]:
-    """A name server and ``brokers`` masters on free ports of 127.0.0.1, stopped at the end of the block.
+    """A name server and ``brokers`` groups on free ports of 127.0.0.1, stopped at the end of the block.
 
     Args:
         root: folder of the data.
+        replicas: brokers in each group; the slaves are called broker-a-1 and so on.
         settings: RocketMQ keys put over the settings of every broker.
 
     Raises:
-        ValueError: more than 26 brokers, or none.
+        ValueError: more than 26 groups, or none; more than 9 replicas, or none.
         ClusterError: a key of ``settings`` is not supported, or the cluster did not start in time.
     """
-    cluster = LocalCluster(system_runtime(), brokers=brokers, root=root, settings=settings)
+    cluster = LocalCluster(system_runtime(), brokers=brokers, replicas=replicas, root=root, settings=settings)
     loop = LoopThread("orbitmq-test-cluster")
     try:
         loop.wait(cluster.start())

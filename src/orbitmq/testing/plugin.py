@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from orbitmq.testing import RunningCluster, SimulatedLoop, SimulatedRuntime, World
 
 LOOP_FIXTURE = "orbitmq_loop"
-CLUSTER_OPTIONS = frozenset({"brokers", "settings"})
+CLUSTER_OPTIONS = frozenset({"brokers", "replicas", "settings"})
 LOOP_OPTIONS = frozenset({"limit_s"})
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "orbitmq(brokers=1, settings={}, limit_s=86400): the cluster of orbitmq_cluster or orbitmq_world, "
-        "and the virtual seconds a test may take",
+        "orbitmq(brokers=1, replicas=1, settings={}, limit_s=86400): the cluster of orbitmq_cluster or "
+        "orbitmq_world, and the virtual seconds a test may take",
     )
 
 

@@ -15,7 +15,7 @@ from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.producer.options import ProducerKeywords
 from orbitmq.client.producer.producer import Producer
 from orbitmq.client.producer.transactional import Check, TransactionProducer
-from orbitmq.cluster.layout import broker_names
+from orbitmq.cluster.layout import members
 from orbitmq.cluster.local import NAME_SERVER, LocalCluster, Machine
 from orbitmq.runtime.memory_files import Keep
 from orbitmq.runtime.seam import Clock
@@ -46,26 +46,33 @@ class World:
     """
 
     def __init__(
-        self, runtime: SimulatedRuntime, *, brokers: int = 1, settings: Mapping[str, str] | None = None
+        self,
+        runtime: SimulatedRuntime,
+        *,
+        brokers: int = 1,
+        replicas: int = 1,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         """Nothing starts yet.
 
         Args:
             brokers: how many masters; they are called broker-a, broker-b and so on.
+            replicas: brokers in each group; the slaves are called broker-a-1 and so on.
             settings: RocketMQ keys put over the settings of every broker.
 
         Raises:
-            ValueError: more than 26 brokers, or none.
+            ValueError: more than 26 groups, or none; more than 9 replicas, or none.
             ClusterError: ``settings`` holds a key that the broker does not support.
         """
         self.runtime = runtime
-        names = [NAME_SERVER, *broker_names(brokers)]
+        names = [NAME_SERVER, *(member.name for member in members(brokers, replicas))]
         self.machines = {
             name: PowerMachine(runtime.machine(f"10.0.0.{number}")) for number, name in enumerate(names, 1)
         }
         self._cluster = LocalCluster(
             runtime,
             brokers=brokers,
+            replicas=replicas,
             root="/store",
             name_server_port=9876,
             settings={

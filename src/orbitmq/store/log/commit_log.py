@@ -252,6 +252,7 @@ class CommitLog:
             self._use_segment(whole)
         else:
             self._appender.start_batch(whole, self._appender.file_end)
+        self._keep_ahead(whole - self._segment_start)
         arrived = self._appender.publish()
         if arrived:
             self._arrived(arrived)

@@ -1,0 +1,77 @@
+"""The request codes of replication: where a master's HA port is, and how its followers do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.role import RoleState
+from orbitmq.replication.status import ReplicationStatus
+from orbitmq.store import MessageStore
+from orbitmq.transport.server import ServerConnection
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.headers import (
+    ExchangeBrokerHaInfoRequest,
+    ExchangeBrokerHaInfoResponse,
+    ResetMasterFlushOffsetRequest,
+)
+
+Pushed: TypeAlias = Callable[[ExchangeBrokerHaInfoRequest], object]
+
+
+class HaHandlers(Family):
+    """Answers members of our group, and administrators.
+
+    Args:
+        address: where clients reach this broker.
+        ha_address: gives where followers reach it.
+        pushed: told what a master says of itself.
+    """
+
+    def __init__(
+        self,
+        role: RoleState,
+        store: MessageStore,
+        status: ReplicationStatus,
+        address: str,
+        ha_address: Callable[[], str],
+        pushed: Pushed,
+    ) -> None:
+        self._role = role
+        self._store = store
+        self._status = status
+        self._address = address
+        self._ha_address = ha_address
+        self._pushed = pushed
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.EXCHANGE_BROKER_HA_INFO: self.exchange,
+            RequestCode.GET_BROKER_HA_STATUS: self.status,
+            RequestCode.RESET_MASTER_FLUSH_OFFSET: self.reset_flush_offset,
+        }
+
+    def exchange(self, _connection: ServerConnection, command: Command) -> Answer:
+        """Without a header a question, with one the news of a master (AdminBrokerProcessor)."""
+        header = ExchangeBrokerHaInfoRequest.from_ext(command.ext)
+        if header.master_ha_address is not None:
+            self._pushed(header)
+            return command.reply()
+        return ExchangeBrokerHaInfoResponse(
+            master_ha_address=self._ha_address(),
+            master_flush_offset=self._store.flushed_offset,
+            master_address=self._address,
+        ).reply_to(command)
+
+    def status(self, _connection: ServerConnection, command: Command) -> Answer:
+        """The state of replication."""
+        return command.reply(body=self._status.table().encode())
+
+    def reset_flush_offset(self, _connection: ServerConnection, command: Command) -> Answer:
+        """What a slave shows as its master's flushed end; a master has none."""
+        header = ResetMasterFlushOffsetRequest.from_ext(command.ext)
+        if not self._role.takes_messages:
+            self._status.master_flush_offset = header.master_flush_offset
+        return command.reply()

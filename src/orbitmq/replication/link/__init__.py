@@ -1,0 +1,1 @@
+"""The link between a master and its followers: bytes of the log one way, how far they came the other."""

@@ -1,0 +1,69 @@
+"""What a follower is sent next: a place in the log that moves on, and how many bytes a second may go."""
+
+from __future__ import annotations
+
+from orbitmq.store import MessageStore
+
+
+class Cursor:
+    """Where one follower's copy of the log is to go on.
+
+    Attributes:
+        position: everything below was handed out.
+    """
+
+    def __init__(self, store: MessageStore, position: int) -> None:
+        self._store = store
+        self.position = position
+
+    @property
+    def behind(self) -> int:
+        """How many bytes are still to be handed out."""
+        return self._store.max_commit_log_offset - self.position
+
+    def take(self, most: int) -> tuple[int, memoryview] | None:
+        """The next piece: its offset, and up to ``most`` bytes within one file. ``None``: there is none."""
+        data = self._store.log_data(self.position, most)
+        if data is None:
+            return None
+        offset = self.position
+        self.position += len(data)
+        return offset, data
+
+
+class Flow:
+    """Bytes sent in the second under way (FlowMonitor).
+
+    Attributes:
+        last_second: how many were sent in the second before.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._second = int(now)
+        self._sent = 0
+        self.last_second = 0
+
+    def left(self, now: float, limit: int) -> int:
+        """How many of ``limit`` bytes a second may still be sent in this one."""
+        self._turn(now)
+        return max(0, limit - self._sent)
+
+    def sent(self, now: float, size_bytes: int) -> None:
+        """So many bytes went out."""
+        self._turn(now)
+        self._sent += size_bytes
+
+    def rate(self, now: float) -> int:
+        """Bytes of the last whole second."""
+        self._turn(now)
+        return self.last_second
+
+    def until_next(self, now: float) -> float:
+        """Seconds until the next second begins."""
+        return self._second + 1 - now
+
+    def _turn(self, now: float) -> None:
+        second = int(now)
+        if second != self._second:
+            self.last_second = self._sent if second == self._second + 1 else 0
+            self._second, self._sent = second, 0

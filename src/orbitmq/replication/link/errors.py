@@ -1,0 +1,9 @@
+"""What a peer on the link did wrong."""
+
+from __future__ import annotations
+
+from orbitmq.errors import OrbitError
+
+
+class LinkError(OrbitError):
+    """The other end of a link sent what it cannot mean, or is none that we may talk to. The link ends."""

@@ -1,0 +1,78 @@
+"""The brokers of our name that we are linked with, as the other parts of replication see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from orbitmq.broker.events import tell
+from orbitmq.replication.link.stream import Kind
+
+
+class PeerLink(Protocol):
+    """A link to another broker of OrbitMQ that is up: both sides have said who they are.
+
+    Attributes:
+        broker_id, address: the peer's.
+        is_master: this broker copies the peer's log; else the peer copies ours.
+    """
+
+    @property
+    def broker_id(self) -> int: ...
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def is_master(self) -> bool: ...
+
+    def send(self, kind: Kind, payload: bytes) -> None:
+        """Send a frame behind everything that was sent before. A link whose buffer overflows is closed."""
+        ...
+
+
+Receiver: TypeAlias = Callable[[PeerLink, bytes], object]
+Watcher: TypeAlias = Callable[[PeerLink, bool], object]
+
+
+class Peers:
+    """The links that are up. Frames of one link reach their receivers in the order of sending."""
+
+    def __init__(self) -> None:
+        self._links: tuple[PeerLink, ...] = ()
+        self._receivers: dict[Kind, Receiver] = {}
+        self._watchers: list[Watcher] = []
+
+    @property
+    def links(self) -> tuple[PeerLink, ...]:
+        return self._links
+
+    def on(self, kind: Kind, receiver: Receiver) -> None:
+        """Call ``receiver(link, payload)`` with each frame of ``kind``; a second call replaces the first.
+
+        A ``LinkError`` that it raises ends the link.
+        """
+        self._receivers[kind] = receiver
+
+    def on_change(self, watcher: Watcher) -> None:
+        """Call ``watcher(link, up)`` when a link comes up or goes."""
+        self._watchers.append(watcher)
+
+    # -- for the two ends of a link --------------------------------------------------------------------
+
+    def opened(self, link: PeerLink) -> None:
+        """A link is up."""
+        self._links += (link,)
+        tell(self._watchers, link, True)
+
+    def closed(self, link: PeerLink) -> None:
+        """A link is gone; no error when it never was up."""
+        if link in self._links:
+            self._links = tuple(other for other in self._links if other is not link)
+            tell(self._watchers, link, False)
+
+    def received(self, link: PeerLink, kind: Kind, payload: bytes) -> None:
+        """A frame came that is not of the link itself. What nobody waits for is left out."""
+        receiver = self._receivers.get(kind)
+        if receiver is not None:
+            receiver(link, payload)

@@ -1,0 +1,144 @@
+"""The log on its way into one connection: at once when it is written, and in small steps when it is much."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.replication.link.classic import MAX_DATA_BYTES
+from orbitmq.replication.link.cursor import Cursor, Flow
+from orbitmq.runtime.seam import Clock
+from orbitmq.store import MessageStore
+
+# What one follower gets in one iteration of the event loop (some 50 us of copying to the socket): senders
+# of messages have their turn between two steps of a copy.
+STEP_BYTES = 128 * 1024
+HIGH_WATER_BYTES = 256 * 1024
+# Of a log that is far behind the kernel reads so much ahead, so that the event loop seldom waits for a page.
+READ_AHEAD_BYTES = 4 << 20
+
+
+class Pace:
+    """What all followers share: how much may go out (haFlowControlEnable)."""
+
+    def __init__(self, clock: Clock, config: BrokerConfig) -> None:
+        self._clock = clock
+        self._config = config
+        self._flow = Flow(clock.monotonic())
+
+    def allowed(self) -> int:
+        """How many bytes may be sent now."""
+        if not self._config.ha_flow_control_enable:
+            return STEP_BYTES
+        limit = self._config.max_ha_transfer_bytes_per_second
+        return min(STEP_BYTES, self._flow.left(self._clock.monotonic(), limit))
+
+    def sent(self, size_bytes: int) -> None:
+        """So many bytes were sent."""
+        self._flow.sent(self._clock.monotonic(), size_bytes)
+
+    def wait_s(self) -> float:
+        """Seconds until more may be sent."""
+        return max(0.001, self._flow.until_next(self._clock.monotonic()))
+
+
+class LogSender:
+    """Sends the log from a position on.
+
+    Args:
+        header: makes what stands before a piece, of its offset and size.
+
+    Attributes:
+        cursor: what was sent.
+        last_sent: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        config: BrokerConfig,
+        store: MessageStore,
+        pace: Pace,
+        transport: asyncio.Transport,
+        position: int,
+        header: Callable[[int, int], bytes],
+    ) -> None:
+        self._clock = clock
+        self._store = store
+        self._pace = pace
+        self._transport = transport
+        self._header = header
+        self._batch_bytes = min(config.ha_transfer_batch_size, MAX_DATA_BYTES)
+        self._paused = False
+        self._next: asyncio.Handle | None = None
+        self._ahead = position
+        self._flow = Flow(clock.monotonic())
+        self.cursor = Cursor(store, position)
+        self.last_sent = clock.monotonic()
+
+    @property
+    def rate(self) -> int:
+        """Bytes sent in the last whole second."""
+        return self._flow.rate(self._clock.monotonic())
+
+    def pump(self) -> None:
+        """Send what is there, as far as the connection takes it and this iteration of the loop allows."""
+        if self._paused or self._next is not None or self._transport.is_closing():
+            return
+        left = allowed = self._pace.allowed()
+        parts: list[bytes | memoryview] = []
+        while left > 0 and (piece := self.cursor.take(min(left, self._batch_bytes))) is not None:
+            offset, data = piece
+            parts += (self._header(offset, len(data)), data)
+            left -= len(data)
+        if parts:
+            self._send(parts, allowed - left)
+        behind = self.cursor.behind
+        if behind > 0:
+            self._read_ahead(behind)
+            self._again(left > 0 or allowed == 0)
+
+    def _send(self, parts: list[bytes | memoryview], size_bytes: int) -> None:
+        self._pace.sent(size_bytes)
+        self.last_sent = self._clock.monotonic()
+        self._flow.sent(self.last_sent, size_bytes)
+        self._transport.writelines(parts)
+
+    def _again(self, slowed: bool) -> None:
+        loop = asyncio.get_running_loop()
+        if slowed:
+            self._next = loop.call_later(self._pace.wait_s(), self._continue)
+        elif not self._paused:
+            self._next = loop.call_soon(self._continue)
+
+    def _continue(self) -> None:
+        self._next = None
+        self.pump()
+
+    def _read_ahead(self, behind: int) -> None:
+        if behind > READ_AHEAD_BYTES and self.cursor.position + READ_AHEAD_BYTES // 2 >= self._ahead:
+            start = max(self._ahead, self.cursor.position)
+            self._ahead = self.cursor.position + READ_AHEAD_BYTES
+            self._store.read_ahead(start, self._ahead)
+
+    def heartbeat(self) -> None:
+        """Send a piece without bytes."""
+        self.last_sent = self._clock.monotonic()
+        self._transport.write(self._header(self.cursor.position, 0))
+
+    def pause(self) -> None:
+        """The connection takes no more."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """The connection takes more again."""
+        self._paused = False
+        self.pump()
+
+    def stop(self) -> None:
+        """Send nothing more."""
+        self._paused = True
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None

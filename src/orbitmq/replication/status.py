@@ -1,0 +1,73 @@
+"""The state of replication as administrators see it (HAService.getRuntimeInfo)."""
+
+from __future__ import annotations
+
+from orbitmq.broker.role import RoleState
+from orbitmq.replication.link.follower import Following
+from orbitmq.replication.link.ha_port import HaConnection, HaPort
+from orbitmq.runtime.seam import Clock
+from orbitmq.store import MessageStore
+from orbitmq.wire.bodies import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
+
+
+class ReplicationStatus:
+    """Looks at the HA port and at what we follow.
+
+    Attributes:
+        master_flush_offset: what the master, or an administrator, said of the master's log.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        role: RoleState,
+        store: MessageStore,
+        port: HaPort,
+        following: Following,
+    ) -> None:
+        self._clock = clock
+        self._role = role
+        self._store = store
+        self._port = port
+        self._following = following
+        self.master_flush_offset = 0
+
+    def table(self) -> HARuntimeInfo:
+        """The state by RocketMQ's names."""
+        end = self._store.max_commit_log_offset
+        if not self._role.takes_messages:
+            return HARuntimeInfo(ha_client_runtime_info=self._follower(end))
+        followers = [self._one(each, end) for each in self._port.connections if each.sender is not None]
+        return HARuntimeInfo(
+            master=True,
+            master_commit_log_max_offset=end,
+            in_sync_slave_nums=sum(each.in_sync for each in followers),
+            ha_connection_info=followers,
+        )
+
+    def _one(self, follower: HaConnection, end: int) -> HAConnectionRuntimeInfo:
+        assert follower.sender is not None
+        state = follower.state
+        has = state.received if state is not None else -1
+        return HAConnectionRuntimeInfo(
+            addr=follower.address,
+            slave_ack_offset=has,
+            diff=end - has,
+            in_sync=state is not None and state.in_sync,
+            transferred_byte_in_second=follower.sender.rate,
+            transfer_from_where=follower.sender.cursor.position,
+        )
+
+    def _follower(self, end: int) -> HAClientRuntimeInfo:
+        link = self._following.link
+        shown = HAClientRuntimeInfo(
+            master_addr=self._following.ha_address,
+            max_offset=end,
+            master_flush_offset=self.master_flush_offset,
+        )
+        if link is not None:
+            behind = self._clock.now_ms() - int(self._clock.monotonic() * 1000)
+            shown.transferred_byte_in_second = link.rate
+            shown.last_read_timestamp = int(link.last_read * 1000) + behind
+            shown.last_write_timestamp = int(link.last_write * 1000) + behind
+        return shown

@@ -1,0 +1,82 @@
+"""A slave copies its master's log over the HA link: byte for byte, through faults of network and machines."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.seeds import seeds
+
+from orbitmq import Message
+from orbitmq.testing import Keep, World
+from orbitmq.wire.bodies import TopicConfig
+
+pytestmark = pytest.mark.orbitmq(replicas=2)
+
+MASTER, SLAVE = "broker-a", "broker-a-1"
+
+
+def log_of(world: World, name: str) -> bytes:
+    store = world.brokers[name].services.store
+    data, at = b"", store.min_commit_log_offset
+    while piece := store.log_data(at, 1 << 30):
+        data += piece
+        at += len(piece)
+    return data
+
+
+def ends(world: World) -> tuple[int, int]:
+    first, second = (world.brokers[name].services.store.max_commit_log_offset for name in (MASTER, SLAVE))
+    return first, second
+
+
+def same_end(world: World) -> bool:
+    first, second = ends(world)
+    return first == second > 0
+
+
+async def send(world: World, count: int, size: int = 100, pause_s: float = 0) -> None:
+    async with world.producer() as producer:
+        for number in range(count):
+            await world.sleep(pause_s)
+            await producer.send(Message("t", b"%d" % number + bytes(size)))
+
+
+@pytest.mark.behaviour("PO-15")
+async def test_the_slave_has_its_masters_log(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await send(world, 50)
+    assert await world.until(lambda: same_end(world)) < 0.1
+    assert log_of(world, MASTER) == log_of(world, SLAVE)
+
+
+async def test_the_slave_answers_pulls(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    world.brokers[SLAVE].services.topics.update(TopicConfig("t"))
+    await send(world, 20)
+    await world.until(lambda: same_end(world))
+    await world.stop_broker(MASTER)
+    async with world.consumer() as consumer:
+        consumer.subscribe("t")
+        got = set()
+        async for message in consumer:
+            got.add(message.body)
+            if len(got) == 20:
+                break
+
+
+@pytest.mark.parametrize("orbitmq_seed", seeds(6))
+@pytest.mark.parametrize("keep", list(Keep))
+async def test_it_goes_on_after_crashes_and_cuts(orbitmq_world: World, keep: Keep) -> None:
+    world = orbitmq_world
+    source = world.runtime.random
+    sending = asyncio.ensure_future(send(world, 200, 3000, 0.02))
+    for _ in range(4):
+        await world.sleep(source.random())
+        world.disconnect(SLAVE)
+        await world.sleep(source.random())
+        world.crash(SLAVE, keep)
+        await world.start_broker(SLAVE)
+    await sending
+    await world.until(lambda: same_end(world))
+    assert log_of(world, MASTER) == log_of(world, SLAVE)
