@@ -23,7 +23,7 @@ from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.broker.doors import Connections, Doors, Serving
 from orbitmq.broker.durability import DiskGate, Durability
 from orbitmq.broker.events import Events, SettingsChanged, TopicChanged
-from orbitmq.broker.extension import Attachment, ChangeRole, Extension, HandOver, Host
+from orbitmq.broker.extension import Attachment, ChangeRole, Extension, HandOver, Host, Status
 from orbitmq.broker.fast_path.driver import FastPath
 from orbitmq.broker.handlers.base import Family
 from orbitmq.broker.handlers.clients import ClientHandlers
@@ -107,7 +107,8 @@ def components(
     s: Services, p: Ports, doors: Doors, port: int, attached: Sequence[Attachment] = ()
 ) -> list[Component]:
     """All parts with a life, in the order in which they start; they stop in the opposite one."""
-    router = Router([*families(s, p), *(family for each in attached for family in each.families)])
+    status = [each.status for each in attached]
+    router = Router([*families(s, p, status), *(family for each in attached for family in each.families)])
     files = TableFiles(s.persistence, s.config.flush_offset_interval_ms / 1000)
     parts = [
         s.durability,
@@ -141,16 +142,14 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     store = MessageStore(
         runtime, store_config(config, port), codes={reserved.SCHEDULE_TOPIC: levels.delivery_code}
     )
-    durability = Durability(
-        clock, [DiskGate(store.flusher)], config.sync_flush_timeout_ms, counters.note_answered
-    )
+    durability = Durability(clock, [DiskGate(store.flusher, config)], counters.note_answered)
     persistence = Persistence(runtime, f"{config.store_path_root_dir}/config", feed, events)
     topics = TopicConfigs(clock, config, feed, events)
     groups = SubscriptionGroups(clock, config, feed, events)
     offsets = ConsumerOffsets(clock, feed, events, version_step=config.offset_version_step)
     metadata = MetadataAccess(config, topics, groups, persistence)
     clients = ClientManager(clock, events, expire_ms=config.channel_expired_ms)
-    append = MessageAppend(store, durability, counters, sync_flush=config.flush_disk_type == "SYNC_FLUSH")
+    append = MessageAppend(store, durability, counters)
     outlet = Outlet(role, append, store)
     delays = DelayProgress(clock, levels.highest, feed)
     search = DeliverySearch(clock, runtime.threads, store, levels, delays)
@@ -196,7 +195,6 @@ def _connect(s: Services) -> None:
     subscribe(TopicChanged, lambda event: s.registration.topic_changed(event.topic))
 
     def settings_changed(event: SettingsChanged) -> None:
-        s.durability.timeout_ms = s.config.sync_flush_timeout_ms
         s.offsets.version_step = s.config.offset_version_step
         if "namesrvAddr" in event.keys:
             s.registration.name_servers_changed()
@@ -245,14 +243,14 @@ def ports(s: Services) -> Ports:
     )
 
 
-def families(s: Services, p: Ports) -> list[Family]:
+def families(s: Services, p: Ports, status: Sequence[Status] = ()) -> list[Family]:
     """The doors of a broker on the wire, each with the services that it calls."""
     config, metadata, topics, groups, offsets = s.config, s.metadata, s.topics, s.groups, s.offsets
     clients, store = s.clients, s.store
     progress = ConsumeProgress(
         config, s.runtime.clock, metadata, topics, groups, offsets, clients, store, s.stats, s.address
     )
-    info = RuntimeInfo(s.role, s.runtime, store, s.stats, s.long_polling, s.schedule)
+    info = RuntimeInfo(s.role, s.runtime, store, s.stats, s.long_polling, s.schedule, status)
     topic_administration = TopicAdministration(config, metadata, topics, offsets, s.registration)
     group_administration = GroupAdministration(metadata, groups, offsets)
     return [

@@ -103,6 +103,15 @@ class BrokerConfig(Settings):
     max_ha_transfer_bytes_per_second: int = setting(
         100 * _MIB, "maxHaTransferByteInSecond", number(1024, 2**62), live=True
     )
+    total_replicas: int = setting(1, "totalReplicas", number(1, 100))
+    in_sync_replicas: int = setting(1, "inSyncReplicas", number(0, 100), live=True)
+    min_in_sync_replicas: int = setting(1, "minInSyncReplicas", number(0, 100), live=True)
+    enable_auto_in_sync_replicas: bool = setting(False, "enableAutoInSyncReplicas", flag, live=True)
+    all_ack_in_sync_state_set: bool = setting(False, "allAckInSyncStateSet", flag, live=True)
+    slave_timeout_ms: int = setting(3000, "slaveTimeout", number(1, 600_000), live=True)
+    ha_max_gap_not_in_sync: int = setting(256 * _MIB, "haMaxGapNotInSync", number(1, 2**62), live=True)
+    ha_slave_silence_ms: int = setting(1000, "haSlaveSilenceMillis", number(100, 600_000), live=True)
+    sync_master_rule: str = setting("5.x", "syncMasterRule", one_of("5.x", "4.x"))
 
     broker_permission: int = setting(6, "brokerPermission", number(0, 6), live=True)
     default_topic_queue_nums: int = setting(8, "defaultTopicQueueNums", number(1, 65536), live=True)
@@ -200,6 +209,7 @@ class BrokerConfig(Settings):
         """
         config, warnings = cls(broker_config_path=path).updated_by_text(conf)
         config, more = config.updated(overrides or {})
+        more += advice(config)
         if config.broker_role == "SLAVE":
             if config.broker_id == 0:
                 raise ConfigError("brokerId", "0", "a number above 0 with brokerRole=SLAVE")
@@ -224,3 +234,45 @@ class BrokerConfig(Settings):
         changes = self.live_changes(settings)
         for name, new in changes.items():
             setattr(self, name, new)
+
+
+def advice(config: BrokerConfig) -> list[str]:
+    """One sentence for each combination of settings that cannot do what it says."""
+    found = []
+    master = config.broker_role != "SLAVE"
+    waits = config.broker_role == "SYNC_MASTER"
+    many = max(config.in_sync_replicas, config.min_in_sync_replicas) > 1 or config.all_ack_in_sync_state_set
+    if waits and config.sync_master_rule == "5.x" and not many:
+        found.append(
+            "brokerRole=SYNC_MASTER with inSyncReplicas=1 waits for no slave: "
+            "an answer waits for one with inSyncReplicas=2"
+        )
+    if master and not waits and many:
+        found.append(
+            f"inSyncReplicas={config.in_sync_replicas}, minInSyncReplicas={config.min_in_sync_replicas}, "
+            f"allAckInSyncStateSet={str(config.all_ack_in_sync_state_set).lower()} have no effect with "
+            f"brokerRole={config.broker_role}: only a SYNC_MASTER waits for slaves"
+        )
+    if config.min_in_sync_replicas > 1 and not (
+        config.enable_auto_in_sync_replicas or config.all_ack_in_sync_state_set
+    ):
+        found.append(
+            f"minInSyncReplicas={config.min_in_sync_replicas} has no effect without "
+            "enableAutoInSyncReplicas=true or allAckInSyncStateSet=true"
+        )
+    if 1 < config.total_replicas < config.in_sync_replicas:
+        found.append(
+            f"inSyncReplicas={config.in_sync_replicas} of totalReplicas={config.total_replicas} "
+            "can never be in sync"
+        )
+    if config.enable_slave_acting_master and not config.slave_read_enable:
+        found.append(
+            "enableSlaveActingMaster=true without slaveReadEnable=true: consumers cannot read from the slave "
+            "that acts for its master"
+        )
+    if config.enable_slave_acting_master and config.total_replicas < 2:
+        found.append(
+            "enableSlaveActingMaster=true with totalReplicas=1: set totalReplicas to the number of brokers "
+            "of this name"
+        )
+    return found
