@@ -45,6 +45,7 @@ from orbitmq.broker.inspection.queues import QueueInspection
 from orbitmq.broker.inspection.runtime_info import RuntimeInfo
 from orbitmq.broker.live_settings import LiveSettings
 from orbitmq.broker.messaging.append import MessageAppend
+from orbitmq.broker.messaging.filters import Filters
 from orbitmq.broker.messaging.group_reset import GroupReset
 from orbitmq.broker.messaging.held_pulls import LongPolling
 from orbitmq.broker.messaging.outlet import Outlet
@@ -230,11 +231,23 @@ def ports(s: Services) -> Ports:
     sending = Sending(
         config, s.role, metadata, topics, s.locks, s.append, UniqueIds(s.runtime), chance, s.counters
     )
+    filters = Filters(config)
     return Ports(
         sending=sending,
         reply=Reply(config, s.runtime.clock, clients, metadata, sending, s.address),
+        filters=filters,
         pulling=Pulling(
-            config, s.events, metadata, topics, groups, offsets, clients, store, s.long_polling, s.counters
+            config,
+            s.events,
+            metadata,
+            topics,
+            groups,
+            offsets,
+            clients,
+            store,
+            s.long_polling,
+            s.counters,
+            filters,
         ),
         send_back=SendBack(config, s.role, metadata, store, s.append, s.schedule.levels, chance),
         queue_offsets=QueueOffsets(metadata, topics, groups, offsets, store),
@@ -259,7 +272,9 @@ def families(s: Services, p: Ports, status: Sequence[Status] = ()) -> list[Famil
         SendBackHandlers(p.send_back),
         PullHandlers(config, p.pulling),
         OffsetHandlers(offsets, p.queue_offsets, p.group_reset),
-        ClientHandlers(Heartbeats(config, topics, groups, clients), ClientListing(clients), s.locks),
+        ClientHandlers(
+            Heartbeats(config, topics, groups, clients), ClientListing(clients), s.locks, p.filters
+        ),
         TopicHandlers(metadata, topic_administration, topics, offsets, clients),
         GroupHandlers(group_administration, groups, offsets, clients, s.address),
         QueryHandlers(p.lookup),

@@ -68,6 +68,7 @@ class BrokerConfig(Settings):
 
     * ``flush_disk_type`` is SYNC_FLUSH: an acknowledged message is on disk.
     * ``transfer_max_count`` is 1024 (RocketMQ 32): how many messages one pull may get at most.
+    * ``enable_property_filter`` is on (RocketMQ off): consumers may filter by SQL92 expressions.
     * ``broker_ip1`` is 127.0.0.1: RocketMQ asks the machine; the start-up code has to.
 
     Sizes are bytes. ``broker_permission`` is a sum of 2 (write) and 4 (read).
@@ -150,6 +151,8 @@ class BrokerConfig(Settings):
     short_polling_time_ms: int = setting(1000, "shortPollingTimeMills", number(1, 60_000), live=True)
     pull_queue_capacity: int = setting(100_000, "pullThreadPoolQueueCapacity", number(1, 10_000_000))
     reject_pull_consumer: bool = setting(False, "rejectPullConsumerEnable", flag, live=True)
+    enable_property_filter: bool = setting(True, "enablePropertyFilter", flag, live=True)
+    filter_support_retry: bool = setting(False, "filterSupportRetry", flag, live=True)
     lite_pull_message_enable: bool = setting(True, "litePullMessageEnable", flag, live=True)
     slave_read_enable: bool = setting(False, "slaveReadEnable", flag, live=True)
     transfer_max_bytes: int = setting(

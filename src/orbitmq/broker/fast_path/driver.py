@@ -183,7 +183,7 @@ class FastPath:
                 group.encode(),
                 topic.encode(),
                 number,
-                event.filter.tag_codes,
+                event.filter,
                 event.registered,
                 event.version,
                 topic_config.topic_sys_flag,
