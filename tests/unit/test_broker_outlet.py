@@ -99,6 +99,14 @@ async def test_another_role_refuses_for_now_when_there_is_no_way(broker: Broker)
     assert stored(broker) == []
 
 
+async def test_without_the_right_to_lead_nothing_is_delivered(broker: Broker) -> None:
+    broker.services.role.may_lead = lambda: False
+    with pytest.raises(RemotingError, match="no right to lead") as refused:
+        await broker.services.outlet.put(NewMessage("T", 0, b"x", b""), {})
+    assert is_not_now(refused.value)
+    assert stored(broker) == []
+
+
 async def act(broker: Broker) -> None:
     await broker.change_role(Role.SLAVE)
     await broker.change_role(Role.ACTING_MASTER)

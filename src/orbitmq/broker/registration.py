@@ -14,7 +14,6 @@ from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import EVERY_ROLE, Role
 from orbitmq.runtime.backoff import Backoff
 from orbitmq.runtime.seam import Runtime
-from orbitmq.runtime.tasks import every
 from orbitmq.settings import properties_text
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
@@ -44,8 +43,6 @@ UNREGISTER_LIMIT_SECONDS = 2.0
 # A name server that was down is tried again soon, not only with the next period: it may start with us.
 FIRST_RETRY_SECONDS = 0.1
 MAX_RETRY_SECONDS = 2.0
-LIGHT_HEARTBEAT_SECONDS = 1.0
-LIGHT_HEARTBEAT_TIMEOUT_MS = 1000
 # Topics of one request, and of one slice of encoding between two looks of the event loop (0.3 ms).
 REQUEST_TOPICS = 1000
 SLICE_TOPICS = 32
@@ -188,13 +185,10 @@ class Registration(Component):
         self._client = self._connect()
 
     async def _run(self) -> None:
-        """Register for ever, and in acting mode show every second that we live (HB-02)."""
+        """Register for ever."""
         while True:
             self._servers_changed.clear()
-            work = [self._keep_registered(server) for server in self._servers]
-            if self._config.enable_slave_acting_master:
-                work.append(every(self._clock, LIGHT_HEARTBEAT_SECONDS, self._light_heartbeats))
-            tasks = {asyncio.ensure_future(each) for each in work}
+            tasks = {asyncio.ensure_future(self._keep_registered(server)) for server in self._servers}
             changed = asyncio.ensure_future(self._servers_changed.wait())
             try:
                 done, _ = await asyncio.wait({*tasks, changed}, return_when=asyncio.FIRST_COMPLETED)
@@ -213,17 +207,6 @@ class Registration(Component):
             broker_id=self._config.broker_id,
         )
         return header.command(self._topics.version.encode())
-
-    async def _light_heartbeats(self) -> None:
-        """The version of our topics as a sign of life: name servers of any version read it (HB-03)."""
-
-        async def one(server: _NameServer) -> None:
-            try:
-                await self._client.oneway(server.address, self._version_query(), LIGHT_HEARTBEAT_TIMEOUT_MS)
-            except TransportError as error:
-                log.debug("no light heartbeat to %s: %s", server.address, error)
-
-        await asyncio.gather(*(one(server) for server in self._servers if server.reached))
 
     async def _keep_registered(self, server: _NameServer) -> None:
         period = self._config.register_period_ms / 1000

@@ -6,7 +6,7 @@ themselves stands here and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -66,11 +66,16 @@ class RoleState:
 
     Args:
         now_ms: when it began, milliseconds since the epoch.
+
+    Attributes:
+        may_lead: whether the right to lead lasts; replication sets it.
     """
 
     def __init__(self, role: Role, now_ms: int) -> None:
         self._role = role
         self._since_ms = now_ms
+        # Asked with each use: after a freeze no timer has stopped yet what must not go on.
+        self.may_lead: Callable[[], bool] = lambda: True
 
     @property
     def role(self) -> Role:
@@ -89,7 +94,7 @@ class RoleState:
     @property
     def leads(self) -> bool:
         """Whether delayed messages are delivered and transactions ended here."""
-        return self._role in LEADING
+        return self._role in LEADING and self.may_lead()
 
     def move(self, role: Role, now_ms: int) -> RoleChanged | None:
         """Take another role; ``None`` when it is the present one already.
@@ -107,5 +112,5 @@ class RoleState:
 
 
 def role_of_setting(broker_role: str) -> Role:
-    """With which role a broker starts (``brokerRole``)."""
+    """The role of a broker that serves alone (``brokerRole``)."""
     return Role.SLAVE if broker_role == "SLAVE" else Role.MASTER

@@ -64,6 +64,7 @@ class LocalCluster:
             ClusterError: ``settings`` holds a key that the broker does not support.
         """
         self._runtime = runtime
+        self._replicas = replicas
         self._members = {member.name: member for member in members(brokers, replicas)}
         self._root = root
         self._cluster = cluster
@@ -142,7 +143,13 @@ class LocalCluster:
 
     async def _launch_name_server(self) -> None:
         machine = self._machine_of(NAME_SERVER)
-        config = NameServerConfig(bind_address=machine.host, listen_port=self._name_server_port)
+        acting = self._settings.get("enableSlaveActingMaster", "").lower() == "true"
+        config = NameServerConfig(
+            bind_address=machine.host,
+            listen_port=self._name_server_port,
+            support_acting_master=acting,
+            notify_min_broker_id_changed=acting,
+        )
         self._name_server = NameServer(machine.runtime, config)
         await self._name_server.start()
         self._name_server_port = self._name_server.port
@@ -162,7 +169,7 @@ class LocalCluster:
             ha_port=ha_port,
             root=self._root,
             name_servers=self.name_server if self._name_server_port else "",
-            more=self._settings,
+            more={"totalReplicas": str(self._replicas), **self._settings},
             host=self._machine_of(name).host,
         )
         config, warnings = BrokerConfig().updated(settings)

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from orbitmq.broker.extension import Attachment, Host
-from orbitmq.replication.gate import ReplicaGate, rule_of
 from orbitmq.replication.ha_handlers import HaHandlers
 from orbitmq.replication.link.follower import Following
 from orbitmq.replication.link.ha_port import HaPort
-from orbitmq.replication.replicas import Replicas
+from orbitmq.replication.link.peers import PeerLink, Peers
+from orbitmq.replication.link.stream import Kind
+from orbitmq.replication.members.handlers import MemberHandlers
+from orbitmq.replication.members.links import Links
+from orbitmq.replication.members.membership import Membership, Surroundings
+from orbitmq.replication.members.name_servers import NameServerQueries
+from orbitmq.replication.members.ports import NoTables
+from orbitmq.replication.replicas import QuorumRule, Replicas
 from orbitmq.replication.status import ReplicationStatus
+from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.headers import ExchangeBrokerHaInfoRequest
 
 
 def attach(host: Host) -> Attachment:
     """The extension of a broker that may have replicas."""
     s = host.services
-    replicas = Replicas(rule_of(s.config), lambda: s.store.max_commit_log_offset)
-    gate = ReplicaGate(s.runtime.clock, s.config, s.events, s.store, s.durability, replicas)
+    replicas = Replicas(QuorumRule(), lambda: s.store.max_commit_log_offset)
 
     def listens(port: int) -> None:
         s.registration.ha_port = port
@@ -25,14 +31,52 @@ def attach(host: Host) -> Attachment:
     following = Following(s.runtime, s.config, s.store, s.address)
     status = ReplicationStatus(s.runtime.clock, s.role, s.store, port, following)
 
+    membership = _membership(host, port, following, Peers())
+
     def master_named(ha_address: str | None, master_address: str | None) -> None:
         # haMasterAddress says where to connect, whatever the name server thinks (BrokerController).
         following.follow(s.config.ha_master_address or ha_address, master_address)
 
-    def pushed(news: ExchangeBrokerHaInfoRequest) -> None:
+    async def pushed(news: ExchangeBrokerHaInfoRequest) -> bool:
+        if s.config.enable_slave_acting_master:
+            return await membership.announced(news.master_ha_address, news.master_address)
         master_named(news.master_ha_address, news.master_address)
+        return s.role.leads
 
-    s.registration.on_master = master_named
+    if not s.config.enable_slave_acting_master:
+        # Without acting masters the name server's answer to a registration is all that a slave knows.
+        s.registration.on_master = master_named
     handlers = HaHandlers(s.role, s.store, status, s.address, lambda: s.registration.ha_address, pushed)
-    # The gate starts last and stops first, while the port still takes acknowledgements.
-    return Attachment(components=[port, following, gate], families=[handlers], status=gate.status)
+    return Attachment(
+        components=[port, following, membership],
+        families=[handlers, MemberHandlers(membership.look_now)],
+        hand_over=membership.hand_over,
+    )
+
+
+def _membership(host: Host, port: HaPort, following: Following, peers: Peers) -> Membership:
+    s = host.services
+    client = RemotingClient(s.runtime)
+    links = Links(s.runtime.clock, port, following, peers)
+    membership = Membership(
+        s.runtime.clock,
+        s.config,
+        s.events,
+        s.role,
+        s.address,
+        client,
+        NameServerQueries(client, s.config, s.address, lambda: s.topics.version),
+        Surroundings(following, links, NoTables(), s.outlet.settle),
+        host.change_role,
+        lambda: s.store.max_commit_log_offset,
+        lambda: s.registration.ha_address,
+    )
+
+    def asked(link: PeerLink, _payload: bytes) -> None:
+        if membership.may_take_over():
+            link.send(Kind.HAND_OVER, b"")
+
+    peers.on(Kind.TAKE_OVER, asked)
+    peers.on(Kind.HAND_OVER, lambda _link, _payload: membership.master_leaves())
+    peers.on_change(lambda link, up: None if up or not link.is_master else membership.look_now())
+    return membership

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from orbitmq.broker.handlers.base import Answer, Family, Handler
@@ -18,7 +18,9 @@ from orbitmq.wire.headers import (
     ResetMasterFlushOffsetRequest,
 )
 
-Pushed: TypeAlias = Callable[[ExchangeBrokerHaInfoRequest], object]
+Pushed: TypeAlias = Callable[[ExchangeBrokerHaInfoRequest], Awaitable[bool]]
+# In the answer to a master's news: whether this broker leads still. RocketMQ's brokers do not know the field.
+LEADS = "orbitmqLeads"
 
 
 class HaHandlers(Family):
@@ -27,7 +29,7 @@ class HaHandlers(Family):
     Args:
         address: where clients reach this broker.
         ha_address: gives where followers reach it.
-        pushed: told what a master says of itself.
+        pushed: told what a master says of itself; gives whether this broker leads then.
     """
 
     def __init__(
@@ -57,13 +59,16 @@ class HaHandlers(Family):
         """Without a header a question, with one the news of a master (AdminBrokerProcessor)."""
         header = ExchangeBrokerHaInfoRequest.from_ext(command.ext)
         if header.master_ha_address is not None:
-            self._pushed(header)
-            return command.reply()
+            return self._hear(header, command)
         return ExchangeBrokerHaInfoResponse(
             master_ha_address=self._ha_address(),
             master_flush_offset=self._store.flushed_offset,
             master_address=self._address,
         ).reply_to(command)
+
+    async def _hear(self, header: ExchangeBrokerHaInfoRequest, command: Command) -> Command:
+        leads = await self._pushed(header)
+        return command.reply(ext={LEADS: "true" if leads else "false"})
 
     def status(self, _connection: ServerConnection, command: Command) -> Answer:
         """The state of replication."""

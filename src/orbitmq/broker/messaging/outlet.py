@@ -128,6 +128,12 @@ class Outlet:
         Raises:
             RemotingError: it is refused; :func:`is_not_now` tells whether a later try can succeed.
         """
+        if not self._role.leads:
+            # Asked for each message: a process that was frozen may have lost the right while it stood still.
+            raise RemotingError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"a broker that is {self._role.role.value} and has no right to lead delivers nothing",
+            )
         if self.own:
             return _InOwnStore(self._append, self._store, self._append.put_many([message]))
         if self.elsewhere is None:

@@ -7,7 +7,7 @@ import logging
 
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.role import EVERY_ROLE, Role
+from orbitmq.broker.role import EVERY_ROLE, TAKES_MESSAGES
 from orbitmq.replication.link.classic import REPORT, FrameReader
 from orbitmq.replication.link.cursor import Flow
 from orbitmq.replication.link.errors import LinkError
@@ -39,7 +39,7 @@ class Following(Component):
     """
 
     name = "following"
-    runs_as = EVERY_ROLE - {Role.MASTER}
+    runs_as = EVERY_ROLE - TAKES_MESSAGES
 
     def __init__(self, runtime: Runtime, config: BrokerConfig, store: MessageStore, address: str) -> None:
         self._runtime = runtime

@@ -1,0 +1,170 @@
+"""Does what :mod:`pre_online` decides: talks to the members until this broker can serve."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.message.reserved import MASTER_ID
+from orbitmq.replication.ha_handlers import LEADS
+from orbitmq.replication.members.ports import ExchangeError, FollowsMaster, LooksAtLinks, TableExchange
+from orbitmq.replication.members.pre_online import Outcome, PreOnline, Step, Task
+from orbitmq.runtime.seam import Clock
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import WireError
+from orbitmq.wire.headers import ExchangeBrokerHaInfoRequest, ExchangeBrokerHaInfoResponse
+
+log = logging.getLogger(__name__)
+
+ASK_TIMEOUT_MS = 1000
+# A member that leads settles what it has begun before it answers.
+ANNOUNCE_TIMEOUT_MS = 3000
+# The tries of a step together make RocketMQ's limit of 10 s (PO-07).
+LINK_LIMIT_S = 3.3
+TAKE_LIMIT_S = 5.0
+# A copy goes on as long as it gets something; a log can be any number of bytes.
+COPY_SILENCE_S = 5.0
+LOOK_AGAIN_S = 0.02
+# How long name servers that do not answer are waited for. Without them nobody knows who else leads.
+LOOK_LIMIT_S = 10.0
+RETRY_S = 1.0
+
+
+class GoingOnline:
+    """The way of one broker into service, each time that it is isolated.
+
+    Args:
+        address: where clients reach this broker.
+        ha_address: gives where followers reach it.
+        members: gives the living members without ourselves, as far as they are known.
+        known: whether enough name servers have shown them.
+        log_end: gives the end of our own log.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        config: BrokerConfig,
+        client: RemotingClient,
+        address: str,
+        ha_address: Callable[[], str],
+        following: FollowsMaster,
+        links: LooksAtLinks,
+        tables: TableExchange,
+        members: Callable[[], Mapping[int, str]],
+        known: Callable[[], bool],
+        log_end: Callable[[], int],
+    ) -> None:
+        self._clock = clock
+        self._config = config
+        self._client = client
+        self._address = address
+        self._ha_address = ha_address
+        self._following = following
+        self._links = links
+        self._tables = tables
+        self._members = members
+        self._known = known
+        self._log_end = log_end
+
+    async def run(self) -> bool:
+        """Return when the broker can serve; whether every member agreed that it leads."""
+        plan = PreOnline(self._config.broker_id)
+        deadline = self._clock.monotonic() + LOOK_LIMIT_S
+        while True:
+            known = self._known()
+            late = self._clock.monotonic() >= deadline
+            task = plan.next(self._members() if known or late else None)
+            if task.step is Step.SERVE:
+                break
+            outcome = await self._do(task)
+            if task.step is not Step.LOOK:
+                plan.ended(task, outcome, self._log_end())
+                if not outcome.done:
+                    await self._clock.sleep(RETRY_S)
+        if self._config.broker_id == MASTER_ID:
+            self._following.follow(None, None)
+        for left_out in plan.left_out:
+            log.warning("broker %s goes online without: %s", self._address, left_out)
+        if not known:
+            log.warning("broker %s goes online, but not enough name servers answer", self._address)
+        return task.lead and known
+
+    async def _do(self, task: Task) -> Outcome:
+        try:
+            match task.step:
+                case Step.COMPARE:
+                    return Outcome(True, (await self._ha_info(task.address)).master_flush_offset)
+                case Step.COPY_BACK:
+                    return Outcome(await self._copy_back(task.address))
+                case Step.ANNOUNCE:
+                    return await self._announce(task.address)
+                case Step.LINK:
+                    host = task.address.rpartition(":")[0]
+                    return Outcome(
+                        await self._until(lambda: self._links.copies(task.broker_id, host), LINK_LIMIT_S)
+                    )
+                case Step.TAKE:
+                    async with asyncio.timeout(TAKE_LIMIT_S):
+                        await self._tables.take(task.broker_id, task.address)
+                    return Outcome(True)
+                case Step.FOLLOW:
+                    self._following.follow(self._config.ha_master_address or None, task.address)
+                    return Outcome(await self._until(lambda: self._following.transferring, LINK_LIMIT_S))
+                case _:
+                    await self._clock.sleep(LOOK_AGAIN_S)
+                    return Outcome(True)
+        except (TransportError, ExchangeError, WireError, TimeoutError) as error:
+            log.info("pre-online, %s, %s: %r", task.step.value, task.address, error)
+            return Outcome(False)
+
+    async def _until(self, reached: Callable[[], bool], limit_s: float) -> bool:
+        deadline = self._clock.monotonic() + limit_s
+        while not reached():
+            if self._clock.monotonic() >= deadline:
+                return False
+            await self._clock.sleep(LOOK_AGAIN_S)
+        return True
+
+    async def _ha_info(self, address: str) -> ExchangeBrokerHaInfoResponse:
+        answer = await self._client.request(address, ExchangeBrokerHaInfoRequest().command(), ASK_TIMEOUT_MS)
+        if answer.code != ResponseCode.SUCCESS:
+            raise ExchangeError(f"{address} refuses to tell of its log: code {answer.code}, {answer.remark}")
+        return ExchangeBrokerHaInfoResponse.from_ext(answer.ext)
+
+    async def _copy_back(self, address: str) -> bool:
+        """Follow the member until its log is here, as long as something comes."""
+        target = (await self._ha_info(address)).master_flush_offset
+        if target is None:
+            return True
+        begin = self._log_end()
+        self._following.follow(None, address)
+        try:
+            have = begin
+            while have < target:
+                if not await self._grown(have):
+                    log.warning("%s has the log up to %d, it gives it up to %d", address, target, have)
+                    return False
+                have = self._log_end()
+        finally:
+            self._following.follow(None, None)
+        log.warning("copied %d bytes that only %s had, the log ends at %d", have - begin, address, have)
+        return True
+
+    async def _grown(self, end: int) -> bool:
+        return await self._until(lambda: self._log_end() > end, COPY_SILENCE_S)
+
+    async def _announce(self, address: str) -> Outcome:
+        header = ExchangeBrokerHaInfoRequest(
+            master_ha_address=self._ha_address(),
+            master_flush_offset=self._log_end(),
+            master_address=self._address,
+        )
+        answer = await self._client.request(address, header.command(), ANNOUNCE_TIMEOUT_MS)
+        if answer.code != ResponseCode.SUCCESS:
+            raise ExchangeError(f"{address} refuses our address: code {answer.code}, {answer.remark}")
+        return Outcome(True, consent=answer.ext.get(LEADS) == "false")

@@ -1,0 +1,25 @@
+"""What a name server tells a broker of its members."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.transport.server import ServerConnection
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import Command
+
+
+class MemberHandlers(Family):
+    """The notice that the lowest broker id changed. It names no broker (MB-04), so it only makes us look."""
+
+    def __init__(self, look_now: Callable[[], object]) -> None:
+        self._look_now = look_now
+
+    def routes(self) -> dict[int, Handler]:
+        return {RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: self.changed}
+
+    def changed(self, _connection: ServerConnection, command: Command) -> Answer:
+        """Look at the members at once; what they are is asked, not believed."""
+        self._look_now()
+        return command.reply()

@@ -1,0 +1,42 @@
+"""The links of this broker, as membership looks at them."""
+
+from __future__ import annotations
+
+from orbitmq.replication.link.follower import Following
+from orbitmq.replication.link.ha_port import HaPort
+from orbitmq.replication.link.peers import Peers
+from orbitmq.replication.link.stream import Kind
+from orbitmq.runtime.seam import Clock
+
+
+class Links:
+    """Both ends of the link: who copies our log, and whom we copy."""
+
+    def __init__(self, clock: Clock, port: HaPort, following: Following, peers: Peers) -> None:
+        self._clock = clock
+        self._port = port
+        self._following = following
+        self._peers = peers
+
+    def copies(self, broker_id: int, host: str) -> bool:
+        """See ``LooksAtLinks``."""
+        if any(not link.is_master and link.broker_id == broker_id for link in self._peers.links):
+            return True
+        return any(each.host == host and each.sender is not None for each in self._port.connections)
+
+    def master_silence_s(self) -> float | None:
+        """See ``LooksAtLinks``."""
+        link = self._following.link
+        return None if link is None else self._clock.monotonic() - link.last_read
+
+    def tell_leaving(self) -> None:
+        """See ``LooksAtLinks``."""
+        for link in self._peers.links:
+            if not link.is_master:
+                link.send(Kind.HAND_OVER, b"")
+
+    def ask_take_over(self) -> None:
+        """See ``LooksAtLinks``."""
+        for link in self._peers.links:
+            if link.is_master:
+                link.send(Kind.TAKE_OVER, b"")

@@ -1,0 +1,415 @@
+"""Drives the deciders: shows the name servers that we live, looks at the members, changes our role."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from orbitmq.broker.component import Component
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.events import Events, SettingsChanged
+from orbitmq.broker.extension import ChangeRole
+from orbitmq.broker.role import LEADING, Role, RoleState
+from orbitmq.errors import StartError
+from orbitmq.message.reserved import MASTER_ID
+from orbitmq.replication.members.fence import Fence, Terms
+from orbitmq.replication.members.going_online import GoingOnline
+from orbitmq.replication.members.name_servers import NameServerQueries, NotAnsweredError, NotRunningError
+from orbitmq.replication.members.ports import FollowsMaster, LooksAtLinks, TableExchange
+from orbitmq.replication.members.view import Decision, Move, Port, Sightings, Situation, decide
+from orbitmq.runtime.seam import Clock
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.errors import ConnectError, TransportError
+from orbitmq.wire.headers import ExchangeBrokerHaInfoRequest
+
+log = logging.getLogger(__name__)
+
+# After the link to the master broke the name servers are asked often: they notice it in the same moment.
+HURRY_S = 3.0
+HURRY_PERIOD_S = 0.1
+PROBE_PERIOD_S = 1.0
+YIELD_S = 15.0
+ASK_MEMBER_TIMEOUT_MS = 1000
+HAND_OVER_STEP_S = 0.3
+
+_ROLE_OF = {
+    Move.ACT: Role.ACTING_MASTER,
+    Move.STEP_DOWN: Role.SLAVE,
+    Move.FENCE: Role.FENCED,
+    Move.LEAD: Role.MASTER,
+    Move.PRE_ONLINE: Role.PRE_ONLINE,
+    Move.ISOLATE: Role.PRE_ONLINE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The parts of replication that membership works with.
+
+    Attributes:
+        settle: returns when what special services have begun is settled.
+    """
+
+    following: FollowsMaster
+    links: LooksAtLinks
+    tables: TableExchange
+    settle: Callable[[], Awaitable[None]]
+
+
+class Membership(Component):
+    """A broker among those of its name, with acting masters switched on; else only the guard of its id.
+
+    Args:
+        address: where clients reach this broker.
+        going_online: the way out of isolation.
+    """
+
+    name = "membership"
+
+    def __init__(
+        self,
+        clock: Clock,
+        config: BrokerConfig,
+        events: Events,
+        role: RoleState,
+        address: str,
+        client: RemotingClient,
+        queries: NameServerQueries,
+        around: Surroundings,
+        change_role: ChangeRole,
+        log_end: Callable[[], int],
+        ha_address: Callable[[], str],
+    ) -> None:
+        self._clock = clock
+        self._config = config
+        self._role = role
+        self._address = address
+        self._client = client
+        self._queries = queries
+        self._around = around
+        self._change_role = change_role
+        self._servers = _addresses(config)
+        self.terms = Terms(config.broker_not_active_timeout_ms / 1000, config.member_period_ms / 1000)
+        self.fence = Fence(self.terms, self._servers)
+        self.seen = Sightings(config.broker_id, address, self.terms, self._servers)
+        self._going_online = GoingOnline(
+            clock, config, client, address, ha_address, around.following, around.links, around.tables,
+            self._others, lambda: self.seen.known(clock.monotonic()), log_end,
+        )  # fmt: skip
+        self._moving = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._look_now = asyncio.Event()
+        self._servers_changed = asyncio.Event()
+        self._hurry_until = 0.0
+        self._yielded_until = 0.0
+        self._port = Port.UNKNOWN
+        self._probed_s = 0.0
+        self._asked = False
+        self._leaving = False
+        self._master_ha: tuple[str, str] | None = None
+        self._said = ""
+        if config.enable_slave_acting_master:
+            role.may_lead = self._may_lead
+        events.subscribe(SettingsChanged, self._settings_changed)
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to look.
+
+        Raises:
+            StartError: another broker has our id.
+        """
+        await self._refuse_a_taken_id()
+        if not self._config.enable_slave_acting_master:
+            return
+        if self._role.role in LEADING:
+            self.fence.grant(self._clock.monotonic())  # the operator chose to skip pre-online (PO-14)
+        self._spawn(self._keep_looking(), "look at the members")
+        self._spawn(self._drive(), "role")
+
+    async def stop(self) -> None:
+        await self.end_work()
+        await self._client.close()
+
+    async def hand_over(self) -> None:
+        """Before a clean stop: lead no more, let the others have everything, tell them. Bounded."""
+        self._leaving = True
+        if self._role.role in LEADING and self._config.enable_slave_acting_master:
+            async with self._moving:
+                await self._step_back()
+        await self._give_all()
+        self._around.links.tell_leaving()
+
+    async def _step_back(self) -> None:
+        """Stop the work that one broker of a name does."""
+        after = Role.FENCED if self._role.role is Role.MASTER else Role.SLAVE
+        self.fence.withdraw()
+        await self._change_role(after)
+
+    async def _give_all(self) -> None:
+        for what, work in (("settled", self._around.settle), ("given its tables", self._around.tables.push)):
+            try:
+                async with asyncio.timeout(HAND_OVER_STEP_S):
+                    await work()
+            except Exception as error:
+                log.warning("broker %s has not %s in time: %r", self._address, what, error)
+
+    async def _refuse_a_taken_id(self) -> None:
+        async def one(server: str) -> None:
+            try:
+                members = await self._queries.members(server)
+            except NotAnsweredError:
+                return
+            holder = members.get(self._config.broker_id)
+            if holder is not None and holder != self._address and await self._answers(holder):
+                raise StartError(
+                    f"the broker at {holder} is {self._config.broker_name} with brokerId "
+                    f"{self._config.broker_id} already: stop it, or give this one another brokerId"
+                )
+
+        await asyncio.gather(*(one(server) for server in self._servers))
+
+    async def _answers(self, address: str) -> bool:
+        try:
+            await self._client.request(
+                address, ExchangeBrokerHaInfoRequest().command(), ASK_MEMBER_TIMEOUT_MS
+            )
+        except TransportError:
+            return False
+        return True
+
+    # -- what others tell ------------------------------------------------------------------------------
+
+    def _settings_changed(self, event: SettingsChanged) -> None:
+        if "namesrvAddr" in event.keys:
+            self._servers = _addresses(self._config)
+            self.fence.servers(self._servers)
+            self.seen.servers(self._servers)
+            self._servers_changed.set()
+
+    def look_now(self) -> None:
+        """Something happened to a member: look at once, and often for some seconds."""
+        self._hurry_until = self._clock.monotonic() + HURRY_S
+        self._look_now.set()
+
+    def master_leaves(self) -> None:
+        """The master says that it leads no more and goes: the same as a port that refuses."""
+        self._port = Port.REFUSES
+        self._probed_s = self._clock.monotonic() + YIELD_S
+        self.look_now()
+
+    def may_take_over(self) -> bool:
+        """A slave asks over the link whether it may do the background work: only when we do not."""
+        return self._role.role is Role.FENCED
+
+    async def announced(self, ha_address: str | None, master_address: str | None) -> bool:
+        """A returning master says where it is (906). An acting master makes way before this returns.
+
+        Returns:
+            Whether this broker leads.
+        """
+        if self._config.broker_id == MASTER_ID:
+            return self._role.leads
+        if master_address is not None and ha_address is not None:
+            self._master_ha = (master_address, ha_address)
+        now = self._clock.monotonic()
+        self._yielded_until = now + YIELD_S
+        self.seen.again(now)
+        async with self._moving:
+            if self._role.role is Role.ACTING_MASTER:
+                log.warning("the master at %s is back: this broker acts for it no more", master_address)
+                await self._step_back()
+                await self._give_all()
+            self._port = Port.UNKNOWN
+            if not self._around.following.connected:
+                self._around.following.follow(None, None)
+            self._follow(master_address)
+        return self._role.leads
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    async def _keep_looking(self) -> None:
+        while True:
+            self._servers_changed.clear()
+            tasks = [asyncio.ensure_future(self._look_at(server)) for server in self._servers]
+            try:
+                await self._servers_changed.wait()
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _look_at(self, server: str) -> None:
+        period_s = min(self._config.broker_heartbeat_interval_ms, self._config.member_period_ms) / 1000
+        while True:
+            begin = self._clock.monotonic()
+            try:
+                await self._round(server)
+            except Exception:
+                log.exception("looking at name server %s failed", server)
+            now = self._clock.monotonic()
+            hurry = now < self._hurry_until
+            pause_s = max(0.01, begin + (HURRY_PERIOD_S if hurry else period_s) - now)
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._look_now.wait()
+            except TimeoutError:
+                continue
+            await asyncio.sleep(0)
+            self._look_now.clear()
+
+    async def _round(self, server: str) -> None:
+        """One heartbeat and one look; the answer to the heartbeat counts only with a look (see Fence)."""
+        sent_s = self._clock.monotonic()
+        registered, members = await asyncio.gather(self._heartbeat(server), self._members_at(server))
+        if members is not None and registered is not None:
+            here = members.get(self._config.broker_id) == self._address
+            self.fence.heard(server, sent_s, registered=registered and here)
+        self._wake.set()
+
+    async def _members_at(self, server: str) -> Mapping[int, str] | None:
+        try:
+            members = await self._queries.members(server)
+        except NotRunningError:
+            self.seen.refused(server, self._clock.monotonic())
+            return None
+        except NotAnsweredError as error:
+            log.debug("no members from name server %s: %s", server, error)
+            return None
+        self.seen.shown(server, members, self._clock.monotonic())
+        return members
+
+    async def _heartbeat(self, server: str) -> bool | None:
+        if self._role.role is Role.PRE_ONLINE or self._leaving:
+            return None  # PO-03
+        try:
+            return await self._queries.heartbeat(server)
+        except NotAnsweredError as error:
+            log.debug("no answer to a heartbeat from name server %s: %s", server, error)
+            return None
+
+    def _others(self) -> Mapping[int, str]:
+        members = self.seen.members(self._clock.monotonic())
+        return {number: at for number, at in members.items() if at != self._address}
+
+    # -- acting ----------------------------------------------------------------------------------------
+
+    def _may_lead(self) -> bool:
+        return self.fence.is_open(self._clock.monotonic())
+
+    async def _drive(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                await self._consider()
+            except Exception:
+                log.exception("broker %s could not follow its members", self._address)
+                await self._clock.sleep(1)
+            try:
+                async with asyncio.timeout(self._next_look_s()):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    def _next_look_s(self) -> float | None:
+        closes_s = self.fence.closes_s
+        if self._role.role not in LEADING or closes_s is None:
+            return None
+        return max(0.0, closes_s - self._clock.monotonic())
+
+    async def _consider(self) -> None:
+        if self._leaving:
+            return
+        if self._role.role is Role.PRE_ONLINE:
+            await self._go_online()
+            return
+        decision = self._decide()
+        if decision.move is Move.PROBE:
+            await self._probe(decision.master)
+            decision = self._decide()
+        async with self._moving:
+            if not self._leaving:
+                await self._act(self._decide())
+
+    def _decide(self) -> Decision:
+        now = self._clock.monotonic()
+        silence_s = self._around.links.master_silence_s()
+        situation = Situation(
+            broker_id=self._config.broker_id,
+            role=self._role.role,
+            fence_open=self.fence.is_open(now),
+            settled=self.fence.settled(now),
+            link_up=silence_s is not None and silence_s < self._link_patience_s,
+            port=self._port,
+            asked=self._asked,
+            yielded_until_s=self._yielded_until,
+        )
+        return decide(situation, self.seen, self.terms, now)
+
+    @property
+    def _link_patience_s(self) -> float:
+        return max(self.terms.timeout_s, self._config.ha_send_heartbeat_interval_ms / 1000 * 1.2)
+
+    async def _act(self, decision: Decision) -> None:
+        role = _ROLE_OF.get(decision.move)
+        if role is not None and role is not self._role.role:
+            log.warning("broker %s: %s: %s", self._address, decision.move.value, decision.why)
+            if role is Role.MASTER:
+                self._asked = False
+            if role not in LEADING:
+                self.fence.withdraw()
+            await self._change_role(role)
+            self._wake.set()
+        elif decision.move is Move.ASK:
+            self._around.links.ask_take_over()
+        if self._role.role in (Role.SLAVE, Role.ACTING_MASTER):
+            self._follow(decision.master)
+
+    def _follow(self, master: str | None) -> None:
+        if master is None:
+            self._around.following.follow(None, None)
+            return
+        known = self._master_ha
+        ha_address = known[1] if known is not None and known[0] == master else None
+        self._around.following.follow(self._config.ha_master_address or ha_address, master)
+
+    async def _probe(self, master: str | None) -> None:
+        """See whether the lost master's port refuses."""
+        now = self._clock.monotonic()
+        if master is None or now - self._probed_s < PROBE_PERIOD_S:
+            return
+        self._probed_s = now
+        before = self._port
+        try:
+            await self._client.request(master, ExchangeBrokerHaInfoRequest().command(), ASK_MEMBER_TIMEOUT_MS)
+            self._port = Port.SILENT
+        except ConnectError as error:
+            refused = isinstance(error.__cause__, ConnectionRefusedError)
+            self._port = Port.REFUSES if refused else Port.SILENT
+        except TransportError:
+            self._port = Port.SILENT
+        if self._port is not before:
+            self._wake.set()
+
+    async def _go_online(self) -> None:
+        log.info("broker %s is isolated until it has caught up with the others", self._address)
+        agreed = await self._going_online.run()
+        async with self._moving:
+            if self._leaving:
+                return
+            self._asked = not agreed
+            if self._config.broker_id != MASTER_ID:
+                await self._change_role(Role.SLAVE)
+            elif agreed:
+                self.fence.grant(self._clock.monotonic())
+                await self._change_role(Role.MASTER)
+            else:
+                await self._change_role(Role.FENCED)
+        self.look_now()
+
+
+def _addresses(config: BrokerConfig) -> list[str]:
+    return [address for address in config.namesrv_addr.split(";") if address]

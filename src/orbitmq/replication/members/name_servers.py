@@ -1,0 +1,118 @@
+"""What a broker tells and asks a name server each second (BrokerOuterAPI)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.message.reserved import SYNC_MEMBER_TOPIC_PREFIX
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.errors import ConnectError, TransportError
+from orbitmq.wire.bodies import DataVersion, GetBrokerMemberGroupResponseBody, TopicRouteData
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import WireError
+from orbitmq.wire.headers import (
+    BrokerHeartbeatRequest,
+    GetBrokerMemberGroupRequest,
+    GetRouteinfoByTopicRequest,
+    QueryDataVersionRequest,
+)
+
+
+class NotAnsweredError(Exception):
+    """The name server gave no answer that can be used."""
+
+
+class NotRunningError(NotAnsweredError):
+    """No process listens at the name server's address."""
+
+
+class NameServerQueries:
+    """One broker's questions.
+
+    Args:
+        address: where clients reach the broker; the name servers know it by this.
+        version: gives the version of its topics.
+    """
+
+    def __init__(
+        self,
+        client: RemotingClient,
+        config: BrokerConfig,
+        address: str,
+        version: Callable[[], DataVersion],
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._address = address
+        self._version = version
+
+    async def heartbeat(self, server: str) -> bool:
+        """Show that we live; whether the name server has us registered (behaviours HB-02..04).
+
+        Raises:
+            NotAnsweredError: it does not answer in time.
+        """
+        config = self._config
+        if not config.compatible_with_old_name_server:
+            header = BrokerHeartbeatRequest(
+                cluster_name=config.broker_cluster_name,
+                broker_addr=self._address,
+                broker_name=config.broker_name,
+                broker_id=config.broker_id,
+            )
+            await self._ask(server, header.command())
+            # The answer says nothing of us; the members that the same round shows do.
+            return True
+        query = QueryDataVersionRequest(
+            broker_name=config.broker_name,
+            broker_addr=self._address,
+            cluster_name=config.broker_cluster_name,
+            broker_id=config.broker_id,
+        )
+        return bool((await self._ask(server, query.command(self._version().encode()))).body)
+
+    async def members(self, server: str) -> dict[int, str]:
+        """Addresses of the living brokers of our name by real id; empty when there are none (MB-05, MB-06).
+
+        Raises:
+            NotRunningError: no process listens there.
+            NotAnsweredError: no answer that can be used.
+        """
+        config = self._config
+        try:
+            if not config.compatible_with_old_name_server:
+                header = GetBrokerMemberGroupRequest(
+                    cluster_name=config.broker_cluster_name, broker_name=config.broker_name
+                )
+                answer = await self._ask(server, header.command())
+                group = GetBrokerMemberGroupResponseBody.decode(answer.body).broker_member_group
+                return {} if group is None else dict(group.broker_addrs)
+            topic = SYNC_MEMBER_TOPIC_PREFIX + config.broker_name
+            question = GetRouteinfoByTopicRequest(topic=topic, accept_standard_json_only=True)
+            answer = await self._ask(server, question.command(), ResponseCode.TOPIC_NOT_EXIST)
+            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                return {}
+            route = TopicRouteData.decode(answer.body)
+        except WireError as error:
+            raise NotAnsweredError(f"{server}: {error}") from error
+        return {
+            broker_id: address
+            for data in route.broker_datas
+            if data.broker_name == config.broker_name and data.cluster == config.broker_cluster_name
+            for broker_id, address in data.broker_addrs.items()
+        }
+
+    async def _ask(self, server: str, command: Command, also: int = ResponseCode.SUCCESS) -> Command:
+        try:
+            answer = await self._client.request(server, command, self._config.heartbeat_timeout_ms)
+        except ConnectError as error:
+            if isinstance(error.__cause__, ConnectionRefusedError):
+                raise NotRunningError(str(error)) from error
+            raise NotAnsweredError(str(error)) from error
+        except TransportError as error:
+            raise NotAnsweredError(str(error)) from error
+        if answer.code not in (ResponseCode.SUCCESS, also):
+            raise NotAnsweredError(f"{server}: code {answer.code}, {answer.remark}")
+        return answer

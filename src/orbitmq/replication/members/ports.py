@@ -1,0 +1,76 @@
+"""What membership needs of the other parts of replication."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from orbitmq.errors import OrbitError
+
+
+class ExchangeError(OrbitError):
+    """A member did not give its tables, or not in a form that can be taken."""
+
+
+class FollowsMaster(Protocol):
+    """The slave's end of the link, see ``replication.link.follower``."""
+
+    @property
+    def connected(self) -> bool: ...
+
+    @property
+    def transferring(self) -> bool: ...
+
+    @property
+    def received(self) -> int:
+        """Behind the last byte of the log that is here."""
+        ...
+
+    def follow(self, ha_address: str | None, master_address: str | None) -> None:
+        """Copy from this master from now on; from none when both are ``None``."""
+        ...
+
+
+class LooksAtLinks(Protocol):
+    """Which members are linked with this broker."""
+
+    def copies(self, broker_id: int, host: str) -> bool:
+        """Whether the member copies our log now; ``host`` is for one that does not tell its id (PO-07)."""
+        ...
+
+    def master_silence_s(self) -> float | None:
+        """Seconds since our master was heard over the link; ``None`` without a link."""
+        ...
+
+    def tell_leaving(self) -> None:
+        """Tell all who copy our log that this broker leads no more and goes."""
+        ...
+
+    def ask_take_over(self) -> None:
+        """Ask our master whether this broker may do its background work."""
+        ...
+
+
+class TableExchange(Protocol):
+    """The tables beside the log: topics, groups, offsets, delay progress, timers."""
+
+    async def push(self) -> None:
+        """Send all changes to the members that copy our log; return when they have them."""
+        ...
+
+    async def take(self, broker_id: int, address: str) -> None:
+        """Take over what is newer at a member (PO-08, PO-09).
+
+        Raises:
+            ExchangeError, TransportError: not all of it was there; what was taken stays.
+        """
+        ...
+
+
+class NoTables:
+    """Without an exchange: each broker keeps its own tables."""
+
+    async def push(self) -> None:
+        """Nothing to send."""
+
+    async def take(self, broker_id: int, address: str) -> None:
+        """Nothing to take."""

@@ -1,0 +1,157 @@
+"""The way of a broker from isolation into service, step by step (BrokerPreOnlineService, rows PO-04..13).
+
+Pure: the outcome of a step goes in, the next step comes out. A master visits each member in the order of
+their ids: it copies back what the member's log has more, makes it step down and follow, and takes back the
+tables. A slave connects to its master first. Every step has a limited number of tries; a broker that could
+not do all of it serves all the same, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from orbitmq.message.reserved import MASTER_ID
+
+MAX_TRIES = 3
+
+
+class Step(Enum):
+    """What to do next.
+
+    Attributes:
+        LOOK: wait until the name servers have shown the members.
+        COMPARE: ask the member how far its log goes.
+        COPY_BACK: copy the tail of the member's log.
+        ANNOUNCE: tell the member that its master is back; a member that leads stops, then answers.
+        LINK: wait until the member copies our log.
+        TAKE: take back the tables.
+        FOLLOW: connect to the master.
+        SERVE: go online.
+    """
+
+    LOOK = "look"
+    COMPARE = "compare logs"
+    COPY_BACK = "copy the tail back"
+    ANNOUNCE = "announce"
+    LINK = "wait for its link"
+    TAKE = "take its tables"
+    FOLLOW = "follow the master"
+    SERVE = "serve"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A step, with the member that it is about.
+
+    Attributes:
+        lead: with SERVE: every member agreed that this broker leads.
+    """
+
+    step: Step
+    broker_id: int = -1
+    address: str = ""
+    lead: bool = False
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a step ended.
+
+    Attributes:
+        done: not to be tried again.
+        log_end: with COMPARE: behind the member's last byte, as far as it says.
+        consent: with ANNOUNCE: the member said that it does not lead; RocketMQ's brokers do not say.
+    """
+
+    done: bool
+    log_end: int | None = None
+    consent: bool = False
+
+
+@dataclass(slots=True)
+class _Member:
+    broker_id: int
+    address: str
+    at: Step = Step.COMPARE
+    tries: int = 0
+    consents: bool = False
+    finished: bool = False
+
+
+class PreOnline:
+    """One broker's way into service.
+
+    Attributes:
+        left_out: what could not be done, in words.
+    """
+
+    def __init__(self, broker_id: int) -> None:
+        self._id = broker_id
+        self._members: dict[int, _Member] = {}
+        self._follow_tries = 0
+        self._following = False
+        self.left_out: list[str] = []
+
+    def next(self, members: Mapping[int, str] | None) -> Task:
+        """The next task. ``members`` are the living ones without ourselves by id, ``None``: not known yet."""
+        if members is None:
+            return Task(Step.LOOK)
+        if self._id != MASTER_ID:
+            return self._next_of_slave(members)
+        for broker_id, address in sorted(members.items()):
+            member = self._members.get(broker_id)
+            if member is None or member.address != address:
+                member = self._members[broker_id] = _Member(broker_id, address)
+            if not member.finished:
+                return Task(member.at, broker_id, address)
+        # A member that went meanwhile may lead still, where the name servers do not see it.
+        lead = all(self._members[broker_id].consents for broker_id in members) and not any(
+            broker_id not in members and not member.consents for broker_id, member in self._members.items()
+        )
+        return Task(Step.SERVE, lead=lead)
+
+    def _next_of_slave(self, members: Mapping[int, str]) -> Task:
+        master = members.get(MASTER_ID)
+        if master is None or self._following or self._follow_tries >= MAX_TRIES:
+            return Task(Step.SERVE)
+        return Task(Step.FOLLOW, MASTER_ID, master)
+
+    def ended(self, task: Task, outcome: Outcome, log_end: int) -> None:
+        """Note how a task ended; ``log_end`` is that of our own log now."""
+        if task.step is Step.FOLLOW:
+            self._following = outcome.done
+            self._follow_tries += 1
+            if not outcome.done and self._follow_tries >= MAX_TRIES:
+                self.left_out.append(f"the link to the master at {task.address}")
+            return
+        member = self._members.get(task.broker_id)
+        if member is None or member.address != task.address:
+            return
+        if not outcome.done:
+            member.tries += 1
+            if member.tries < MAX_TRIES:
+                return
+            self.left_out.append(f"{task.step.value}: broker id {task.broker_id} at {task.address}")
+        member.tries = 0
+        if not outcome.done and member.at in (Step.COMPARE, Step.ANNOUNCE):
+            member.finished = True  # it does not answer
+        else:
+            self._advance(member, outcome, log_end)
+
+    @staticmethod
+    def _advance(member: _Member, outcome: Outcome, log_end: int) -> None:
+        if member.at is Step.COMPARE and outcome.log_end is not None and outcome.log_end > log_end:
+            member.at = Step.COPY_BACK
+        elif member.at is Step.COPY_BACK and outcome.done:
+            member.at = Step.COMPARE  # it may have got more meanwhile
+        elif member.at in (Step.COMPARE, Step.COPY_BACK):
+            member.at = Step.ANNOUNCE
+        elif member.at is Step.ANNOUNCE:
+            member.consents = outcome.consent
+            member.at = Step.LINK
+        elif member.at is Step.LINK:
+            member.at = Step.TAKE
+        else:
+            member.finished = True

@@ -1,0 +1,176 @@
+"""What a broker tells and asks the name servers each second in acting mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.conversation.broker_peer import broker_config
+
+from orbitmq.broker.role import Role
+from orbitmq.cluster.brokers import make_broker
+from orbitmq.message.reserved import SYNC_MEMBER_TOPIC_PREFIX
+from orbitmq.testing import SimulatedLoop, SimulatedRuntime
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.server import RemotingServer
+from orbitmq.wire.bodies import (
+    BrokerData,
+    BrokerMemberGroup,
+    DataVersion,
+    GetBrokerMemberGroupResponseBody,
+    TopicRouteData,
+)
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.headers import NotifyMinBrokerIdChangeRequest, QueryDataVersionResponse
+
+MEMBERS = {0: "127.0.0.1:10911", 1: "10.0.0.9:10911"}
+HEARTBEATS = (RequestCode.QUERY_DATA_VERSION, RequestCode.BROKER_HEARTBEAT)
+
+
+class NameServerScript:
+    """Answers what the test wants, and notes what it is asked and when."""
+
+    def __init__(self, runtime: SimulatedRuntime) -> None:
+        self._clock = runtime.clock
+        self.heard: list[tuple[float, Command]] = []
+        self.registered = True
+        self.refuses = False
+        self.members: dict[int, str] = dict(MEMBERS)
+        self.server = RemotingServer(runtime, self.answer)
+
+    def of(self, *codes: int) -> list[tuple[float, Command]]:
+        return [(at, command) for at, command in self.heard if command.code in codes]
+
+    def answer(self, _connection: Any, command: Command) -> Command:
+        self.heard.append((self._clock.monotonic(), command))
+        if self.refuses:
+            return command.reply(ResponseCode.SYSTEM_ERROR)
+        if command.code == RequestCode.QUERY_DATA_VERSION:
+            ours = DataVersion.decode(command.body)
+            ext = QueryDataVersionResponse(changed=False).to_ext()
+            return command.reply(ext=ext, body=ours.encode() if self.registered else b"")
+        data = BrokerData(cluster="DefaultCluster", broker_name="broker-a", broker_addrs=dict(self.members))
+        if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            return command.reply(body=TopicRouteData(broker_datas=[data]).encode())
+        if command.code == RequestCode.GET_BROKER_MEMBER_GROUP:
+            group = BrokerMemberGroup("DefaultCluster", "broker-a", dict(self.members))
+            return command.reply(body=GetBrokerMemberGroupResponseBody(group).encode())
+        return command.reply()
+
+
+@pytest.fixture
+def names(orbitmq_loop: SimulatedLoop, runtime: SimulatedRuntime) -> Iterator[NameServerScript]:
+    script = NameServerScript(runtime)
+    orbitmq_loop.run(script.server.start("127.0.0.1", 9876))
+    yield script
+    orbitmq_loop.run(script.server.stop())
+
+
+def acting(**settings: Any) -> Any:
+    return broker_config(namesrv_addr="127.0.0.1:9876", enable_slave_acting_master=True, **settings)
+
+
+@pytest.mark.behaviour("HB-02")
+@pytest.mark.behaviour("HB-03")
+@pytest.mark.behaviour("MB-05")
+@pytest.mark.behaviour("MB-06")
+@pytest.mark.parametrize("old", [True, False])
+async def test_a_heartbeat_and_a_look_each_second(
+    runtime: SimulatedRuntime, names: NameServerScript, old: bool
+) -> None:
+    async with make_broker(runtime, acting(compatible_with_old_name_server=old)) as broker:
+        begin = runtime.clock.monotonic()
+        await runtime.clock.sleep(20.5)
+        code = RequestCode.QUERY_DATA_VERSION if old else RequestCode.BROKER_HEARTBEAT
+        beats = [command for at, command in names.of(*HEARTBEATS) if at > begin]
+        assert {beat.code for beat in beats} == {code}
+        assert 19 <= len(beats) <= 22
+        assert not any(beat.is_oneway for beat in beats), "only an answer renews the right to lead"
+        if old:
+            assert {beat.body for beat in beats} == {broker.services.topics.version.encode()}
+        look = RequestCode.GET_ROUTEINFO_BY_TOPIC if old else RequestCode.GET_BROKER_MEMBER_GROUP
+        looks = [command for at, command in names.of(look) if at > begin]
+        assert 19 <= len(looks) <= 22
+        if old:
+            assert looks[0].ext["topic"] == SYNC_MEMBER_TOPIC_PREFIX + "broker-a"
+        assert broker.services.role.role is Role.MASTER
+
+
+@pytest.mark.behaviour("HB-02")
+async def test_without_acting_masters_there_is_no_heartbeat(
+    runtime: SimulatedRuntime, names: NameServerScript
+) -> None:
+    config = broker_config(namesrv_addr="127.0.0.1:9876")
+    async with make_broker(runtime, config):
+        await runtime.clock.sleep(5)
+        assert names.of(*HEARTBEATS) == []
+
+
+async def test_an_answer_without_a_body_is_no_right_to_lead(
+    runtime: SimulatedRuntime, names: NameServerScript
+) -> None:
+    names.registered = False
+    names.members = {0: "127.0.0.1:10911"}
+    async with make_broker(runtime, acting()) as broker:
+        await runtime.clock.sleep(3.4)
+        assert broker.services.role.role is Role.MASTER
+        assert broker.services.role.leads
+        await runtime.clock.sleep(0.2)
+        assert broker.services.role.role is Role.FENCED
+        assert broker.services.role.takes_messages
+        assert "delayed messages" not in broker.running
+
+
+@pytest.mark.behaviour("PO-01")
+@pytest.mark.behaviour("PO-03")
+async def test_an_isolated_broker_looks_and_tells_nothing(
+    runtime: SimulatedRuntime, names: NameServerScript
+) -> None:
+    # The member refuses connections, so its way into service takes all its tries.
+    async with make_broker(runtime, acting(total_replicas=2)) as broker:
+        await runtime.clock.sleep(1.5)
+        assert broker.services.role.role is Role.PRE_ONLINE
+        assert names.of(RequestCode.REGISTER_BROKER, *HEARTBEATS) == []
+        assert len(names.of(RequestCode.GET_ROUTEINFO_BY_TOPIC)) >= 2
+        await runtime.clock.sleep(10)
+        assert broker.services.role.role is not Role.PRE_ONLINE
+        assert names.of(RequestCode.REGISTER_BROKER)
+
+
+@pytest.mark.behaviour("PO-01")
+@pytest.mark.behaviour("PO-02")
+@pytest.mark.behaviour("PO-14")
+@pytest.mark.parametrize("settings", [{"total_replicas": 1}, {"total_replicas": 2, "skip_pre_online": True}])
+async def test_only_replicas_with_acting_masters_start_isolated(
+    runtime: SimulatedRuntime, names: NameServerScript, settings: dict[str, Any]
+) -> None:
+    async with make_broker(runtime, acting(**settings)) as broker:
+        assert broker.services.role.role is Role.MASTER
+        assert "delayed messages" in broker.running
+    slave = acting(**settings, broker_role="SLAVE", broker_id=2, listen_port=10921)
+    async with make_broker(runtime, slave) as broker:
+        assert broker.services.role.role is Role.SLAVE
+        assert "delayed messages" not in broker.running, "special services are for id 0 only"
+
+
+@pytest.mark.behaviour("MB-01")
+async def test_a_notice_makes_it_look_at_once(runtime: SimulatedRuntime, names: NameServerScript) -> None:
+    async with make_broker(runtime, acting()) as broker:
+        await runtime.clock.sleep(10.5)
+        looks = len(names.of(RequestCode.GET_ROUTEINFO_BY_TOPIC))
+        client = RemotingClient(runtime)
+        notice = NotifyMinBrokerIdChangeRequest(min_broker_id=1, min_broker_addr="10.0.0.9:10911")
+        await client.oneway(broker.address, notice.command(), 300)
+        await runtime.clock.sleep(0.05)
+        assert len(names.of(RequestCode.GET_ROUTEINFO_BY_TOPIC)) > looks
+        await client.close()
+
+
+async def test_an_error_answer_is_no_look(runtime: SimulatedRuntime, names: NameServerScript) -> None:
+    async with make_broker(runtime, acting()) as broker:
+        await runtime.clock.sleep(5)
+        names.refuses = True
+        await runtime.clock.sleep(5)
+        assert broker.services.role.role is Role.FENCED
