@@ -238,7 +238,7 @@ async def test_what_a_pull_answers(peer: BrokerPeer) -> None:
         ({"consumer_group": "no/group"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "no/group"),
         ({"sys_flag": 0}, ResponseCode.SUBSCRIPTION_NOT_EXIST, "group info not exist"),
         ({"subscription": "||"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED, "no tag"),
-        ({"expression_type": "SQL92", "subscription": "a > 1"}, ResponseCode.SYSTEM_ERROR, "SQL92"),
+        ({"expression_type": "XPATH", "subscription": "a > 1"}, ResponseCode.SYSTEM_ERROR, "XPATH"),
     ],
 )
 async def test_a_pull_that_is_refused_says_why(

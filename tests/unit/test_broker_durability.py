@@ -20,11 +20,19 @@ pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 class FakeGate:
     late: PutStatus = PutStatus.FLUSH_DISK_TIMEOUT
     safe: int = 0
+    timeout_ms: int = 5000
+    holds: bool = True
+    refusal: str | None = None
+    told: PutStatus = PutStatus.OK
     error: BaseException | None = None
     wanted: list[int] = field(default_factory=list)
+    looks: int = 0
 
     def want(self, offset: int) -> None:
         self.wanted.append(offset)
+
+    def look(self, now: float) -> None:
+        self.looks += 1
 
 
 class Heard:
@@ -44,10 +52,10 @@ class Heard:
         )
 
 
-def waiting(*gates: FakeGate, timeout_ms: int = 5000) -> tuple[Durability, Heard]:
+def waiting(*gates: FakeGate) -> tuple[Durability, Heard]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
-    durability = Durability(loop.clock, gates, timeout_ms)
+    durability = Durability(loop.clock, gates)
     return durability, Heard(durability)
 
 
@@ -113,8 +121,8 @@ async def test_every_answer_has_its_own_deadline_and_is_late_by_one_tick_at_most
 
 
 async def test_what_became_safe_in_time_is_not_late() -> None:
-    disk = FakeGate()
-    durability, heard = waiting(disk, timeout_ms=1000)
+    disk = FakeGate(timeout_ms=1000)
+    durability, heard = waiting(disk)
     heard.wait("a", 10)
     await asyncio.sleep(0.9)
     disk.safe = 10
@@ -129,8 +137,125 @@ async def test_what_became_safe_in_time_is_not_late() -> None:
 def test_nothing_ticks_while_nothing_waits() -> None:
     clock = VirtualClock()
     disk = FakeGate()
-    durability = Durability(clock, [disk], 5000)
+    durability = Durability(clock, [disk])
     assert durability.tick(0.0) is None
+
+
+REPLICAS, DISK = PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.FLUSH_DISK_TIMEOUT
+
+
+@pytest.mark.parametrize(
+    ("disk_ms", "replicas_ms", "disk_has", "replicas_have", "after_s", "said"),
+    [
+        (5000, 3000, 0, 0, 3.0, "FLUSH_SLAVE_TIMEOUT"),  # replicas win
+        (5000, 3000, 10, 0, 3.0, "FLUSH_SLAVE_TIMEOUT"),
+        (5000, 3000, 0, 10, 5.0, "FLUSH_DISK_TIMEOUT"),
+        (1000, 3000, 0, 0, 1.0, "FLUSH_SLAVE_TIMEOUT"),
+        (1000, 3000, 10, 0, 3.0, "FLUSH_SLAVE_TIMEOUT"),
+        (1000, 3000, 0, 10, 1.0, "FLUSH_DISK_TIMEOUT"),
+    ],
+)
+@pytest.mark.behaviour("QW-10")
+async def test_each_gate_has_its_own_timeout(
+    disk_ms: int, replicas_ms: int, disk_has: int, replicas_have: int, after_s: float, said: str
+) -> None:
+    disk = FakeGate(DISK, disk_has, disk_ms)
+    _, heard = waiting(FakeGate(REPLICAS, replicas_have, replicas_ms), disk)
+    heard.wait("a", 10)
+    await asyncio.sleep(after_s - 0.01)
+    assert heard.said == []
+    await asyncio.sleep(TICK_SECONDS + 0.02)
+    assert heard.said == [f"a {said}"]
+
+
+async def test_an_answer_with_time_left_keeps_those_behind_it() -> None:
+    replicas, disk = FakeGate(REPLICAS, 10, 3000), FakeGate(DISK)
+    durability, heard = waiting(replicas, disk)
+    heard.wait("a", 10)
+    heard.wait("b", 20)
+    await asyncio.sleep(4)
+    assert heard.said == []
+    await asyncio.sleep(1.1)
+    assert heard.said == ["a FLUSH_DISK_TIMEOUT", "b FLUSH_SLAVE_TIMEOUT"]
+    assert durability.tick(100.0) is None
+
+
+async def test_a_gate_may_come_while_answers_wait() -> None:
+    disk, replicas = FakeGate(), FakeGate(REPLICAS, timeout_ms=3000)
+    durability, heard = waiting(disk)
+    heard.wait("a", 10)
+    durability.add(replicas)
+    disk.safe = 30
+    durability.advance()
+    assert heard.said == []
+    replicas.safe = 10
+    durability.advance()
+    assert heard.said == ["a"]
+    heard.wait("b", 20)
+    assert replicas.wanted == [20]
+    await asyncio.sleep(3.1)
+    assert heard.said == ["a", "b FLUSH_SLAVE_TIMEOUT"]
+
+
+async def test_who_waits_for_a_gate_that_goes_is_told_that_it_was_late() -> None:
+    disk, replicas = FakeGate(), FakeGate(REPLICAS, safe=15)
+    durability, heard = waiting(replicas, disk)
+    for number in (1, 2, 3):
+        heard.wait(f"a{number}", number * 10)
+    durability.remove(replicas)
+    durability.remove(replicas)
+    assert heard.said == ["a2 FLUSH_SLAVE_TIMEOUT", "a3 FLUSH_SLAVE_TIMEOUT"]
+    disk.safe = 40
+    durability.advance()
+    assert heard.said[2:] == ["a1"]
+    heard.wait("b", 50)
+    await asyncio.sleep(4.8)
+    assert heard.said[3:] == []
+    await asyncio.sleep(0.4)
+    assert heard.said[3:] == ["b FLUSH_DISK_TIMEOUT"]
+
+
+async def test_a_gate_that_asks_for_less_lets_out_who_waits() -> None:
+    disk, replicas = FakeGate(safe=99), FakeGate(REPLICAS)
+    durability, heard = waiting(replicas, disk)
+    heard.wait("a", 10)
+    replicas.refusal = "too few"
+    durability.changed()
+    assert (durability.refusal, heard.said) == ("too few", [])
+    replicas.safe, replicas.refusal = 1 << 62, None
+    durability.changed()
+    assert (durability.refusal, heard.said) == (None, ["a"])
+    assert durability.holds
+    disk.holds = replicas.holds = False
+    durability.changed()
+    assert not durability.holds
+
+
+@pytest.mark.behaviour("QW-09")
+async def test_a_gate_may_let_go_with_less_than_success() -> None:
+    disk, replicas = FakeGate(safe=10), FakeGate(REPLICAS, 1 << 62, told=PutStatus.SLAVE_NOT_AVAILABLE)
+    durability, heard = waiting(replicas, disk)
+    heard.wait("a", 10)
+    durability.advance()
+    assert heard.said == ["a SLAVE_NOT_AVAILABLE"]
+    assert await durability.stored(5) is PutStatus.SLAVE_NOT_AVAILABLE
+
+
+async def test_gates_are_looked_at_while_answers_wait_and_only_then() -> None:
+    disk = FakeGate()
+    durability, heard = waiting(disk)
+    await asyncio.sleep(5)
+    assert disk.looks == 0
+    heard.wait("a", 10)
+    assert disk.looks == 1
+    await asyncio.sleep(1.05)
+    assert disk.looks >= 11
+    disk.safe = 10
+    durability.advance()
+    await asyncio.sleep(0.2)
+    looks = disk.looks
+    await asyncio.sleep(5)
+    assert disk.looks == looks
 
 
 async def test_given_up_answers_say_nothing() -> None:

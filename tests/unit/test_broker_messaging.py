@@ -219,7 +219,8 @@ async def test_a_pull_of_a_deleted_topic_is_refused(broker: Broker, door: Ports)
         ({"topic": "none"}, ResponseCode.TOPIC_NOT_EXIST),
         ({"queue_id": 4}, ResponseCode.INVALID_PARAMETER),
         ({"own_expression": False}, ResponseCode.SUBSCRIPTION_NOT_EXIST),
-        ({"expression_type": "SQL92"}, ResponseCode.SYSTEM_ERROR),
+        ({"expression_type": "XPATH"}, ResponseCode.SYSTEM_ERROR),
+        ({"expression_type": "SQL92", "expression": "a >"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
         ({"expression": " || "}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
     ],
 )

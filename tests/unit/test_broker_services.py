@@ -13,12 +13,14 @@ from orbitmq.broker import names
 from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.clients.registry import Client, ClientManager
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, MembersChanged
-from orbitmq.broker.messaging.filters import filter_of, parse
+from orbitmq.broker.messaging.filters import Filters, parse
 from orbitmq.broker.messaging.held_pulls import LongPolling
 from orbitmq.broker.metadata.attributes import parse as parse_attributes
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.tags import java_hash
+from orbitmq.store import MessageFilter
 from orbitmq.wire.bodies import ConsumerData, MessageModel, SubscriptionData
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
@@ -333,14 +335,14 @@ def test_group_names_are_shorter() -> None:
     ("expression", "tags"), [("a", {"a"}), ("a || b", {"a", "b"}), (" a||b|| ", {"a", "b"}), ("x y", {"x y"})]
 )
 def test_tag_expressions(expression: str, tags: set[str]) -> None:
-    data = parse("T", expression, "TAG")
+    data = parse("T", expression)
     assert data.tags_set == tags
-    assert filter_of(data).tag_codes == frozenset(java_hash(tag) for tag in tags)
+    assert Filters(BrokerConfig()).of_subscription(data) == MessageFilter(java_hash(tag) for tag in tags)
 
 
 @pytest.mark.parametrize("expression", ["*", "", None])
 def test_expressions_for_everything(expression: str | None) -> None:
-    assert filter_of(parse("T", expression, None)).passes_all
+    assert Filters(BrokerConfig()).of_subscription(parse("T", expression)).passes_all
 
 
 def test_attribute_lists() -> None:

@@ -213,7 +213,7 @@ def test_tags_are_found_among_any_number(count: int) -> None:
     wanted = MessageFilter([-5, *range(1, 2 * count, 2)])
     status = find.read_messages(slot, 0, 6, 32, 1000, wanted.codes, wanted.count, bytearray(2000))
     assert status == layout.READ_FOUND
-    assert find.read_count == (2 if 3 in (wanted.tag_codes or ()) else 1)
+    assert find.read_count == (2 if 3 in wanted.codes[:-1] else 1)
 
 
 def test_only_queues_that_got_messages_are_counted() -> None:

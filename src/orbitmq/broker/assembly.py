@@ -23,7 +23,7 @@ from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.broker.doors import Connections, Doors, Serving
 from orbitmq.broker.durability import DiskGate, Durability
 from orbitmq.broker.events import Events, SettingsChanged, TopicChanged
-from orbitmq.broker.extension import Attachment, ChangeRole, Extension, HandOver, Host
+from orbitmq.broker.extension import Attachment, ChangeRole, Extension, HandOver, Host, Status
 from orbitmq.broker.fast_path.driver import FastPath
 from orbitmq.broker.handlers.base import Family
 from orbitmq.broker.handlers.clients import ClientHandlers
@@ -45,6 +45,7 @@ from orbitmq.broker.inspection.queues import QueueInspection
 from orbitmq.broker.inspection.runtime_info import RuntimeInfo
 from orbitmq.broker.live_settings import LiveSettings
 from orbitmq.broker.messaging.append import MessageAppend
+from orbitmq.broker.messaging.filters import Filters
 from orbitmq.broker.messaging.group_reset import GroupReset
 from orbitmq.broker.messaging.held_pulls import LongPolling
 from orbitmq.broker.messaging.outlet import Outlet
@@ -107,7 +108,8 @@ def components(
     s: Services, p: Ports, doors: Doors, port: int, attached: Sequence[Attachment] = ()
 ) -> list[Component]:
     """All parts with a life, in the order in which they start; they stop in the opposite one."""
-    router = Router([*families(s, p), *(family for each in attached for family in each.families)])
+    status = [each.status for each in attached]
+    router = Router([*families(s, p, status), *(family for each in attached for family in each.families)])
     files = TableFiles(s.persistence, s.config.flush_offset_interval_ms / 1000)
     parts = [
         s.durability,
@@ -141,16 +143,14 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     store = MessageStore(
         runtime, store_config(config, port), codes={reserved.SCHEDULE_TOPIC: levels.delivery_code}
     )
-    durability = Durability(
-        clock, [DiskGate(store.flusher)], config.sync_flush_timeout_ms, counters.note_answered
-    )
+    durability = Durability(clock, [DiskGate(store.flusher, config)], counters.note_answered)
     persistence = Persistence(runtime, f"{config.store_path_root_dir}/config", feed, events)
     topics = TopicConfigs(clock, config, feed, events)
     groups = SubscriptionGroups(clock, config, feed, events)
     offsets = ConsumerOffsets(clock, feed, events, version_step=config.offset_version_step)
     metadata = MetadataAccess(config, topics, groups, persistence)
     clients = ClientManager(clock, events, expire_ms=config.channel_expired_ms)
-    append = MessageAppend(store, durability, counters, sync_flush=config.flush_disk_type == "SYNC_FLUSH")
+    append = MessageAppend(store, durability, counters)
     outlet = Outlet(role, append, store)
     delays = DelayProgress(clock, levels.highest, feed)
     search = DeliverySearch(clock, runtime.threads, store, levels, delays)
@@ -201,7 +201,6 @@ def _connect(s: Services) -> None:
     subscribe(TopicChanged, lambda event: s.registration.topic_changed(event.topic))
 
     def settings_changed(event: SettingsChanged) -> None:
-        s.durability.timeout_ms = s.config.sync_flush_timeout_ms
         s.offsets.version_step = s.config.offset_version_step
         if "namesrvAddr" in event.keys:
             s.registration.name_servers_changed()
@@ -237,11 +236,23 @@ def ports(s: Services) -> Ports:
     sending = Sending(
         config, s.role, metadata, topics, s.locks, s.append, UniqueIds(s.runtime), chance, s.counters
     )
+    filters = Filters(config)
     return Ports(
         sending=sending,
         reply=Reply(config, s.runtime.clock, clients, metadata, sending, s.address),
+        filters=filters,
         pulling=Pulling(
-            config, s.events, metadata, topics, groups, offsets, clients, store, s.long_polling, s.counters
+            config,
+            s.events,
+            metadata,
+            topics,
+            groups,
+            offsets,
+            clients,
+            store,
+            s.long_polling,
+            s.counters,
+            filters,
         ),
         send_back=SendBack(config, s.role, metadata, store, s.append, s.schedule.levels, chance),
         queue_offsets=QueueOffsets(metadata, topics, groups, offsets, store),
@@ -250,14 +261,14 @@ def ports(s: Services) -> Ports:
     )
 
 
-def families(s: Services, p: Ports) -> list[Family]:
+def families(s: Services, p: Ports, status: Sequence[Status] = ()) -> list[Family]:
     """The doors of a broker on the wire, each with the services that it calls."""
     config, metadata, topics, groups, offsets = s.config, s.metadata, s.topics, s.groups, s.offsets
     clients, store = s.clients, s.store
     progress = ConsumeProgress(
         config, s.runtime.clock, metadata, topics, groups, offsets, clients, store, s.stats, s.address
     )
-    info = RuntimeInfo(s.role, s.runtime, store, s.stats, s.long_polling, s.schedule)
+    info = RuntimeInfo(s.role, s.runtime, store, s.stats, s.long_polling, s.schedule, status)
     topic_administration = TopicAdministration(config, metadata, topics, offsets, s.registration)
     group_administration = GroupAdministration(metadata, groups, offsets)
     return [
@@ -266,7 +277,9 @@ def families(s: Services, p: Ports) -> list[Family]:
         SendBackHandlers(p.send_back),
         PullHandlers(config, p.pulling),
         OffsetHandlers(offsets, p.queue_offsets, p.group_reset),
-        ClientHandlers(Heartbeats(config, topics, groups, clients), ClientListing(clients), s.locks),
+        ClientHandlers(
+            Heartbeats(config, topics, groups, clients), ClientListing(clients), s.locks, p.filters
+        ),
         TopicHandlers(metadata, topic_administration, topics, offsets, clients),
         GroupHandlers(group_administration, groups, offsets, clients, s.address),
         QueryHandlers(p.lookup),

@@ -68,6 +68,7 @@ class BrokerConfig(Settings):
 
     * ``flush_disk_type`` is SYNC_FLUSH: an acknowledged message is on disk.
     * ``transfer_max_count`` is 1024 (RocketMQ 32): how many messages one pull may get at most.
+    * ``enable_property_filter`` is on (RocketMQ off): consumers may filter by SQL92 expressions.
     * ``broker_ip1`` is 127.0.0.1: RocketMQ asks the machine; the start-up code has to.
     * ``broker_not_active_timeout_ms`` is 4000 (RocketMQ 10000); it is told in acting mode only.
 
@@ -104,6 +105,15 @@ class BrokerConfig(Settings):
     max_ha_transfer_bytes_per_second: int = setting(
         100 * _MIB, "maxHaTransferByteInSecond", number(1024, 2**62), live=True
     )
+    total_replicas: int = setting(1, "totalReplicas", number(1, 100))
+    in_sync_replicas: int = setting(1, "inSyncReplicas", number(0, 100), live=True)
+    min_in_sync_replicas: int = setting(1, "minInSyncReplicas", number(0, 100), live=True)
+    enable_auto_in_sync_replicas: bool = setting(False, "enableAutoInSyncReplicas", flag, live=True)
+    all_ack_in_sync_state_set: bool = setting(False, "allAckInSyncStateSet", flag, live=True)
+    slave_timeout_ms: int = setting(3000, "slaveTimeout", number(1, 600_000), live=True)
+    ha_max_gap_not_in_sync: int = setting(256 * _MIB, "haMaxGapNotInSync", number(1, 2**62), live=True)
+    ha_slave_silence_ms: int = setting(1000, "haSlaveSilenceMillis", number(100, 600_000), live=True)
+    sync_master_rule: str = setting("5.x", "syncMasterRule", one_of("5.x", "4.x"))
 
     broker_permission: int = setting(6, "brokerPermission", number(0, 6), live=True)
     default_topic_queue_nums: int = setting(8, "defaultTopicQueueNums", number(1, 65536), live=True)
@@ -142,6 +152,8 @@ class BrokerConfig(Settings):
     short_polling_time_ms: int = setting(1000, "shortPollingTimeMills", number(1, 60_000), live=True)
     pull_queue_capacity: int = setting(100_000, "pullThreadPoolQueueCapacity", number(1, 10_000_000))
     reject_pull_consumer: bool = setting(False, "rejectPullConsumerEnable", flag, live=True)
+    enable_property_filter: bool = setting(True, "enablePropertyFilter", flag, live=True)
+    filter_support_retry: bool = setting(False, "filterSupportRetry", flag, live=True)
     lite_pull_message_enable: bool = setting(True, "litePullMessageEnable", flag, live=True)
     slave_read_enable: bool = setting(False, "slaveReadEnable", flag, live=True)
     transfer_max_bytes: int = setting(
@@ -160,7 +172,6 @@ class BrokerConfig(Settings):
     heartbeat_timeout_ms: int = setting(1000, "sendHeartbeatTimeoutMillis", number(100, 60_000), live=True)
     member_period_ms: int = setting(1000, "syncBrokerMemberGroupPeriod", number(100, 60_000))
     compatible_with_old_name_server: bool = setting(True, "compatibleWithOldNameSrv", flag, live=True)
-    total_replicas: int = setting(1, "totalReplicas", number(1, 64))
     enable_slave_acting_master: bool = setting(False, "enableSlaveActingMaster", flag)
     skip_pre_online: bool = setting(False, "skipPreOnline", flag)
     lock_in_strict_mode: bool = setting(False, "lockInStrictMode", flag, live=True)
@@ -211,6 +222,7 @@ class BrokerConfig(Settings):
         """
         config, warnings = cls(broker_config_path=path).updated_by_text(conf)
         config, more = config.updated(overrides or {})
+        more += advice(config)
         if config.broker_role == "SLAVE":
             if config.broker_id == 0:
                 raise ConfigError("brokerId", "0", "a number above 0 with brokerRole=SLAVE")
@@ -235,3 +247,45 @@ class BrokerConfig(Settings):
         changes = self.live_changes(settings)
         for name, new in changes.items():
             setattr(self, name, new)
+
+
+def advice(config: BrokerConfig) -> list[str]:
+    """One sentence for each combination of settings that cannot do what it says."""
+    found = []
+    master = config.broker_role != "SLAVE"
+    waits = config.broker_role == "SYNC_MASTER"
+    many = max(config.in_sync_replicas, config.min_in_sync_replicas) > 1 or config.all_ack_in_sync_state_set
+    if waits and config.sync_master_rule == "5.x" and not many:
+        found.append(
+            "brokerRole=SYNC_MASTER with inSyncReplicas=1 waits for no slave: "
+            "an answer waits for one with inSyncReplicas=2"
+        )
+    if master and not waits and many:
+        found.append(
+            f"inSyncReplicas={config.in_sync_replicas}, minInSyncReplicas={config.min_in_sync_replicas}, "
+            f"allAckInSyncStateSet={str(config.all_ack_in_sync_state_set).lower()} have no effect with "
+            f"brokerRole={config.broker_role}: only a SYNC_MASTER waits for slaves"
+        )
+    if config.min_in_sync_replicas > 1 and not (
+        config.enable_auto_in_sync_replicas or config.all_ack_in_sync_state_set
+    ):
+        found.append(
+            f"minInSyncReplicas={config.min_in_sync_replicas} has no effect without "
+            "enableAutoInSyncReplicas=true or allAckInSyncStateSet=true"
+        )
+    if 1 < config.total_replicas < config.in_sync_replicas:
+        found.append(
+            f"inSyncReplicas={config.in_sync_replicas} of totalReplicas={config.total_replicas} "
+            "can never be in sync"
+        )
+    if config.enable_slave_acting_master and not config.slave_read_enable:
+        found.append(
+            "enableSlaveActingMaster=true without slaveReadEnable=true: consumers cannot read from the slave "
+            "that acts for its master"
+        )
+    if config.enable_slave_acting_master and config.total_replicas < 2:
+        found.append(
+            "enableSlaveActingMaster=true with totalReplicas=1: set totalReplicas to the number of brokers "
+            "of this name"
+        )
+    return found

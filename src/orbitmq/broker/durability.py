@@ -1,7 +1,8 @@
 """When a message is safe: the answers to senders wait here for the disk, and for whatever else must have it.
 
 *Safe up to an offset* of the commit log means: every gate has all records below it. The disk is a gate;
-replicas are others. Answers wait in one queue in the order of the log, each with a deadline.
+replicas are others, which come and go with the broker's role. Answers wait in one queue in the order of the
+log, with a deadline at each gate.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from orbitmq.broker.component import Component
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import PutStatus, StoreClosedError
 from orbitmq.store.log.flush import Flusher
@@ -40,10 +42,27 @@ class Gate(Protocol):
 
     Attributes:
         late: what a sender is told when this gate keeps it waiting for too long.
+        timeout_ms: how long that is, plus :data:`TICK_SECONDS`; may change at any time, also for answers that
+            wait already.
+        holds: whether it can have less than what is written.
+        refusal: why no message may be stored now whose sender would wait for this gate; ``None``: it may.
+        told: what senders are told that it lets go.
         error: why this gate will never have more, ``None`` while it works.
     """
 
     late: PutStatus
+
+    @property
+    def timeout_ms(self) -> int: ...
+
+    @property
+    def holds(self) -> bool: ...
+
+    @property
+    def refusal(self) -> str | None: ...
+
+    @property
+    def told(self) -> PutStatus: ...
 
     @property
     def safe(self) -> int:
@@ -57,15 +76,30 @@ class Gate(Protocol):
         """An answer waits for this offset, which may be written already."""
         ...
 
+    def look(self, now: float) -> None:
+        """Time passes while answers wait; ``now`` in monotonic seconds."""
+        ...
+
 
 class DiskGate:
     """The commit log's files: on the device with SYNC_FLUSH, else written."""
 
     late = PutStatus.FLUSH_DISK_TIMEOUT
+    told = PutStatus.OK
+    refusal = None
 
-    def __init__(self, flusher: Flusher) -> None:
+    def __init__(self, flusher: Flusher, config: BrokerConfig) -> None:
         self._flusher = flusher
+        self._config = config
         self.want = flusher.want
+
+    @property
+    def timeout_ms(self) -> int:
+        return self._config.sync_flush_timeout_ms
+
+    @property
+    def holds(self) -> bool:
+        return self._flusher.sync
 
     @property
     def safe(self) -> int:
@@ -75,15 +109,21 @@ class DiskGate:
     def error(self) -> BaseException | None:
         return self._flusher.error
 
+    def look(self, now: float) -> None:
+        """Nothing but its bytes moves a disk."""
+
 
 class Durability(Component):
-    """The queue of answers. A gate calls :meth:`advance` when it has more, and :meth:`abandon` when it fails.
+    """The queue of answers. A gate calls :meth:`advance` when it has more, :meth:`changed` when it asks for
+    more or less than before, and :meth:`abandon` when it fails.
 
     Args:
         gates: the first one that is behind says why an answer is late.
-        timeout_ms: how long an answer waits at most (syncFlushTimeout), plus :data:`TICK_SECONDS`; an
-            attribute that may change at any time, also for answers that wait already.
         answered: told how many ms the oldest of the answers that left together had waited.
+
+    Attributes:
+        holds: whether answers wait for more than the write.
+        refusal: why no message may be stored now whose sender waits, ``None``: it may.
     """
 
     name = "durability"
@@ -92,12 +132,10 @@ class Durability(Component):
         self,
         clock: Clock,
         gates: Sequence[Gate],
-        timeout_ms: int,
         answered: Callable[[int], object] = lambda _elapsed_ms: None,
     ) -> None:
         self._clock = clock
         self._gates = list(gates)
-        self.timeout_ms = timeout_ms
         self._waiting: deque[_Waiting] = deque()
         # How many answers have left the queue; with its length, how many were ever in it.
         self._gone = 0
@@ -108,6 +146,10 @@ class Durability(Component):
         # When the first answer was queued after each release: (number of answers before it, time).
         self._groups: deque[tuple[int, float]] = deque()
         self._group_open = False
+        self._told = PutStatus.OK
+        self.holds = False
+        self.refusal: str | None = None
+        self.changed()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -122,15 +164,50 @@ class Durability(Component):
         """All gates have everything below this offset."""
         return min([gate.safe for gate in self._gates])
 
-    def when_safe(self, offset: int, release: Release, argument: Any, late: Late, give_up: GiveUp) -> None:
-        """Call ``release(argument)`` when the log is safe up to ``offset``, which is written after this call.
+    # -- gates -----------------------------------------------------------------------------------------
 
-        After the timeout ``release(late(argument, status))`` is called instead, and ``give_up()`` when the
-        log can never be safe any more. Offsets do not go down from call to call.
+    def add(self, gate: Gate) -> None:
+        """From now on answers wait for ``gate`` too, also those that wait already. Its reason to be late
+        goes before those of the gates that are there."""
+        self._gates.insert(0, gate)
+        self.changed()
+
+    def remove(self, gate: Gate) -> None:
+        """Wait for ``gate`` no more. Answers that it kept so far are late: nobody knows what it will have."""
+        if gate not in self._gates:
+            return
+        kept = [answer for answer in self._waiting if answer[0] <= gate.safe]
+        late = list(self._waiting)[len(kept) :]
+        self._waiting = deque(kept)
+        self._gates.remove(gate)
+        # The numbers of those that left from the middle are free again, so nothing noted by number holds.
+        self._marks.clear()
+        self._groups.clear()
+        for _, release, argument, late_answer, _ in late:
+            release(late_answer(argument, gate.late))
+        self.changed()
+
+    def changed(self) -> None:
+        """A gate asks for more or less than before."""
+        gates = self._gates
+        self.holds = any(gate.holds for gate in gates)
+        self.refusal = next((gate.refusal for gate in gates if gate.refusal is not None), None)
+        self._told = next((gate.told for gate in gates if gate.told is not PutStatus.OK), PutStatus.OK)
+        self.advance()
+
+    # -- the queue -------------------------------------------------------------------------------------
+
+    def when_safe(self, offset: int, release: Release, argument: Any, late: Late, give_up: GiveUp) -> None:
+        """Call ``release(argument)`` when the log is safe up to ``offset``.
+
+        After a gate's timeout ``release(late(argument, status))`` is called instead, and ``give_up()`` when
+        the log can never be safe any more. Offsets do not go down from call to call; answers leave in order.
         """
         self._waiting.append((offset, release, argument, late, give_up))
         if not self._group_open:
             self._open_group()
+        for gate in self._gates:
+            gate.want(offset)
 
     def _open_group(self) -> None:
         """The first answer was queued after a release: from now on there are times to keep."""
@@ -145,12 +222,13 @@ class Durability(Component):
         if not waiting:
             return
         safe = self.safe
+        told = self._told
         gone = 0
         try:
             while waiting and waiting[0][0] <= safe:
-                _, release, argument, _, _ = waiting.popleft()
+                _, release, argument, late, _ = waiting.popleft()
                 gone += 1
-                release(argument)
+                release(argument if told is PutStatus.OK else late(argument, told))
         finally:
             self._gone += gone
         self._note_answered()
@@ -185,23 +263,45 @@ class Durability(Component):
         Returns:
             Seconds until the next call is due, ``None`` when nothing waits.
         """
+        for gate in self._gates:
+            gate.look(now)
+        self._release_late(now)
         marks = self._marks
-        while marks and marks[0][0] + self.timeout_ms / 1000 <= now:
-            self._release_late(marks.popleft()[1])
+        while marks and marks[0][1] <= self._gone:
+            marks.popleft()
         if not self._waiting:
-            marks.clear()
             return None
         total = self._gone + len(self._waiting)
         if not marks or marks[-1][1] < total:
             marks.append((now, total))
-        return min(TICK_SECONDS, max(0.0, marks[0][0] + self.timeout_ms / 1000 - now))
+        ends = [mark + gate.timeout_ms / 1000 for mark, _ in marks for gate in self._gates]
+        return min([TICK_SECONDS, *(end - now for end in ends if end > now)])
 
-    def _release_late(self, number: int) -> None:
-        while self._waiting and self._gone < number:
-            offset, release, argument, late, _ = self._waiting.popleft()
-            self._gone += 1
-            release(late(argument, self._late_status(offset)))
-        self._note_answered()
+    def _release_late(self, now: float) -> None:
+        """Answers leave in order: one whose gate has more time keeps those behind it."""
+        late = [(gate, self._queued_before(now, gate.timeout_ms)) for gate in self._gates]
+        gone = self._gone
+        while self._waiting:
+            offset = self._waiting[0][0]
+            if not any(self._gone < number and gate.safe < offset for gate, number in late):
+                break
+            self._release_one_late(self._late_status(offset))
+        if self._gone > gone:
+            self._note_answered()
+
+    def _queued_before(self, now: float, timeout_ms: int) -> int:
+        """How many answers have waited longer than that, those that have left included."""
+        number = 0
+        for time, queued in self._marks:
+            if time + timeout_ms / 1000 > now:
+                break
+            number = queued
+        return number
+
+    def _release_one_late(self, status: PutStatus) -> None:
+        _, release, argument, late, _ = self._waiting.popleft()
+        self._gone += 1
+        release(late(argument, status))
 
     def _late_status(self, offset: int) -> PutStatus:
         return next((gate.late for gate in self._gates if gate.safe < offset), PutStatus.OK)
@@ -229,7 +329,7 @@ class Durability(Component):
         """
         self._check()
         if offset <= self.safe:
-            return PutStatus.OK
+            return self._told
         done: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
 
         def finish(status: PutStatus) -> None:
@@ -237,8 +337,6 @@ class Durability(Component):
                 done.set_result(status)
 
         self.when_safe(offset, finish, PutStatus.OK, lambda _ok, status: status, done.cancel)
-        for gate in self._gates:
-            gate.want(offset)
         try:
             return await done
         except asyncio.CancelledError:

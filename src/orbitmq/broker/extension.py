@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,6 +16,7 @@ from orbitmq.broker.role import Role
 
 ChangeRole: TypeAlias = Callable[[Role], Awaitable[None]]
 HandOver: TypeAlias = Callable[[], Awaitable[None]]
+Status: TypeAlias = Callable[[], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,13 @@ class Attachment:
         components: they start when the broker's own parts work, before it serves requests.
         families: handlers of request codes; a code that the broker has too is answered here.
         hand_over: awaited at a clean stop while everything still works. It has to keep a limit of its own.
+        status: its lines of brokerStatus.
     """
 
     components: Sequence[Component] = ()
     families: Sequence[Family] = ()
     hand_over: HandOver | None = None
+    status: Status = dict
 
 
 Extension: TypeAlias = Callable[[Host], Attachment]

@@ -14,6 +14,7 @@ from orbitmq.broker.durability import Durability
 from orbitmq.broker.events import Events
 from orbitmq.broker.inspection.messages import MessageLookup
 from orbitmq.broker.messaging.append import MessageAppend
+from orbitmq.broker.messaging.filters import Filters
 from orbitmq.broker.messaging.group_reset import GroupReset
 from orbitmq.broker.messaging.held_pulls import LongPolling
 from orbitmq.broker.messaging.outlet import Outlet
@@ -77,6 +78,7 @@ class Ports:
 
     sending: Sending
     reply: Reply
+    filters: Filters
     pulling: Pulling
     send_back: SendBack
     queue_offsets: QueueOffsets

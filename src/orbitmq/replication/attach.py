@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orbitmq.broker.extension import Attachment, Host
+from orbitmq.replication.gate import ReplicaGate, rule_of
 from orbitmq.replication.ha_handlers import HaHandlers
 from orbitmq.replication.link.follower import Following
 from orbitmq.replication.link.ha_port import HaPort
@@ -13,7 +14,7 @@ from orbitmq.replication.members.links import Links
 from orbitmq.replication.members.membership import Membership, Surroundings
 from orbitmq.replication.members.name_servers import NameServerQueries
 from orbitmq.replication.members.ports import NoTables
-from orbitmq.replication.replicas import QuorumRule, Replicas
+from orbitmq.replication.replicas import Replicas
 from orbitmq.replication.status import ReplicationStatus
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.headers import ExchangeBrokerHaInfoRequest
@@ -22,7 +23,8 @@ from orbitmq.wire.headers import ExchangeBrokerHaInfoRequest
 def attach(host: Host) -> Attachment:
     """The extension of a broker that may have replicas."""
     s = host.services
-    replicas = Replicas(QuorumRule(), lambda: s.store.max_commit_log_offset)
+    replicas = Replicas(rule_of(s.config), lambda: s.store.max_commit_log_offset)
+    gate = ReplicaGate(s.runtime.clock, s.config, s.events, s.store, s.durability, replicas)
 
     def listens(port: int) -> None:
         s.registration.ha_port = port
@@ -48,9 +50,11 @@ def attach(host: Host) -> Attachment:
         s.registration.on_master = master_named
     handlers = HaHandlers(s.role, s.store, status, s.address, lambda: s.registration.ha_address, pushed)
     return Attachment(
-        components=[port, following, membership],
+        # The gate starts last and stops first, while the port still takes acknowledgements.
+        components=[port, following, membership, gate],
         families=[handlers, MemberHandlers(membership.look_now)],
         hand_over=membership.hand_over,
+        status=gate.status,
     )
 
 

@@ -5,39 +5,49 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 
+from orbitmq.store.queues.layout import ALL_CODES, BY_PROPERTIES
+
 
 class MessageFilter:
     """Which messages a read returns (MessageFilter); made once, used for every read.
 
-    It filters by tags codes, which consume queue entries hold: no record is touched for a message that does
-    not pass. A kind that looks at properties adds its own field here and its step to ``Reader.get``.
+    It filters by tags codes, which consume queue entries hold, so that no record is touched for a message
+    that does not pass; or by properties, with the program of an SQL92 expression that runs over the record in
+    the log.
 
     Attributes:
-        tag_codes: only messages with one of these tags codes pass; ``None``: all messages.
-        codes: the same, sorted and with a number behind them, for the compiled search.
-        count: how many of ``codes`` there are, below 0 when all messages pass.
+        codes: what the compiled search works with: tags codes, sorted and with a number behind them, or a
+            program.
+        count: how many tags codes there are, ``ALL_CODES`` when all messages pass, ``BY_PROPERTIES`` for a
+            program.
     """
 
-    __slots__ = ("codes", "count", "tag_codes")
+    __slots__ = ("codes", "count")
 
-    def __init__(self, tag_codes: Iterable[int] | None = None) -> None:
-        self.tag_codes = None if tag_codes is None else frozenset(tag_codes)
-        self.codes = array("q", [*sorted(self.tag_codes or ()), 0])
-        self.count = -1 if self.tag_codes is None else len(self.tag_codes)
+    def __init__(self, tag_codes: Iterable[int] | None = None, *, program: array[int] | None = None) -> None:
+        if program is not None:
+            self.codes = program
+            self.count = BY_PROPERTIES
+        else:
+            wanted = sorted(set(tag_codes or ()))
+            self.codes = array("q", [*wanted, 0])
+            self.count = ALL_CODES if tag_codes is None else len(wanted)
 
     @property
     def passes_all(self) -> bool:
         """Whether every message passes."""
-        return self.tag_codes is None
+        return self.count == ALL_CODES
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, MessageFilter) and self.tag_codes == other.tag_codes
+        return isinstance(other, MessageFilter) and self.count == other.count and self.codes == other.codes
 
     def __hash__(self) -> int:
-        return hash(self.tag_codes)
+        return hash((self.count, bytes(self.codes)))
 
     def __repr__(self) -> str:
-        return "MessageFilter()" if self.tag_codes is None else f"MessageFilter({sorted(self.tag_codes)})"
+        if self.count == BY_PROPERTIES:
+            return "MessageFilter(program=...)"
+        return "MessageFilter()" if self.passes_all else f"MessageFilter({list(self.codes[:-1])})"
 
 
 PASS_ALL = MessageFilter()

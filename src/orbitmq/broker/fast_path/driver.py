@@ -66,7 +66,7 @@ class FastPath:
         self._host = host
         self._role = role
         self._store = store
-        self._when_safe = durability.when_safe
+        self._durability = durability
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
@@ -133,7 +133,6 @@ class FastPath:
             max_body_bytes=config.body_limit,
             max_pull_count=config.transfer_max_count,
             max_pull_bytes=config.transfer_max_bytes,
-            sync_flush=store.config.sync_flush,
         )
 
     def _settings_changed(self) -> None:
@@ -184,7 +183,7 @@ class FastPath:
                 group.encode(),
                 topic.encode(),
                 number,
-                event.filter.tag_codes,
+                event.filter,
                 event.registered,
                 event.version,
                 topic_config.topic_sys_flag,
@@ -250,9 +249,9 @@ class FastPath:
 
     def on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
         """The server's chunk hook: returns the position up to which whole frames were handled."""
-        store = self._store
-        if store.refusal is not None:
-            return start
+        store, durability = self._store, self._durability
+        if store.refusal is not None or durability.refusal is not None:
+            return start  # the ordinary handlers say why
         if self._stale:
             self._refresh()
         now = store.update_clock()
@@ -262,6 +261,7 @@ class FastPath:
         if not born:
             born = connection.born = pack_host(connection.remote)
         frames = self._frames
+        frames.sends.holds = durability.holds
         pulls = frames.pulls
         appender = store.appender
         try:
@@ -330,7 +330,9 @@ class FastPath:
             connection.write(frames.now.take())
         if frames.later.used:
             store = self._store
-            self._when_safe(store.end, connection.write, frames.later.take(), with_code, connection.abort)
+            self._durability.when_safe(
+                store.end, connection.write, frames.later.take(), with_code, connection.abort
+            )
             store.schedule()
         elif self._store.appender.batch_used:
             self._store.schedule()

@@ -60,7 +60,6 @@ class FastFrames:
         texts: constant parts of responses and properties.
         max_body_bytes: larger bodies are left to the ordinary handler, which refuses them.
         max_pull_count: most messages in one pull response; ``max_pull_bytes`` likewise.
-        sync_flush: responses wait for the device, except those to messages that say WAIT=false.
 
     Attributes:
         sends, pulls: the two halves, with what each of them tells its caller.
@@ -79,7 +78,6 @@ class FastFrames:
         max_body_bytes: int,
         max_pull_count: int,
         max_pull_bytes: int,
-        sync_flush: bool,
     ) -> None:
         self.scan = HeaderScan()
         fields = Fields(self.scan)
@@ -92,7 +90,6 @@ class FastFrames:
             texts,
             self.now,
             max_body_bytes=max_body_bytes,
-            sync_flush=sync_flush,
         )
         self.later = self.sends.later
         # A permitted pull of a topic that may no longer be pulled here points to this one, without queues.

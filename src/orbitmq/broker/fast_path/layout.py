@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from orbitmq.store import MessageFilter
 from orbitmq.wire.command import PROTOCOL_VERSION, Language
 
 # Why ``FastFrames.feed`` stopped.
@@ -38,7 +39,6 @@ G_GROUP_FLAG = 7
 G_WIDTH = 8
 NO_TOPIC = 0  # the row of topics that has no queues
 NO_SUBSCRIPTION = -2  # the group has registered none: the request must bring its own
-ALL_TAGS = -1
 
 EVENT_WIDTH = 5  # pull row, queue id, offset to commit or -1, offsets before and after the pull
 MAX_UNIQUE_KEY = 128
@@ -175,14 +175,14 @@ class PermittedPull:
 
     Attributes:
         topic_number: row of the topic in the table of topics.
-        codes: tags codes to filter by, ``None``: all; not used without ``registered``.
+        filter: which messages pass; not used without ``registered``.
         registered: the group's heartbeats brought the filter, in ``version``; else requests must bring "*".
     """
 
     group: bytes
     topic: bytes
     topic_number: int
-    codes: frozenset[int] | None
+    filter: MessageFilter
     registered: bool
     version: int
     topic_flag: int
@@ -193,8 +193,6 @@ class PermittedPull:
         return self.group + b"\0" + self.topic
 
     def columns(self, codes_at: int) -> list[int]:
-        """The row's numbers; its codes are at ``codes_at``."""
-        count = NO_SUBSCRIPTION
-        if self.registered:
-            count = ALL_TAGS if self.codes is None else len(self.codes)
+        """The row's numbers; the numbers that it filters by are at ``codes_at``."""
+        count = self.filter.count if self.registered else NO_SUBSCRIPTION
         return [self.topic_number, codes_at, count, self.version, self.topic_flag, self.group_flag]

@@ -37,8 +37,9 @@ class Permits:
         table = self._table
         if len(self.keys) >= MAX_ROWS or table.numbers_end >= MAX_NUMBERS:
             self._clear()
-        codes = sorted(pull.codes or ())
-        row = table.put(pull.name, pull.columns(table.keep_numbers(codes) if codes else 0))
+        filtered = pull.registered and not pull.filter.passes_all
+        codes_at = table.keep_numbers(pull.filter.codes) if filtered else 0
+        row = table.put(pull.name, pull.columns(codes_at))
         if row == len(self.keys):
             self.keys.append(key)
         self._active[key] = (row, pull.registered)

@@ -34,6 +34,7 @@ Q_MIN = store_layout.Q_MIN
 Q_VISIBLE = store_layout.Q_VISIBLE
 READ_FOUND = store_layout.READ_FOUND
 READ_NEED_ENTRIES = store_layout.READ_NEED_ENTRIES
+ALL_CODES = store_layout.ALL_CODES
 
 # Slots of layout.PULL_FIELDS.
 P_GROUP = 0
@@ -150,7 +151,7 @@ class Pulls:
         if sys_flag & PULL_HAS_SUBSCRIPTION:
             if not self._takes_all(buf):
                 return ORDINARY
-            codes_count = -1
+            codes_count = ALL_CODES
         elif codes_count == NO_SUBSCRIPTION or sub_version > self.permitted.get(pull, G_VERSION):
             return ORDINARY
         slot = self.topics.numbers[self.topics.get(topic, T_SLOTS_AT) + queue_id]
@@ -215,7 +216,7 @@ class Pulls:
         self, buf: Readable, pull: int, queue_id: int, sys_flag: int, offset: int, codes_count: int
     ) -> int:
         """Leave a pull at the end of its queue to the caller, when it may wait and takes all messages."""
-        if not self.parks or not sys_flag & PULL_SUSPENDS or codes_count >= 0:
+        if not self.parks or not sys_flag & PULL_SUSPENDS or codes_count != ALL_CODES:
             return ORDINARY
         if self.event_count >= MAX_EVENTS:
             return DRAIN

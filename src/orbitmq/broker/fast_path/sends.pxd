@@ -30,7 +30,7 @@ cdef class Sends:
     cdef Properties props
     cdef Responses now, later
     cdef int64_t max_body_bytes
-    cdef bint sync_flush
+    cdef public bint holds
     cdef public int64_t messages
     cdef public int need_code
     cdef public Py_ssize_t need_slot

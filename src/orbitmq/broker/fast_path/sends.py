@@ -75,9 +75,10 @@ class Sends:
         topics: which topics may be sent to.
         texts: constant parts of responses and properties.
         now: takes the responses that need not wait.
-        max_body_bytes, sync_flush: as of the fast path.
+        max_body_bytes: as of the fast path.
 
     Attributes:
+        holds: responses wait for more than the write, so those to messages that say WAIT=false go at once.
         later: the responses that wait for the log.
         messages: how many were stored.
         need_code, need_slot: with NEED_ROOM, what ``store.make_room`` is to be called with.
@@ -92,7 +93,6 @@ class Sends:
         now: Responses,
         *,
         max_body_bytes: int,
-        sync_flush: bool,
     ) -> None:
         self.a = appender
         self.fields = fields
@@ -105,7 +105,7 @@ class Sends:
         self.now = now
         self.later = Responses(texts, LATER_BYTES)
         self.max_body_bytes = max_body_bytes
-        self.sync_flush = sync_flush
+        self.holds = False
         self.messages = 0
         self.need_code = 0
         self.need_slot = 0
@@ -236,7 +236,7 @@ class Sends:
         else:
             data = self.props.data
             records = memoryview(self.a.batch)[physical - self.a.batch_base :]
-        if waits or not self.sync_flush:
+        if waits or not self.holds:
             self.later.answer_send(
                 self.scan, physical, queue_id, queue_offset, count, records, data, unique_at, unique_length
             )

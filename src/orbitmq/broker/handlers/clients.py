@@ -7,7 +7,7 @@ from orbitmq.broker.clients.listing import ClientListing
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.clients.registry import Client
 from orbitmq.broker.handlers.base import Answer, Family, Handler
-from orbitmq.broker.messaging import filters
+from orbitmq.broker.messaging.filters import Filters
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import bodies, headers
 from orbitmq.wire.codes import RequestCode
@@ -17,10 +17,13 @@ from orbitmq.wire.command import Command
 class ClientHandlers(Family):
     """Heartbeats and what follows from them."""
 
-    def __init__(self, heartbeats: Heartbeats, listing: ClientListing, locks: QueueLocks) -> None:
+    def __init__(
+        self, heartbeats: Heartbeats, listing: ClientListing, locks: QueueLocks, filters: Filters
+    ) -> None:
         self._heartbeats = heartbeats
         self._listing = listing
         self._locks = locks
+        self._filters = filters
 
     def routes(self) -> dict[int, Handler]:
         return {
@@ -53,10 +56,10 @@ class ClientHandlers(Family):
         return command.reply()
 
     def check_config(self, _connection: ServerConnection, command: Command) -> Answer:
-        """Whether this broker can filter by the client's expression."""
+        """Whether this broker can filter by the client's expression, and what is wrong with it."""
         data = bodies.CheckClientRequestBody.decode(command.body).subscription_data
         if data is not None:
-            filters.require_supported(data.expression_type)
+            self._filters.of_subscription(data)
         return command.reply()
 
     def consumer_list(self, _connection: ServerConnection, command: Command) -> Answer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+
 from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.broker.messaging.held_pulls import LongPolling
 from orbitmq.broker.role import RoleState
@@ -15,7 +17,11 @@ VERSION_TEXT = "V5_3_3"
 
 
 class RuntimeInfo:
-    """Says how a broker does, as far as a broker without thread pools has what RocketMQ shows."""
+    """Says how a broker does, as far as a broker without thread pools has what RocketMQ shows.
+
+    Args:
+        more: the lines of parts that are attached.
+    """
 
     def __init__(
         self,
@@ -25,6 +31,7 @@ class RuntimeInfo:
         stats: Stats,
         long_polling: LongPolling,
         schedule: ScheduleService,
+        more: Sequence[Callable[[], Mapping[str, str]]] = (),
     ) -> None:
         self._role = role
         self._runtime = runtime
@@ -32,6 +39,7 @@ class RuntimeInfo:
         self._stats = stats
         self._long_polling = long_polling
         self._schedule = schedule
+        self._more = more
 
     def ha_status(self) -> HARuntimeInfo:
         """The state of replication: this broker has no replicas and follows no master."""
@@ -58,6 +66,8 @@ class RuntimeInfo:
         state |= {"timerReadBehind": 0, "timerOffsetBehind": 0, "timerCongestNum": 0}
         state |= {"timerEnqueueTps": 0.0, "timerDequeueTps": 0.0}
         state |= self._disk_state() | self._totals() | self._times() | self._delays()
+        for lines in self._more:
+            state |= lines()
         return {key: str(value) for key, value in state.items()}
 
     def _disk_state(self) -> dict[str, int | float | str]:

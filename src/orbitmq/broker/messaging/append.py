@@ -17,13 +17,10 @@ AppendHook = Callable[[NewMessage, Mapping[str, str]], NewMessage]
 class MessageAppend:
     """Takes single messages through the append hooks, in order, and then into the store."""
 
-    def __init__(
-        self, store: MessageStore, durability: Durability, counters: Counters, *, sync_flush: bool
-    ) -> None:
+    def __init__(self, store: MessageStore, durability: Durability, counters: Counters) -> None:
         self._store = store
         self._durability = durability
         self._counters = counters
-        self._sync_flush = sync_flush
         self.hooks: list[AppendHook] = []
 
     def put(self, message: NewMessage, properties: Mapping[str, str]) -> PutResult:
@@ -55,8 +52,18 @@ class MessageAppend:
             raise RemotingError(code, str(error)) from error
 
     def must_wait(self, wait_stored: bool) -> bool:
-        """Whether the sender's answer waits for the device."""
-        return self._sync_flush and wait_stored
+        """Whether the sender's answer waits for more than the write: the device, replicas."""
+        return self._durability.holds and wait_stored
+
+    def admit(self) -> None:
+        """Refuse a message whose sender would wait in vain; to be asked before it is put.
+
+        Raises:
+            RemotingError: SYSTEM_ERROR, too few replicas are in sync (row QW-07).
+        """
+        if self._durability.refusal is not None:
+            self._counters.failed += 1
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, self._durability.refusal)
 
     def write(self) -> None:
         """Hand what was put to the operating system, so that it outlives this process at least.

@@ -1,53 +1,92 @@
-"""What consumers subscribe to, as filters that the store reads by (FilterAPI, ConsumerFilterManager).
+"""What consumers subscribe to, as filters that the store reads by (FilterAPI, ExpressionMessageFilter).
 
-A new kind of expression is added here: :func:`is_supported`, :func:`parse` and :func:`filter_of`.
+Pulls, pops and everything else that reads for a consumer asks :class:`Filters`.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 
+from orbitmq.broker.clients.registry import ConsumerGroup
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.message.reserved import retry_topic
 from orbitmq.message.tags import java_hash
 from orbitmq.store import PASS_ALL, MessageFilter
+from orbitmq.store.sql.compiler import compile_by_origin, compile_sql
+from orbitmq.store.sql.errors import SqlError
 from orbitmq.wire.bodies import SubscriptionData
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
 TAG = "TAG"
+SQL92 = "SQL92"
 ALL = "*"
 
 
-def is_supported(expression_type: str | None) -> bool:
-    """Whether this broker filters by such expressions; no type at all means tags."""
-    return not expression_type or expression_type == TAG
+class Filters:
+    """Makes filters of what consumers ask for, as far as the settings allow it."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+
+    def of_expression(self, topic: str, expression: str | None, expression_type: str | None) -> MessageFilter:
+        """The filter of an expression that a request brings along; no type at all means tags.
+
+        Raises:
+            RemotingError: SYSTEM_ERROR for a kind that this broker does not filter by,
+                SUBSCRIPTION_PARSE_FAILED with the place of the mistake.
+        """
+        if not expression_type or expression_type == TAG:
+            return _by_tags(topic, expression)
+        if expression_type != SQL92 or not self._config.enable_property_filter:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {expression_type}",
+            )
+        return _result(_by_sql(expression or ""), topic)
+
+    def of_subscription(self, data: SubscriptionData) -> MessageFilter:
+        """The filter of a subscription that a heartbeat or a consumer's check brought.
+
+        Raises:
+            RemotingError: as :meth:`of_expression`.
+        """
+        if data.class_filter_mode:
+            return PASS_ALL
+        if data.expression_type and data.expression_type != TAG:
+            return self.of_expression(data.topic, data.sub_string, data.expression_type)
+        return PASS_ALL if data.sub_string == ALL else _by_codes(frozenset(data.code_set))
+
+    def of_group(self, state: ConsumerGroup, data: SubscriptionData) -> MessageFilter:
+        """The filter of a group's subscription to one of its topics.
+
+        With ``filterSupportRetry`` a message of the retry topic must pass the SQL expression that the group
+        has now for the topic it came from (ExpressionForRetryMessageFilter). Tags are not looked at again.
+
+        Raises:
+            RemotingError: as :meth:`of_expression`.
+        """
+        own = self.of_subscription(data)
+        if not (
+            self._config.filter_support_retry and own.passes_all and data.topic == retry_topic(state.name)
+        ):
+            return own
+        expressions = {
+            topic: other.sub_string
+            for topic, other in sorted(state.subscriptions.items())
+            if other.expression_type == SQL92
+        }
+        if not expressions or not self._config.enable_property_filter:
+            return own
+        return _result(_by_origin(tuple(expressions.items())), data.topic)
 
 
-def require_supported(expression_type: str | None) -> None:
-    """Refuse an expression that this broker cannot filter by.
+def parse(topic: str, expression: str | None, version: int = 0) -> SubscriptionData:
+    """The subscription that a tag expression (``*`` or ``a || b``) stands for.
 
     Raises:
-        RemotingError: SYSTEM_ERROR.
+        RemotingError: SUBSCRIPTION_PARSE_FAILED when no tag is left.
     """
-    if not is_supported(expression_type):
-        raise RemotingError(
-            ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {expression_type}",
-        )
-
-
-def parse(
-    topic: str, expression: str | None, expression_type: str | None, version: int = 0
-) -> SubscriptionData:
-    """The subscription that ``expression`` (``*`` or ``a || b``) stands for.
-
-    Raises:
-        RemotingError: SUBSCRIPTION_PARSE_FAILED when no tag is left, or the type is not of tags.
-    """
-    if not is_supported(expression_type):
-        raise RemotingError(
-            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-            f"expressionType {expression_type}: this broker filters by TAG only",
-        )
     data = SubscriptionData(topic=topic, sub_string=expression or ALL, sub_version=version)
     if data.sub_string == ALL:
         return data
@@ -61,33 +100,37 @@ def parse(
     return data
 
 
-def filter_of(data: SubscriptionData) -> MessageFilter:
-    """The filter of a subscription.
-
-    Raises:
-        RemotingError: SYSTEM_ERROR, it is of a kind that this broker does not have.
-    """
-    require_supported(data.expression_type)
-    if data.sub_string == ALL or data.class_filter_mode:
-        return PASS_ALL
-    return _by_tags(frozenset(data.code_set))
-
-
-def expression_filter(topic: str, expression: str | None, expression_type: str | None) -> MessageFilter:
-    """The filter of an expression that a request brings along.
-
-    Raises:
-        RemotingError: SYSTEM_ERROR for a kind that this broker does not have, SUBSCRIPTION_PARSE_FAILED.
-    """
-    require_supported(expression_type)
-    return _by_expression(topic, expression)
+@lru_cache(maxsize=4096)
+def _by_tags(topic: str, expression: str | None) -> MessageFilter:
+    data = parse(topic, expression)
+    return PASS_ALL if data.sub_string == ALL else _by_codes(frozenset(data.code_set))
 
 
 @lru_cache(maxsize=4096)
-def _by_expression(topic: str, expression: str | None) -> MessageFilter:
-    return filter_of(parse(topic, expression, TAG))
-
-
-@lru_cache(maxsize=4096)
-def _by_tags(codes: frozenset[int]) -> MessageFilter:
+def _by_codes(codes: frozenset[int]) -> MessageFilter:
     return MessageFilter(codes)
+
+
+# A mistake is kept too: consumers with a broken expression ask again and again.
+@lru_cache(maxsize=128)
+def _by_sql(expression: str) -> MessageFilter | SqlError:
+    try:
+        return MessageFilter(program=compile_sql(expression))
+    except SqlError as error:
+        return error
+    except ImportError as error:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+
+
+@lru_cache(maxsize=128)
+def _by_origin(expressions: tuple[tuple[str, str], ...]) -> MessageFilter | SqlError:
+    try:
+        return MessageFilter(program=compile_by_origin(dict(expressions)))
+    except SqlError as error:
+        return error
+
+
+def _result(made: MessageFilter | SqlError, topic: str) -> MessageFilter:
+    if isinstance(made, SqlError):
+        raise RemotingError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"subscription of topic {topic}: {made}")
+    return made

@@ -9,7 +9,7 @@ from typing import Protocol
 from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, PullPermitted
-from orbitmq.broker.messaging import filters
+from orbitmq.broker.messaging.filters import Filters
 from orbitmq.broker.messaging.held_pulls import LongPolling
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.groups import SubscriptionGroups
@@ -127,6 +127,7 @@ class Pulling:
         store: MessageStore,
         long_polling: LongPolling,
         counters: Counters,
+        filters: Filters,
     ) -> None:
         self._config = config
         self._events = events
@@ -138,6 +139,7 @@ class Pulling:
         self._store = store
         self._long_polling = long_polling
         self._counters = counters
+        self._filters = filters
 
     def read(self, request: PullRequest, client: PullClient | None = None) -> Pulled | None:
         """Read messages, and commit what the request says was consumed.
@@ -203,7 +205,7 @@ class Pulling:
     def _filter(self, request: PullRequest, group: SubscriptionGroupConfig) -> MessageFilter:
         """What the pull filters by: its own expression, or that of its group's heartbeats."""
         if request.own_expression:
-            return filters.expression_filter(request.topic, request.expression, request.expression_type)
+            return self._filters.of_expression(request.topic, request.expression, request.expression_type)
         state = self._clients.consumers(request.group)
         if state is None:
             raise RemotingError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
@@ -224,7 +226,7 @@ class Pulling:
             raise RemotingError(
                 ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
             )
-        return filters.filter_of(data)
+        return self._filters.of_group(state, data)
 
     # -- reading ---------------------------------------------------------------------------------------
 

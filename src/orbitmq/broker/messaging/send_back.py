@@ -141,6 +141,7 @@ class SendBack:
             RemotingError: SYSTEM_ERROR; the consumer then uses a normal send to the retry topic.
         """
         try:
+            self._append.admit()
             result = self._append.put_many([self._levels.delayed(copy, properties)])
             status = await self._append.stored(result)
         except (RemotingError, StoreClosedError) as error:

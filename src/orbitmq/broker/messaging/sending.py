@@ -219,6 +219,9 @@ class Sending:
 
     def _store(self, origin: Origin, request: SendRequest, config: TopicConfig) -> Sent:
         queue_id = self.choose_queue(request, config)
+        waits = request.properties.get(property_names.WAIT, "true").lower() == "true"
+        if waits:
+            self._append.admit()
         if request.batch:
             result = self._append_batch(origin, request, queue_id)
         else:
@@ -231,7 +234,7 @@ class Sending:
             result.status,
             result.end_offset,
         )
-        if self._append.must_wait(request.properties.get(property_names.WAIT, "true").lower() == "true"):
+        if self._append.must_wait(waits):
             return self._when_stored(stored, result)
         self._append.write()
         return stored

@@ -35,6 +35,10 @@ READ_NEED_LOG = 3  # the log file with ``need`` (a physical offset) is not mappe
 READ_NO_SPACE = 4  # the first message does not fit into the output
 READ_BROKEN = 5  # the index points to something that is not a record
 
+# What :meth:`Lookup.read` filters by, when it is not a count of tags codes.
+ALL_CODES = -1  # every message passes
+BY_PROPERTIES = -3  # the codes are the program of an SQL92 expression (``store.sql.layout``)
+
 # What :meth:`Dispatcher.scan` answers; beside these BLANK, CUT and BAD_* of the record reader.
 SCAN_DONE = 0
 SCAN_NEW_QUEUE = 10  # the record's queue is not in the dispatcher's table

@@ -6,13 +6,15 @@ from libc.string cimport memcpy
 
 from orbitmq.message.octets cimport copy, get_i32, get_i64
 from orbitmq.store.log.appender cimport Appender
+from orbitmq.store.log.records cimport RecordReader
+from orbitmq.store.sql.matcher cimport Matcher
 
 ctypedef const uint8_t* bytes_in
 ctypedef const uint8_t** bytes_pp
 
 cdef int Q_NEXT, Q_TAIL, Q_TAIL_FIRST, Q_MAP_FIRST, Q_MAP_COUNT, Q_RING, Q_WIDTH
 cdef int READ_FOUND, READ_NO_MATCH, READ_NEED_ENTRIES, READ_NEED_LOG, READ_NO_SPACE, READ_BROKEN
-cdef int RECORD_FIXED_BYTES, CQ_ENTRY_BYTES, SCAN_LIMIT
+cdef int RECORD_FIXED_BYTES, CQ_ENTRY_BYTES, SCAN_LIMIT, BY_PROPERTIES, RECORD
 cdef int WARM_LIMIT, WARM_BYTES, CACHE_LINE_BYTES
 
 cdef extern from *:
@@ -23,6 +25,10 @@ cdef class Lookup:
     cdef Appender a
     cdef int64_t segment_bytes
     cdef int64_t[::1] codes
+    cdef RecordReader record
+    cdef Matcher matcher
+    cdef int64_t file
+    cdef int64_t within
     cdef Py_ssize_t log_map_count
     cdef int64_t log_first
     cdef dict kept_entry_maps
@@ -48,10 +54,14 @@ cdef class Lookup:
     cpdef int find_entry(self, Py_ssize_t slot, int64_t offset) noexcept nogil
     @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t)
     cdef bint _matches(self, const int64_t* codes, Py_ssize_t codes_at, Py_ssize_t codes_count) noexcept nogil
-    @cython.locals(looked=int, status=int, size=int64_t)
+    @cython.locals(looked=int, status=int, size=int64_t, wanted=bint)
     cdef int read(self, Py_ssize_t slot, int64_t offset, int64_t last, int64_t max_count, int64_t max_bytes, const int64_t* codes, Py_ssize_t codes_at, Py_ssize_t codes_count, uint8_t* out, Py_ssize_t out_at, Py_ssize_t out_room) noexcept nogil
     @cython.locals(file=int64_t, within=int64_t, end=int64_t, log=bytes_in)
     cdef void _warm(self, Py_ssize_t slot, int64_t offset, int64_t last, int64_t max_count) noexcept nogil
-    @cython.locals(file=int64_t, within=int64_t, log=bytes_in)
+    @cython.locals(file=int64_t, within=int64_t)
+    cdef int _look_into(self, int64_t physical, int64_t size) noexcept nogil
+    @cython.locals(log=bytes_in, found=int)
+    cdef bint _matches_properties(self, const int64_t* codes, Py_ssize_t codes_at) noexcept nogil
+    @cython.locals(status=int)
     cdef int _copy_record(self, uint8_t* out, Py_ssize_t at, int64_t physical, int64_t size) noexcept nogil
     cdef int _read_view(self, Py_ssize_t slot, int64_t offset, int64_t last, int64_t max_count, int64_t max_bytes, Py_ssize_t codes_count, uint8_t[::1] out)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import cython
 
+from orbitmq.store.log.records import RecordReader
 from orbitmq.store.queues import layout
+from orbitmq.store.sql.matcher import Matcher
 
 if TYPE_CHECKING:
     from orbitmq.runtime.buffers import Integers, Readable, Writable
@@ -38,6 +40,8 @@ READ_BROKEN = layout.READ_BROKEN
 RECORD_FIXED_BYTES = layout.RECORD_FIXED_BYTES
 CQ_ENTRY_BYTES = layout.CQ_ENTRY_BYTES
 SCAN_LIMIT = layout.SCAN_LIMIT
+BY_PROPERTIES = layout.BY_PROPERTIES
+RECORD = layout.RECORD
 WARM_LIMIT = 32  # records asked for ahead of a read, and how much of each
 WARM_BYTES = 512
 CACHE_LINE_BYTES = 64
@@ -54,6 +58,8 @@ class Lookup:
         self.a = appender
         self.segment_bytes = appender.segment_bytes
         self.codes = array("q", bytes(8))
+        self.record = RecordReader()
+        self.matcher = Matcher()
         self.log_map_count = 0
         self.log_first = 0
         self.entry_map_slots = 0
@@ -189,9 +195,9 @@ class Lookup:
     ) -> int:
         """Copy records of the queue from ``offset`` up to before ``last`` to ``out[out_at:]``.
 
-        ``codes_count`` < 0 takes all, else only records whose tags code is among the ``codes_count`` numbers
-        from ``codes[codes_at]`` on, which are sorted.
-        Fills ``read_count``, ``read_bytes`` and ``read_next`` (the offset to go on with).
+        Takes only records whose tags code is among the ``codes_count`` numbers from ``codes[codes_at]`` on,
+        which are sorted; with BY_PROPERTIES those that the program there matches; with another number below 0
+        all. Fills ``read_count``, ``read_bytes`` and ``read_next`` (the offset to go on with).
         """
         self.read_count = 0
         self.read_bytes = 0
@@ -204,7 +210,13 @@ class Lookup:
             if status != READ_FOUND:
                 return status if self.read_count == 0 else READ_FOUND
             looked += 1
-            if self._matches(codes, codes_at, codes_count):
+            wanted = self._matches(codes, codes_at, codes_count)
+            if wanted and codes_count == BY_PROPERTIES:
+                status = self._look_into(self.entry_physical, self.entry_size)
+                if status != READ_FOUND:
+                    return status if self.read_count == 0 else READ_FOUND
+                wanted = self._matches_properties(codes, codes_at)
+            if wanted:
                 size = self.entry_size
                 if self.read_count > 0 and self.read_bytes + size > max_bytes:
                     break
@@ -245,22 +257,34 @@ class Lookup:
                 within += CACHE_LINE_BYTES
             offset += 1
 
-    def _copy_record(self, out: Writable, at: int, physical: int, size: int) -> int:
+    def _look_into(self, physical: int, size: int) -> int:
+        """Find a record's file and its place there: ``file`` and ``within``."""
         file = physical // self.segment_bytes - self.log_first
         within = physical % self.segment_bytes
         if physical < 0 or size < RECORD_FIXED_BYTES or within + size > self.segment_bytes:
             return READ_BROKEN
-        if file < 0 or file >= self.log_map_count:
+        if file < 0 or file >= self.log_map_count or not self.log_maps[file]:
             self.need = physical
             return READ_NEED_LOG
-        log = self.log_maps[file]
-        if not log:
-            self.need = physical
-            return READ_NEED_LOG
-        if get_i32(log, within) != size:
+        if get_i32(self.log_maps[file], within) != size:
             return READ_BROKEN
-        copy(out, at, log, within, size)
+        self.file = file
+        self.within = within
         return READ_FOUND
+
+    def _copy_record(self, out: Writable, at: int, physical: int, size: int) -> int:
+        status = self._look_into(physical, size)
+        if status == READ_FOUND:
+            copy(out, at, self.log_maps[self.file], self.within, size)
+        return status
+
+    def _matches_properties(self, codes: Integers, codes_at: int) -> bool:
+        """Whether the program passes the record that was looked into; a record that is none does not pass."""
+        log = self.log_maps[self.file]
+        found = self.record.read(log, self.within, self.segment_bytes, self.segment_bytes, -1, 0)
+        return found == RECORD and self.matcher.matches(
+            codes, codes_at, log, self.record.props_at, self.record.props_end
+        )
 
     # -- for callers in Python -------------------------------------------------------------------------
 

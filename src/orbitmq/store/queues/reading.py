@@ -64,6 +64,8 @@ class Reader:
                 slot, offset, last, max_count, max_bytes, filter.codes, filter.count, self._output
             )
             if status == table.READ_NEED_ENTRIES:
+                # What was looked at in the file before needs no second look, and that file is not mapped now.
+                offset = self._lookup.read_next
                 if not self._queues.map_entries(slot, self._lookup.need):
                     return table.READ_BROKEN
             elif status == table.READ_NO_SPACE:

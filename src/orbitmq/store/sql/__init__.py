@@ -1,0 +1,2 @@
+"""SQL92 expressions over the properties of messages: read, compiled to numbers, matched against stored
+bytes."""
