@@ -1,4 +1,4 @@
-"""Every Python example of the README runs against a fresh cluster and prints what the README says."""
+"""Every Python example of the README and of these pages runs against a cluster and prints what the page says."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS = "127.0.0.1:9876"
 
 
-def examples() -> list[tuple[str, str]]:
+PAGES = ("README.md", "docs/filters.md")
+
+
+def examples(page: str) -> list[tuple[str, str]]:
     """Each Python block with the output block that follows it."""
-    blocks = [
-        (match[1], match[2]) for match in FENCE.finditer((ROOT / "README.md").read_text(encoding="utf-8"))
-    ]
+    blocks = [(match[1], match[2]) for match in FENCE.finditer((ROOT / page).read_text(encoding="utf-8"))]
     return [
         (code, blocks[place + 1][1]) for place, (language, code) in enumerate(blocks) if language == "python"
     ]
@@ -50,13 +51,14 @@ def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 JAVA = shutil.which("java") or os.environ.get("JAVA_HOME")
 SPARK = [pytest.mark.spark, pytest.mark.slow, pytest.mark.skipif(not JAVA, reason="needs Java")]
 PARAMETERS = [
-    pytest.param(code, expected, id=str(number), marks=SPARK if "pyspark" in code else [])
-    for number, (code, expected) in enumerate(examples(), 1)
+    pytest.param(code, expected, id=f"{page} {number}", marks=SPARK if "pyspark" in code else [])
+    for page in PAGES
+    for number, (code, expected) in enumerate(examples(page), 1)
 ]
 
 
 @pytest.mark.parametrize(("code", "expected"), PARAMETERS)
-def test_an_example_prints_what_the_readme_says(
+def test_an_example_prints_what_its_page_says(
     code: str, expected: str, name_server: str, tmp_path: Path
 ) -> None:
     done = subprocess.run(
@@ -72,8 +74,9 @@ def test_an_example_prints_what_the_readme_says(
     assert done.stdout == expected
 
 
-def test_every_example_shows_its_output() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", PAGES)
+def test_every_example_shows_its_output(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
     languages = [match[1] for match in FENCE.finditer(text)]
     followed = [
         after for before, after in zip(languages, [*languages[1:], ""], strict=True) if before == "python"

@@ -13,6 +13,7 @@ from typing import Any, Self, Unpack
 from orbitmq.client.consumer.admin_requests import PushMember
 from orbitmq.client.consumer.assigned_queues import AssignedQueues
 from orbitmq.client.consumer.delivery import Delivery
+from orbitmq.client.consumer.filter_checks import Checked, FilterChecks
 from orbitmq.client.consumer.membership import Membership, tag_filter
 from orbitmq.client.consumer.mode import ConsumeMode, assemble
 from orbitmq.client.consumer.offsets import LocalOffsets
@@ -115,6 +116,7 @@ class Consumer:
             hooks = (*hooks, ConsumeTrace(self._tracer, self._namespace))
         self._hooks = ConsumeHooks(group, hooks, self._client.runtime.clock) if hooks else None
         self._filters: dict[str, Filter] = {}
+        self._filter_checks = FilterChecks(membership)
         self._background = Background(f"consumer {group}")
         self._in_flight: dict[int, Delivery] = {}
         self._running = 0
@@ -189,6 +191,7 @@ class Consumer:
 
         Raises:
             ClientStateError: it was started before, or the client has a consumer of the group already.
+            BrokerError: a broker cannot filter by the SQL92 expression of a subscription.
         """
         self._life.move(State.RUNNING)
         try:
@@ -198,6 +201,11 @@ class Consumer:
             raise
         self._member.started_ms = self._now_ms()
         await self._client.start()
+        try:
+            await self._filter_checks.check_all(self._filters)
+        except BaseException:
+            await self.close()
+            raise
         clock = self._client.runtime.clock
         if self._tracer is not None:
             await self._tracer.start()
@@ -219,6 +227,7 @@ class Consumer:
             return
         self._delivery.closed = True
         self._delivery.ready.put_nowait(None)
+        self._filter_checks.close()
         await self._background.stop()
         await self._listeners_ended()
         await self._queues.close()
@@ -242,23 +251,29 @@ class Consumer:
 
     # -- subscriptions ---------------------------------------------------------------------------------
 
-    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None:
+    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Checked:
         """Receive the messages of ``topic``; replaces an earlier subscription to it.
 
         Args:
             tags: ``*`` for all, else ``a || b``.
-            sql: an SQL92 expression over properties instead of tags.
+            sql: an SQL92 expression over properties instead of tags. The topic's brokers are asked whether
+                they can filter by it: await what this call returns to hear a refusal here; else
+                :meth:`start`, :meth:`run` or the iteration raises it before the first message.
 
         Raises:
             ValidationError: the topic or the expression cannot be right.
+            BrokerError: when awaited: a broker does not filter by SQL92 expressions (code 1), or this one is
+                broken (code 23, with the place of the mistake).
         """
         topic = self._membership.full_topic(topic)
-        self._filters[topic] = self._membership.wanted(tags, sql)
+        self._filters[topic] = wanted = self._membership.wanted(tags, sql)
         self._client.watch(topic)
         self._subscriptions_changed()
+        return self._filter_checks.begin(topic, wanted) if self._life.running else Checked()
 
     def unsubscribe(self, topic: str) -> None:
         """Stop receiving the messages of ``topic``."""
+        self._filter_checks.forget(self._namespace.full(topic))
         if self._filters.pop(self._namespace.full(topic), None) is not None:
             self._subscriptions_changed()
 
@@ -281,8 +296,10 @@ class Consumer:
 
         Raises:
             ClientStateError: the consumer is not running.
+            BrokerError: a broker cannot filter by the SQL92 expression of a subscription.
         """
         self._life.check_running()
+        await self._filter_checks.ended()
         is_async = inspect.iscoroutinefunction(_callable(listener))
         call: Callable[[ReceivedMessage], Any] = listener if is_async else self._in_thread(listener)
         self._listener = call = around_listener(self._settings.middleware, call)
@@ -326,8 +343,10 @@ class Consumer:
 
         Raises:
             ClientStateError: the consumer is not running.
+            BrokerError: a broker cannot filter by the SQL92 expression of a subscription.
         """
         self._life.check_running()
+        await self._filter_checks.ended()
         while (delivery := await self._next()) is not None:
             message = delivery[1]
             self._in_flight[id(message)] = delivery

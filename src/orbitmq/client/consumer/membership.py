@@ -121,7 +121,7 @@ def tag_filter(tags: str, version_ms: int) -> Filter:
 
 
 def sql_filter(expression: str, version_ms: int) -> Filter:
-    """An SQL92 expression over properties, evaluated by the broker (needs enablePropertyFilter there)."""
+    """An SQL92 expression over properties, evaluated by the broker (``enablePropertyFilter`` there)."""
     if not expression.strip():
         raise ValidationError("the SQL expression is empty")
     return Filter(expression, "SQL92", frozenset(), version_ms)

@@ -1,0 +1,109 @@
+"""Asks brokers whether they filter by an expression, before anything is pulled with it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Generator, Mapping
+from typing import Any
+
+from orbitmq.client.consumer.membership import Membership, subscription_data
+from orbitmq.client.core.broker_calls import Filter
+from orbitmq.errors import NameServerError, TopicNotFoundError
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire.bodies import CheckClientRequestBody
+from orbitmq.wire.headers import CheckClientConfigRequest
+
+log = logging.getLogger("orbitmq.client")
+
+TAG = "TAG"
+CHECK_TIMEOUT_MS = 3000
+
+
+class Checked:
+    """What ``subscribe`` gives back: may be awaited, and then raises when a broker cannot filter so."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self, task: asyncio.Task[None] | None = None) -> None:
+        self._task = task
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if self._task is not None:
+            yield from asyncio.shield(self._task).__await__()
+
+
+class FilterChecks:
+    """The checks of one consumer (MQClientInstance.checkClientInBroker).
+
+    A broker that cannot be asked is not waited for: it may be gone, and answers a pull with the same words
+    later.
+    """
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        # The check of each topic's present subscription, and all that are not over.
+        self._present: dict[str, asyncio.Task[None]] = {}
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def check(self, topic: str, wanted: Filter) -> None:
+        """Ask every broker of the topic; nothing to ask about tags.
+
+        Raises:
+            BrokerError: one of them cannot filter by the expression; the code is 23 when it is no expression.
+        """
+        if wanted.kind == TAG:
+            return
+        client = self._membership.client
+        data = subscription_data(topic, wanted)
+        body = CheckClientRequestBody(client.client_id, self._membership.group, data).encode()
+        try:
+            route = await client.find_route(topic, for_send=False)
+        except (TopicNotFoundError, NameServerError) as error:
+            log.info("filter of %s is not checked now: %s", topic, error)
+            return
+        for members in route.addresses.values():
+            address = members[min(members)]
+            try:
+                await client.invoke(address, CheckClientConfigRequest().command(body), CHECK_TIMEOUT_MS)
+            except TransportError as error:
+                log.warning("filter of %s is not checked at %s: %s", topic, address, error)
+
+    async def check_all(self, filters: Mapping[str, Filter]) -> None:
+        """:meth:`check` of every topic."""
+        for topic, wanted in filters.items():
+            await self.check(topic, wanted)
+
+    def begin(self, topic: str, wanted: Filter) -> Checked:
+        """Check in the background; :meth:`ended` or the caller hears of a refusal."""
+        self.forget(topic)
+        if wanted.kind == TAG:
+            return Checked()
+        task = asyncio.create_task(self.check(topic, wanted), name=f"filter check of {topic}")
+        self._under_way.add(task)
+        task.add_done_callback(self._over)
+        self._present[topic] = task
+        return Checked(task)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waits hears of it; it is no error that nobody does
+
+    def forget(self, topic: str) -> None:
+        """The topic's subscription is another one now, or none."""
+        self._present.pop(topic, None)
+
+    async def ended(self) -> None:
+        """Wait for the checks of the present subscriptions.
+
+        Raises:
+            BrokerError: as :meth:`check`, of the first that was refused.
+        """
+        for task in list(self._present.values()):
+            await asyncio.shield(task)
+
+    def close(self) -> None:
+        """End the checks under way."""
+        for task in self._under_way:
+            task.cancel()
