@@ -1,4 +1,4 @@
-"""Every Python example of the README and of these pages runs against a cluster and prints what the page says."""
+"""Every Python example of the README and of these pages runs and prints what its page says."""
 
 from __future__ import annotations
 
