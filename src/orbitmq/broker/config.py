@@ -175,6 +175,7 @@ class BrokerConfig(Settings):
     enable_slave_acting_master: bool = setting(False, "enableSlaveActingMaster", flag)
     skip_pre_online: bool = setting(False, "skipPreOnline", flag)
     lock_in_strict_mode: bool = setting(False, "lockInStrictMode", flag, live=True)
+    enable_remote_escape: bool = setting(False, "enableRemoteEscape", flag)
     flush_offset_interval_ms: int = setting(5000, "flushConsumerOffsetInterval", number(10, 3_600_000))
     offset_version_step: int = setting(
         500, "consumerOffsetUpdateVersionStep", number(1, 1_000_000_000), live=True

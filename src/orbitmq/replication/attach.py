@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orbitmq.broker.extension import Attachment, Host
+from orbitmq.replication.escape.escape import Escape
 from orbitmq.replication.gate import ReplicaGate, rule_of
 from orbitmq.replication.ha_handlers import HaHandlers
 from orbitmq.replication.link.follower import Following
@@ -33,6 +34,7 @@ def attach(host: Host) -> Attachment:
     following = Following(s.runtime, s.config, s.store, s.address)
     status = ReplicationStatus(s.runtime.clock, s.role, s.store, port, following)
 
+    escape = s.outlet.elsewhere = Escape(s.runtime, s.config, s.groups)
     membership = _membership(host, port, following, Peers())
 
     def master_named(ha_address: str | None, master_address: str | None) -> None:
@@ -51,7 +53,7 @@ def attach(host: Host) -> Attachment:
     handlers = HaHandlers(s.role, s.store, status, s.address, lambda: s.registration.ha_address, pushed)
     return Attachment(
         # The gate starts last and stops first, while the port still takes acknowledgements.
-        components=[port, following, membership, gate],
+        components=[port, following, membership, escape, gate],
         families=[handlers, MemberHandlers(membership.look_now)],
         hand_over=membership.hand_over,
         status=gate.status,

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 DELIVERIES_PER_TURN = 256
 # A level whose message the store refuses is tried again after this time; RocketMQ waits 10 s (DL-04).
 RETRY_AFTER_MS = 1000
+# A refusal is told so often, however many levels and messages it concerns.
+COMPLAIN_EVERY_MS = 60_000
 # How long delivered messages may wait for the device before progress looks again.
 SETTLE_MS = 200
 # Delivered messages whose records are not on the device yet, per level; more wait in the schedule topic.
@@ -94,6 +96,7 @@ class ScheduleService(Component):
         self._levels = [_Level(number) for number in range(1, levels.highest + 1)]
         self._wake = asyncio.Event()
         self._patient_until_ms = 0
+        self._complained_ms = -COMPLAIN_EVERY_MS
         # Positions are found anew: at a start, and when the outlet leads elsewhere.
         self._anew = True
         # Whether another broker may have delivered what no progress tells of, or this one before a crash.
@@ -223,8 +226,7 @@ class ScheduleService(Component):
                 put = self._move(physical)
             except RemotingError as error:
                 if is_not_now(error):
-                    log.warning("delay level %d waits: %s", level.number, error)
-                    level.look_at_ms = now + RETRY_AFTER_MS
+                    self._wait(level, now, error)
                     return last
                 log.error(
                     "the delayed message at %d cannot be delivered, it is left out: %s", physical, error
@@ -234,6 +236,16 @@ class ScheduleService(Component):
             last = put or last
         level.look_at_ms = 0
         return last
+
+    def _wait(self, level: _Level, now: int, error: RemotingError) -> None:
+        """The level's message is refused for the moment."""
+        if error.code == ResponseCode.SYSTEM_BUSY:
+            level.look_at_ms = now + SETTLE_MS
+            return
+        level.look_at_ms = now + RETRY_AFTER_MS
+        if now - self._complained_ms >= COMPLAIN_EVERY_MS:
+            self._complained_ms = now
+            log.warning("delayed messages wait, in level %d: %s", level.number, error)
 
     def _first(self, level: _Level) -> tuple[int, int, int] | None:
         """The queue entry at the level's position, which cleaning may have moved."""

@@ -1,0 +1,1 @@
+"""Messages that an acting master delivers: they go to masters of other groups."""

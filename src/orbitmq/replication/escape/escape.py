@@ -1,0 +1,205 @@
+"""The way of messages to the masters of other groups: tried until one has stored them (EscapeBridge)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from orbitmq.broker.component import Component
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.metadata.groups import SubscriptionGroups
+from orbitmq.message import property_names, reserved
+from orbitmq.replication.escape import forms
+from orbitmq.replication.escape.routes import Routes
+from orbitmq.runtime.backoff import Backoff
+from orbitmq.runtime.seam import Runtime
+from orbitmq.runtime.tasks import Background
+from orbitmq.store import NewMessage, PutStatus
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+SEND_TIMEOUT_MS = 3000
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 5.0
+COMPLAIN_EVERY_S = 60.0
+# What is on the way at a time; more waits where it is stored.
+MAX_MESSAGES = 1024
+MAX_BYTES = 64 * 1024 * 1024
+# How long messages on the way may take when this broker stops to deliver.
+SETTLE_SECONDS = 3.0
+
+
+class Escaping:
+    """One message on its way; see ``Handed``."""
+
+    end = 0
+
+    def __init__(self, message: NewMessage, properties: Mapping[str, str], sent: Callable[[], None]) -> None:
+        self.message = message
+        self.properties = properties
+        self._sent = sent
+        self.status: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
+
+    @property
+    def stored(self) -> bool:
+        return self.status.done() and not self.status.cancelled()
+
+    async def settled(self) -> PutStatus:
+        try:
+            return await asyncio.shield(self.status)
+        except asyncio.CancelledError:
+            if self.status.cancelled():
+                raise RemotingError(
+                    ResponseCode.SERVICE_NOT_AVAILABLE, "this broker no longer delivers for its master"
+                ) from None
+            raise
+
+    def arrived(self, status: PutStatus) -> None:
+        """Another master has it."""
+        if not self.status.done():
+            self.status.set_result(status)
+            self._sent()
+
+    def called_back(self) -> None:
+        """Nobody brings it any more."""
+        self.status.cancel()
+
+
+class Escape(Component):
+    """Brings messages to other masters. Nothing is skipped and nothing given up (behaviours ES-10, TX-05).
+
+    The pause after a failed try doubles up to :data:`LONGEST_PAUSE_S`; each try takes another master than the
+    one before, if there is one.
+    """
+
+    name = "escape"
+
+    def __init__(self, runtime: Runtime, config: BrokerConfig, groups: SubscriptionGroups) -> None:
+        self._runtime = runtime
+        self._clock = runtime.clock
+        self._config = config
+        self._groups = groups
+        self._client = RemotingClient(runtime)
+        self._routes = Routes(runtime.clock, config, self._client)
+        self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, runtime.random)
+        self._tasks = Background(self.name, max_tasks=MAX_MESSAGES)
+        self._on_the_way: dict[Escaping, None] = {}
+        self._bytes = 0
+        self._complained_at: float | None = None
+        self._producer_group = f"InnerProducerGroup_{config.broker_name}_{config.broker_id}"
+
+    def __len__(self) -> int:
+        """How many messages are on the way."""
+        return len(self._on_the_way)
+
+    async def stop(self) -> None:
+        await self._call_back()
+        await self._routes.close()
+        await self._client.close()
+        await super().stop()
+
+    async def end_work(self) -> None:
+        await self._tasks.stop()
+        self._tasks = Background(self.name, max_tasks=MAX_MESSAGES)
+        await super().end_work()
+
+    # -- see Elsewhere -----------------------------------------------------------------------------------
+
+    def hand(
+        self, message: NewMessage, properties: Mapping[str, str], on_stored: Callable[[], None]
+    ) -> Escaping:
+        """Begin to bring the message to another master."""
+        if not self._config.enable_remote_escape:
+            raise RemotingError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "messages wait for the master of this group: enableRemoteEscape is false",
+            )
+        size = len(message.body) + len(message.properties)
+        if len(self._on_the_way) >= MAX_MESSAGES or (self._on_the_way and self._bytes + size > MAX_BYTES):
+            raise RemotingError(
+                ResponseCode.SYSTEM_BUSY,
+                f"{len(self._on_the_way)} messages of {self._bytes} bytes are on the way to other masters",
+            )
+        escaping = Escaping(message, properties, on_stored)
+        self._on_the_way[escaping] = None
+        self._bytes += size
+        self._tasks.spawn(self._bring(escaping, size), f"message of {message.topic}")
+        return escaping
+
+    async def settle(self) -> None:
+        """Return when all are there; after :data:`SETTLE_SECONDS` the rest is called back."""
+        waiting = [escaping.status for escaping in self._on_the_way]
+        if waiting:
+            await asyncio.wait(waiting, timeout=SETTLE_SECONDS)
+            await self._call_back()
+
+    async def _call_back(self) -> None:
+        left = list(self._on_the_way)
+        if left:
+            log.warning("%d messages on the way to other masters are called back", len(left))
+        await self.end_work()
+        for escaping in left:
+            escaping.called_back()
+        self._on_the_way.clear()
+        self._bytes = 0
+
+    # -- one message -------------------------------------------------------------------------------------
+
+    async def _bring(self, escaping: Escaping, size: int) -> None:
+        failures, tried = 0, ""
+        while True:
+            status, tried, problem = await self._try(escaping, tried, helped=not failures)
+            if status is not None:
+                break
+            failures += 1
+            self._complain(problem)
+            await self._clock.sleep(self._backoff.pause_s(failures))
+        del self._on_the_way[escaping]
+        self._bytes -= size
+        escaping.arrived(status)
+
+    async def _try(
+        self, escaping: Escaping, tried: str, *, helped: bool
+    ) -> tuple[PutStatus | None, str, str]:
+        """One try: the status when a master has the message, who was tried, and what went wrong."""
+        message = escaping.message
+        found, problem = await self._routes.targets(message.topic, helped=helped)
+        if not found:
+            return None, tried, problem
+        target = forms.choose(found, tried, self._runtime.random)
+        header = forms.request(
+            message,
+            escaping.properties,
+            target,
+            self._producer_group,
+            self._limit(message.topic, escaping.properties),
+            self._runtime.random.randrange(1 << 30),
+        )
+        try:
+            answer = await self._client.request(target.address, header.command(message.body), SEND_TIMEOUT_MS)
+        except TransportError as error:
+            return None, target.broker_name, str(error)
+        problem = f"{target.address}: code {answer.code}, {answer.remark}"
+        return forms.STORED.get(answer.code), target.broker_name, problem
+
+    def _limit(self, topic: str, properties: Mapping[str, str]) -> int | None:
+        """How often a retry message may be delivered: the other master may not know its group."""
+        if not topic.startswith(reserved.RETRY_PREFIX):
+            return None
+        own = properties.get(property_names.MAX_RECONSUME_TIMES, "")
+        if own.isdecimal():
+            return int(own)
+        group = self._groups.get(topic.removeprefix(reserved.RETRY_PREFIX))
+        return None if group is None else group.retry_max_times
+
+    def _complain(self, problem: str) -> None:
+        """One line a minute, however many messages wait."""
+        now = self._clock.monotonic()
+        if self._complained_at is None or now - self._complained_at >= COMPLAIN_EVERY_S:
+            self._complained_at = now
+            log.warning("%d messages wait for another master: %s", len(self._on_the_way), problem)

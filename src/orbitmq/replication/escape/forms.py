@@ -1,0 +1,111 @@
+"""How a message looks that goes to a master of another group, and which master it goes to (no I/O)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orbitmq.message import property_names, reserved
+from orbitmq.message.properties import properties_text
+from orbitmq.store import NewMessage, PutStatus
+from orbitmq.wire.bodies import TopicRouteData
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.headers import SendMessageV2Request
+
+if TYPE_CHECKING:
+    from random import Random
+
+DEFAULT_TOPIC_QUEUES = 8
+# What the message waited by; with one of these it would wait there once more (ScheduleMessageService, TX-04).
+_REMOVED = frozenset(
+    {
+        property_names.DELAY,
+        property_names.REAL_TOPIC,
+        property_names.REAL_QUEUE_ID,
+        property_names.TRANSACTION_PREPARED_QUEUE_OFFSET,
+        *property_names.TIMER_PROPERTIES,
+        property_names.TIMER_ENQUEUE_MS,
+        property_names.TIMER_DEQUEUE_MS,
+        property_names.TIMER_ROLL_TIMES,
+        property_names.TIMER_OUT_MS,
+        property_names.TIMER_DELAY_LEVEL,
+    }
+)
+# Answers of a master that has the message in its log (EscapeBridge.transformSendResult2PutResult, ES-08).
+STORED: Mapping[int, PutStatus] = {
+    ResponseCode.SUCCESS: PutStatus.OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: PutStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: PutStatus.SLAVE_NOT_AVAILABLE,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: PutStatus.FLUSH_SLAVE_TIMEOUT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A master that has the topic.
+
+    Attributes:
+        queues: how many of the topic's queues take messages there.
+    """
+
+    broker_name: str
+    address: str
+    queues: int
+
+
+def targets(route: TopicRouteData, own_name: str) -> list[Target]:
+    """The masters of other groups that take messages of a topic (ES-04)."""
+    masters = {
+        data.broker_name: data.broker_addrs[reserved.MASTER_ID]
+        for data in route.broker_datas
+        if reserved.MASTER_ID in data.broker_addrs
+    }
+    return [
+        Target(queue.broker_name, masters[queue.broker_name], queue.write_queue_nums)
+        for queue in route.queue_datas
+        if queue.perm & reserved.PERM_WRITE
+        and queue.write_queue_nums > 0
+        and queue.broker_name in masters
+        and queue.broker_name != own_name
+    ]
+
+
+def choose(candidates: Sequence[Target], tried: str, chance: Random) -> Target:
+    """One of the candidates, another one than the broker that was tried last if there is one."""
+    others = [target for target in candidates if target.broker_name != tried]
+    return chance.choice(others or candidates)
+
+
+def request(
+    message: NewMessage,
+    properties: Mapping[str, str],
+    target: Target,
+    group: str,
+    limit: int | None,
+    queue: int,
+) -> SendMessageV2Request:
+    """The send of an escaping message (ES-03): what it waited by is gone, what it is stays.
+
+    Args:
+        group: the producer group for a message that names none.
+        limit: the maximum of deliveries of a retry message, behind which it is a dead letter.
+    """
+    kept = {name: value for name, value in properties.items() if name not in _REMOVED}
+    kept[property_names.WAIT] = "false"
+    return SendMessageV2Request(
+        producer_group=properties.get(property_names.PRODUCER_GROUP) or group,
+        topic=message.topic,
+        default_topic=reserved.AUTO_CREATE_TOPIC,
+        default_topic_queue_nums=DEFAULT_TOPIC_QUEUES,
+        queue_id=queue % target.queues,
+        sys_flag=message.sys_flag,
+        born_timestamp=message.born_timestamp,
+        flag=message.flag,
+        properties=properties_text(kept),
+        reconsume_times=message.reconsume_times,
+        unit_mode=False,
+        max_reconsume_times=limit,
+        batch=False,
+        broker_name=target.broker_name,
+    )

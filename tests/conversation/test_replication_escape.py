@@ -1,0 +1,152 @@
+"""What an acting master delivers goes to the masters of other groups, in memory and in virtual time."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from orbitmq.broker.broker import Broker
+from orbitmq.broker.role import Role
+from orbitmq.message.properties import decode_properties, encode_properties
+from orbitmq.message.record import Record, iter_records
+from orbitmq.store import NewMessage
+from orbitmq.testing import World
+
+SETTINGS = {"enableRemoteEscape": "true"}
+
+
+def stored(broker: Broker, topic: str) -> list[Record]:
+    """The messages of a topic on one broker, in the order of the log."""
+    store = broker.services.store
+    queues = store.find_topic(topic)
+    found: list[Record] = []
+    for queue_id in range(len(queues.slots) if queues else 0):
+        found += iter_records(store.get(topic, queue_id, 0, 1000).body)
+    return sorted(found, key=lambda record: record.physical_offset)
+
+
+def put(world: World, topic: str, count: int, level: int, **properties: str) -> list[bytes]:
+    """Store delayed messages at broker-a, as producers' sends do."""
+    services = world.brokers["broker-a"].services
+    bodies = [f"{number:03d} of {topic}".encode() for number in range(count)]
+    for body in bodies:
+        each = {"DELAY": str(level), "UNIQ_KEY": body.decode(), **properties}
+        message = NewMessage(
+            topic, 0, body, encode_properties(each), born_timestamp=services.runtime.clock.now_ms()
+        )
+        services.append.put(message, each)
+    return bodies
+
+
+def topic(world: World, name: str, *brokers: str) -> None:
+    for broker in brokers or ("broker-a", "broker-b"):
+        world.brokers[broker].services.topics.create_if_absent(name, 4)
+
+
+async def lose_master(world: World) -> Broker:
+    """Kill the master of broker-a when its slave has all, and let the slave act for it."""
+    master, slave = world.brokers["broker-a"].services.store, world.brokers["broker-a-1"]
+    await world.until(lambda: slave.services.store.end == master.end)
+    for each in world.brokers["broker-a"].services.topics:
+        slave.services.topics.create_if_absent(each.topic_name, each.write_queue_nums)
+    world.crash("broker-a")
+    await slave.change_role(Role.ACTING_MASTER)
+    return slave
+
+
+@pytest.mark.behaviour("ES-01")
+@pytest.mark.behaviour("ES-03")
+@pytest.mark.behaviour("ES-08")
+@pytest.mark.orbitmq(brokers=2, replicas=2, settings=SETTINGS)
+async def test_delayed_messages_of_a_lost_master_come_from_another_group(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    topic(world, "orders")
+    bodies = put(world, "orders", 5, 2, colour="red")
+    slave = await lose_master(world)
+    end = slave.services.store.end
+    await world.sleep(7)
+    there = stored(world.brokers["broker-b"], "orders")
+    assert sorted(record.body for record in there) == bodies
+    for record in there:
+        properties = decode_properties(record.properties)
+        assert properties["colour"] == "red"
+        assert properties["UNIQ_KEY"]
+        assert properties["WAIT"] == "false"
+        assert not {"DELAY", "REAL_TOPIC", "REAL_QID"} & properties.keys()
+        assert record.store_timestamp - record.born_timestamp < 7000
+    assert slave.services.schedule.progress(2) == 5
+    assert slave.services.store.end == end
+
+
+@pytest.mark.behaviour("ES-07")
+@pytest.mark.behaviour("ES-12")
+@pytest.mark.orbitmq(brokers=2, replicas=2, settings=SETTINGS)
+async def test_without_another_master_messages_wait_with_growing_pauses(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = orbitmq_world
+    topic(world, "here", "broker-a")
+    bodies = put(world, "here", 20, 1)
+    slave = await lose_master(world)
+    with caplog.at_level(logging.WARNING):
+        await world.sleep(150)
+    lines = [record for record in caplog.records if "wait for another master" in record.getMessage()]
+    assert 2 <= len(lines) <= 4
+    assert slave.services.schedule.progress(1) == 0
+    topic(world, "here", "broker-b")
+    await world.sleep(8)
+    assert sorted(record.body for record in stored(world.brokers["broker-b"], "here")) == sorted(bodies)
+    assert slave.services.schedule.progress(1) == 20
+
+
+@pytest.mark.orbitmq(brokers=3, replicas=2, settings=SETTINGS)
+async def test_a_master_that_does_not_answer_is_not_tried_twice_in_a_row(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    topic(world, "orders", "broker-a", "broker-b", "broker-c")
+    bodies = put(world, "orders", 30, 1)
+    await lose_master(world)
+    world.crash("broker-b")
+    await world.sleep(5)
+    assert sorted(record.body for record in stored(world.brokers["broker-c"], "orders")) == sorted(bodies)
+
+
+@pytest.mark.behaviour("ES-12")
+@pytest.mark.orbitmq(brokers=2, replicas=2)
+async def test_without_escape_messages_wait_for_their_master(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = orbitmq_world
+    topic(world, "orders")
+    put(world, "orders", 5, 1)
+    slave = await lose_master(world)
+    with caplog.at_level(logging.WARNING):
+        await world.sleep(130)
+    lines = [record for record in caplog.records if "enableRemoteEscape" in record.getMessage()]
+    assert 1 <= len(lines) <= 3
+    assert stored(world.brokers["broker-b"], "orders") == []
+    assert slave.services.schedule.progress(1) == 0
+
+
+@pytest.mark.orbitmq(brokers=2, replicas=2, settings=SETTINGS)
+async def test_a_retry_message_that_was_delivered_too_often_is_a_dead_letter_there(
+    orbitmq_world: World,
+) -> None:
+    world = orbitmq_world
+    retry = "%RETRY%billing"
+    topic(world, retry)
+    broker = world.brokers["broker-a"].services
+    slave_groups = world.brokers["broker-a-1"].services.groups
+    for groups in (broker.groups, slave_groups):
+        found = groups.find("billing")
+        assert found is not None
+        found.retry_max_times = 2
+    properties = {"DELAY": "1"}
+    for times in (1, 3):
+        message = NewMessage(retry, 0, b"%d" % times, encode_properties(properties), reconsume_times=times)
+        broker.append.put(message, properties)
+    await lose_master(world)
+    await world.sleep(5)
+    there = world.brokers["broker-b"]
+    assert [record.body for record in stored(there, retry)] == [b"1"]
+    assert [record.body for record in stored(there, "%DLQ%billing")] == [b"3"]

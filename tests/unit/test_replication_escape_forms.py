@@ -1,0 +1,67 @@
+"""How escaping messages look, and where they go."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from orbitmq.message.properties import encode_properties
+from orbitmq.replication.escape.forms import Target, choose, request, targets
+from orbitmq.store import NewMessage
+from orbitmq.wire.bodies import BrokerData, QueueData, TopicRouteData
+
+
+def data(name: str, **addresses: str) -> BrokerData:
+    return BrokerData("c", name, {int(number[1:]): address for number, address in addresses.items()})
+
+
+def queues(name: str, perm: int = 6, count: int = 4) -> QueueData:
+    return QueueData(name, 4, count, perm)
+
+
+@pytest.mark.behaviour("ES-04")
+def test_only_other_masters_that_take_messages_are_targets() -> None:
+    route = TopicRouteData(
+        [queues("own"), queues("good"), queues("reads", perm=4), queues("none", count=0), queues("slave")],
+        [
+            data("own", n0="1:1"),
+            data("good", n0="2:1", n1="2:2"),
+            data("reads", n0="3:1"),
+            data("none", n0="4:1"),
+            data("slave", n1="5:1"),
+        ],
+    )
+    assert targets(route, "own") == [Target("good", "2:1", 4)]
+
+
+def test_another_master_is_tried_each_time() -> None:
+    both = [Target("a", "1:1", 1), Target("b", "2:1", 1)]
+    for seed in range(20):
+        assert choose(both, "a", Random(seed)).broker_name == "b"
+    assert {choose(both, "", Random(seed)).broker_name for seed in range(20)} == {"a", "b"}
+    assert choose(both[:1], "a", Random(0)).broker_name == "a"
+
+
+def test_what_a_message_waited_by_is_gone_and_what_it_is_stays() -> None:
+    properties = {
+        "DELAY": "3",
+        "REAL_TOPIC": "T",
+        "REAL_QID": "7",
+        "TIMER_DELIVER_MS": "9",
+        "TIMER_OUT_MS": "9",
+        "UNIQ_KEY": "u",
+        "TAGS": "x",
+        "WAIT": "true",
+    }
+    message = NewMessage(
+        "T", 7, b"b", encode_properties(properties), 5, 1, born_timestamp=77, reconsume_times=2
+    )
+    sent = request(message, properties, Target("b", "2:1", 4), "inner", 16, 11)
+    assert sent.properties == "UNIQ_KEY\x01u\x02TAGS\x01x\x02WAIT\x01false\x02"
+    assert (sent.topic, sent.queue_id, sent.producer_group, sent.broker_name) == ("T", 3, "inner", "b")
+    assert (sent.flag, sent.sys_flag, sent.born_timestamp) == (5, 1, 77)
+    assert (sent.reconsume_times, sent.max_reconsume_times) == (2, 16)
+    assert (
+        request(message, {"PGROUP": "mine"}, Target("b", "2:1", 4), "inner", None, 0).producer_group == "mine"
+    )
