@@ -120,13 +120,13 @@ async def test_sends_and_services_follow_the_role(runtime: SimulatedRuntime, fas
 
         await broker.change_role(Role.SLAVE)
         assert not {"delayed messages", "transactions"} & set(broker.running)
-        assert await caller.send() == ResponseCode.SYSTEM_BUSY
+        assert await caller.send() == ResponseCode.SERVICE_NOT_AVAILABLE
         answer = await caller.end_transaction()
         assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
 
         await broker.change_role(Role.ACTING_MASTER)
         assert {"delayed messages", "transactions"} <= set(broker.running)
-        assert await caller.send() == ResponseCode.SYSTEM_BUSY
+        assert await caller.send() == ResponseCode.SERVICE_NOT_AVAILABLE
         answer = await caller.end_transaction()
         assert answer.code == ResponseCode.SYSTEM_ERROR  # there is no such half message
 
@@ -150,7 +150,7 @@ async def test_delayed_messages_wait_for_a_broker_that_leads(runtime: SimulatedR
         await broker.change_role(Role.SLAVE)
         await asyncio.sleep(120)
         assert store.max_offset("T", 0) == 1
-        await broker.change_role(Role.ACTING_MASTER)
+        await broker.change_role(Role.MASTER)
         await asyncio.sleep(5)
         assert store.max_offset("T", 0) == 4
         await broker.change_role(Role.SLAVE)
@@ -176,7 +176,7 @@ async def test_a_slave_without_replication_starts_as_a_slave(runtime: SimulatedR
     async with Broker(runtime, settings(broker_role="SLAVE", broker_id=1)) as broker:
         assert broker.services.role.role is Role.SLAVE
         caller = Caller(runtime, broker.address)
-        assert await caller.send() == ResponseCode.SYSTEM_BUSY
+        assert await caller.send() == ResponseCode.SERVICE_NOT_AVAILABLE
         body = (
             await caller.client.request(broker.address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), 3000)
         ).body

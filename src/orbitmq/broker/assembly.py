@@ -243,6 +243,7 @@ def ports(s: Services) -> Ports:
         filters=filters,
         pulling=Pulling(
             config,
+            s.role,
             s.events,
             metadata,
             topics,
@@ -253,6 +254,7 @@ def ports(s: Services) -> Ports:
             s.long_polling,
             s.counters,
             filters,
+            s.runtime.host,
         ),
         send_back=SendBack(config, s.role, metadata, store, s.append, s.schedule.levels, chance),
         queue_offsets=QueueOffsets(metadata, topics, groups, offsets, store),

@@ -156,6 +156,10 @@ class BrokerConfig(Settings):
     filter_support_retry: bool = setting(False, "filterSupportRetry", flag, live=True)
     lite_pull_message_enable: bool = setting(True, "litePullMessageEnable", flag, live=True)
     slave_read_enable: bool = setting(False, "slaveReadEnable", flag, live=True)
+    offset_check_in_slave: bool = setting(False, "offsetCheckInSlave", flag, live=True)
+    access_message_in_memory_max_ratio: int = setting(
+        40, "accessMessageInMemoryMaxRatio", number(0, 100), live=True
+    )
     transfer_max_bytes: int = setting(
         256 * 1024, "maxTransferBytesOnMessageInMemory", number(1, 8 * _MIB), live=True
     )

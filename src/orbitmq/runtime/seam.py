@@ -59,6 +59,11 @@ class Host(Protocol):
         """How many processors this process may use."""
         ...
 
+    @property
+    def memory_bytes(self) -> int:
+        """The size of the machine's memory."""
+        ...
+
 
 class Segment(Protocol):
     """One file of fixed size, written by offset and read through a map."""

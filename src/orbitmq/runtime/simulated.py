@@ -83,6 +83,7 @@ class SimulatedHost:
     pid: int = 1
     home: str = "/home"
     cores: int = 1
+    memory_bytes: int = 8 << 30
 
 
 @dataclass(frozen=True, slots=True)

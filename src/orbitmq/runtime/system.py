@@ -65,6 +65,10 @@ class SystemHost:
     def cores(self) -> int:
         return len(os.sched_getaffinity(0))
 
+    @property
+    def memory_bytes(self) -> int:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
 
 class SystemSegment:
     """A file written with ``pwrite`` and read through a shared, read-only map."""

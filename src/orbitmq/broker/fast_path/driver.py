@@ -108,6 +108,13 @@ class FastPath:
     def _may_take_sends(self) -> bool:
         return self._role.takes_messages and self._config.writable
 
+    def _far_bytes(self) -> int:
+        """How far behind a consumer is sent to a slave, by the ordinary handler."""
+        config = self._config
+        if not config.slave_read_enable:
+            return 1 << 62
+        return self._host.memory_bytes * config.access_message_in_memory_max_ratio // 100
+
     def _fixed_settings(self) -> tuple[object, ...]:
         """What the frames cannot change once they are made."""
         config = self._config
@@ -145,6 +152,7 @@ class FastPath:
             self._stale.update((topic.topic_name, None) for topic in self._topics)
         self._permits.forget_all()
         self._frames.pulls.parks = self._config.long_polling_enable
+        self._frames.pulls.far_bytes = self._far_bytes()
         self._frames.lite_pull = self._config.lite_pull_message_enable
 
     def _replace_frames(self) -> None:
@@ -170,14 +178,16 @@ class FastPath:
         Of a pull that brought its own expression, only those for all messages.
         """
         group, topic = event.group, event.topic
-        if self._config.slave_read_enable or self._offsets.has_any_reset(group, topic):
-            return  # in the second case the ordinary handler must still tell the group's other queues
+        if self._offsets.has_any_reset(group, topic):
+            return  # the ordinary handler must still tell the group's other queues
         self._refresh()
         number = self._frames.topics.row_of(topic.encode())
         group_config = self._groups.find(group)
         topic_config = self._topics.get(topic)
         if number < 0 or group_config is None or topic_config is None:
             return
+        if self._config.slave_read_enable and group_config.broker_id != reserved.MASTER_ID:
+            return  # each answer suggests another broker
         self._permits.put(
             layout.PermittedPull(
                 group.encode(),

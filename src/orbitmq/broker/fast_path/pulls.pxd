@@ -36,6 +36,7 @@ cdef class Pulls:
     cdef int64_t[::1] events
     cdef public int event_count
     cdef public bint parks
+    cdef public int64_t far_bytes
     cdef public int64_t park_offset, park_ms
     cdef public Py_ssize_t need_slot
     cdef public int64_t messages

@@ -84,6 +84,7 @@ class Pulls:
     Attributes:
         permitted: which (group, topic) may pull.
         parks: whether pulls may wait.
+        far_bytes: a consumer so far behind the end of the log is left to the ordinary handler.
         events_array, event_count: what each answered or waiting pull tells, ``layout.EVENT_WIDTH`` numbers.
         park_offset, park_ms: with PARK, from where and how long the pull waits.
         need_slot: with NEED_INDEX, the queue whose index is to be mapped.
@@ -116,6 +117,7 @@ class Pulls:
         self.events = self.events_array
         self.event_count = 0
         self.parks = False
+        self.far_bytes = 1 << 62
         self.park_offset = 0
         self.park_ms = 0
         self.need_slot = 0
@@ -202,7 +204,7 @@ class Pulls:
         if status == READ_NEED_ENTRIES:
             self.need_slot = slot
             return NEED_INDEX
-        if status != READ_FOUND:
+        if status != READ_FOUND or self.a.batch_base - self.lookup.entry_physical > self.far_bytes:
             return ORDINARY
         self._note_event(pull, queue_id, self.fields.number(buf, P_COMMIT_OFFSET, -1), sys_flag, offset)
         self.answers.answer_pull(

@@ -51,6 +51,16 @@ class MessageAppend:
             )
             raise RemotingError(code, str(error)) from error
 
+    def check_open(self) -> None:
+        """Refuse what comes while the store takes nothing, whatever else may be wrong with it.
+
+        Raises:
+            RemotingError: SERVICE_NOT_AVAILABLE, with the reason.
+        """
+        if not self._store.accepting:
+            self._counters.failed += 1
+            raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, str(self._store.refusal))
+
     def must_wait(self, wait_stored: bool) -> bool:
         """Whether the sender's answer waits for more than the write: the device, replicas."""
         return self._durability.holds and wait_stored
@@ -87,11 +97,16 @@ class MessageAppend:
     async def settled(self, result: PutResult) -> PutStatus:
         """Return when the message is as safe as a sender that waits is promised.
 
+        While too few replicas are in sync only the device is waited for: for a service of this broker the
+        rest would be in vain, and hold up what is due next.
+
         Raises:
             RemotingError: SERVICE_NOT_AVAILABLE, the disk refused.
             StoreClosedError: as :meth:`stored`.
         """
-        if self.must_wait(True):
+        if self.must_wait(True) and self._durability.refusal is None:
             return await self.stored(result)
         self.write()
+        if self._durability.refusal is not None:
+            await self._store.flush()
         return result.status

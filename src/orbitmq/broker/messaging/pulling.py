@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -15,14 +16,21 @@ from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import Counters
 from orbitmq.message import reserved
+from orbitmq.runtime.log_limiter import LogLimiter
+from orbitmq.runtime.seam import Host
 from orbitmq.store import GetResult, GetStatus, MessageFilter, MessageStore
 from orbitmq.wire.bodies import MessageModel, SubscriptionGroupConfig
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
+log = logging.getLogger(__name__)
+
 MAX_PULL_BYTES = 8 * 1024 * 1024
+# A consumer behind the first message of a slave is told to ask the master, but not more often than this.
+BEHIND_SLAVE_MS = 1000
 
 
 class PullStatus(Enum):
@@ -118,6 +126,7 @@ class Pulling:
     def __init__(
         self,
         config: BrokerConfig,
+        role: RoleState,
         events: Events,
         metadata: MetadataAccess,
         topics: TopicConfigs,
@@ -128,8 +137,12 @@ class Pulling:
         long_polling: LongPolling,
         counters: Counters,
         filters: Filters,
+        host: Host,
     ) -> None:
         self._config = config
+        self._role = role
+        self._memory_bytes = host.memory_bytes
+        self._limited_log = LogLimiter(log)
         self._events = events
         self._metadata = metadata
         self._topics = topics
@@ -166,8 +179,9 @@ class Pulling:
             return moved
         self._offsets.note_pull_start(request.group, request.topic, request.queue_id, request.offset)
         status, result = self._look(request, request.offset, filter)
-        if status is PullStatus.NO_NEW_MSG and request.suspend_ms is not None and client is not None:
-            self._hold(_HeldPull(self, request, group, filter, client), request.suspend_ms)
+        suspend_ms = self._suspend_ms(request, status, result)
+        if suspend_ms is not None and client is not None:
+            self._hold(_HeldPull(self, request, group, filter, client), suspend_ms)
             return None
         return self._pulled(request, group, status, result)
 
@@ -175,6 +189,12 @@ class Pulling:
 
     def _permitted(self, request: PullRequest) -> SubscriptionGroupConfig:
         config = self._config
+        if not (self._role.takes_messages or config.slave_read_enable):
+            raise RemotingError(
+                ResponseCode.SYSTEM_BUSY,
+                "[REJECTREQUEST]system busy, start flow control for a while: this broker is a "
+                f"{self._role.role.value}, slaveReadEnable=true lets consumers read from it",
+            )
         if not config.readable:
             raise RemotingError(
                 ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] pulling message is forbidden"
@@ -247,7 +267,37 @@ class Pulling:
         status = _STATUS.get(result.status)
         if status is None:  # there is no message at all in the queue
             status = PullStatus.NO_NEW_MSG if offset == 0 else PullStatus.OFFSET_ILLEGAL
+        if status is PullStatus.OFFSET_ILLEGAL and not self._corrects:
+            status = self._left_as_it_is(request, offset, result)
         return status, result
+
+    @property
+    def _corrects(self) -> bool:
+        """Whether this broker knows where a queue begins and ends, so that it may correct consumers."""
+        return self._role.takes_messages or self._config.offset_check_in_slave
+
+    def _left_as_it_is(self, request: PullRequest, offset: int, result: GetResult) -> PullStatus:
+        """A slave has only a part of the queue: a consumer outside of it is not led astray (row MO-12)."""
+        result.next_offset = offset
+        if offset < result.min_offset:
+            return PullStatus.NO_MATCHED_MSG
+        self._limited_log.write(
+            logging.INFO,
+            "consumer ahead of this slave",
+            "group %s is at %d of queue %d of topic %s, which ends at %d here: its pulls wait",
+            request.group, offset, request.queue_id, request.topic, result.max_offset,
+        )  # fmt: skip
+        return PullStatus.NO_NEW_MSG
+
+    def _suspend_ms(self, request: PullRequest, status: PullStatus, result: GetResult) -> int | None:
+        """How long a pull waits that found nothing, ``None``: it is answered at once."""
+        if request.suspend_ms is None:
+            return None
+        if status is PullStatus.NO_NEW_MSG:
+            return request.suspend_ms
+        if result.status is GetStatus.OFFSET_TOO_SMALL and not self._corrects:
+            return min(request.suspend_ms, BEHIND_SLAVE_MS)
+        return None
 
     def _moved(
         self, request: PullRequest, group: SubscriptionGroupConfig, filter: MessageFilter
@@ -283,8 +333,20 @@ class Pulling:
             max_offset=result.max_offset,
             topic_sys_flag=topic.topic_sys_flag if topic is not None else 0,
             group_sys_flag=group.group_sys_flag,
-            suggested_broker_id=group.broker_id if self._config.slave_read_enable else reserved.MASTER_ID,
+            suggested_broker_id=self._suggested(request, group, result),
         )
+
+    def _suggested(self, request: PullRequest, group: SubscriptionGroupConfig, result: GetResult) -> int:
+        """Where to pull next: who reads what is no longer in memory goes to a slave (row MO-11)."""
+        config = self._config
+        if not config.slave_read_enable:
+            return reserved.MASTER_ID
+        if result.count:
+            entry = self._store.entry(request.topic, request.queue_id, result.next_offset - 1)
+            far = self._memory_bytes * config.access_message_in_memory_max_ratio // 100
+            if entry is not None and self._store.max_commit_log_offset - entry[0] > far:
+                return group.which_broker_when_consume_slowly
+        return group.broker_id
 
     # -- waiting ---------------------------------------------------------------------------------------
 
@@ -312,7 +374,9 @@ class Pulling:
             held.client.answer(moved)
             return True
         status, result = self._look(request, held.offset, held.filter)
-        if status is PullStatus.NO_NEW_MSG:
+        if status is PullStatus.NO_NEW_MSG or (
+            result.status is GetStatus.OFFSET_TOO_SMALL and not self._corrects
+        ):
             return False
         if result.status is GetStatus.NO_MATCHED_MESSAGE:
             held.offset = result.next_offset

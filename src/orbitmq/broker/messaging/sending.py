@@ -152,11 +152,11 @@ class Sending:
             RemotingError: with the rule that is broken, or the limit.
         """
         config = self._config
+        self._append.check_open()
         if not self._role.takes_messages:
             raise RemotingError(
-                ResponseCode.SYSTEM_BUSY,
-                "[REJECTREQUEST]system busy, start flow control for a while: this broker is a "
-                f"{self._role.role.value}",
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"this broker is a {self._role.role.value}: messages are stored by the master of its name",
             )
         if not config.writable and self._topics.is_order(request.topic):
             raise RemotingError(
