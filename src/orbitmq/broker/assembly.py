@@ -32,6 +32,7 @@ from orbitmq.broker.handlers.groups import GroupHandlers
 from orbitmq.broker.handlers.inspection import InspectionHandlers
 from orbitmq.broker.handlers.offsets import OffsetHandlers
 from orbitmq.broker.handlers.operation import OperationHandlers
+from orbitmq.broker.handlers.pop import PopHandlers
 from orbitmq.broker.handlers.pull import PullHandlers
 from orbitmq.broker.handlers.query import QueryHandlers
 from orbitmq.broker.handlers.router import Router
@@ -62,6 +63,7 @@ from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.table_files import Persistence
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.parts import Ports, Services
+from orbitmq.broker.pop.parts import pop_parts
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.role import Role, RoleState, role_of_setting
 from orbitmq.broker.statistics import Counters, Stats
@@ -122,6 +124,7 @@ def components(
         s.transactions,
         s.clients,
         s.long_polling,
+        *s.pop.components,
         s.stats,
         *(component for each in attached for component in each.components),
         Serving(doors, router, _fast_path(s), s.clients.connection_closed, port),
@@ -180,6 +183,19 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         long_polling=LongPolling(clock, events, store.watch, limit=config.pull_queue_capacity),
         schedule=ScheduleService(clock, events, store, outlet, topics, levels, delays, search),
         transactions=transactions,
+        pop=pop_parts(
+            config,
+            events,
+            feed,
+            store,
+            metadata,
+            topics,
+            groups,
+            offsets,
+            outlet,
+            counters,
+            runtime.random,
+        ),
         counters=counters,
         stats=Stats(clock, events, store, offsets, config.broker_cluster_name, counters),
         registration=Registration(runtime, config, topics, address),
@@ -198,6 +214,7 @@ def _connect(s: Services) -> None:
     subscribe = s.events.subscribe
     # Behind the store, which then has the topic's queues: a pull that is woken looks at them.
     subscribe(TopicChanged, lambda event: s.long_polling.wake_topic(event.topic))
+    subscribe(TopicChanged, lambda event: s.pop.wake_topic(event.topic))
     subscribe(TopicChanged, lambda event: s.registration.topic_changed(event.topic))
 
     def settings_changed(event: SettingsChanged) -> None:
@@ -278,6 +295,7 @@ def families(s: Services, p: Ports, status: Sequence[Status] = ()) -> list[Famil
         TransactionHandlers(s.role, p.lookup, s.append, s.transactions, s.counters),
         SendBackHandlers(p.send_back),
         PullHandlers(config, p.pulling),
+        PopHandlers(config, s.runtime.clock, s.pop.pops, s.pop.settling),
         OffsetHandlers(offsets, p.queue_offsets, p.group_reset),
         ClientHandlers(
             Heartbeats(config, topics, groups, clients), ClientListing(clients), s.locks, p.filters

@@ -24,6 +24,9 @@ OFFSETS = "consumerOffset"
 RESETS = "pendingResets"
 DELAYS = "delayOffset"
 LOCKS = "queueLocks"
+POPS = "popInFlight"
+POP_DELIVERIES = "popDeliveries"
+POP_ORDERS = "consumerOrderInfo"
 
 Listener: TypeAlias = Callable[[str, str, object], object]
 

@@ -165,6 +165,17 @@ class BrokerConfig(Settings):
     )
     transfer_max_count: int = setting(1024, "maxTransferCountOnMessageInMemory", number(1, 65_536), live=True)
 
+    enable_retry_topic_v2: bool = setting(False, "enableRetryTopicV2", flag, live=True)
+    pop_retry_topic_v1: bool = setting(True, "retrieveMessageFromPopRetryTopicV1", flag, live=True)
+    pop_from_retry_probability: int = setting(20, "popFromRetryProbability", number(0, 100), live=True)
+    pop_actual_retry_topic: bool = setting(False, "popResponseReturnActualRetryTopic", flag, live=True)
+    pop_polling_size: int = setting(1024, "popPollingSize", number(0, 1_000_000), live=True)
+    pop_polling_total: int = setting(100_000, "maxPopPollingSize", number(0, 10_000_000), live=True)
+    pop_threshold_enable: bool = setting(False, "enablePopMessageThreshold", flag, live=True)
+    pop_in_flight_threshold: int = setting(
+        10_000, "popInflightMessageThreshold", number(1, 10_000_000), live=True
+    )
+
     file_reserved_time_hours: int = setting(72, "fileReservedTime", number(0, 1_000_000), live=True)
     delete_when: str = setting("04", "deleteWhen", _hours, live=True)
     disk_max_used_space_ratio: int = setting(75, "diskMaxUsedSpaceRatio", number(10, 95), live=True)

@@ -28,6 +28,7 @@ from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.table_files import Persistence
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.pop.parts import PopParts
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import Counters, Stats
@@ -64,6 +65,7 @@ class Services:
     long_polling: LongPolling
     schedule: ScheduleService
     transactions: Transactions
+    pop: PopParts
     counters: Counters
     stats: Stats
     registration: Registration

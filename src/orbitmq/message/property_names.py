@@ -71,6 +71,8 @@ MSG_TYPE: Final = "MSG_TYPE"
 POP_CK: Final = "POP_CK"
 POP_CK_OFFSET: Final = "POP_CK_OFFSET"
 FIRST_POP_TIME: Final = "1ST_POP_TIME"
+# OrbitMQ's: of which place in the commit log a message of a retry topic is the redelivery.
+POP_REVIVED_FROM: Final = "POP_REVIVED_FROM"
 
 # Timer messages.
 TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"

@@ -33,6 +33,15 @@ def retry_topic(topic: str, group: str, retry: str) -> str:
     raise HeaderError(f"retry flag {retry[:20]!r}; expected 0, 1 or 2")
 
 
+def normal_topic(topic: str, group: str) -> str:
+    """The topic whose messages of ``group`` come again in ``topic``; a topic of another kind is its own."""
+    for separator in "+_":
+        prefix = f"{RETRY_PREFIX}{group}{separator}"
+        if topic.startswith(prefix):
+            return topic.removeprefix(prefix)
+    return topic
+
+
 def retry_of(topic: str) -> str:
     """The value of ``retry`` for a topic by its name."""
     if not topic.startswith(RETRY_PREFIX):

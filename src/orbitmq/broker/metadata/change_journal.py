@@ -10,7 +10,8 @@ by another program since (a Java broker, an editor): older changes must not be m
 
 Format, integers big-endian: 8 bytes ``ORBITMQ1``, then frames of: length of the payload (u32), CRC-32 of
 kind and payload (u32), kind (u8), payload (JSON). Kind 1 is an entry of the change feed, its sequence number
-that of the journal; kind 2 is a table file. Zeros follow the last frame. A frame whose CRC does not fit ends
+that of the journal; kind 2 is a table file; kind 3 holds frames of kind 1 that were written together: after a
+crash all of them are there or none. Zeros follow the last frame. A frame whose CRC does not fit ends
 the file: its write was not finished, and nobody was answered.
 """
 
@@ -36,6 +37,7 @@ KNOWN_FILES = 16  # contents of a table file that a journal remembers
 _FRAME = struct.Struct(">IIB")
 _CHANGE = 1
 _FILE = 2
+_TOGETHER = 3
 
 
 class KnownFile(msgspec.Struct, frozen=True):
@@ -56,15 +58,17 @@ def _frame(kind: int, payload: bytes) -> bytes:
     return _FRAME.pack(len(payload), crc, kind) + payload
 
 
-def _frames(data: bytes) -> Iterator[tuple[int, bytes]]:
-    at = len(MAGIC)
+def _frames(data: bytes, at: int = len(MAGIC)) -> Iterator[tuple[int, bytes]]:
     while at + _FRAME.size <= len(data):
         size, crc, kind = _FRAME.unpack_from(data, at)
         at += _FRAME.size
         payload = data[at : at + size]
         if kind == 0 or len(payload) < size or zlib.crc32(payload, zlib.crc32(bytes((kind,)))) != crc:
             return
-        yield kind, payload
+        if kind == _TOGETHER:
+            yield from _frames(payload, 0)
+        else:
+            yield kind, payload
         at += size
 
 
@@ -128,12 +132,12 @@ class ChangeJournal:
     # -- changes ---------------------------------------------------------------------------------------
 
     def append(self, frames: list[bytes]) -> None:
-        """Bring changes to the device.
+        """Bring changes to the device, all of them or none.
 
         Raises:
             OSError: the disk refused; the journal goes on in another file.
         """
-        self._write(b"".join(frames))
+        self._write(_frame(_TOGETHER, b"".join(frames)) if len(frames) > 1 else b"".join(frames))
 
     def _write(self, data: bytes) -> None:
         if self._segment is not None and self._end + len(data) > self._segment.size_bytes:

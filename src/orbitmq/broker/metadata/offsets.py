@@ -28,6 +28,8 @@ class ConsumerOffsets:
         self.version_step = version_step
         self._commits = 0
         self._table: dict[str, dict[int, int]] = {}
+        # Queues of which disk and other brokers are told a lower offset than is committed.
+        self._kept: dict[str, dict[int, int]] = {}
         self._pulled: dict[str, dict[int, int]] = {}
         self._pull_starts: dict[str, dict[int, int]] = {}
         self._pulled_lately: set[str] = set()
@@ -92,17 +94,34 @@ class ConsumerOffsets:
 
     # -- changing --------------------------------------------------------------------------------------
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set the committed offset. It may go back: RocketMQ lets the last commit win."""
+    def commit(self, group: str, topic: str, queue_id: int, offset: int, *, kept: int | None = None) -> None:
+        """Set the committed offset. It may go back: RocketMQ lets the last commit win.
+
+        Args:
+            kept: the offset for the disk and for other brokers, when messages from there on are not done.
+        """
         key = _key(topic, group)
         queues = self._table.get(key)
         if queues is None:
             queues = self._table[key] = {}
             self._link(group, topic)
         # Consumers commit with every pull: only what is new is worth a write.
-        if queues.get(queue_id) != offset:
-            queues[queue_id] = offset
-            self._changed(key, queue_id, offset)
+        kept_before = self._kept_offset(key, queue_id)
+        queues[queue_id] = offset
+        if kept is None or kept == offset:
+            kept = offset
+            if key in self._kept:
+                self._kept[key].pop(queue_id, None)
+        else:
+            self._kept.setdefault(key, {})[queue_id] = kept
+        if kept != kept_before:
+            self._changed(key, queue_id, kept)
+
+    def _kept_offset(self, key: str, queue_id: int) -> int | None:
+        kept = self._kept.get(key)
+        if kept is not None and queue_id in kept:
+            return kept[queue_id]
+        return self._table.get(key, {}).get(queue_id)
 
     def note_pull_start(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Remember where a group's first pull of a queue began; statistics only, not kept on disk."""
@@ -184,6 +203,7 @@ class ConsumerOffsets:
             if self._pulled.pop(key, None) is not None:
                 self._pulled_lately.add(key)
             self._pull_starts.pop(key, None)
+            self._kept.pop(key, None)
             for queue_id in self._resets.pop(key, {}):
                 self._feed.changed(RESETS, f"{key}{SEPARATOR}{queue_id}", None)
             for queue_id in self._table.pop(key, {}):
@@ -201,6 +221,7 @@ class ConsumerOffsets:
             self.commit(group, topic, queue_id, int(offset))
             return
         queues = self._table.get(_key(topic, group), {})
+        self._kept.get(_key(topic, group), {}).pop(queue_id, None)
         if queues.pop(queue_id, None) is not None:
             self._changed(_key(topic, group), queue_id, None)
         if not queues:
@@ -224,6 +245,7 @@ class ConsumerOffsets:
         for key in list(self._table):
             queues = self._table.get(key)
             if queues is not None:
+                queues = {**queues, **self._kept.get(key, {})}
                 lines = ",\n\t\t\t".join([f"{queue}:{offset}" for queue, offset in sorted(queues.items())])
                 yield quoted(key), f"{{\n\t\t\t{lines}\n\t\t}}" if lines else "{}"
 

@@ -1,0 +1,349 @@
+"""Which messages are in flight: popped, not acknowledged, and invisible to their group until a deadline.
+
+Pure: times come in, decisions go out. A message in flight is one number in the delivery that it left with;
+the delivery has what its messages share. A receipt names the delivery, so that nothing has to be searched.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+SEPARATOR = "@"
+# Ended deliveries stay in the orders below until they come up; of these at most as many as there are others.
+SLACK = 64
+
+# (offset where the pop began, time of the pop in ms): what a receipt says about its delivery.
+Receipt: TypeAlias = tuple[int, int]
+
+
+class Delivery:
+    """What one pop took from one queue and is still in flight. Times are milliseconds since the epoch.
+
+    Attributes:
+        start: the queue offset at which the pop began to read, part of its receipts.
+        pop_time_ms, invisible_ms: their sum is when its messages become visible again.
+        left: queue offsets of the messages in flight.
+        postponed: its messages were not handled in time and now wait for the delay of the group's policy.
+        leaving: its messages are on the way to another topic: too late to acknowledge them.
+    """
+
+    __slots__ = ("invisible_ms", "key", "leaving", "left", "pop_time_ms", "postponed", "start")
+
+    def __init__(
+        self, queue: PopQueue, start: int, pop_time_ms: int, invisible_ms: int, offsets: Iterable[int]
+    ) -> None:
+        self.start = start
+        self.pop_time_ms = pop_time_ms
+        self.invisible_ms = invisible_ms
+        self.left = set(offsets)
+        self.postponed = False
+        self.leaving = False
+        self.key = f"{queue.key}{SEPARATOR}{start}{SEPARATOR}{pop_time_ms}"
+
+    @property
+    def due_ms(self) -> int:
+        """When the messages become visible again."""
+        return self.pop_time_ms + self.invisible_ms
+
+    @property
+    def receipt(self) -> Receipt:
+        return self.start, self.pop_time_ms
+
+
+class PopQueue:
+    """One queue of a topic as one group pops it.
+
+    Attributes:
+        next: the offset of the next message to pop.
+        deliveries: those with messages in flight.
+        in_flight: how many messages that are.
+        told: what listeners know of ``next`` and :attr:`floor`; ``fed``: of ``next`` alone.
+    """
+
+    __slots__ = (
+        "_lowest",
+        "deliveries",
+        "fed",
+        "group",
+        "in_flight",
+        "key",
+        "next",
+        "queue_id",
+        "told",
+        "topic",
+    )
+
+    def __init__(self, topic: str, group: str, queue_id: int) -> None:
+        self.topic = topic
+        self.group = group
+        self.queue_id = queue_id
+        self.key = SEPARATOR.join((topic, group, str(queue_id)))
+        self.next = 0
+        self.deliveries: dict[Receipt, Delivery] = {}
+        self.in_flight = 0
+        self.told = (-1, -1)
+        self.fed = -1
+        # (lowest offset, order of entry, delivery); ended deliveries are taken off when they come up.
+        self._lowest: list[tuple[int, int, Delivery]] = []
+
+    @property
+    def floor(self) -> int:
+        """Every message below this offset is done; at most :attr:`next`."""
+        lowest = self._lowest
+        while lowest and not lowest[0][2].left:
+            heapq.heappop(lowest)
+        return min(lowest[0][0], self.next) if lowest else self.next
+
+    def enter(self, delivery: Delivery, number: int) -> None:
+        """Take up a delivery."""
+        self.deliveries[delivery.receipt] = delivery
+        self.in_flight += len(delivery.left)
+        if len(self._lowest) > 2 * len(self.deliveries) + SLACK:
+            self._lowest = [entry for entry in self._lowest if entry[2].left]
+            heapq.heapify(self._lowest)
+        heapq.heappush(self._lowest, (min(delivery.left), number, delivery))
+
+
+# Called with a queue and a delivery of it that changed; without messages left it has ended.
+DeliveryChanged: TypeAlias = Callable[[PopQueue, Delivery], object]
+# Called with a queue whose ``next`` or ``floor`` changed.
+QueueMoved: TypeAlias = Callable[[PopQueue], object]
+
+
+class InFlight:
+    """All messages in flight of one broker.
+
+    Args:
+        changed, moved: told of every change, in this order, so that no position gets known before the
+            messages that it left behind.
+    """
+
+    def __init__(self, changed: DeliveryChanged, moved: QueueMoved) -> None:
+        self._changed = changed
+        self._moved = moved
+        self._queues: dict[tuple[str, str, int], PopQueue] = {}
+        # (due time, order of entry, queue, delivery); entries of deliveries that ended are left in it.
+        self._due: list[tuple[int, int, PopQueue, Delivery]] = []
+        self._entered = 0
+        self._alive = 0
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[PopQueue]:
+        return iter(list(self._queues.values()))
+
+    def __len__(self) -> int:
+        return sum(queue.in_flight for queue in self._queues.values())
+
+    def find(self, topic: str, group: str, queue_id: int) -> PopQueue | None:
+        """The queue, ``None`` when the group never popped it."""
+        return self._queues.get((topic, group, queue_id))
+
+    def queue(self, topic: str, group: str, queue_id: int) -> PopQueue:
+        """The queue, made when it is new."""
+        key = (topic, group, queue_id)
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = PopQueue(topic, group, queue_id)
+        return queue
+
+    # -- a message's way -------------------------------------------------------------------------------
+
+    def take(
+        self,
+        queue: PopQueue,
+        start: int,
+        offsets: Sequence[int],
+        next_offset: int,
+        *,
+        now_ms: int,
+        invisible_ms: int,
+    ) -> Delivery:
+        """Messages leave with a pop that began at ``start``; the next one begins at ``next_offset``."""
+        delivery = Delivery(queue, start, now_ms, invisible_ms, offsets)
+        self._enter(queue, delivery)
+        queue.next = next_offset
+        self._changed(queue, delivery)
+        self._tell(queue)
+        return delivery
+
+    def skip(self, queue: PopQueue, next_offset: int) -> None:
+        """Nothing below ``next_offset`` is for this group."""
+        queue.next = next_offset
+        self._tell(queue)
+
+    def acknowledge(self, queue: PopQueue, receipt: Receipt, offsets: Iterable[int]) -> int:
+        """These messages are done; returns how many of them were in flight under this receipt."""
+        delivery = self.delivery(queue, receipt)
+        if delivery is None:
+            return 0
+        done = delivery.left.intersection(offsets)
+        if done:
+            self.remove(queue, delivery, done)
+        return len(done)
+
+    def delivery(self, queue: PopQueue, receipt: Receipt) -> Delivery | None:
+        """The delivery of a receipt, ``None`` when it has ended or its messages are leaving."""
+        delivery = queue.deliveries.get(receipt)
+        return None if delivery is None or delivery.leaving else delivery
+
+    def change(
+        self, queue: PopQueue, receipt: Receipt, offset: int, *, now_ms: int, invisible_ms: int
+    ) -> Delivery | None:
+        """Give one message another deadline, and with it another receipt.
+
+        Returns:
+            Its new delivery; ``None`` when it is not in flight under this receipt.
+        """
+        delivery = self.delivery(queue, receipt)
+        if delivery is None or offset not in delivery.left:
+            return None
+        changed = Delivery(queue, offset, _free_time(queue, offset, now_ms), invisible_ms, (offset,))
+        self._split(queue, delivery, changed)
+        return changed
+
+    def postpone(self, queue: PopQueue, delivery: Delivery, offset: int, delay_ms: int) -> None:
+        """A message that was not handled in time becomes visible ``delay_ms`` after its deadline."""
+        time_ms = _free_time(queue, offset, delivery.pop_time_ms)
+        later = Delivery(queue, offset, time_ms, delivery.due_ms + delay_ms - time_ms, (offset,))
+        later.postponed = True
+        self._split(queue, delivery, later)
+
+    def _split(self, queue: PopQueue, delivery: Delivery, changed: Delivery) -> None:
+        """Messages go over to a delivery of their own; at no moment are they in none."""
+        self._enter(queue, changed)
+        self._changed(queue, changed)
+        self.remove(queue, delivery, set(changed.left))
+
+    def remove(self, queue: PopQueue, delivery: Delivery, offsets: set[int]) -> None:
+        """Messages of a delivery are in flight no more."""
+        before = len(delivery.left)
+        delivery.left -= offsets
+        queue.in_flight -= before - len(delivery.left)
+        if not delivery.left and queue.deliveries.pop(delivery.receipt, None) is not None:
+            self._alive -= 1
+        self._changed(queue, delivery)
+        self._tell(queue)
+
+    # -- deadlines -------------------------------------------------------------------------------------
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the next delivery may be due, ``None``: none is in flight."""
+        while self._due and not self._due[0][3].left:
+            heapq.heappop(self._due)
+        return self._due[0][0] if self._due else None
+
+    def take_due(self, now_ms: int, most: int) -> list[tuple[PopQueue, Delivery]]:
+        """Up to ``most`` deliveries whose time is over. They are leaving: no receipt of them counts."""
+        found: list[tuple[PopQueue, Delivery]] = []
+        while len(found) < most and self._due and self._due[0][0] <= now_ms:
+            _, _, queue, delivery = heapq.heappop(self._due)
+            if delivery.left:
+                delivery.leaving = True
+                found.append((queue, delivery))
+        return found
+
+    def again(self, queue: PopQueue, delivery: Delivery, at_ms: int) -> None:
+        """A delivery that was due could not leave, or not all of it: it is due again at ``at_ms``."""
+        self._entered += 1
+        heapq.heappush(self._due, (at_ms, self._entered, queue, delivery))
+
+    # -- changes from outside --------------------------------------------------------------------------
+
+    def move(self, queue: PopQueue, offset: int) -> None:
+        """The group was moved: it pops from ``offset`` on, messages from there on are in flight no more."""
+        for delivery in list(queue.deliveries.values()):
+            beyond = {each for each in delivery.left if each >= offset}
+            if beyond:
+                self.remove(queue, delivery, beyond)
+        queue.next = offset
+        self._tell(queue)
+
+    def drop(self, *, topic: str | None = None, group: str | None = None) -> None:
+        """Forget the queues of a topic or of a group that is gone."""
+        for queue in self:
+            if queue.topic == topic or queue.group == group:
+                self.drop_queue(queue)
+
+    def drop_queue(self, queue: PopQueue) -> None:
+        """Forget a queue: its topic or its group is gone."""
+        for delivery in list(queue.deliveries.values()):
+            self.remove(queue, delivery, set(delivery.left))
+        self._queues.pop((queue.topic, queue.group, queue.queue_id), None)
+        queue.next = -1
+        self._moved(queue)
+
+    def forget(self, queue: PopQueue) -> None:
+        """Forget a queue, without telling anybody."""
+        for delivery in queue.deliveries.values():
+            self._alive -= 1
+            delivery.left = set()
+        self._queues.pop((queue.topic, queue.group, queue.queue_id), None)
+
+    def clear(self) -> None:
+        """Forget everything, without telling anybody."""
+        self._queues.clear()
+        self._due.clear()
+        self._alive = 0
+
+    def restore(self, queue: PopQueue, delivery: Delivery) -> None:
+        """Take up a delivery that an earlier run, or another broker, has made."""
+        known = queue.deliveries.pop(delivery.receipt, None)
+        if known is not None:
+            self._alive -= 1
+            queue.in_flight -= len(known.left)
+            known.left = set()
+        if delivery.left:
+            self._enter(queue, delivery)
+
+    # -- inside ----------------------------------------------------------------------------------------
+
+    def _enter(self, queue: PopQueue, delivery: Delivery) -> None:
+        self._entered += 1
+        self._alive += 1
+        queue.enter(delivery, self._entered)
+        if len(self._due) > 2 * self._alive + SLACK:
+            self._due = [entry for entry in self._due if entry[3].left]
+            heapq.heapify(self._due)
+        heapq.heappush(self._due, (delivery.due_ms, self._entered, queue, delivery))
+
+    def tell(self, queue: PopQueue) -> None:
+        """Tell where the queue is, whatever is known of it."""
+        queue.told = (-1, -1)
+        self._tell(queue)
+
+    def _tell(self, queue: PopQueue) -> None:
+        present = (queue.next, queue.floor)
+        if present != queue.told:
+            queue.told = present
+            self._moved(queue)
+
+
+def _free_time(queue: PopQueue, offset: int, time_ms: int) -> int:
+    """The first time from ``time_ms`` on that makes a new receipt with ``offset``."""
+    while (offset, time_ms) in queue.deliveries:
+        time_ms += 1
+    return time_ms
+
+
+def runs(offsets: Iterable[int], start: int) -> list[int]:
+    """Offsets as distances to ``start`` and lengths of runs, one behind the other: short as text."""
+    found: list[int] = []
+    behind = None
+    for offset in sorted(offsets):
+        if offset == behind:
+            found[-1] += 1
+        else:
+            found += (offset - start, 1)
+        behind = offset + 1
+    return found
+
+
+def of_runs(numbers: Sequence[int], start: int) -> Iterator[int]:
+    """The offsets that :func:`runs` wrote."""
+    for at in range(0, len(numbers) - 1, 2):
+        first = start + numbers[at]
+        yield from range(first, first + numbers[at + 1])

@@ -1,0 +1,232 @@
+"""What each queue dealt out in order: nothing more goes out until that is done (ConsumerOrderInfoManager).
+
+Pure but for the change feed. A group that pops in order gets the messages of a queue again from the first one
+that is not done, when the time of what it had is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from orbitmq.broker.change_feed import POP_ORDERS, ChangeFeed, FedTable
+from orbitmq.broker.metadata.pretty import file_text, pretty_value, quoted
+
+SEPARATOR = "@"
+# RocketMQ notes what is done in a 64 bit number; the sign stays free.
+MAX_BATCH = 63
+
+
+@dataclass(slots=True)
+class Batch:
+    """The messages of a queue that are out. Times are milliseconds since the epoch.
+
+    Attributes:
+        offsets: their queue offsets, ascending; also of those that are done but lie behind one that is not.
+        done: bit i is set when message i is done.
+        visible: the deadline of messages that have one of their own.
+        counts: how often a message was dealt out before; only those that were.
+        attempt_id: of the request that took them: a repeated one gets them again.
+    """
+
+    pop_time_ms: int
+    invisible_ms: int
+    offsets: list[int]
+    done: int = 0
+    visible: dict[int, int] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
+    last_ms: int = 0
+    attempt_id: str | None = None
+
+    def is_done(self, index: int) -> bool:
+        return self.done >> index & 1 != 0
+
+    @property
+    def done_offsets(self) -> set[int]:
+        return {offset for index, offset in enumerate(self.offsets) if self.is_done(index)}
+
+    @property
+    def left(self) -> int:
+        """How many are not done."""
+        return len(self.offsets) - self.done.bit_count()
+
+    @property
+    def next_offset(self) -> int:
+        """The first offset that is not done."""
+        for index, offset in enumerate(self.offsets):
+            if not self.is_done(index):
+                return offset
+        return self.offsets[-1] + 1 if self.offsets else 0
+
+    def free_at_ms(self) -> int:
+        """When the queue deals out again: behind the last deadline of what is not done."""
+        deadline = self.pop_time_ms + self.invisible_ms
+        free = 0
+        for index, offset in enumerate(self.offsets):
+            if not self.is_done(index):
+                free = max(free, self.visible.get(offset, deadline))
+        return free
+
+    def to_plain(self) -> dict[str, Any]:
+        """As RocketMQ's file has it: offsets are distances to the first one."""
+        first = self.offsets[0] if self.offsets else 0
+        plain: dict[str, Any] = {
+            "popTime": self.pop_time_ms,
+            "i": self.invisible_ms,
+            "o": [first, *(offset - first for offset in self.offsets[1:])] if self.offsets else [],
+            "l": self.last_ms,
+            "cm": self.done,
+        }
+        if self.visible:
+            plain["ot"] = dict(self.visible)
+        if self.counts:
+            plain["oc"] = dict(self.counts)
+        if self.attempt_id is not None:
+            plain["a"] = self.attempt_id
+        return plain
+
+    @staticmethod
+    def of_plain(plain: Mapping[str, Any]) -> Batch:
+        first, *others = plain.get("o") or [0]
+        return Batch(
+            int(plain.get("popTime") or 0),
+            int(plain.get("i") or 0),
+            [int(first), *(int(first) + int(other) for other in others)] if plain.get("o") else [],
+            int(plain.get("cm") or 0),
+            {int(offset): int(time) for offset, time in (plain.get("ot") or {}).items()},
+            {int(offset): int(count) for offset, count in (plain.get("oc") or {}).items()},
+            int(plain.get("l") or 0),
+            plain.get("a"),
+        )
+
+
+class OrderedPops:
+    """The batches that are out, by topic, group and queue; also the table ``consumerOrderInfo.json``."""
+
+    def __init__(self, feed: ChangeFeed) -> None:
+        self._feed = feed
+        self._table: dict[tuple[str, str], dict[int, Batch]] = {}
+        feed.register(POP_ORDERS, FedTable(Batch.to_plain, self._apply))
+
+    def find(self, topic: str, group: str, queue_id: int) -> Batch | None:
+        """The batch that is out, or was the last one."""
+        return self._table.get((topic, group), {}).get(queue_id)
+
+    def blocked_until(
+        self, topic: str, group: str, queue_id: int, attempt_id: str | None, now_ms: int
+    ) -> int | None:
+        """Until when the queue deals nothing out, ``None``: it may now."""
+        batch = self.find(topic, group, queue_id)
+        if batch is None or (attempt_id and attempt_id == batch.attempt_id):
+            return None
+        free = batch.free_at_ms()
+        return free if free > now_ms else None
+
+    def take(
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        offsets: Sequence[int],
+        *,
+        now_ms: int,
+        invisible_ms: int,
+        attempt_id: str | None,
+    ) -> Batch:
+        """Messages go out. What is done of the batch before and lies behind the first one stays noted."""
+        before = self.find(topic, group, queue_id)
+        counts: dict[int, int] = {}
+        done: set[int] = set()
+        if before is not None:
+            again = set(before.offsets)
+            repeated = bool(attempt_id) and attempt_id == before.attempt_id
+            for offset in offsets:
+                if offset in again:
+                    count = before.counts.get(offset, 0) + (0 if repeated else 1)
+                    if count:
+                        counts[offset] = count
+            done = {offset for offset in before.done_offsets if offset > offsets[0]}
+        together = sorted(done.union(offsets))
+        bits = sum(1 << index for index, offset in enumerate(together) if offset in done)
+        batch = Batch(
+            now_ms, invisible_ms, together, bits, counts=counts, last_ms=now_ms, attempt_id=attempt_id
+        )
+        self._put(topic, group, queue_id, batch)
+        return batch
+
+    def acknowledge(self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int) -> int | None:
+        """A message is done; up to where the group has consumed, ``None``: it was not out like that."""
+        batch = self.find(topic, group, queue_id)
+        if batch is None or batch.pop_time_ms != pop_time_ms or offset not in batch.offsets:
+            return None
+        index = batch.offsets.index(offset)
+        if batch.is_done(index):
+            return None
+        batch.done |= 1 << index
+        self._put(topic, group, queue_id, batch)
+        return batch.next_offset
+
+    def change(
+        self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int, visible_ms: int
+    ) -> bool:
+        """Give a message another deadline; ``False``: it was not out like that."""
+        batch = self.find(topic, group, queue_id)
+        if batch is None or batch.pop_time_ms != pop_time_ms or offset not in batch.offsets:
+            return False
+        if batch.is_done(batch.offsets.index(offset)):
+            return False
+        batch.visible[offset] = visible_ms
+        self._put(topic, group, queue_id, batch)
+        return True
+
+    def free(self, topic: str, group: str, queue_id: int) -> None:
+        """The group was moved: nothing of the queue is out."""
+        queues = self._table.get((topic, group), {})
+        if queues.pop(queue_id, None) is not None:
+            self._feed.changed(POP_ORDERS, _key(topic, group, queue_id), None)
+        if not queues:
+            self._table.pop((topic, group), None)
+
+    def drop(self, *, topic: str | None = None, group: str | None = None) -> None:
+        """Forget a topic or a group that is gone."""
+        for pair, queues in list(self._table.items()):
+            if pair[0] == topic or pair[1] == group:
+                for queue_id in list(queues):
+                    self.free(*pair, queue_id)
+
+    def _put(self, topic: str, group: str, queue_id: int, batch: Batch) -> None:
+        self._table.setdefault((topic, group), {})[queue_id] = batch
+        self._feed.changed(POP_ORDERS, _key(topic, group, queue_id), batch)
+
+    def _apply(self, key: str, plain: Mapping[str, Any] | None) -> None:
+        topic, group, queue_id = key.rsplit(SEPARATOR, 2)
+        if plain is None:
+            self.free(topic, group, int(queue_id))
+        else:
+            self._put(topic, group, int(queue_id), Batch.of_plain(plain))
+
+    # -- on disk ---------------------------------------------------------------------------------------
+
+    def file_text(self) -> Iterator[str]:
+        """``consumerOrderInfo.json``, piece by piece."""
+        return file_text([("table", self._entries())])
+
+    def _entries(self) -> Iterator[tuple[str, str]]:
+        for pair in list(self._table):
+            queues = self._table.get(pair)
+            if queues:
+                plain = {queue_id: batch.to_plain() for queue_id, batch in queues.items()}
+                yield quoted(SEPARATOR.join(pair)), pretty_value(plain, "\n\t\t")
+
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Take over the content of ``consumerOrderInfo.json``."""
+        for pair, queues in (content.get("table") or {}).items():
+            topic, _, group = pair.partition(SEPARATOR)
+            self._table[topic, group] = {
+                int(queue_id): Batch.of_plain(plain) for queue_id, plain in (queues or {}).items()
+            }
+
+
+def _key(topic: str, group: str, queue_id: int) -> str:
+    return SEPARATOR.join((topic, group, str(queue_id)))

@@ -1,0 +1,449 @@
+"""Popping messages: the broker chooses the queue and keeps who has what (PopMessageProcessor)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.messaging import filters
+from orbitmq.broker.metadata.access import MetadataAccess
+from orbitmq.broker.metadata.groups import SubscriptionGroups
+from orbitmq.broker.metadata.offsets import ConsumerOffsets
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.pop.in_flight import InFlight, PopQueue
+from orbitmq.broker.pop.ordered import MAX_BATCH, OrderedPops
+from orbitmq.broker.pop.receipts import INVISIBLE_LIMITS_MS, check_invisible_time, revive_queue
+from orbitmq.broker.statistics import Counters
+from orbitmq.message import property_names, reserved
+from orbitmq.message.properties import decode_properties, encode_properties
+from orbitmq.message.record import encode_record, iter_records
+from orbitmq.message.record_layout import QUEUE_OFFSET_AT
+from orbitmq.store import GetResult, GetStatus, MessageFilter, MessageStore
+from orbitmq.wire import pop_info
+from orbitmq.wire.bodies import TopicConfig
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import RemotingError
+
+if TYPE_CHECKING:
+    from random import Random
+
+MAX_MESSAGES = 32
+ANY_QUEUE = -1
+# Of the queues that hold nothing for a filter so many stretches are looked through in one pop.
+EMPTY_STRETCHES = 16
+_FROM_OLDEST = 0
+_SIZE = struct.Struct(">i")
+_OFFSET = struct.Struct(">q")
+
+__all__ = ["INVISIBLE_LIMITS_MS", "MAX_MESSAGES", "PopRequest", "Popped", "Popping", "Sources"]
+
+
+@dataclass(frozen=True, slots=True)
+class PopRequest:
+    """Messages of a topic, wanted by one group. Times are milliseconds.
+
+    Attributes:
+        queue_id: below 0: of any queue.
+        invisible_ms: for how long nobody else gets them.
+        from_newest: where a group begins that is new here: at the newest message, else at the oldest.
+        ordered: nothing of a queue is dealt out until what was is done.
+        attempt_id: names an ordered pop, so that a repeated one gets the same messages.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    max_count: int
+    invisible_ms: int
+    from_newest: bool = False
+    expression: str | None = None
+    expression_type: str | None = None
+    ordered: bool = False
+    attempt_id: str | None = None
+
+
+@dataclass(slots=True)
+class Popped:
+    """The answer to a pop, in the forms of its headers.
+
+    Attributes:
+        body: stored records one after the other, ``count`` of them.
+        rest: how many messages wait behind these.
+        starts, offsets, order_counts: see :mod:`orbitmq.wire.pop_info`.
+        revive_queue: a part of the receipts.
+        free_at_ms: when the first queue that is blocked now deals out again.
+        full: a queue has as many messages in flight as the settings allow.
+    """
+
+    pop_time_ms: int
+    revive_queue: int
+    body: list[bytes] = field(default_factory=list)
+    count: int = 0
+    rest: int = 0
+    starts: dict[pop_info.QueueKey, int] = field(default_factory=dict)
+    offsets: dict[pop_info.QueueKey, Sequence[int]] = field(default_factory=dict)
+    order_counts: dict[pop_info.QueueKey, int] = field(default_factory=dict)
+    free_at_ms: int | None = None
+    full: bool = False
+
+
+class Sources:
+    """Of which topics a group gets messages when it pops a topic: its retry topics are part of it."""
+
+    def __init__(self, config: BrokerConfig, topics: TopicConfigs) -> None:
+        self._config = config
+        self._topics = topics
+
+    def retry_topic(self, topic: str, group: str) -> str:
+        """Where a message goes that was not handled in time."""
+        kind = pop_info.RETRY_V2 if self._config.enable_retry_topic_v2 else pop_info.RETRY_V1
+        return pop_info.retry_topic(topic, group, kind)
+
+    def retry_names(self, topic: str, group: str) -> list[str]:
+        """All that are read, the one that is written first."""
+        kinds = [pop_info.RETRY_V1]
+        if self._config.enable_retry_topic_v2:
+            kinds = [pop_info.RETRY_V2, *kinds] if self._config.pop_retry_topic_v1 else [pop_info.RETRY_V2]
+        return [pop_info.retry_topic(topic, group, kind) for kind in kinds]
+
+    def retry_topics(self, topic: str, group: str) -> Iterator[TopicConfig]:
+        """Those that exist."""
+        for name in self.retry_names(topic, group):
+            found = self._topics.get(name)
+            if found is not None:
+                yield found
+
+
+class Popping:
+    """Deals messages out."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: MetadataAccess,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        offsets: ConsumerOffsets,
+        store: MessageStore,
+        in_flight: InFlight,
+        orders: OrderedPops,
+        counters: Counters,
+        chance: Random,
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._store = store
+        self._in_flight = in_flight
+        self._orders = orders
+        self._counters = counters
+        self._chance = chance
+        self._clock = counters.clock
+        self._turn = 0
+        self.sources = Sources(config, topics)
+
+    # -- what may be popped ----------------------------------------------------------------------------
+
+    def check(self, request: PopRequest) -> MessageFilter:
+        """Whether the group may have messages of this topic now; the filter of its expression.
+
+        Raises:
+            RemotingError: it may not, or a number of the request is out of its limits.
+        """
+        self.permitted(request.group, request.topic, request.queue_id, "pop message")
+        if not 1 <= request.max_count <= MAX_MESSAGES:
+            problem = (
+                f"num is greater than {MAX_MESSAGES}" if request.max_count > 0 else "num is not positive"
+            )
+            raise RemotingError(
+                ResponseCode.INVALID_PARAMETER,
+                f"the broker[{self._config.broker_ip1}] pop message's {problem}: "
+                f"maxMsgNums {request.max_count}, limits 1 to {MAX_MESSAGES}",
+            )
+        check_invisible_time(request.invisible_ms)
+        try:
+            return filters.expression_filter(request.topic, request.expression, request.expression_type)
+        except RemotingError as error:
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"parse the consumer's subscription failed: {error.remark}",
+            ) from error
+
+    def permitted(self, group: str, topic: str, queue_id: int, what: str) -> TopicConfig:
+        """The config of a topic that the group may read from.
+
+        Raises:
+            RemotingError: it may not.
+        """
+        config = self._config
+        if not config.readable:
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] {what} is forbidden"
+            )
+        found = self._metadata.topic(topic)
+        if not found.perm & reserved.PERM_READ:
+            raise RemotingError(ResponseCode.NO_PERMISSION, f"the topic[{topic}] {what} is forbidden")
+        if queue_id >= found.read_queue_nums:
+            raise RemotingError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] "
+                f"topicConfig.readQueueNums:[{found.read_queue_nums}]",
+            )
+        state = self._groups.find(group)
+        if state is None:
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] does not exist"
+            )
+        if not state.consume_enable:
+            raise RemotingError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+        if not self._groups.may_read(group, topic):
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION, f"the consumer group[{group}] is forbidden for topic[{topic}]"
+            )
+        return found
+
+    # -- popping ---------------------------------------------------------------------------------------
+
+    def pop(self, request: PopRequest, filter: MessageFilter) -> Popped:
+        """Take up to ``max_count`` messages of the topic and of the group's retry topics.
+
+        A retry topic comes first in one of five pops (``popFromRetryProbability``), else last, so that
+        neither starves the other.
+        """
+        self._turn += 1
+        now_ms = self._clock.now_ms()
+        queue = pop_info.ORDERLY_REVIVE_QUEUE if request.ordered else self._revive_queue(now_ms)
+        popped = Popped(now_ms, queue)
+        retries = [] if request.ordered else list(self.sources.retry_topics(request.topic, request.group))
+        if len(retries) > 1 and self._turn % 2:
+            retries.reverse()
+        config = self._topics.get(request.topic)
+        own = [config] if config is not None else []
+        retry_first = self._chance.randrange(100) < self._config.pop_from_retry_probability
+        for source in (retries + own) if retry_first else (own + retries):
+            self._pop_topic(popped, request, source, filter, is_retry=source is not config)
+        self._counters.handled_out += popped.count
+        return popped
+
+    def _revive_queue(self, pop_time_ms: int) -> int:
+        return revive_queue(pop_time_ms, self._config.revive_queue_num)
+
+    def _pop_topic(
+        self,
+        popped: Popped,
+        request: PopRequest,
+        source: TopicConfig,
+        filter: MessageFilter,
+        *,
+        is_retry: bool,
+    ) -> None:
+        queues = source.read_queue_nums
+        one = request.queue_id >= 0 and not is_retry
+        for step in range(1 if one else queues):
+            queue_id = request.queue_id if one else (self._turn + step) % queues
+            if request.ordered:
+                self._pop_in_order(popped, request, source.topic_name, queue_id, filter)
+            else:
+                self._pop_queue(popped, request, source.topic_name, queue_id, filter, is_retry)
+
+    def _pop_queue(
+        self,
+        popped: Popped,
+        request: PopRequest,
+        topic: str,
+        queue_id: int,
+        filter: MessageFilter,
+        is_retry: bool,
+    ) -> None:
+        queue = self._in_flight.find(topic, request.group, queue_id)
+        if queue is None:
+            queue = self._in_flight.queue(topic, request.group, queue_id)
+        start = self._position(queue, request.from_newest)
+        high = self._store.max_offset(topic, queue_id)
+        wanted = request.max_count - popped.count
+        if start >= high or wanted <= 0:
+            popped.rest += max(0, high - start)
+            return
+        if self._is_full(queue):
+            popped.full = True
+            return
+        result = self._read(topic, queue_id, start, wanted, filter)
+        if result.status is not GetStatus.FOUND:
+            if result.next_offset != start:
+                self._in_flight.skip(queue, result.next_offset)
+            popped.rest += max(0, high - result.next_offset)
+            return
+        offsets = _offsets(result, start)
+        self._in_flight.take(
+            queue,
+            start,
+            offsets,
+            result.next_offset,
+            now_ms=popped.pop_time_ms,
+            invisible_ms=request.invisible_ms,
+        )
+        self._note(popped, request, queue, start, offsets, result)
+        hide = is_retry and not self._config.pop_actual_retry_topic
+        popped.body.append(
+            self._as_sent_first(popped, request, queue, start, result) if hide else result.body
+        )
+
+    def _note(
+        self,
+        popped: Popped,
+        request: PopRequest,
+        queue: PopQueue,
+        start: int,
+        offsets: Sequence[int],
+        result: GetResult,
+    ) -> None:
+        key = (pop_info.retry_of(queue.topic), str(queue.queue_id))
+        popped.starts[key] = start
+        popped.offsets[key] = offsets
+        popped.count += len(offsets)
+        popped.rest += max(0, result.max_offset - result.next_offset)
+        self._offsets.note_pull(request.group, queue.topic, queue.queue_id, result.next_offset, started=start)
+
+    def _read(self, topic: str, queue_id: int, start: int, wanted: int, filter: MessageFilter) -> GetResult:
+        """Read on until something is found, the queue ends, or enough was looked through."""
+        for _ in range(EMPTY_STRETCHES):
+            started = self._clock.monotonic()
+            result = self._store.get(
+                topic, queue_id, start, wanted, max_bytes=self._config.transfer_max_bytes, filter=filter
+            )
+            self._counters.note_get(result.status is GetStatus.FOUND, started)
+            if result.status is GetStatus.FOUND or result.next_offset in (start, result.max_offset):
+                break
+            start = result.next_offset
+        return result
+
+    def _as_sent_first(
+        self, popped: Popped, request: PopRequest, queue: PopQueue, start: int, result: GetResult
+    ) -> bytes:
+        """Messages of a retry topic under the name of the topic that was asked for, each with its receipt."""
+        changed = []
+        for record in iter_records(result.body):
+            receipt = pop_info.ExtraInfo(
+                start,
+                popped.pop_time_ms,
+                request.invisible_ms,
+                popped.revive_queue,
+                pop_info.retry_of(queue.topic),
+                self._config.broker_name,
+                queue.queue_id,
+                record.queue_offset,
+            )
+            properties = decode_properties(record.properties)
+            properties[property_names.POP_CK] = receipt.encode()
+            record.properties = encode_properties(properties)
+            record.topic = request.topic
+            changed.append(encode_record(record))
+        return b"".join(changed)
+
+    def _is_full(self, queue: PopQueue) -> bool:
+        """Whether the group has so many messages of this queue that it must finish some (the quota)."""
+        config = self._config
+        return config.pop_threshold_enable and queue.in_flight > config.pop_in_flight_threshold
+
+    # -- where to go on --------------------------------------------------------------------------------
+
+    def _position(self, queue: PopQueue, from_newest: bool) -> int:
+        """The offset of the next message for the group; a new group begins where it wants to."""
+        group, topic, queue_id = queue.group, queue.topic, queue.queue_id
+        reset = self._offsets.take_reset(group, topic, queue_id)
+        if reset is not None:
+            self._orders.free(topic, group, queue_id)
+            self._in_flight.move(queue, reset)
+        committed = self._offsets.query(group, topic, queue_id)
+        if committed is None or committed < 0:
+            first = self.first_offset(topic, queue_id, from_newest)
+            self._in_flight.skip(queue, first)
+        elif committed > queue.next:
+            self._in_flight.skip(queue, committed)
+        high = self._store.max_offset(topic, queue_id)
+        low = self._store.min_offset(topic, queue_id)
+        if not low <= queue.next <= high:
+            self._in_flight.move(queue, min(max(queue.next, low), high))
+        return queue.next
+
+    def peek_position(self, group: str, topic: str, queue_id: int) -> int:
+        """As a pop would begin, without a change of anything."""
+        queue = self._in_flight.find(topic, group, queue_id)
+        committed = self._offsets.query(group, topic, queue_id)
+        position = max(queue.next if queue is not None else 0, committed or 0)
+        return max(position, self._store.min_offset(topic, queue_id))
+
+    def first_offset(self, topic: str, queue_id: int, from_newest: bool) -> int:
+        """Where a group that is new begins: at the oldest message, or with the newest one."""
+        low = self._store.min_offset(topic, queue_id)
+        if not from_newest or topic.startswith(reserved.RETRY_PREFIX):
+            return low
+        return max(low, self._store.max_offset(topic, queue_id) - 1)
+
+    # -- in order --------------------------------------------------------------------------------------
+
+    def _pop_in_order(
+        self, popped: Popped, request: PopRequest, topic: str, queue_id: int, filter: MessageFilter
+    ) -> None:
+        group = request.group
+        queue = self._in_flight.queue(topic, group, queue_id)
+        start = self._position(queue, request.from_newest)
+        wanted = request.max_count - popped.count
+        free = self._orders.blocked_until(topic, group, queue_id, request.attempt_id, popped.pop_time_ms)
+        if free is not None:
+            popped.free_at_ms = min(free, popped.free_at_ms or free)
+            return
+        high = self._store.max_offset(topic, queue_id)
+        if wanted <= 0 or start >= high:
+            popped.rest += max(0, high - start)
+            return
+        before = self._orders.find(topic, group, queue_id)
+        done = before.done_offsets if before is not None else set()
+        room = MAX_BATCH - len([offset for offset in done if offset > start])
+        result = self._read(topic, queue_id, start, max(1, min(wanted + len(done), room)), filter)
+        if result.status is not GetStatus.FOUND:
+            self._in_flight.skip(queue, result.next_offset)
+            return
+        records = [(offset, body) for offset, body in _records(result.body) if offset not in done][:wanted]
+        if not records:
+            self._in_flight.skip(queue, result.next_offset)
+            return
+        offsets = [offset for offset, _ in records]
+        batch = self._orders.take(
+            topic,
+            group,
+            queue_id,
+            offsets,
+            now_ms=popped.pop_time_ms,
+            invisible_ms=request.invisible_ms,
+            attempt_id=request.attempt_id,
+        )
+        for offset, count in batch.counts.items():
+            popped.order_counts["0", pop_info.order_count_key(queue_id, offset)] = count
+        least = min((batch.counts.get(offset, 0) for offset in offsets), default=0)
+        popped.order_counts["0", str(queue_id)] = least
+        result.next_offset = offsets[-1] + 1
+        self._note(popped, request, queue, start, offsets, result)
+        popped.body += [body for _, body in records]
+
+
+def _offsets(result: GetResult, start: int) -> Sequence[int]:
+    """The queue offsets of the messages that were read."""
+    if result.next_offset - start == result.count:
+        return range(start, result.next_offset)
+    return [offset for offset, _ in _records(result.body)]
+
+
+def _records(body: bytes) -> Iterator[tuple[int, bytes]]:
+    """Queue offset and bytes of each record."""
+    at = 0
+    while at < len(body):
+        (size,) = _SIZE.unpack_from(body, at)
+        (offset,) = _OFFSET.unpack_from(body, at + QUEUE_OFFSET_AT)
+        yield offset, body[at : at + size]
+        at += size

@@ -1,0 +1,27 @@
+"""Receipts: what a client brings back with a message that it got by a pop, and what is refused of them."""
+
+from __future__ import annotations
+
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import RemotingError
+
+# From a moment to the longest time of RocketMQ's timers (timerMaxDelaySec), which keep check points there.
+INVISIBLE_LIMITS_MS = (1, 3 * 24 * 3600 * 1000)
+
+
+def revive_queue(pop_time_ms: int, queues: int) -> int:
+    """The queue of the revive topic that the check point of a pop belongs to: follows from the pop's time."""
+    return pop_time_ms % queues
+
+
+def check_invisible_time(invisible_ms: int) -> None:
+    """Refuse a time out of :data:`INVISIBLE_LIMITS_MS`.
+
+    Raises:
+        RemotingError: INVALID_PARAMETER.
+    """
+    low, high = INVISIBLE_LIMITS_MS
+    if not low <= invisible_ms <= high:
+        raise RemotingError(
+            ResponseCode.INVALID_PARAMETER, f"invisibleTime {invisible_ms} ms: limits {low} to {high} ms"
+        )

@@ -1,0 +1,370 @@
+"""Messages that were not handled in time come again: from the group's retry topic, in the end as dead letters
+(PopReviveService)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orbitmq.broker.change_feed import POP_DELIVERIES, POP_ORDERS, POPS
+from orbitmq.broker.component import Component, Table
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.events import Events, GroupChanged, OffsetsReset, TopicChanged
+from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
+from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES
+from orbitmq.broker.metadata.access import MetadataAccess
+from orbitmq.broker.metadata.groups import SubscriptionGroups
+from orbitmq.broker.metadata.offsets import ConsumerOffsets
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.pop import retry_policy
+from orbitmq.broker.pop.in_flight import Delivery, PopQueue
+from orbitmq.broker.pop.ordered import OrderedPops
+from orbitmq.broker.pop.popping import Sources
+from orbitmq.broker.pop.state import NEVER_MS, PopState
+from orbitmq.broker.role import LEADING, RoleChanged
+from orbitmq.message import property_names, reserved
+from orbitmq.message.errors import MessageFormatError
+from orbitmq.message.properties import decode_properties, encode_properties
+from orbitmq.message.record import Record, decode_record
+from orbitmq.message.tags import tags_code
+from orbitmq.runtime.seam import Clock
+from orbitmq.store import MessageStore, NewMessage
+from orbitmq.wire import pop_info
+from orbitmq.wire.bodies import SubscriptionGroupConfig
+from orbitmq.wire.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+# Deliveries in a row before other work of the event loop comes next.
+DELIVERIES_PER_TURN = 16
+# Messages put and not yet seen stored; more wait in flight.
+MAX_UNSETTLED = 10_000
+# How long what was put may wait for the device before it is looked at again.
+SETTLE_MS = 200
+# A delivery that cannot leave for now is tried again after this time.
+RETRY_AFTER_MS = 1000
+# One whose message is refused itself: after these, the last one again and again (behaviour PE-06).
+REFUSED_AFTER_S = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+AFTER_ERROR_SECONDS = 10.0
+# A redelivery was stored at its deadline or later, by the same clock; this much is allowed to its steps.
+CLOCK_MARGIN_MS = 10_000
+
+
+@dataclass(slots=True)
+class _Leaving:
+    """A message that was put, and is in flight until it is stored."""
+
+    handed: Handed
+    queue: PopQueue
+    delivery: Delivery
+    offset: int
+
+
+class PopRevive(Component):
+    """Watches the deadlines of the messages in flight, and owns their tables.
+
+    A message stays in flight until its redelivery is stored, so a crash loses none. One that was stored a
+    moment before a crash is known by a property of it: it is not put again.
+    """
+
+    name = "popped messages"
+    runs_as = LEADING  # behaviour PE-08
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        events: Events,
+        metadata: MetadataAccess,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        offsets: ConsumerOffsets,
+        store: MessageStore,
+        outlet: Outlet,
+        state: PopState,
+        orders: OrderedPops,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._metadata = metadata
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._store = store
+        self._outlet = outlet
+        self._state = state
+        self._in_flight = state.in_flight
+        self._orders = orders
+        self._sources = Sources(config, topics)
+        self._unsettled: deque[_Leaving] = deque()
+        self._refused: dict[str, int] = {}
+        self._wake = asyncio.Event()
+        self._led_otherwise = False
+        self._running = False
+        self._saving = False
+        state.on_earlier = self._wake.set
+        outlet.on_stored(self._wake.set)
+        events.subscribe(RoleChanged, self._role_changed)
+        events.subscribe(OffsetsReset, self._moved)
+        events.subscribe(TopicChanged, self._topic_changed)
+        events.subscribe(GroupChanged, self._group_changed)
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def tables(self) -> Sequence[Table]:
+        return (Table(POPS, self._state, parts=(POP_DELIVERIES,)), Table(POP_ORDERS, self._orders))
+
+    async def start(self) -> None:
+        self._begin()
+        self._running = True
+        self._every(self._clock, AFTER_ERROR_SECONDS, self._run, first_s=0.0)
+
+    async def stop(self) -> None:
+        """See what left stored, and count it."""
+        self._running = False
+        await self.end_work()
+        await self._settle_all()
+
+    def save_soon(self) -> None:
+        """Write changes within ``flushIntervalCommitLog``, without anybody waiting for it."""
+        if self._running and not self._saving:
+            self._saving = True
+            self._spawn(self._save(), "saving")
+
+    async def _save(self) -> None:
+        await self._clock.sleep(self._config.flush_interval_commit_log_ms / 1000)
+        self._saving = False
+        try:
+            await self._metadata.save(POPS, POP_ORDERS)
+        except RemotingError as error:
+            log.warning("acknowledgements are not on the disk yet: %s", error)
+
+    async def _settle_all(self) -> None:
+        if self._unsettled:
+            await self._outlet.settle()
+            self._settle()
+            now = self._clock.now_ms()
+            for leaving in self._unsettled:
+                self._in_flight.again(leaving.queue, leaving.delivery, now)
+            self._unsettled.clear()
+
+    # -- the beginning ---------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Bring what an earlier run or another broker left into the bounds of the store."""
+        for queue in self._in_flight:
+            if queue.topic not in self._topics or queue.group not in self._groups:
+                self._in_flight.drop_queue(queue)
+                continue
+            high = self._store.max_offset(queue.topic, queue.queue_id)
+            if queue.next > high:
+                log.warning("%s was popped up to %d, its queue ends at %d", queue.key, queue.next, high)
+                self._in_flight.move(queue, high)
+            committed = self._offsets.query(queue.group, queue.topic, queue.queue_id)
+            if committed is None or committed < queue.next:
+                self._in_flight.tell(queue)
+        self._forget_revived()
+
+    def _forget_revived(self) -> None:
+        """Take out of the messages in flight those whose redelivery is stored already."""
+        now = self._clock.now_ms()
+        overdue: dict[str, list[tuple[PopQueue, Delivery]]] = {}
+        for queue in self._in_flight:
+            for delivery in queue.deliveries.values():
+                if delivery.due_ms <= now:
+                    for topic in (self._retry_topic(queue), reserved.dead_letter_topic(queue.group)):
+                        overdue.setdefault(topic, []).append((queue, delivery))
+        for topic, found in overdue.items():
+            since = min(delivery.due_ms for _, delivery in found) - CLOCK_MARGIN_MS
+            revived = self._revived_since(topic, since)
+            for queue, delivery in found if revived else ():
+                stored = {
+                    offset
+                    for offset in delivery.left
+                    if (entry := self._store.entry(queue.topic, queue.queue_id, offset)) is not None
+                    and entry[0] in revived
+                }
+                if stored:
+                    self._in_flight.remove(queue, delivery, stored)
+
+    def _revived_since(self, topic: str, time_ms: int) -> set[int]:
+        """Which messages were redelivered into a topic since a time, by their places in the log."""
+        revived: set[int] = set()
+        if topic not in self._topics:
+            return revived
+        offset = self._store.offset_by_time(topic, 0, time_ms)
+        for each in range(offset, self._store.max_offset(topic, 0)):
+            record = self._record(topic, 0, each)
+            if record is not None:
+                place = decode_properties(record.properties).get(property_names.POP_REVIVED_FROM, "")
+                if place.isdecimal():
+                    revived.add(int(place))
+        return revived
+
+    # -- working ---------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Revive for ever."""
+        while True:
+            self._wake.clear()
+            if self._led_otherwise:
+                self._led_otherwise = False
+                await self._settle_all()
+            await self._pass()
+            self._settle()
+            await self._sleep()
+
+    async def _sleep(self) -> None:
+        now = self._clock.now_ms()
+        due = self._in_flight.next_due_ms
+        self._state.looks_at_ms = NEVER_MS if due is None else due
+        if self._unsettled:
+            due = now + SETTLE_MS if due is None else min(due, now + SETTLE_MS)
+        if due is None or due > now:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if due is None else (due - now) / 1000):
+                    await self._wake.wait()
+
+    async def _pass(self) -> None:
+        """Let leave what is due."""
+        while len(self._unsettled) < MAX_UNSETTLED:
+            due = self._in_flight.take_due(self._clock.now_ms(), DELIVERIES_PER_TURN)
+            for queue, delivery in due:
+                try:
+                    await self._leave(queue, delivery)
+                except RemotingError as error:
+                    self._later(queue, delivery, error)
+                except BaseException:
+                    self._in_flight.again(queue, delivery, self._clock.now_ms() + RETRY_AFTER_MS)
+                    raise
+            if not due:
+                return
+            await asyncio.sleep(0)
+
+    def _later(self, queue: PopQueue, delivery: Delivery, error: RemotingError) -> None:
+        """A delivery could not leave, or only some of its messages could."""
+        wait_ms = RETRY_AFTER_MS
+        if is_not_now(error):
+            log.warning("messages of %s wait for their redelivery: %s", queue.key, error)
+        else:
+            tries = self._refused[delivery.key] = self._refused.get(delivery.key, 0) + 1
+            wait_ms = REFUSED_AFTER_S[min(tries, len(REFUSED_AFTER_S)) - 1] * 1000
+            log.error("messages of %s cannot be redelivered, try %d: %s", queue.key, tries, error)
+        self._in_flight.again(queue, delivery, self._clock.now_ms() + wait_ms)
+
+    async def _leave(self, queue: PopQueue, delivery: Delivery) -> None:
+        """Put the messages of a delivery where they come again from.
+
+        Raises:
+            RemotingError: not all of them; those that were put are on their way.
+        """
+        group = self._groups.get(queue.group)
+        on_the_way = {each.offset for each in self._unsettled if each.delivery is delivery}
+        gone: set[int] = set()
+        for offset in sorted(delivery.left - on_the_way):
+            record = self._record(queue.topic, queue.queue_id, offset) if group is not None else None
+            if group is None or record is None:
+                gone.add(offset)
+                continue
+            delay_ms = 0 if delivery.postponed else retry_policy.delay_ms(group, record.reconsume_times)
+            if delay_ms:
+                self._in_flight.postpone(queue, delivery, offset, delay_ms)
+                continue
+            topic = await self._target(queue, group, record)
+            if offset not in delivery.left:
+                continue
+            message, properties = self._redelivery(queue, delivery, record, topic)
+            self._unsettled.append(_Leaving(self._outlet.hand(message, properties), queue, delivery, offset))
+        if gone:
+            log.warning("%d messages of %s are gone, they cannot be redelivered", len(gone), queue.key)
+            self._in_flight.remove(queue, delivery, gone)
+
+    def _retry_topic(self, queue: PopQueue) -> str:
+        """A message from a retry topic goes back into the same one."""
+        if queue.topic.startswith(reserved.RETRY_PREFIX):
+            return queue.topic
+        return self._sources.retry_topic(queue.topic, queue.group)
+
+    async def _target(self, queue: PopQueue, group: SubscriptionGroupConfig, record: Record) -> str:
+        """The topic for a message, on disk before the message is in it."""
+        dead = record.reconsume_times >= group.retry_max_times
+        topic = reserved.dead_letter_topic(queue.group) if dead else self._retry_topic(queue)
+        if topic not in self._topics or not self._metadata.saved(topic):
+            await self._metadata.inner_topic(topic, DEAD_LETTER_QUEUES if dead else 1)
+        return topic
+
+    def _record(self, topic: str, queue_id: int, offset: int) -> Record | None:
+        entry = self._store.entry(topic, queue_id, offset)
+        stored = None if entry is None else self._store.record_at(entry[0])
+        try:
+            return None if stored is None else decode_record(stored)
+        except MessageFormatError as error:
+            log.error("message %d of %s@%d cannot be read: %s", offset, topic, queue_id, error)
+            return None
+
+    def _redelivery(
+        self, queue: PopQueue, delivery: Delivery, record: Record, topic: str
+    ) -> tuple[NewMessage, dict[str, str]]:
+        """The message once more, counted once more (behaviour PE-03), with its properties."""
+        properties = decode_properties(record.properties)
+        if not record.reconsume_times:
+            properties[property_names.FIRST_POP_TIME] = str(delivery.pop_time_ms)
+        properties.setdefault(property_names.FIRST_POP_TIME, str(delivery.pop_time_ms))
+        properties[property_names.POP_REVIVED_FROM] = str(record.physical_offset)
+        if topic.startswith(reserved.DLQ_PREFIX):
+            origin = pop_info.normal_topic(queue.topic, queue.group)
+            properties.setdefault(property_names.RETRY_TOPIC, origin)
+            properties.setdefault(property_names.ORIGIN_MESSAGE_ID, record.message_id)
+            properties[property_names.DLQ_ORIGIN_TOPIC] = origin
+            properties[property_names.DLQ_ORIGIN_MESSAGE_ID] = properties[property_names.ORIGIN_MESSAGE_ID]
+        message = NewMessage(
+            topic,
+            0,
+            record.body,
+            encode_properties(properties),
+            flag=record.flag,
+            sys_flag=record.sys_flag,
+            born_timestamp=record.born_timestamp,
+            born_host=record.born_host,
+            reconsume_times=record.reconsume_times + 1,
+            tags_code=tags_code(properties.get(property_names.TAGS)),
+        )
+        return message, properties
+
+    def _settle(self) -> None:
+        """What is stored is in flight no more."""
+        while self._unsettled and self._unsettled[0].handed.stored:
+            leaving = self._unsettled.popleft()
+            self._refused.pop(leaving.delivery.key, None)
+            self._in_flight.remove(leaving.queue, leaving.delivery, {leaving.offset})
+
+    # -- changes from outside --------------------------------------------------------------------------
+
+    def _role_changed(self, _changed: RoleChanged) -> None:
+        self._led_otherwise = True
+        self._wake.set()
+
+    def _moved(self, event: OffsetsReset) -> None:
+        """A group was moved: what it has beyond that place will come anyway."""
+        for queue in self._in_flight:
+            if (queue.group, queue.topic) == (event.group, event.topic) and self._offsets.has_reset(
+                queue.group, queue.topic, queue.queue_id
+            ):
+                offset = self._offsets.query(queue.group, queue.topic, queue.queue_id)
+                if offset is not None:
+                    self._orders.free(queue.topic, queue.group, queue.queue_id)
+                    self._in_flight.move(queue, offset)
+
+    def _topic_changed(self, event: TopicChanged) -> None:
+        if event.config is None:
+            self._in_flight.drop(topic=event.topic)
+            self._orders.drop(topic=event.topic)
+
+    def _group_changed(self, event: GroupChanged) -> None:
+        if event.config is None:
+            self._in_flight.drop(group=event.group)
+            self._orders.drop(group=event.group)

@@ -1,0 +1,268 @@
+"""What becomes of popped messages: done, or invisible for longer.
+
+RocketMQ's AckMessageProcessor and ChangeInvisibleTimeProcessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from orbitmq.broker.change_feed import OFFSETS, POP_ORDERS, POPS
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.metadata.access import MetadataAccess
+from orbitmq.broker.metadata.offsets import ConsumerOffsets
+from orbitmq.broker.pop.in_flight import InFlight
+from orbitmq.broker.pop.ordered import OrderedPops
+from orbitmq.broker.pop.receipts import check_invisible_time, revive_queue
+from orbitmq.runtime.seam import Clock
+from orbitmq.store import MessageStore
+from orbitmq.wire import pop_info
+from orbitmq.wire.bodies import BatchAck
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import RemotingError
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Messages of one queue with their receipt.
+
+    Attributes:
+        topic: where they are stored: for a redelivered message the retry topic.
+        receipt: the text that the client brought (``extraInfo``).
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    receipt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The new receipt of a message. Times are milliseconds."""
+
+    pop_time_ms: int
+    invisible_ms: int
+    revive_queue: int
+
+
+T = TypeVar("T")
+
+# Called when a queue may deal messages out again: topic, group, queue id.
+Freed = Callable[[str, str, int], object]
+
+
+class Settling:
+    """Ends the time of messages in flight, or makes it longer.
+
+    What a method does is done when it returns; with SYNC_FLUSH its result is awaitable: it is there when the
+    change is on disk. Else that takes ``flushIntervalCommitLog`` at most.
+
+    Attributes:
+        freed: told when an acknowledgement lets a queue go on that waited for it.
+        save_soon: asks for the change to be written within that time.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        metadata: MetadataAccess,
+        offsets: ConsumerOffsets,
+        store: MessageStore,
+        in_flight: InFlight,
+        orders: OrderedPops,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._metadata = metadata
+        self._offsets = offsets
+        self._store = store
+        self._in_flight = in_flight
+        self._orders = orders
+        self.freed: Freed = lambda _topic, _group, _queue_id: None
+        self.save_soon: Callable[[], object] = lambda: None
+
+    def acknowledge(self, settled: Settled) -> Awaitable[None] | None:
+        """A message is done.
+
+        Raises:
+            RemotingError: it is not in flight under this receipt (NO_MESSAGE), or nothing can be with it.
+        """
+        info = self._checked(settled)
+        if info.is_orderly:
+            self._done_in_order(settled, info.pop_time)
+            return self._after(None, POP_ORDERS, OFFSETS)
+        done = self._done(
+            settled.topic,
+            settled.group,
+            settled.queue_id,
+            (info.check_point_offset, info.pop_time),
+            (settled.offset,),
+        )
+        if not done:
+            raise self._not_in_flight(settled, info)
+        return self._after(None, POPS)
+
+    def acknowledge_many(self, acks: Iterable[BatchAck]) -> Awaitable[str | None] | str | None:
+        """Messages of several pops are done; returns what is to say about those that were not in flight.
+
+        Raises:
+            RemotingError: none of them was (NO_MESSAGE), or a queue is not there.
+        """
+        done = asked = 0
+        tables: dict[str, None] = {}
+        missed = ""
+        for ack in acks:
+            topic = pop_info.retry_topic(ack.topic, ack.consumer_group, ack.retry)
+            self._checked_queue(topic, ack.queue_id)
+            offsets = ack.offsets()
+            asked += len(offsets)
+            if ack.revive_queue_id == pop_info.ORDERLY_REVIVE_QUEUE:
+                tables.update({POP_ORDERS: None, OFFSETS: None})
+                found = sum(
+                    self._commit_in_order(topic, ack.consumer_group, ack.queue_id, offset, ack.pop_time)
+                    for offset in offsets
+                )
+            else:
+                tables[POPS] = None
+                found = self._done(
+                    topic, ack.consumer_group, ack.queue_id, (ack.start_offset, ack.pop_time), offsets
+                )
+            if found < len(offsets) and not missed:
+                missed = f"{topic}@{ack.queue_id} from {ack.start_offset} of popTime {ack.pop_time}"
+            done += found
+        if done == asked and asked:
+            return self._after(None, *tables)
+        remark = f"acks: {asked - done} of {asked} messages are not in flight: {missed or 'no bit is set'}"
+        if not done:
+            raise RemotingError(ResponseCode.NO_MESSAGE, remark)
+        return self._after(remark, *tables)
+
+    def change(self, settled: Settled, invisible_ms: int) -> Awaitable[Changed] | Changed:
+        """A message stays invisible for ``invisible_ms`` from now on.
+
+        Raises:
+            RemotingError: as :meth:`acknowledge`; the time is out of its limits.
+        """
+        check_invisible_time(invisible_ms)
+        info = self._checked(settled)
+        now = self._clock.now_ms()
+        if info.is_orderly:
+            if not self._orders.change(
+                settled.topic,
+                settled.group,
+                settled.queue_id,
+                settled.offset,
+                info.pop_time,
+                now + invisible_ms,
+            ):
+                raise self._not_in_flight(settled, info)
+            self.freed(settled.topic, settled.group, settled.queue_id)
+            changed_in_order = Changed(
+                info.pop_time, now + invisible_ms - info.pop_time, info.revive_queue_id
+            )
+            return self._after(changed_in_order, POP_ORDERS)
+        queue = self._in_flight.find(settled.topic, settled.group, settled.queue_id)
+        changed = queue and self._in_flight.change(
+            queue,
+            (info.check_point_offset, info.pop_time),
+            settled.offset,
+            now_ms=now,
+            invisible_ms=invisible_ms,
+        )
+        if not changed:
+            raise self._not_in_flight(settled, info)
+        time = changed.pop_time_ms
+        return self._after(
+            Changed(time, invisible_ms, revive_queue(time, self._config.revive_queue_num)), POPS
+        )
+
+    # -- inside ----------------------------------------------------------------------------------------
+
+    def _checked(self, settled: Settled) -> pop_info.ExtraInfo:
+        """The receipt, when it is of this broker and of a message that it has."""
+        self._checked_queue(settled.topic, settled.queue_id)
+        low = self._store.min_offset(settled.topic, settled.queue_id)
+        high = self._store.max_offset(settled.topic, settled.queue_id)
+        if not low <= settled.offset < high:
+            raise RemotingError(
+                ResponseCode.NO_MESSAGE,
+                f"offset is illegal, key:{settled.topic}@{settled.queue_id}, "
+                f"commit:{settled.offset}, store:{low}~{high}",
+            )
+        info = pop_info.ExtraInfo.decode(settled.receipt)
+        if info.broker_name != self._config.broker_name or info.queue_id != settled.queue_id:
+            raise RemotingError(
+                ResponseCode.INVALID_PARAMETER,
+                f"extraInfo is of queue {info.queue_id} of broker {info.broker_name}: "
+                f"this is queue {settled.queue_id} of broker {self._config.broker_name}",
+            )
+        return info
+
+    def _checked_queue(self, topic: str, queue_id: int) -> None:
+        config = self._metadata.topic(topic)
+        if not 0 <= queue_id < config.read_queue_nums:
+            raise RemotingError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] "
+                f"topicConfig.readQueueNums:[{config.read_queue_nums}]",
+            )
+
+    def _done(
+        self, topic: str, group: str, queue_id: int, receipt: tuple[int, int], offsets: Iterable[int]
+    ) -> int:
+        queue = self._in_flight.find(topic, group, queue_id)
+        if queue is None:
+            return 0
+        was_full = (
+            self._config.pop_threshold_enable and queue.in_flight > self._config.pop_in_flight_threshold
+        )
+        done = self._in_flight.acknowledge(queue, receipt, offsets)
+        if was_full and done:
+            self.freed(topic, group, queue_id)
+        return done
+
+    def _done_in_order(self, settled: Settled, pop_time_ms: int) -> None:
+        if not self._commit_in_order(
+            settled.topic, settled.group, settled.queue_id, settled.offset, pop_time_ms
+        ):
+            raise self._not_in_flight(settled, None)
+
+    def _commit_in_order(self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int) -> bool:
+        """Whether the message was out; the group's offset follows what is done without a gap."""
+        following = self._orders.acknowledge(topic, group, queue_id, offset, pop_time_ms)
+        if following is None:
+            return False
+        if not self._offsets.has_reset(group, topic, queue_id):
+            queue = self._in_flight.queue(topic, group, queue_id)
+            if following > queue.next:
+                self._in_flight.skip(queue, following)
+        if self._orders.blocked_until(topic, group, queue_id, None, self._clock.now_ms()) is None:
+            self.freed(topic, group, queue_id)
+        return True
+
+    def _not_in_flight(self, settled: Settled, info: pop_info.ExtraInfo | None) -> RemotingError:
+        why = "it is done, its receipt was replaced by a later one, or its invisible time is over"
+        over = info is not None and info.pop_time + info.invisible_time <= self._clock.now_ms()
+        if over and info is not None:
+            why = f"its invisible time of {info.invisible_time} ms is over, or it is done"
+        return RemotingError(
+            ResponseCode.NO_MESSAGE,
+            f"extraInfo: offset {settled.offset} of {settled.topic}@{settled.queue_id} is not in flight "
+            f"for group {settled.group} under this receipt: {why}",
+        )
+
+    def _after(self, value: T, *tables: str) -> Awaitable[T] | T:
+        """The value, when these tables are on disk."""
+        if self._config.flush_disk_type == "SYNC_FLUSH":
+            return self._when_saved(value, tables)
+        self.save_soon()
+        return value
+
+    async def _when_saved(self, value: T, tables: Iterable[str]) -> T:
+        await self._metadata.save(*tables)
+        return value

@@ -1,0 +1,116 @@
+"""The messages in flight as a table of the broker: on disk, in the change feed, and in the groups' offsets.
+
+A group's committed offset is where its next pop begins, as in RocketMQ. What is written to disk, and told to
+other brokers, is the first message that is not done: who takes the offset without this table, such as a Java
+broker after a crash, deals some messages out again and loses none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from orbitmq.broker.change_feed import POP_DELIVERIES, POPS, ChangeFeed, FedTable
+from orbitmq.broker.metadata.offsets import ConsumerOffsets
+from orbitmq.broker.metadata.pretty import file_text, quoted
+from orbitmq.broker.pop.in_flight import SEPARATOR, Delivery, InFlight, PopQueue, of_runs, runs
+
+NEVER_MS = 1 << 62
+
+
+class PopState:
+    """Owns :class:`InFlight`.
+
+    Attributes:
+        looks_at_ms: when its reviver looks at deadlines next; :attr:`on_earlier` is called for one before.
+        ended_with: what the file said of the end of the last run, see :mod:`orbitmq.broker.pop.hand_over`.
+    """
+
+    def __init__(self, feed: ChangeFeed, offsets: ConsumerOffsets) -> None:
+        self._feed = feed
+        self._offsets = offsets
+        self.in_flight = InFlight(self._delivery_changed, self._queue_moved)
+        self.looks_at_ms = 0
+        self.on_earlier: Callable[[], object] = lambda: None
+        self.ended_with: Any = None
+        self.restored = False
+        feed.register(POPS, FedTable(int, self._apply_queue))
+        feed.register(POP_DELIVERIES, FedTable(_plain, self._apply_delivery))
+
+    def _delivery_changed(self, queue: PopQueue, delivery: Delivery) -> None:
+        left = delivery.left
+        self._feed.changed(POP_DELIVERIES, delivery.key, delivery if left else None)
+        if left and delivery.due_ms < self.looks_at_ms:
+            self.looks_at_ms = 0
+            self.on_earlier()
+
+    def _queue_moved(self, queue: PopQueue) -> None:
+        position = queue.next
+        if position < 0:
+            self._feed.changed(POPS, queue.key, None)
+            return
+        if position != queue.fed:
+            queue.fed = position
+            self._feed.changed(POPS, queue.key, position)
+        self._offsets.commit(queue.group, queue.topic, queue.queue_id, position, kept=queue.floor)
+
+    # -- changes of another broker, or of an earlier run -------------------------------------------------
+
+    def _queue_of(self, key: str) -> PopQueue:
+        topic, group, queue_id = key.rsplit(SEPARATOR, 2)
+        return self.in_flight.queue(topic, group, int(queue_id))
+
+    def _apply_queue(self, key: str, position: int | None) -> None:
+        queue = self._queue_of(key)
+        if position is None:
+            self.in_flight.forget(queue)
+        else:
+            queue.next = queue.fed = int(position)
+        self._feed.changed(POPS, key, position)
+
+    def _apply_delivery(self, key: str, plain: list[int] | None) -> None:
+        name, start, pop_time = key.rsplit(SEPARATOR, 2)
+        queue = self._queue_of(name)
+        delivery = _delivery(queue, int(start), int(pop_time), plain)
+        self.in_flight.restore(queue, delivery)
+        self._feed.changed(POP_DELIVERIES, key, delivery if delivery.left else None)
+
+    # -- on disk ---------------------------------------------------------------------------------------
+
+    def file_text(self) -> Iterator[str]:
+        """``popInFlight.json``, piece by piece; a queue is one piece, so that its parts fit together."""
+        ended = msgspec.json.encode(self.ended_with).decode()
+        return file_text([("endedWith", ended), ("queues", self._entries())])
+
+    def _entries(self) -> Iterator[tuple[str, str]]:
+        for queue in self.in_flight:
+            deliveries = [
+                [delivery.start, delivery.pop_time_ms, *_plain(delivery)]
+                for delivery in queue.deliveries.values()
+            ]
+            content = msgspec.json.encode({"next": queue.next, "deliveries": deliveries})
+            yield quoted(queue.key), content.decode()
+
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Take over the content of ``popInFlight.json``."""
+        self.restored = True
+        self.ended_with = content.get("endedWith")
+        for key, plain in (content.get("queues") or {}).items():
+            queue = self._queue_of(key)
+            queue.next = queue.fed = int(plain["next"])
+            for start, pop_time, *rest in plain["deliveries"]:
+                self.in_flight.restore(queue, _delivery(queue, int(start), int(pop_time), rest))
+
+
+def _plain(delivery: Delivery) -> list[int]:
+    return [delivery.invisible_ms, int(delivery.postponed), *runs(delivery.left, delivery.start)]
+
+
+def _delivery(queue: PopQueue, start: int, pop_time_ms: int, plain: list[int] | None) -> Delivery:
+    if plain is None:
+        return Delivery(queue, start, pop_time_ms, 0, ())
+    delivery = Delivery(queue, start, pop_time_ms, int(plain[0]), of_runs(plain[2:], start))
+    delivery.postponed = bool(plain[1])
+    return delivery

@@ -1,0 +1,132 @@
+"""Pop over the wire: taking, acknowledging, waiting, coming again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.conversation.broker_peer import BrokerPeer, records
+
+from orbitmq.broker.broker import Broker
+from orbitmq.wire import bodies, headers, pop_info
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+
+
+def pop_request(peer: BrokerPeer, **values: Any) -> Command:
+    header: dict[str, Any] = {
+        "consumer_group": "cg",
+        "topic": "T",
+        "queue_id": -1,
+        "max_msg_nums": 32,
+        "invisible_time": 10_000,
+        "poll_time": 0,
+        "born_time": peer.now(),
+        "init_mode": 0,
+    }
+    return headers.PopMessageRequest(**{**header, **values}).command()
+
+
+class Popped:
+    """An answer to a pop: messages with their receipts."""
+
+    def __init__(self, answer: Command) -> None:
+        self.code = answer.code
+        self.remark = answer.remark
+        self.header = headers.PopMessageResponse.from_ext(answer.ext) if answer.ext else None
+        self.records = records(answer) if answer.body else []
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [record.body for record in self.records]
+
+    def receipt(self, index: int = 0) -> tuple[int, int, str]:
+        """Queue id, offset and receipt of a message from the topic itself."""
+        assert self.header is not None
+        record = self.records[index]
+        starts = pop_info.decode_start_offsets(self.header.start_offset_info or "")
+        info = pop_info.ExtraInfo(
+            starts["0", str(record.queue_id)],
+            self.header.pop_time,
+            self.header.invisible_time,
+            self.header.revive_qid,
+            "0",
+            "broker-a",
+            record.queue_id,
+            record.queue_offset,
+        )
+        return record.queue_id, record.queue_offset, info.encode()
+
+
+async def pop(peer: BrokerPeer, **values: Any) -> Popped:
+    return Popped(await peer.ask(pop_request(peer, **values)))
+
+
+async def ack(
+    peer: BrokerPeer, receipt: tuple[int, int, str], topic: str = "T", group: str = "cg"
+) -> Command:
+    queue_id, offset, info = receipt
+    header = headers.AckMessageRequest(
+        consumer_group=group, topic=topic, queue_id=queue_id, extra_info=info, offset=offset
+    )
+    return await peer.ask(header.command())
+
+
+async def test_a_popped_message_is_invisible_until_it_is_done(broker: Broker, peer: BrokerPeer) -> None:
+    await peer.sent(b"one")
+    popped = await pop(peer)
+    assert popped.code == ResponseCode.SUCCESS, popped.remark
+    assert popped.bodies == [b"one"]
+    assert (await pop(peer)).code == ResponseCode.POLLING_TIMEOUT
+    answer = await ack(peer, popped.receipt())
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    await asyncio.sleep(30)
+    assert (await pop(peer)).code == ResponseCode.POLLING_TIMEOUT
+
+
+async def test_a_message_not_handled_in_time_comes_again(broker: Broker, peer: BrokerPeer) -> None:
+    await peer.sent(b"one")
+    first = await pop(peer)
+    waiting = asyncio.ensure_future(pop(peer, poll_time=15_000))
+    again = await waiting
+    assert again.bodies == [b"one"]
+    assert again.header is not None
+    assert first.header is not None
+    assert 10_000 <= again.header.pop_time - first.header.pop_time <= 11_000
+    record = again.records[0]
+    assert record.topic == "T"
+    assert record.reconsume_times == 1
+
+
+async def test_a_pop_waits_for_messages(broker: Broker, peer: BrokerPeer) -> None:
+    await peer.sent(b"zero")
+    assert len((await pop(peer)).records) == 1
+    waiting = asyncio.ensure_future(pop(peer, poll_time=15_000))
+    await asyncio.sleep(3)
+    info = await peer.ok(RequestCode.POLLING_INFO, consumerGroup="cg", topic="T", queueId=-1)
+    assert info.ext["pollingNum"] == "1"
+    await peer.sent(b"one", queue_id=2)
+    assert (await waiting).bodies == [b"one"]
+
+
+async def test_a_batch_of_acknowledgements(broker: Broker, peer: BrokerPeer) -> None:
+    for number in range(10):
+        await peer.sent(str(number).encode())
+    popped = await pop(peer)
+    assert popped.header is not None
+    batch = bodies.BatchAck(
+        consumer_group="cg",
+        topic="T",
+        retry="0",
+        start_offset=0,
+        queue_id=0,
+        revive_queue_id=popped.header.revive_qid,
+        pop_time=popped.header.pop_time,
+        invisible_time=popped.header.invisible_time,
+        bit_set=bodies.BatchAck.bits(range(9)),
+    )
+    body = bodies.BatchAckMessageRequestBody(broker_name="broker-a", acks=[batch])
+    answer = await peer.call(RequestCode.BATCH_ACK_MESSAGE, body.encode())
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    again = await pop(peer, poll_time=15_000)
+    assert again.bodies == [b"9"]
