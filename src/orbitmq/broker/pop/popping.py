@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.messaging import filters
+from orbitmq.broker.messaging.filters import Filters
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
@@ -134,6 +134,7 @@ class Popping:
         chance: Random,
     ) -> None:
         self._config = config
+        self._filters = Filters(config)
         self._metadata = metadata
         self._topics = topics
         self._groups = groups
@@ -167,7 +168,7 @@ class Popping:
             )
         check_invisible_time(request.invisible_ms)
         try:
-            return filters.expression_filter(request.topic, request.expression, request.expression_type)
+            return self._filters.of_expression(request.topic, request.expression, request.expression_type)
         except RemotingError as error:
             raise RemotingError(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED,
