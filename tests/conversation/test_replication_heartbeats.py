@@ -10,6 +10,7 @@ from tests.conversation.broker_peer import broker_config
 
 from orbitmq.broker.role import Role
 from orbitmq.cluster.brokers import make_broker
+from orbitmq.errors import StartError
 from orbitmq.message.reserved import SYNC_MEMBER_TOPIC_PREFIX
 from orbitmq.testing import SimulatedLoop, SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
@@ -174,3 +175,57 @@ async def test_an_error_answer_is_no_look(runtime: SimulatedRuntime, names: Name
         names.refuses = True
         await runtime.clock.sleep(5)
         assert broker.services.role.role is Role.FENCED
+
+
+class OtherBroker:
+    """Has our id at another address, and answers what it is asked."""
+
+    def __init__(self, runtime: SimulatedRuntime, term: int) -> None:
+        self._term = term
+        self.server = RemotingServer(runtime.machine("10.0.0.7"), self.answer)
+
+    def answer(self, _connection: Any, command: Command) -> Command:
+        return command.reply(ext={"orbitmqTerm": str(self._term)})
+
+
+@pytest.mark.parametrize("mode", [True, False])
+async def test_a_broker_whose_id_is_taken_does_not_start(
+    runtime: SimulatedRuntime, names: NameServerScript, mode: bool
+) -> None:
+    other = OtherBroker(runtime, 0)
+    await other.server.start("10.0.0.7", 10911)
+    names.members = {0: "10.0.0.7:10911"}
+    config = broker_config(namesrv_addr="127.0.0.1:9876", enable_slave_acting_master=mode)
+    with pytest.raises(
+        StartError, match=r"the broker at 10\.0\.0\.7:10911 is broker-a with brokerId 0 already"
+    ):
+        await make_broker(runtime, config).start()
+    assert names.of(RequestCode.REGISTER_BROKER) == []
+    await other.server.stop()
+    # Its address is shown as long as the name server does not know that it is gone.
+    async with make_broker(runtime, config) as broker:
+        assert broker.services.role.role is Role.MASTER
+
+
+@pytest.mark.parametrize(("term", "isolated"), [(1, True), (0, False)])
+async def test_of_two_masters_that_meet_the_one_with_the_lower_term_isolates_itself(
+    runtime: SimulatedRuntime,
+    names: NameServerScript,
+    caplog: pytest.LogCaptureFixture,
+    term: int,
+    isolated: bool,
+) -> None:
+    other = OtherBroker(runtime, term)
+    await other.server.start("10.0.0.7", 10911)
+    names.members = {0: "127.0.0.1:10911"}
+    async with make_broker(runtime, acting()) as broker:
+        await runtime.clock.sleep(10)
+        names.members = {0: "10.0.0.7:10911"}
+        await runtime.clock.sleep(5)
+        assert (broker.services.role.role is Role.PRE_ONLINE) == isolated
+        said = [record for record in caplog.records if "two brokers are broker-a id 0" in record.getMessage()]
+        assert len(said) == isolated
+        await other.server.stop()
+        names.members = {0: "127.0.0.1:10911"}
+        await runtime.clock.sleep(15)
+        assert broker.services.role.role is Role.MASTER

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from orbitmq.broker.extension import Attachment, Host
 from orbitmq.replication.escape.escape import Escape
 from orbitmq.replication.gate import ReplicaGate, rule_of
@@ -12,7 +14,7 @@ from orbitmq.replication.link.peers import PeerLink, Peers
 from orbitmq.replication.link.stream import Kind
 from orbitmq.replication.members.handlers import MemberHandlers
 from orbitmq.replication.members.links import Links
-from orbitmq.replication.members.membership import Membership, Surroundings
+from orbitmq.replication.members.membership import Membership, OwnState, Surroundings
 from orbitmq.replication.members.name_servers import NameServerQueries
 from orbitmq.replication.members.ports import NoTables
 from orbitmq.replication.replicas import Replicas
@@ -35,7 +37,11 @@ def attach(host: Host) -> Attachment:
     status = ReplicationStatus(s.runtime.clock, s.role, s.store, port, following)
 
     escape = s.outlet.elsewhere = Escape(s.runtime, s.config, s.groups)
-    membership = _membership(host, port, following, Peers())
+
+    def term() -> int:
+        return s.topics.version.state_version
+
+    membership = _membership(host, port, following, Peers(), term)
 
     def master_named(ha_address: str | None, master_address: str | None) -> None:
         # haMasterAddress says where to connect, whatever the name server thinks (BrokerController).
@@ -50,7 +56,7 @@ def attach(host: Host) -> Attachment:
     if not s.config.enable_slave_acting_master:
         # Without acting masters the name server's answer to a registration is all that a slave knows.
         s.registration.on_master = master_named
-    handlers = HaHandlers(s.role, s.store, status, s.address, lambda: s.registration.ha_address, pushed)
+    handlers = HaHandlers(s.role, s.store, status, s.address, lambda: s.registration.ha_address, pushed, term)
     return Attachment(
         # The gate starts last and stops first, while the port still takes acknowledgements.
         components=[port, following, membership, escape, gate],
@@ -60,7 +66,9 @@ def attach(host: Host) -> Attachment:
     )
 
 
-def _membership(host: Host, port: HaPort, following: Following, peers: Peers) -> Membership:
+def _membership(
+    host: Host, port: HaPort, following: Following, peers: Peers, term: Callable[[], int]
+) -> Membership:
     s = host.services
     client = RemotingClient(s.runtime)
     links = Links(s.runtime.clock, port, following, peers)
@@ -69,13 +77,16 @@ def _membership(host: Host, port: HaPort, following: Following, peers: Peers) ->
         s.config,
         s.events,
         s.role,
-        s.address,
+        OwnState(
+            s.address,
+            lambda: s.registration.ha_address,
+            lambda: s.store.max_commit_log_offset,
+            term,
+        ),
         client,
         NameServerQueries(client, s.config, s.address, lambda: s.topics.version),
         Surroundings(following, links, NoTables(), s.outlet.settle),
         host.change_role,
-        lambda: s.store.max_commit_log_offset,
-        lambda: s.registration.ha_address,
     )
 
     def asked(link: PeerLink, _payload: bytes) -> None:

@@ -21,6 +21,8 @@ from orbitmq.wire.headers import (
 Pushed: TypeAlias = Callable[[ExchangeBrokerHaInfoRequest], Awaitable[bool]]
 # In the answer to a master's news: whether this broker leads still. RocketMQ's brokers do not know the field.
 LEADS = "orbitmqLeads"
+# In the answer to a question: the state version of this broker's tables.
+TERM = "orbitmqTerm"
 
 
 class HaHandlers(Family):
@@ -30,6 +32,7 @@ class HaHandlers(Family):
         address: where clients reach this broker.
         ha_address: gives where followers reach it.
         pushed: told what a master says of itself; gives whether this broker leads then.
+        term: gives the state version of this broker's tables.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class HaHandlers(Family):
         address: str,
         ha_address: Callable[[], str],
         pushed: Pushed,
+        term: Callable[[], int],
     ) -> None:
         self._role = role
         self._store = store
@@ -47,6 +51,7 @@ class HaHandlers(Family):
         self._address = address
         self._ha_address = ha_address
         self._pushed = pushed
+        self._term = term
 
     def routes(self) -> dict[int, Handler]:
         return {
@@ -60,11 +65,13 @@ class HaHandlers(Family):
         header = ExchangeBrokerHaInfoRequest.from_ext(command.ext)
         if header.master_ha_address is not None:
             return self._hear(header, command)
-        return ExchangeBrokerHaInfoResponse(
+        answer = ExchangeBrokerHaInfoResponse(
             master_ha_address=self._ha_address(),
             master_flush_offset=self._store.flushed_offset,
             master_address=self._address,
         ).reply_to(command)
+        answer.ext[TERM] = str(self._term())
+        return answer
 
     async def _hear(self, header: ExchangeBrokerHaInfoRequest, command: Command) -> Command:
         leads = await self._pushed(header)

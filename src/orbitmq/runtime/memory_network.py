@@ -31,16 +31,18 @@ class _World:
         self.listeners: dict[tuple[str, int], _MemoryListener] = {}
         # Dicts keep an order; the order of a set would differ from run to run.
         self.transports: dict[_MemoryTransport, None] = {}
+        # From whom to whom nothing passes.
         self.partitions: list[tuple[frozenset[str], frozenset[str]]] = []
         self.healed: list[asyncio.Future[None]] = []
         self.delay_s = (0.0, 0.0)
         self.next_port = FIRST_EPHEMERAL_PORT
 
+    def blocked(self, sender: str, receiver: str) -> bool:
+        return any(sender in senders and receiver in receivers for senders, receivers in self.partitions)
+
     def separated(self, one: str, other: str) -> bool:
-        return any(
-            (one in left and other in right) or (one in right and other in left)
-            for left, right in self.partitions
-        )
+        """Whether no connection can be made: that needs both directions."""
+        return self.blocked(one, other) or self.blocked(other, one)
 
     def ephemeral_port(self) -> int:
         port = self.next_port
@@ -110,7 +112,7 @@ class _Pipe:
     def _deliver(self) -> None:
         self._timer = None
         reader = self._reader
-        if reader.stopped_reading or self._world.separated(self._writer.host, reader.host):
+        if reader.stopped_reading or self._world.blocked(self._writer.host, reader.host):
             return  # resume_reading or the end of the partition kicks again
         if not self._parts:
             if self._ended:
@@ -288,7 +290,7 @@ class _MemoryTransport(asyncio.Transport):
         self._closing = True
         if self.outgoing is not None:
             self.outgoing.drop()
-        if self.peer is not None and not self._world.separated(self.host, self.peer_host):
+        if self.peer is not None and not self._world.blocked(self.host, self.peer_host):
             self._loop.call_later(self._world.draw_delay(), self.peer.reset)
         self._end(None)
 
@@ -314,9 +316,16 @@ class MemoryNetwork:
         """Every write takes between ``low_s`` and ``high_s`` seconds; the order of a connection is kept."""
         self._world.delay_s = (low_s, high_s)
 
-    def partition(self, one_side: Iterable[str], other_side: Iterable[str]) -> None:
-        """Let nothing pass between two groups of hosts. Connections stay, what they carry waits."""
-        self._world.partitions.append((frozenset(one_side), frozenset(other_side)))
+    def partition(self, one_side: Iterable[str], other_side: Iterable[str], *, one_way: bool = False) -> None:
+        """Let nothing pass between two groups of hosts. Connections stay, what they carry waits.
+
+        Args:
+            one_way: only from the first group to the second; no connection can be made then either.
+        """
+        one, other = frozenset(one_side), frozenset(other_side)
+        self._world.partitions.append((one, other))
+        if not one_way:
+            self._world.partitions.append((other, one))
 
     def heal(self) -> None:
         """End all partitions; what waited arrives."""

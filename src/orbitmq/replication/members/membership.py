@@ -14,6 +14,7 @@ from orbitmq.broker.extension import ChangeRole
 from orbitmq.broker.role import LEADING, Role, RoleState
 from orbitmq.errors import StartError
 from orbitmq.message.reserved import MASTER_ID
+from orbitmq.replication.ha_handlers import TERM
 from orbitmq.replication.members.fence import Fence, Terms
 from orbitmq.replication.members.going_online import GoingOnline
 from orbitmq.replication.members.name_servers import NameServerQueries, NotAnsweredError, NotRunningError
@@ -45,6 +46,23 @@ _ROLE_OF = {
 
 
 @dataclass(frozen=True, slots=True)
+class OwnState:
+    """What a broker tells others of itself.
+
+    Attributes:
+        address: where clients reach it.
+        ha_address: gives where followers reach it.
+        log_end: gives the end of its log.
+        term: gives the state version of its tables, which grows when a broker takes the lead.
+    """
+
+    address: str
+    ha_address: Callable[[], str]
+    log_end: Callable[[], int]
+    term: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
 class Surroundings:
     """The parts of replication that membership works with.
 
@@ -61,9 +79,10 @@ class Surroundings:
 class Membership(Component):
     """A broker among those of its name, with acting masters switched on; else only the guard of its id.
 
-    Args:
-        address: where clients reach this broker.
-        going_online: the way out of isolation.
+    Attributes:
+        terms: the times that the brokers of one name agree on.
+        fence: our right to lead.
+        seen: the members as the name servers show them.
     """
 
     name = "membership"
@@ -74,18 +93,17 @@ class Membership(Component):
         config: BrokerConfig,
         events: Events,
         role: RoleState,
-        address: str,
+        own: OwnState,
         client: RemotingClient,
         queries: NameServerQueries,
         around: Surroundings,
         change_role: ChangeRole,
-        log_end: Callable[[], int],
-        ha_address: Callable[[], str],
     ) -> None:
         self._clock = clock
         self._config = config
         self._role = role
-        self._address = address
+        self._own = own
+        self._address = address = own.address
         self._client = client
         self._queries = queries
         self._around = around
@@ -95,8 +113,8 @@ class Membership(Component):
         self.fence = Fence(self.terms, self._servers)
         self.seen = Sightings(config.broker_id, address, self.terms, self._servers)
         self._going_online = GoingOnline(
-            clock, config, client, address, ha_address, around.following, around.links, around.tables,
-            self._others, lambda: self.seen.known(clock.monotonic()), log_end,
+            clock, config, client, address, own.ha_address, around.following, around.links, around.tables,
+            self._others, lambda: self.seen.known(clock.monotonic()), own.log_end,
         )  # fmt: skip
         self._moving = asyncio.Lock()
         self._wake = asyncio.Event()
@@ -109,7 +127,7 @@ class Membership(Component):
         self._asked = False
         self._leaving = False
         self._master_ha: tuple[str, str] | None = None
-        self._said = ""
+        self._rival: str | None = None
         if config.enable_slave_acting_master:
             role.may_lead = self._may_lead
         events.subscribe(SettingsChanged, self._settings_changed)
@@ -293,7 +311,8 @@ class Membership(Component):
 
     def _others(self) -> Mapping[int, str]:
         members = self.seen.members(self._clock.monotonic())
-        return {number: at for number, at in members.items() if at != self._address}
+        own = self._config.broker_id
+        return {number: at for number, at in members.items() if at != self._address and number != own}
 
     # -- acting ----------------------------------------------------------------------------------------
 
@@ -321,7 +340,7 @@ class Membership(Component):
         return max(0.0, closes_s - self._clock.monotonic())
 
     async def _consider(self) -> None:
-        if self._leaving:
+        if self._leaving or await self._meets_rival():
             return
         if self._role.role is Role.PRE_ONLINE:
             await self._go_online()
@@ -393,6 +412,41 @@ class Membership(Component):
             self._port = Port.SILENT
         if self._port is not before:
             self._wake.set()
+
+    async def _meets_rival(self) -> bool:
+        """Whether this broker is isolated because another one with its id is newer, or began before."""
+        if self._rival is not None:
+            if await self._answers(self._rival):
+                return True
+            log.warning("the other broker id %d at %s is gone", self._config.broker_id, self._rival)
+            self._rival = None
+        rival = self.seen.rival(self._clock.monotonic())
+        if rival is None or self._role.role is Role.PRE_ONLINE:
+            return False
+        theirs = await self._term_of(rival)
+        if theirs is None or (self._own.term(), self._address) > (theirs, rival):
+            return False
+        log.error(
+            "two brokers are %s id %d: %s and %s. This one isolates itself; stop one of them",
+            self._config.broker_name, self._config.broker_id, self._address, rival,
+        )  # fmt: skip
+        self._rival = rival
+        async with self._moving:
+            if not self._leaving:
+                self.fence.withdraw()
+                await self._change_role(Role.PRE_ONLINE)
+        return True
+
+    async def _term_of(self, address: str) -> int | None:
+        """The term of another broker; that of RocketMQ's brokers without a controller is 0."""
+        try:
+            answer = await self._client.request(
+                address, ExchangeBrokerHaInfoRequest().command(), ASK_MEMBER_TIMEOUT_MS
+            )
+        except TransportError:
+            return None
+        text = answer.ext.get(TERM, "0")
+        return int(text) if text.isdecimal() else 0
 
     async def _go_online(self) -> None:
         log.info("broker %s is isolated until it has caught up with the others", self._address)

@@ -93,7 +93,7 @@ class Sightings:
         before = self._sights[server]
         # A leader may have come and gone between two looks that lie far apart.
         close = before is not None and now_s - before.seen_s <= self._terms.gap_s
-        others = {number: at for number, at in members.items() if at != self._address}
+        others = {n: at for n, at in members.items() if at != self._address and n != self._id}
         lower = any(number < self._id for number in others)
         since = before.since_s if close and before is not None else None
         alone = before.alone_s if close and before is not None else None
