@@ -112,7 +112,7 @@ async def test_a_batch_becomes_consecutive_messages_with_nothing_added(peer: Bro
         (b"x", {"queue_id": 8}, ResponseCode.INVALID_PARAMETER, ["queueId 8", "0 to 3"]),
         *((b"x", {"topic": topic}, ResponseCode.NO_PERMISSION, [topic]) for topic in FORBIDDEN_TOPICS),
         (b"x", {"properties": {"DELAY": "x3"}}, ResponseCode.MESSAGE_ILLEGAL, ["DELAY=x3"]),
-        (b"x", {"properties": {"TIMER_DELAY_SEC": "3"}}, ResponseCode.MESSAGE_ILLEGAL, ["TIMER_DELAY_SEC"]),
+        (b"x", {"properties": {"TIMER_DELAY_SEC": "x3"}}, ResponseCode.MESSAGE_ILLEGAL, ["TIMER_DELAY_SEC"]),
         (b"x", {"default_topic": "none", "topic": "New"}, ResponseCode.TOPIC_NOT_EXIST, ["New"]),
         (b"x", {"batch": True}, ResponseCode.MESSAGE_ILLEGAL, ["batch body"]),
     ],

@@ -62,7 +62,6 @@ def test_a_delayed_message_remembers_its_place_and_loses_its_timer() -> None:
     [
         ({"DELAY": "soon"}, "DELAY=soon"),
         ({"DELAY": "1" * 11}, "DELAY=1111"),
-        ({"TIMER_DELIVER_MS": "12"}, "TIMER_DELIVER_MS=12"),
         ({"DELAY": "1", "k": "v" * 32740}, "limit 32767"),
     ],
 )

@@ -38,6 +38,7 @@ from orbitmq.broker.handlers.query import QueryHandlers
 from orbitmq.broker.handlers.router import Router
 from orbitmq.broker.handlers.send import SendHandlers
 from orbitmq.broker.handlers.send_back import SendBackHandlers
+from orbitmq.broker.handlers.timers import TimerHandlers
 from orbitmq.broker.handlers.topics import TopicHandlers
 from orbitmq.broker.handlers.transactions import TransactionHandlers
 from orbitmq.broker.inspection.messages import MessageLookup
@@ -68,6 +69,10 @@ from orbitmq.broker.registration import Registration
 from orbitmq.broker.role import Role, RoleState, role_of_setting
 from orbitmq.broker.statistics import Counters, Stats
 from orbitmq.broker.storage import StoreLife, StoreTopics, store_config
+from orbitmq.broker.timers.hook import TimerHook
+from orbitmq.broker.timers.inspection import TimerInspection
+from orbitmq.broker.timers.recall import Recall
+from orbitmq.broker.timers.service import TimerService
 from orbitmq.broker.transactions.service import Transactions
 from orbitmq.message import reserved
 from orbitmq.message.ids import UniqueIds
@@ -120,6 +125,7 @@ def components(
         MetadataTables(s.topics, s.groups, s.offsets),
         StoreTopics(s.topics, s.store, s.events, s.schedule.levels),
         Connections(doors, s.durability, s.store),
+        s.timers,
         s.schedule,
         s.transactions,
         s.clients,
@@ -160,7 +166,7 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     transactions = Transactions(
         clock, config, store, append, metadata, offsets, clients, (config.broker_ip1, port)
     )
-    append.hooks += [transactions.prepare, levels.delayed]
+    append.hooks += [transactions.prepare, levels.delayed, TimerHook(clock, config).timed]
     return Services(
         runtime=runtime,
         config=config,
@@ -182,6 +188,7 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         delays=delays,
         long_polling=LongPolling(clock, events, store.watch, limit=config.pull_queue_capacity),
         schedule=ScheduleService(clock, events, store, outlet, topics, levels, delays, search),
+        timers=TimerService(runtime, config, events, store, outlet, topics, feed),
         transactions=transactions,
         pop=pop_parts(
             config,
@@ -277,6 +284,7 @@ def ports(s: Services) -> Ports:
         queue_offsets=QueueOffsets(metadata, topics, groups, offsets, store),
         group_reset=GroupReset(config, metadata, topics, groups, offsets, clients, store),
         lookup=MessageLookup(config, store),
+        recall=Recall(s.runtime.clock, config, s.role, topics, s.append, s.timers),
     )
 
 
@@ -303,6 +311,7 @@ def families(s: Services, p: Ports, status: Sequence[Status] = ()) -> list[Famil
         TopicHandlers(metadata, topic_administration, topics, offsets, clients),
         GroupHandlers(group_administration, groups, offsets, clients, s.address),
         QueryHandlers(p.lookup),
+        TimerHandlers(config, p.recall, TimerInspection(s.runtime.clock, topics, s.timers)),
         ForwardHandlers(ConsumerRequests(config, topics, groups, clients, p.lookup)),
         InspectionHandlers(s.stats, QueueInspection(config, metadata, clients, store, s.stats), progress),
         OperationHandlers(config, topics, store, LiveSettings(config, s.runtime, s.events), info),

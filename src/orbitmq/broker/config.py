@@ -57,6 +57,11 @@ def _hours(key: str, value: str) -> str:
     return value
 
 
+def _precision(key: str, value: str) -> int:
+    """RocketMQ takes the next lower of four values (MessageStoreConfig.setTimerPrecisionMs)."""
+    return max(ms for ms in (100, 200, 500, 1000) if ms == 100 or ms <= number(0, 2**31 - 1)(key, value))
+
+
 def _delay_levels(_key: str, value: str) -> str:
     DelayLevels.parse(value)
     return value
@@ -123,6 +128,11 @@ class BrokerConfig(Settings):
     trace_topic_enable: bool = setting(False, "traceTopicEnable", flag)
     msg_trace_topic_name: str = setting(reserved.TRACE_TOPIC, "msgTraceTopicName", _name)
     timer_wheel_enable: bool = setting(True, "timerWheelEnable", flag)
+    timer_precision_ms: int = setting(1000, "timerPrecisionMs", _precision)
+    timer_max_delay_s: int = setting(3 * 86_400, "timerMaxDelaySec", number(1, 20 * 86_400), live=True)
+    timer_roll_window_slots: int = setting(2 * 86_400, "timerRollWindowSlot", number(2, 7 * 86_400 - 60))
+    mapped_file_size_timer_log: int = setting(100 * _MIB, "mappedFileSizeTimerLog", number(4096, 2**31 - 1))
+    recall_message_enable: bool = setting(False, "recallMessageEnable", flag, live=True)
     revive_queue_num: int = setting(8, "reviveQueueNum", number(1, 1024))
     validate_system_topic: bool = setting(True, "validateSystemTopicWhenUpdateTopic", flag, live=True)
     auto_create_subscription_group: bool = setting(True, "autoCreateSubscriptionGroup", flag, live=True)
@@ -211,6 +221,16 @@ class BrokerConfig(Settings):
     def body_limit(self) -> int:
         """Most bytes of one body: ``maxMessageSize``, less when the log's files are small."""
         return min(self.max_message_size, self.mapped_file_size_commit_log // 2)
+
+    @property
+    def timer_roll_window_ms(self) -> int:
+        """How long a timer message waits at most before it is put to the young end of the log again.
+
+        ``timerRollWindowSlot``, or two thirds of the time that the log is kept, if that is less.
+        """
+        kept_ms = self.file_reserved_time_hours * 3_600_000 * 2 // 3
+        window_ms = self.timer_roll_window_slots * self.timer_precision_ms
+        return max(60 * self.timer_precision_ms, min(window_ms, kept_ms))
 
     @property
     def writable(self) -> bool:

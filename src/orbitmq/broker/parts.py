@@ -32,6 +32,8 @@ from orbitmq.broker.pop.parts import PopParts
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import Counters, Stats
+from orbitmq.broker.timers.recall import Recall
+from orbitmq.broker.timers.service import TimerService
 from orbitmq.broker.transactions.service import Transactions
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore
@@ -64,6 +66,7 @@ class Services:
     delays: DelayProgress
     long_polling: LongPolling
     schedule: ScheduleService
+    timers: TimerService
     transactions: Transactions
     pop: PopParts
     counters: Counters
@@ -86,3 +89,4 @@ class Ports:
     queue_offsets: QueueOffsets
     group_reset: GroupReset
     lookup: MessageLookup
+    recall: Recall

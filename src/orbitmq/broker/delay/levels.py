@@ -60,14 +60,13 @@ class DelayLevels:
         which are then removed, as RocketMQ does.
 
         Raises:
-            RemotingError: MESSAGE_ILLEGAL, the level is not a number, or a property asks for a timer.
+            RemotingError: MESSAGE_ILLEGAL, the level is not a number.
         """
         if message.topic == reserved.TRANS_HALF_TOPIC:
             # Its delay begins when its transaction is committed.
             return message
         level = level_of(properties)
         if level <= 0:
-            _refuse_timer(properties)
             return message
         level = min(level, self.highest)
         changed = {
@@ -128,12 +127,3 @@ def level_number(text: str) -> int:
 
 def _number(text: str) -> int | None:
     return int(text) if _NUMBER.fullmatch(text) else None
-
-
-def _refuse_timer(properties: Mapping[str, str]) -> None:
-    for key in sorted(property_names.TIMER_PROPERTIES):
-        if key in properties:
-            raise RemotingError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"property {key}={properties[key]}: this broker has no timer messages yet",
-            )

@@ -45,6 +45,7 @@ class SendHandlers(Family):
             queue_id=stored.queue_id,
             queue_offset=stored.queue_offset,
             transaction_id=stored.transaction_id,
+            recall_handle=stored.recall_handle,
         )
         return command.reply(RESPONSE_CODES[stored.status], ext=self._ext(response))
 

@@ -29,9 +29,17 @@ class MessageAppend:
         Raises:
             RemotingError: a hook or the store refuses it.
         """
+        return self.put_many([self.hooked(message, properties)])
+
+    def hooked(self, message: NewMessage, properties: Mapping[str, str]) -> NewMessage:
+        """The message that :meth:`put` would store.
+
+        Raises:
+            RemotingError: a hook refuses it.
+        """
         for hook in self.hooks:
             message = hook(message, properties)
-        return self.put_many([message])
+        return message
 
     def put_many(self, messages: list[NewMessage]) -> PutResult:
         """Append the items of a batch, which hooks do not see: RocketMQ refuses special messages in batches.

@@ -17,8 +17,9 @@ from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import Counters
+from orbitmq.broker.timers.forms import asks_for_timer
 from orbitmq.message import property_names, reserved, sysflag
-from orbitmq.message.batch import iter_batch
+from orbitmq.message.batch import BatchItem, iter_batch
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.ids import UniqueIds
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
@@ -27,6 +28,7 @@ from orbitmq.store import NewMessage, PutResult, PutStatus
 from orbitmq.wire.bodies import TopicConfig, TopicFilterType
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
+from orbitmq.wire.recall_handle import RecallHandle
 
 if TYPE_CHECKING:
     from random import Random
@@ -87,6 +89,7 @@ class Stored:
         transaction_id: the message's unique id; ``None`` when a batch carries none.
         status: how safe it is.
         end_offset: the end of its last record in the commit log.
+        recall_handle: how to recall a message with a timer, ``None`` for others.
     """
 
     message_id: str
@@ -95,6 +98,7 @@ class Stored:
     transaction_id: str | None
     status: PutStatus
     end_offset: int
+    recall_handle: str | None = None
 
 
 # A message is appended, and so has its place among others, before ``send`` returns, unless its topic has to
@@ -224,8 +228,11 @@ class Sending:
             self._append.admit()
         if request.batch:
             result = self._append_batch(origin, request, queue_id)
+            handle = None
         else:
-            result = self.append(origin, request, config, queue_id)
+            message = self._message(origin, request, config, queue_id)
+            result = self._append.put_many([message])
+            handle = self._recall_handle(message)
         stored = Stored(
             result.message_id,
             queue_id,
@@ -233,6 +240,7 @@ class Sending:
             request.properties.get(property_names.UNIQ_KEY),
             result.status,
             result.end_offset,
+            handle,
         )
         if self._append.must_wait(waits):
             return self._when_stored(stored, result)
@@ -264,6 +272,12 @@ class Sending:
         Raises:
             RemotingError: its properties are too large, or an append hook or the store refuses it.
         """
+        return self._append.put_many([self._message(origin, request, config, queue_id)])
+
+    def _message(
+        self, origin: Origin, request: SendRequest, config: TopicConfig, queue_id: int
+    ) -> NewMessage:
+        """The message to store, as the append hooks want it."""
         properties = request.properties
         self._complete(properties)
         encoded = encode_properties(properties)
@@ -286,7 +300,19 @@ class Sending:
             tags_code=tags_code(properties.get(property_names.TAGS)),
         )
         self._counters.handled_in += 1
-        return self._append.put(message, properties)
+        return self._append.hooked(message, properties)
+
+    def _recall_handle(self, message: NewMessage) -> str | None:
+        """What the sender of a timer message recalls it with (SendMessageProcessor.attachRecallHandle)."""
+        if message.topic != reserved.TIMER_TOPIC:
+            return None
+        found = decode_properties(message.properties)
+        topic = found.get(property_names.REAL_TOPIC, "")
+        out_ms = found.get(property_names.TIMER_OUT_MS, "")
+        if not topic or not out_ms.isdecimal() or topic.startswith(reserved.RETRY_PREFIX):
+            return None
+        unique_id = found.get(property_names.UNIQ_KEY, "")
+        return RecallHandle(topic, self._config.broker_name, str(int(out_ms) + 1), unique_id).encode()
 
     def _complete(self, properties: dict[str, str]) -> None:
         """What the broker adds to a single message (SendMessageProcessor.sendMessage, buildMsgContext)."""
@@ -305,27 +331,38 @@ class Sending:
             )
         sys_flag = _sys_flag(request, self._metadata.topic(request.topic))
         try:
-            messages = [
-                NewMessage(
-                    request.topic,
-                    queue_id,
-                    item.body,
-                    item.properties,
-                    flag=item.flag,
-                    sys_flag=sys_flag,
-                    born_timestamp=request.born_timestamp,
-                    born_host=origin.born_host,
-                    reconsume_times=request.reconsume_times,
-                    tags_code=tags_code(decode_properties(item.properties).get(property_names.TAGS)),
-                )
-                for item in iter_batch(request.body)
-            ]
+            items = list(iter_batch(request.body))
         except MessageFormatError as error:
             raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, f"batch body: {error}") from error
-        if not messages:
+        if not items:
             raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, "batch body: it holds no message")
+        messages = [self._item(origin, request, queue_id, sys_flag, item) for item in items]
         self._counters.handled_in += len(messages)
         return self._append.put_many(messages)
+
+    @staticmethod
+    def _item(
+        origin: Origin, request: SendRequest, queue_id: int, sys_flag: int, item: BatchItem
+    ) -> NewMessage:
+        properties = decode_properties(item.properties)
+        if asks_for_timer(properties):
+            asked = sorted(property_names.TIMER_PROPERTIES & properties.keys())
+            raise RemotingError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"batch body: a message has property {asked[0]}, timers are not supported in batches",
+            )
+        return NewMessage(
+            request.topic,
+            queue_id,
+            item.body,
+            item.properties,
+            flag=item.flag,
+            sys_flag=sys_flag,
+            born_timestamp=request.born_timestamp,
+            born_host=origin.born_host,
+            reconsume_times=request.reconsume_times,
+            tags_code=tags_code(properties.get(property_names.TAGS)),
+        )
 
 
 def _sys_flag(request: SendRequest, config: TopicConfig) -> int:

@@ -19,6 +19,7 @@ __all__ = [
     "ConsumerOffsetSerializeWrapper",
     "DelayOffsetSerializeWrapper",
     "GetConsumerStatusBody",
+    "LateTimer",
     "MessageQueueForC",
     "OffsetWrapper",
     "QueryConsumeQueueResponseBody",
@@ -214,8 +215,24 @@ class TimerMetric(Body):
 
 
 @dataclass(slots=True)
+class LateTimer(Body):
+    """A timer message that should have been delivered at ``due_ms``, milliseconds since the epoch."""
+
+    topic: str = ""
+    unique_id: str = ""
+    due_ms: int = 0
+
+
+@dataclass(slots=True)
 class TimerMetricsSerializeWrapper(Body):
-    """Waiting timer messages by topic."""
+    """Waiting timer messages by topic.
+
+    Attributes:
+        pending_by_minute: how many are due by minute (milliseconds since the epoch as text); like
+            ``oldest_late`` only in the answer of an OrbitMQ broker that was asked for it.
+    """
 
     timing_count: dict[str, TimerMetric] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
+    pending_by_minute: dict[str, int] | None = None
+    oldest_late: LateTimer | None = None

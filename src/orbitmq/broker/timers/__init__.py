@@ -1,0 +1,1 @@
+"""Timer messages: delivery at any time (TimerMessageStore)."""

@@ -1,0 +1,52 @@
+"""``config/timercheck`` on disk."""
+
+from __future__ import annotations
+
+import logging
+
+from orbitmq.broker.timers.progress import FILE_BYTES, Check, Progress, decode_file, encode_file
+from orbitmq.runtime.seam import Runtime, Segment
+
+log = logging.getLogger(__name__)
+
+
+class CheckFile:
+    """Written in place, as Apache's broker does: it maps the file and never replaces it."""
+
+    def __init__(self, runtime: Runtime, path: str) -> None:
+        self._files = runtime.files
+        self._threads = runtime.threads
+        self._path = path
+        self._segment: Segment | None = None
+        self._syncing = False
+
+    def load(self) -> tuple[Check, Progress] | None:
+        """What it says, ``None`` when there is none."""
+        return decode_file(self._files.read_bytes(self._path)) if self._files.exists(self._path) else None
+
+    def write(self, check: Check, progress: Progress) -> None:
+        """Write it, and let it go to the device meanwhile.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if self._segment is None:
+            self._segment = self._files.open_segment(self._path, FILE_BYTES, create=True)
+        self._segment.pwrite(encode_file(check, progress), 0)
+        if not self._syncing:
+            self._syncing = True
+            self._threads.sync([self._segment], self._synced)
+
+    def _synced(self, error: BaseException | None) -> None:
+        self._syncing = False
+        if error is not None:
+            log.error("the progress of timers is not on the device: %s", error)
+
+    async def close(self) -> None:
+        """Bring it to the device and release it."""
+        segment, self._segment = self._segment, None
+        if segment is not None:
+            try:
+                await self._threads.run(segment.sync)
+            finally:
+                segment.close()

@@ -1,0 +1,237 @@
+"""What a timer message looks like: as its sender asks for it, as it waits, and as it is delivered.
+
+Pure: messages and a time in, messages out. The rules are those of HookUtils.handleScheduleMessage and
+TimerMessageStore.convert.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.message import property_names as names
+from orbitmq.message import reserved
+from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
+from orbitmq.message.record import Record
+from orbitmq.message.tags import java_hash, tags_code
+from orbitmq.store import NewMessage
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import RemotingError
+
+# Room for what a delivery adds: TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS and TIMER_ROLL_TIMES with their values.
+_ADDED_BYTES = 128
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+# Apache's mark of a message that never waited in the wheel.
+NEVER_WAITED_MS = (1 << 63) - 1
+RECALL_TAG = "_RECALL_TAG_"
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A message of the timer topic.
+
+    Attributes:
+        out_ms: ``TIMER_OUT_MS``, the slot of the wheel: a multiple of the precision. It is below the time
+            that the sender asked for, by one precision at most.
+        due_ms: the first millisecond in which it may be delivered; above ``out_ms``, by one precision at
+            most.
+        topic: the topic that it goes to.
+        unique_id: its ``UNIQ_KEY``, empty without one.
+        deletes: which message a recall takes back (``TIMER_DEL_UNIQKEY``), ``None`` for a message.
+    """
+
+    out_ms: int
+    due_ms: int
+    topic: str
+    unique_id: str
+    deletes: str | None = None
+
+    @property
+    def key(self) -> str:
+        """What a recall names the message by (TimerMessageStore.buildDeleteKey)."""
+        return delete_key(self.topic, self.unique_id)
+
+
+def delete_key(topic: str, unique_id: str) -> str:
+    """What ``TIMER_DEL_UNIQKEY`` holds for a message."""
+    return f"{topic}+{unique_id}"
+
+
+def key_hash(key: str) -> int:
+    """32 bits that tell most messages of a slot apart."""
+    return zlib.crc32(key.encode("utf-8", "replace"))
+
+
+def topic_hash(topic: str) -> int:
+    """The number that the timer log keeps of a topic."""
+    return java_hash(topic)
+
+
+def asks_for_timer(properties: Mapping[str, str]) -> bool:
+    """Whether a sender asks for a delivery at a time (HookUtils.checkIfTimerMessage, without its levels)."""
+    return names.TIMER_OUT_MS not in properties and not names.TIMER_PROPERTIES.isdisjoint(properties)
+
+
+def asked_ms(properties: Mapping[str, str], now_ms: int) -> int:
+    """When the sender wants the message delivered, milliseconds since the epoch.
+
+    Raises:
+        RemotingError: MESSAGE_ILLEGAL, the property is not a number.
+    """
+    for name, unit_ms, start_ms in (
+        (names.TIMER_DELAY_SEC, 1000, now_ms),
+        (names.TIMER_DELAY_MS, 1, now_ms),
+        (names.TIMER_DELIVER_MS, 1, 0),
+    ):
+        text = properties.get(name)
+        if text is not None:
+            if not _NUMBER.fullmatch(text):
+                unit = "a delay in seconds" if unit_ms == 1000 else "a number of milliseconds"
+                raise RemotingError(
+                    ResponseCode.MESSAGE_ILLEGAL, f"property {name}={text[:40]}: expected {unit}"
+                )
+            return start_ms + int(text) * unit_ms
+    raise ValueError("no timer property")
+
+
+def slot_ms(deliver_ms: int, precision_ms: int) -> int:
+    """``TIMER_OUT_MS``: the last multiple of the precision before the time, so that nothing is early."""
+    return (deliver_ms - 1) // precision_ms * precision_ms
+
+
+def timed(
+    message: NewMessage, properties: Mapping[str, str], now_ms: int, config: BrokerConfig
+) -> NewMessage:
+    """The message as it waits in the timer topic; one without a timer, or of a past time, as it is.
+
+    Raises:
+        RemotingError: MESSAGE_ILLEGAL, the time is not a number or too far away; SYSTEM_ERROR, this broker
+            has no timers.
+    """
+    # A delay level has won already; a half message is a timer when its transaction is committed.
+    if message.topic in (reserved.SCHEDULE_TOPIC, reserved.TRANS_HALF_TOPIC, reserved.TIMER_TOPIC):
+        return message
+    if not asks_for_timer(properties):
+        return message
+    if not config.timer_wheel_enable:
+        raise RemotingError(
+            ResponseCode.SYSTEM_ERROR,
+            "accurate timer message is not enabled, timerWheelEnable is false",
+        )
+    deliver_ms = asked_ms(properties, now_ms)
+    if deliver_ms <= now_ms:
+        if names.TIMER_DEL_UNIQKEY in properties:
+            raise _illegal(config, "a recall needs a time that is still to come")
+        return message
+    if deliver_ms - now_ms > config.timer_max_delay_s * 1000:
+        raise _illegal(config, f"asked for {deliver_ms - now_ms}ms (timerMaxDelaySec)")
+    changed = dict(properties)
+    changed[names.TIMER_OUT_MS] = str(slot_ms(deliver_ms, config.timer_precision_ms))
+    changed[names.REAL_TOPIC] = message.topic
+    changed[names.REAL_QUEUE_ID] = str(message.queue_id)
+    encoded = encode_properties(changed)
+    if len(encoded) > MAX_PROPERTIES_BYTES - _ADDED_BYTES:
+        raise RemotingError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the message is illegal: properties of {len(encoded)} bytes with the place its timer brings it "
+            f"to, limit {MAX_PROPERTIES_BYTES - _ADDED_BYTES} bytes",
+        )
+    return replace(message, topic=reserved.TIMER_TOPIC, queue_id=0, properties=encoded)
+
+
+def _illegal(config: BrokerConfig, problem: str) -> RemotingError:
+    return RemotingError(
+        ResponseCode.MESSAGE_ILLEGAL,
+        "timer message illegal, the delay time should not be bigger than the max delay "
+        f"{config.timer_max_delay_s * 1000}ms; or if set del msg, the delay time should be bigger than the "
+        f"current time: {problem}",
+    )
+
+
+def timer_of(record: Record, properties: Mapping[str, str], precision_ms: int) -> Timer | None:
+    """What a record of the timer topic says, ``None`` when it is no timer message.
+
+    A relative delay began when the message was stored. Whatever the clock did then: ``due_ms`` is in the
+    second of its slot, and not before the time that was asked for.
+    """
+    text = properties.get(names.TIMER_OUT_MS, "")
+    topic = properties.get(names.REAL_TOPIC, "")
+    if not _NUMBER.fullmatch(text) or not topic:
+        return None
+    out_ms = int(text)
+    unique_id = properties.get(names.UNIQ_KEY, "")
+    deletes = properties.get(names.TIMER_DEL_UNIQKEY)
+    if deletes is not None:
+        return Timer(out_ms, out_ms + 1, topic, unique_id, deletes)
+    try:
+        wanted = asked_ms(properties, record.store_timestamp)
+    except (RemotingError, ValueError):
+        wanted = out_ms + precision_ms
+    due_ms = min(max(wanted, out_ms + 1), out_ms + precision_ms)
+    return Timer(out_ms, due_ms, topic, unique_id)
+
+
+def delivered(
+    record: Record, properties: Mapping[str, str], queue_id: int, enqueued_ms: int, now_ms: int
+) -> NewMessage:
+    """The message for its own topic; like Apache's it keeps REAL_TOPIC, REAL_QID and its TIMER properties."""
+    changed = dict(properties)
+    changed[names.TIMER_ENQUEUE_MS] = str(enqueued_ms)
+    changed[names.TIMER_DEQUEUE_MS] = str(now_ms)
+    return _copy(record, changed, properties[names.REAL_TOPIC], queue_id)
+
+
+def rolled(record: Record, properties: Mapping[str, str], enqueued_ms: int, now_ms: int) -> NewMessage:
+    """The message once more for the timer topic: what waits long moves to the young end of the log."""
+    changed = dict(properties)
+    times = changed.get(names.TIMER_ROLL_TIMES, "0")
+    changed[names.TIMER_ENQUEUE_MS] = str(enqueued_ms)
+    changed[names.TIMER_ROLL_TIMES] = str(int(times) + 1 if times.isdecimal() else 1)
+    changed[names.TIMER_DEQUEUE_MS] = str(now_ms)
+    return _copy(record, changed, reserved.TIMER_TOPIC, 0)
+
+
+def recall(timer: Timer, group: str, now_ms: int, born_host: tuple[str, int]) -> NewMessage:
+    """The message that takes back ``timer`` (RecallMessageProcessor.buildMessage), in the timer topic."""
+    properties = {
+        names.TAGS: RECALL_TAG,
+        names.TIMER_DEL_UNIQKEY: timer.key,
+        names.UNIQ_KEY: timer.unique_id,
+        names.TIMER_DELIVER_MS: str(timer.out_ms + 1),
+        names.BORN_TIMESTAMP: str(now_ms),
+        names.PRODUCER_GROUP: group,
+        names.TIMER_OUT_MS: str(timer.out_ms),
+        names.REAL_TOPIC: timer.topic,
+        names.REAL_QUEUE_ID: "0",
+    }
+    return NewMessage(
+        reserved.TIMER_TOPIC,
+        0,
+        b"0",
+        encode_properties({name: value for name, value in properties.items() if value}),
+        born_timestamp=now_ms,
+        born_host=born_host,
+        tags_code=tags_code(RECALL_TAG),
+    )
+
+
+def properties_of(record: Record) -> dict[str, str]:
+    return decode_properties(record.properties)
+
+
+def _copy(record: Record, properties: Mapping[str, str], topic: str, queue_id: int) -> NewMessage:
+    return NewMessage(
+        topic,
+        queue_id,
+        record.body,
+        encode_properties(properties),
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp=record.born_timestamp,
+        born_host=record.born_host,
+        reconsume_times=record.reconsume_times,
+        tags_code=tags_code(properties.get(names.TAGS)),
+    )

@@ -1,0 +1,28 @@
+"""The append hook that sends messages with a timer to the timer topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.timers import forms
+from orbitmq.runtime.seam import Clock
+from orbitmq.store import NewMessage
+
+
+class TimerHook:
+    """Stands behind the hooks of transactions and delay levels, which win over a timer."""
+
+    def __init__(self, clock: Clock, config: BrokerConfig) -> None:
+        self._clock = clock
+        self._config = config
+
+    def timed(self, message: NewMessage, properties: Mapping[str, str]) -> NewMessage:
+        """See :func:`forms.timed`.
+
+        Raises:
+            RemotingError: as there.
+        """
+        if not forms.asks_for_timer(properties):
+            return message
+        return forms.timed(message, properties, self._clock.now_ms(), self._config)

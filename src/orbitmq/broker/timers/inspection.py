@@ -1,0 +1,52 @@
+"""What administrators and slaves ask about timers."""
+
+from __future__ import annotations
+
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.timers import forms
+from orbitmq.broker.timers.progress import due_of
+from orbitmq.broker.timers.service import TimerService
+from orbitmq.runtime.seam import Clock
+from orbitmq.wire.bodies import LateTimer, TimerMetric, TimerMetricsSerializeWrapper
+
+
+class TimerInspection:
+    """Looks at what waits, and changes nothing."""
+
+    def __init__(self, clock: Clock, topics: TopicConfigs, timers: TimerService) -> None:
+        self._clock = clock
+        self._topics = topics
+        self._timers = timers
+
+    def check_point(self) -> bytes:
+        """The body of GET_TIMER_CHECK_POINT."""
+        return self._timers.check.encode()
+
+    def metrics(self, *, detailed: bool) -> bytes:
+        """The body of GET_TIMER_METRICS.
+
+        Args:
+            detailed: with what is due by minute and the oldest late message, which Apache's does not have.
+        """
+        now = self._clock.now_ms()
+        waiting = self._timers.pending.waiting
+        counts = {}
+        for topic in self._topics:
+            hashed = forms.topic_hash(topic.topic_name)
+            if hashed in waiting:
+                counts[topic.topic_name] = TimerMetric(max(0, waiting[hashed]), now)
+        body = TimerMetricsSerializeWrapper(timing_count=counts, data_version=self._timers.version)
+        if detailed:
+            body.pending_by_minute = {
+                str(at): number for at, number in self._timers.pending.minutes().items()
+            }
+            body.oldest_late = self._oldest_late(now)
+        return body.encode()
+
+    def _oldest_late(self, now: int) -> LateTimer | None:
+        first = self._timers.pending.first
+        if first is None or due_of(first) >= now:
+            return None
+        found = self._timers.look_at(first)
+        topic, unique_id = ("", "") if found is None else (found.topic, found.unique_id)
+        return LateTimer(topic, unique_id, due_of(first))

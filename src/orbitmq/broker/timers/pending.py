@@ -1,0 +1,364 @@
+"""The timers that wait: taken from the timer topic, kept in the timer log, given back when they are due."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from enum import Enum
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.timers import forms, units
+from orbitmq.broker.timers.forms import Timer
+from orbitmq.broker.timers.progress import Progress, due_of, mark
+from orbitmq.broker.timers.timer_log import TimerLog
+from orbitmq.broker.timers.wheel import NONE, Wheel
+from orbitmq.errors import OrbitError
+from orbitmq.message import reserved
+from orbitmq.message.errors import MessageFormatError
+from orbitmq.message.record import Record, decode_record, iter_records
+from orbitmq.store import GetStatus, MessageStore
+
+log = logging.getLogger(__name__)
+
+TOPIC = reserved.TIMER_TOPIC
+TAKE_MESSAGES = 512
+TAKE_BYTES = 1 << 20
+# Units of a slot that are read between two looks of the event loop at its other work.
+LOAD_UNITS = 4096
+# A slot with more units is not searched for a message that is to be recalled.
+SEARCH_UNITS = 20_000
+
+
+class BrokenChainError(OrbitError):
+    """The timer log lacks a unit that another one names."""
+
+
+class Found(Enum):
+    """What a search for a message says. UNKNOWN: it may wait where the search does not look."""
+
+    WAITING = 1
+    RECALLED = 2
+    MISSING = 3
+    UNKNOWN = 4
+
+
+class PendingTimers:
+    """Messages that are not due yet, and the few that are.
+
+    The wheel and the timer log hold what is due later, in memory only by the minute. The slots that have
+    begun are in a heap of marks.
+
+    Attributes:
+        position: the offset in the timer topic's queue that is looked at next.
+        before: the end in the commit log of the last message that was looked at.
+        waiting: how many messages wait, by the hash of their topic.
+    """
+
+    def __init__(self, config: BrokerConfig, store: MessageStore, timer_log: TimerLog) -> None:
+        self._config = config
+        self._store = store
+        self._log = timer_log
+        self._precision = config.timer_precision_ms
+        self._restored = Progress()
+        self.position = 0
+        self.before = 0
+        self.waiting: Counter[int] = Counter()
+        self._empty()
+
+    def _empty(self) -> None:
+        self._wheel = Wheel()
+        self._heap: list[int] = []
+        # Slots up to this one are in the heap, and the newest unit of each of them that has any.
+        self._loaded = -1
+        self._tails: dict[int, int] = {}
+        # What was recalled in the slots that are in the heap.
+        self._recalled: dict[int, set[str]] = {}
+        # Messages that have a unit though they are looked at again.
+        self._known: set[int] = set()
+        # Units that wait for less than their whole time.
+        self._rolling = 0
+        self.waiting.clear()
+
+    # -- the start -------------------------------------------------------------------------------------
+
+    def restore(self, progress: Progress, *, trusted: bool) -> Iterator[None]:
+        """Read the timer log, a piece at a time; :meth:`take` goes on where it ends.
+
+        Args:
+            trusted: the commit log has not changed since the timer log was written.
+        """
+        self._empty()
+        self._restored = progress
+        self._log.close()
+        self._log.open()
+        if not trusted:
+            self._log.clear()
+        newest: units.Unit | None = None
+        for found in self._log.scan(self._store.max_commit_log_offset):
+            for position, unit in found:
+                self._restore_unit(position, unit)
+            newest = found[-1][1]
+            yield
+        self.position = low = self._store.min_offset(TOPIC, 0)
+        if newest is not None:
+            self._resume(newest, progress)
+        self.before = max(progress.before, 0 if newest is None else newest.physical + newest.record_bytes)
+        if self.position > low or progress.taken:
+            log.info("timers: %d wait, going on at %d", self._wheel_total(), self.position)
+
+    def _wheel_total(self) -> int:
+        return sum(number for _, _, number in self._wheel.slots())
+
+    def _restore_unit(self, position: int, unit: units.Unit) -> None:
+        if self._is_over(unit):
+            return
+        count = -1 if unit.magic & units.DELETE else 1
+        self._wheel.add(unit.out_ms // self._precision, position, count)
+        self._count(unit.topic_hash, unit.magic, count)
+        if units.hash_of(unit.extra) is None and unit.physical >= self._restored.before:
+            self._known.add(unit.physical)
+
+    def _is_over(self, unit: units.Unit) -> bool:
+        """Whether it was delivered before the start; a recall counts until its slot is over."""
+        due = units.due_ms(unit.out_ms, 0 if unit.magic & units.DELETE else unit.extra, self._precision)
+        return self._restored.delivered(mark(due, unit.physical))
+
+    def _count(self, topic_hash: int, magic: int, count: int) -> None:
+        self.waiting[topic_hash] += count
+        if magic & units.ROLL:
+            self._rolling += 1
+
+    def _resume(self, newest: units.Unit, progress: Progress) -> None:
+        """Go on behind the message of the last unit, which is there if the files belong together."""
+        record = self._record(newest.physical)
+        if record is None or record.topic != TOPIC:
+            log.warning("the timer log does not belong to the commit log: it is made again")
+            self.rebuild(progress)
+            return
+        position = record.queue_offset + 1
+        if units.hash_of(newest.extra) is None:
+            # A Java broker writes no unit for a message that is late when it looks at it.
+            position = min(position, progress.taken)
+        self.position = max(self.position, position)
+
+    def rebuild(self, progress: Progress) -> None:
+        """Make the timer log again, from the oldest message that the timer topic has."""
+        self._empty()
+        self._log.clear()
+        self._restored = progress
+        self.position = self._store.min_offset(TOPIC, 0)
+
+    def _record(self, physical: int) -> Record | None:
+        stored = self._store.record_at(physical)
+        try:
+            return decode_record(stored) if stored is not None else None
+        except MessageFormatError:
+            return None
+
+    # -- taking ----------------------------------------------------------------------------------------
+
+    @property
+    def behind(self) -> int:
+        """How many messages of the timer topic were not looked at."""
+        return max(0, self._store.max_offset(TOPIC, 0) - self.position)
+
+    def take(self, now_ms: int) -> None:
+        """Look at the next messages of the timer topic, some hundred at most.
+
+        Raises:
+            OSError: the disk refused the timer log. What was looked at is known, in memory.
+        """
+        self._log.write()
+        low = self._store.min_offset(TOPIC, 0)
+        if self.position < low:
+            log.error(
+                "timer messages %d to %d were deleted before they were looked at", self.position, low - 1
+            )
+            self.position = low
+        found = self._store.get(TOPIC, 0, self.position, TAKE_MESSAGES, max_bytes=TAKE_BYTES)
+        if found.status is GetStatus.FOUND:
+            for record in iter_records(found.body):
+                self._take(record, now_ms)
+        self.position = max(self.position, found.next_offset)
+        self._log.write()
+
+    def _take(self, record: Record, now_ms: int) -> None:
+        self.before = max(self.before, record.physical_offset + record.total_size)
+        timer = forms.timer_of(record, forms.properties_of(record), self._precision)
+        if timer is None:
+            log.error("message %d of the timer topic is no timer: it is left out", record.queue_offset)
+            return
+        if record.physical_offset in self._known:
+            self._known.discard(record.physical_offset)
+            return
+        last_due = timer.due_ms if timer.deletes is None else timer.out_ms + self._precision
+        if not self._restored.delivered(mark(last_due, record.physical_offset)):
+            self._put(record, timer, now_ms)
+
+    def _put(self, record: Record, timer: Timer, now_ms: int) -> None:
+        recall = timer.deletes is not None
+        magic = units.DELETE | units.DEFAULT if recall else units.DEFAULT
+        out_ms, due_ms = timer.out_ms, timer.due_ms
+        window_ms = self._config.timer_roll_window_ms
+        if out_ms - now_ms >= window_ms:
+            magic |= units.ROLL
+            out_ms = roll_ms(out_ms, now_ms, window_ms, self._precision)
+            due_ms = out_ms + self._precision
+        slot = out_ms // self._precision
+        begun = slot <= self._loaded
+        topic_hash = forms.topic_hash(timer.topic)
+        unit = units.unit_bytes(
+            self._tails.get(slot, NONE) if begun else self._wheel.last(slot),
+            magic,
+            now_ms,
+            out_ms,
+            record.physical_offset,
+            record.total_size,
+            topic_hash,
+            units.reserved_bytes(due_ms - out_ms, forms.key_hash(timer.deletes or timer.key)),
+        )
+        position = self._log.append(unit, out_ms)
+        count = -1 if recall else 1
+        self._count(topic_hash, magic, count)
+        if not begun:
+            self._wheel.add(slot, position, count)
+            return
+        self._tails[slot] = position
+        if timer.deletes is not None and not magic & units.ROLL:
+            self._recalled.setdefault(slot, set()).add(timer.deletes)
+        else:
+            heapq.heappush(self._heap, mark(due_ms, record.physical_offset))
+
+    # -- what is due -----------------------------------------------------------------------------------
+
+    def load(self, now_ms: int) -> Iterator[None]:
+        """Bring the slots that have begun into the heap, a piece at a time; deliver nothing meanwhile.
+
+        Raises:
+            BrokenChainError: the timer log is torn.
+        """
+        begun = (now_ms - 1) // self._precision
+        while (slot := self._wheel.next_slot()) is not None and slot <= begun:
+            self._loaded = max(self._loaded, slot)
+            self._tails[slot] = tail = self._wheel.take(slot)
+            marks: list[int] = []
+            for unit in self._chain(tail):
+                if self._is_over(unit):
+                    continue
+                if unit.magic & units.DELETE and not unit.magic & units.ROLL:
+                    self._load_recall(slot, unit)
+                else:
+                    due = units.due_ms(unit.out_ms, unit.extra, self._precision)
+                    marks.append(mark(due, unit.physical))
+                if len(marks) % LOAD_UNITS == LOAD_UNITS - 1:
+                    yield
+            self._heap += marks
+            heapq.heapify(self._heap)
+        self._loaded = max(self._loaded, begun)
+
+    def _chain(self, position: int) -> Iterator[units.Unit]:
+        while position != NONE:
+            unit = self._log.read(position)
+            if unit is None or unit.below >= position:
+                raise BrokenChainError(f"the timer log has no unit at {position}")
+            yield unit
+            position = unit.below
+
+    def _load_recall(self, slot: int, unit: units.Unit) -> None:
+        record = self._record(unit.physical)
+        if record is not None:
+            timer = forms.timer_of(record, forms.properties_of(record), self._precision)
+            if timer is not None and timer.deletes is not None:
+                self._recalled.setdefault(slot, set()).add(timer.deletes)
+
+    @property
+    def first(self) -> int | None:
+        """The mark of the first message of the slots that have begun."""
+        return self._heap[0] if self._heap else None
+
+    def drop_first(self, topic_hash: int | None = None, *, rolled: bool = False) -> None:
+        """The first message was delivered, or cannot be.
+
+        Args:
+            topic_hash: of the topic for which it counted as waiting.
+            rolled: it had waited for less than its whole time.
+        """
+        heapq.heappop(self._heap)
+        if topic_hash is not None:
+            self.waiting[topic_hash] -= 1
+        self._rolling -= rolled
+
+    def is_recalled(self, timer: Timer) -> bool:
+        """Whether a message of a slot that has begun was taken back."""
+        return timer.key in self._recalled.get(timer.out_ms // self._precision, ())
+
+    def next_ms(self) -> int | None:
+        """When there is something to do, ``None`` when nothing waits."""
+        slot = self._wheel.next_slot()
+        times = [] if slot is None else [slot * self._precision + 1]
+        if self._heap:
+            times.append(due_of(self._heap[0]))
+        return min(times, default=None)
+
+    def pass_by(self, done: int) -> None:
+        """Forget slots that are over, and files of the timer log that hold no others."""
+        over = due_of(done) // self._precision
+        for slot in [slot for slot in self._tails if slot < over]:
+            del self._tails[slot]
+            self._recalled.pop(slot, None)
+        self._log.drop_before(min(over, self._first_slot()) * self._precision)
+
+    def _first_slot(self) -> int:
+        slot = self._wheel.next_slot()
+        first = self._loaded + 1 if slot is None else slot
+        return min(first, due_of(self._heap[0]) // self._precision - 1) if self._heap else first
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    def find(self, wanted: Timer) -> Found:
+        """Whether a message waits; its slot is searched."""
+        slot = wanted.out_ms // self._precision
+        key = wanted.key
+        hashed = forms.key_hash(key)
+        found = Found.MISSING
+        for searched, unit in enumerate(self._chain(self._tails.get(slot, self._wheel.last(slot)))):
+            if searched >= SEARCH_UNITS:
+                return Found.UNKNOWN
+            if units.hash_of(unit.extra) not in (hashed, None):
+                continue
+            record = self._record(unit.physical)
+            timer = record and forms.timer_of(record, forms.properties_of(record), self._precision)
+            if not timer:
+                continue
+            if timer.deletes == key:
+                return Found.RECALLED
+            if timer.deletes is None and timer.key == key:
+                found = Found.WAITING
+        # One that waits for less than its whole time is in another slot.
+        return Found.UNKNOWN if found is Found.MISSING and (self._rolling or self.behind) else found
+
+    def number(self, out_ms: int) -> int:
+        """How many messages wait in the slot of a time."""
+        return self._wheel.number(out_ms // self._precision)
+
+    def minutes(self) -> dict[int, int]:
+        """How many messages wait, by the minute in which they are due (ms since the epoch)."""
+        found: Counter[int] = Counter()
+        for slot, _, number in self._wheel.slots():
+            found[slot * self._precision // 60_000 * 60_000] += number
+        for waiting in self._heap:
+            found[due_of(waiting) // 60_000 * 60_000] += 1
+        return dict(sorted(found.items()))
+
+
+def roll_ms(out_ms: int, now_ms: int, window_ms: int, precision_ms: int) -> int:
+    """Where a message waits that is due behind the window (TimerMessageStore.doEnqueue).
+
+    Half a window when little would be left for the next time, so that the last wait is not a short one.
+    """
+    now = now_ms // precision_ms * precision_ms
+    if out_ms - now - window_ms < window_ms // 3:
+        return (now + window_ms // 2) // precision_ms * precision_ms
+    return (now + window_ms) // precision_ms * precision_ms

@@ -1,0 +1,217 @@
+"""Which timer messages are delivered: a few numbers instead of a list, and the file that keeps them. Pure.
+
+Messages are delivered in the order of (due time, place in the commit log), a *mark*. So what is delivered is
+what was taken from the timer topic and is not above the mark. A clock that was set back makes a second mark:
+what was taken before then was delivered up to the old mark, what came later up to the new one.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from orbitmq.wire.bodies import DataVersion
+
+# A mark is due time * 2**56 + place in the commit log.
+PLACE_BITS = 56
+_PLACE_MASK = (1 << PLACE_BITS) - 1
+# Clocks that went back again and again before the time before was reached; more are forgotten, which repeats.
+MAX_AHEAD = 16
+
+CHECK_BYTES = 56
+FILE_BYTES = 4096
+_CHECK = struct.Struct(">qqqqqqq")
+_HEAD = struct.Struct(">8sqqqqi")
+_AHEAD = struct.Struct(">qqq")
+_MAGIC = b"orbittm1"
+_OURS_AT = 64
+
+
+def mark(due_ms: int, place: int) -> int:
+    """The mark of a message."""
+    return due_ms << PLACE_BITS | place
+
+
+def all_of(due_ms: int) -> int:
+    """The mark of everything that is due up to a time."""
+    return due_ms << PLACE_BITS | _PLACE_MASK
+
+
+def due_of(mark: int) -> int:
+    """The time of a mark, milliseconds since the epoch."""
+    return mark >> PLACE_BITS
+
+
+def place_of(mark: int) -> int:
+    """The commit log offset of a mark."""
+    return mark & _PLACE_MASK
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far timers are delivered.
+
+    Attributes:
+        done: the mark up to which they are.
+        taken: the offset in the timer topic's queue before which messages were looked at; one that was late
+            when it was looked at is delivered too.
+        before: the same as an offset of the commit log, -1: not known.
+        ahead: pairs of (commit log offset, mark): messages before the offset are delivered up to that mark,
+            which is above ``done``.
+    """
+
+    done: int = -1
+    taken: int = 0
+    before: int = -1
+    ahead: tuple[tuple[int, int], ...] = ()
+
+    def delivered(self, mark: int) -> bool:
+        """Whether a message is known to be delivered."""
+        place = place_of(mark)
+        if place >= self.before:
+            return False
+        return mark <= self.done or any(place < before and mark <= up_to for before, up_to in self.ahead)
+
+    def within(self, taken: int, before: int) -> Progress:
+        """The same in a log with these ends, which may have lost its own; ``before`` is found if unknown."""
+        known = self.before if self.before >= 0 else before
+        return replace(self, taken=min(self.taken, taken), before=min(known, before))
+
+    def advanced(self, done: int, taken: int, before: int) -> Progress:
+        """Everything up to a higher mark is delivered, and more was looked at."""
+        done = max(done, self.done)
+        ahead = tuple(pair for pair in self.ahead if pair[1] > done) if self.ahead else ()
+        return Progress(done, taken, before, ahead)
+
+    def set_back(self, now_ms: int, before: int, lowest_waiting: int | None) -> Progress:
+        """The clock went back behind the mark.
+
+        Args:
+            before: behind all messages that were looked at, an offset of the commit log.
+            lowest_waiting: the mark of the first message that is still waiting, ``None`` for none.
+        """
+        up_to = self.done if lowest_waiting is None else min(self.done, lowest_waiting - 1)
+        ahead = tuple(pair for pair in (*self.ahead, (before, up_to)) if pair[1] > all_of(now_ms))
+        return replace(self, done=all_of(now_ms), ahead=ahead[-MAX_AHEAD:])
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it, for the change feed: marks do not fit 64 bits and are pairs."""
+        return {
+            "done": _pair(self.done),
+            "taken": self.taken,
+            "before": self.before,
+            "ahead": [[before, *_pair(up_to)] for before, up_to in self.ahead],
+        }
+
+    @classmethod
+    def from_plain(cls, value: Mapping[str, Any]) -> Progress:
+        """Read what :meth:`plain` gave.
+
+        Raises:
+            LookupError, TypeError, ValueError: it is not of that form.
+        """
+        due, place = value["done"]
+        ahead = tuple((int(before), mark(int(at), int(on))) for before, at, on in value["ahead"])
+        return cls(mark(int(due), int(place)), int(value["taken"]), int(value["before"]), ahead)
+
+
+def _pair(value: int) -> tuple[int, int]:
+    return due_of(value), place_of(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """``config/timercheck`` (TimerCheckpoint): seven numbers, and behind them our exact progress.
+
+    Attributes:
+        read_ms: slots before this time are delivered.
+        log_flushed: up to where the wheel holds the timer log. 0 lets Apache's broker read all of it.
+        taken: offset in the timer topic's queue.
+    """
+
+    read_ms: int
+    log_flushed: int
+    taken: int
+    master_taken: int
+    version: DataVersion
+
+    def encode(self) -> bytes:
+        """The 56 bytes that GET_TIMER_CHECK_POINT answers with."""
+        version = self.version
+        return _CHECK.pack(
+            self.read_ms,
+            self.log_flushed,
+            self.taken,
+            self.master_taken,
+            version.state_version,
+            version.timestamp,
+            version.counter,
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Check:
+        """Read 56 bytes.
+
+        Raises:
+            struct.error: there are fewer.
+        """
+        read, flushed, taken, master, state, timestamp, counter = _CHECK.unpack_from(data)
+        return cls(
+            read,
+            flushed,
+            taken,
+            master,
+            DataVersion(state_version=state, timestamp=timestamp, counter=counter),
+        )
+
+
+def check_of(progress: Progress, version: DataVersion, precision_ms: int, *, log_flushed: int = 0) -> Check:
+    """What Apache's broker is to know: it works by whole slots, so the last one may be repeated there."""
+    read_ms = max(0, (due_of(progress.done + 1) - 1) // precision_ms * precision_ms)
+    return Check(read_ms, log_flushed, progress.taken, progress.taken, version)
+
+
+def encode_file(check: Check, progress: Progress) -> bytes:
+    """The bytes of the file; the rest of its 4096 stays as it is."""
+    head = check.encode()
+    due, place = _pair(progress.done)
+    ours = _HEAD.pack(_MAGIC, due, place, progress.taken, progress.before, len(progress.ahead))
+    ours += b"".join(_AHEAD.pack(before, *_pair(up_to)) for before, up_to in progress.ahead)
+    crc = zlib.crc32(head + ours).to_bytes(4, "big")
+    return head + bytes(_OURS_AT - len(head)) + ours + crc
+
+
+def decode_file(data: bytes) -> tuple[Check, Progress] | None:
+    """Read the file: our numbers if they belong to the seven before them, else what Apache's broker wrote.
+
+    Returns:
+        ``None`` for a file that says nothing.
+    """
+    if len(data) < CHECK_BYTES or not any(data[:CHECK_BYTES]):
+        return None
+    check = Check.decode(data)
+    ours = _decode_ours(data)
+    if ours is None:
+        taken = min(check.taken, check.master_taken)
+        ours = Progress(all_of(check.read_ms), max(0, taken))
+    return check, ours
+
+
+def _decode_ours(data: bytes) -> Progress | None:
+    if len(data) < _OURS_AT + _HEAD.size:
+        return None
+    magic, due, place, taken, before, count = _HEAD.unpack_from(data, _OURS_AT)
+    at = _OURS_AT + _HEAD.size
+    end = at + count * _AHEAD.size
+    if magic != _MAGIC or not 0 <= count <= MAX_AHEAD or len(data) < end + 4:
+        return None
+    if zlib.crc32(data[:CHECK_BYTES] + data[_OURS_AT:end]).to_bytes(4, "big") != data[end : end + 4]:
+        return None
+    ahead = tuple(
+        (offset, mark(on, where))
+        for offset, on, where in (_AHEAD.unpack_from(data, at + n * _AHEAD.size) for n in range(count))
+    )
+    return Progress(mark(due, place), taken, before, ahead)

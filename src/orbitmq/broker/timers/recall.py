@@ -1,0 +1,107 @@
+"""Taking back a message that waits for its time (RecallMessageProcessor)."""
+
+from __future__ import annotations
+
+import re
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.messaging.append import MessageAppend
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.role import RoleState
+from orbitmq.broker.timers import forms
+from orbitmq.broker.timers.forms import Timer
+from orbitmq.broker.timers.pending import Found
+from orbitmq.broker.timers.service import TimerService
+from orbitmq.runtime.seam import Clock
+from orbitmq.store import PutStatus, StoreClosedError
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import HeaderError, RemotingError
+from orbitmq.wire.recall_handle import RecallHandle
+
+_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+
+class Recall:
+    """Puts the message that takes back another one into the timer topic; it works when the slot begins.
+
+    Apache's broker says success to every handle that looks right; this one looks whether the message waits.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        config: BrokerConfig,
+        role: RoleState,
+        topics: TopicConfigs,
+        append: MessageAppend,
+        timers: TimerService,
+    ) -> None:
+        self._clock = clock
+        self._config = config
+        self._role = role
+        self._topics = topics
+        self._append = append
+        self._timers = timers
+
+    async def recall(self, topic: str, handle: str, group: str, born_host: tuple[str, int]) -> str:
+        """Take back the message that ``handle`` names; returns its unique id when that is stored.
+
+        Raises:
+            RemotingError: NO_PERMISSION, recalls are off; ILLEGAL_OPERATION, the handle is not one of a
+                message that waits here; SYSTEM_ERROR, it is not certain that the message is taken back.
+        """
+        self._check(topic)
+        timer = self._wanted(topic, handle)
+        found = self._timers.find(timer)
+        if found is Found.MISSING:
+            raise _illegal(f"no message {timer.unique_id} of topic {topic} waits for that time")
+        if found is Found.RECALLED:
+            raise _illegal(f"message {timer.unique_id} was recalled already")
+        message = forms.recall(timer, group, self._clock.now_ms(), born_host)
+        try:
+            status = await self._append.settled(self._append.put_many([message]))
+        except StoreClosedError as error:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR, f"recall failed, execute error: {error}"
+            ) from error
+        if status is PutStatus.SERVICE_NOT_AVAILABLE:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
+        return timer.unique_id
+
+    def _check(self, topic: str) -> None:
+        if not self._config.recall_message_enable:
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION,
+                "recall failed, operation is forbidden: recallMessageEnable is false at broker "
+                f"{self._config.broker_name}",
+            )
+        if not self._role.takes_messages:
+            raise RemotingError(
+                ResponseCode.SLAVE_NOT_AVAILABLE,
+                f"recall failed, broker service not available: it is {self._role.role.value}",
+            )
+        if self._topics.get(topic) is None:
+            raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist")
+
+    def _wanted(self, topic: str, text: str) -> Timer:
+        try:
+            handle = RecallHandle.decode(text)
+        except HeaderError as error:
+            raise _illegal(f"recall handle is invalid: {error}") from error
+        if handle.topic != topic:
+            raise _illegal(f"topic not match: the handle is of topic {handle.topic[:128]!r}")
+        if handle.broker_name != self._config.broker_name:
+            raise _illegal(f"broker service not available: this is not broker {handle.broker_name[:128]!r}")
+        at = int(handle.timestamp) if _NUMBER.fullmatch(handle.timestamp) else -1
+        left_ms = at - self._clock.now_ms()
+        if not 0 < left_ms < self._config.timer_max_delay_s * 1000:
+            raise _illegal(
+                "timestamp invalid: its message "
+                + ("was delivered" if left_ms <= 0 else "is further away than timerMaxDelaySec")
+            )
+        out_ms = forms.slot_ms(at, self._config.timer_precision_ms)
+        return Timer(out_ms, out_ms + 1, topic, handle.message_id)
+
+
+def _illegal(problem: str) -> RemotingError:
+    return RemotingError(ResponseCode.ILLEGAL_OPERATION, f"recall failed, {problem}")

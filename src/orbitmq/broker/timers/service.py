@@ -1,0 +1,435 @@
+"""Delivering timer messages when their time has come (TimerMessageStore)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from orbitmq.broker.change_feed import TIMERS, ChangeFeed, FedTable
+from orbitmq.broker.component import Component, Table
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.events import Events
+from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
+from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.role import LEADING, RoleChanged
+from orbitmq.broker.timers import forms
+from orbitmq.broker.timers.check_file import CheckFile
+from orbitmq.broker.timers.pending import TOPIC, BrokenChainError, Found, PendingTimers
+from orbitmq.broker.timers.progress import Check, Progress, all_of, check_of, due_of, place_of
+from orbitmq.broker.timers.timer_log import TimerLog
+from orbitmq.message import property_names, reserved
+from orbitmq.message.errors import MessageFormatError
+from orbitmq.message.record import Record, decode_record
+from orbitmq.runtime.seam import Runtime
+from orbitmq.store import MessageStore, NewMessage, PutStatus, StoreClosedError
+from orbitmq.wire.bodies import DataVersion
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+# Deliveries in a row before the event loop comes next.
+DELIVERIES_PER_TURN = 256
+# Delivered messages that are not known to be stored; more wait.
+MAX_UNSETTLED = 100_000
+SETTLE_MS = 200
+# A refused message, and a disk that refuses the timer log, are tried again after this time.
+RETRY_AFTER_MS = 1000
+# The wall clock is looked at so often while something waits: it may be set.
+LOOK_MS = 1000
+# After a change of role a message of an unknown topic waits so long for it; then its topic counts as deleted.
+UNKNOWN_TOPIC_WAITS_MS = 60_000
+# What a recall takes of the timer topic before it searches.
+CATCH_UP_SLICES = 16
+AFTER_ERROR_SECONDS = 10.0  # an unforeseen one; the service itself never ends
+
+
+class TimerService(Component):
+    """Moves messages from the timer topic to where they belong, each when it is due.
+
+    One task takes what arrives in the timer topic, and delivers in the order of the due times. The progress
+    follows when the delivered messages are stored.
+    """
+
+    name = "timer messages"
+    runs_as = LEADING
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        events: Events,
+        store: MessageStore,
+        outlet: Outlet,
+        topics: TopicConfigs,
+        feed: ChangeFeed,
+    ) -> None:
+        self._clock = runtime.clock
+        self._config = config
+        self._store = store
+        self._outlet = outlet
+        self._topics = topics
+        self._feed = feed
+        root = config.store_path_root_dir
+        self._log = TimerLog(runtime.files, f"{root}/timerlog", config.mapped_file_size_timer_log)
+        self._file = CheckFile(runtime, f"{root}/config/timercheck")
+        self.pending = PendingTimers(config, store, self._log)
+        self.version = DataVersion(state_version=0, timestamp=runtime.clock.now_ms(), counter=0)
+        # What is written down, and what is true in memory.
+        self._saved = self._progress = Progress()
+        self._save_at_ms = 0
+        self._unsettled: deque[Handed] = deque()
+        self._handed = self._settled = 0
+        # The progress that may be written down when so many messages are settled.
+        self._snapshot: tuple[int, Progress] | None = None
+        self._retry_at_ms = 0
+        self._patient_until_ms = 0
+        self._trusted = False
+        self._ready = False
+        self._wake = asyncio.Event()
+        feed.register(TIMERS, FedTable(Progress.plain, self._apply, self))
+        outlet.on_stored(self._wake.set)
+        events.subscribe(RoleChanged, self._role_changed)
+        events.on_messages_arrived(self._arrived, topic=TOPIC)
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def tables(self) -> Sequence[Table]:
+        return (Table(TIMERS, self),)
+
+    async def start(self) -> None:
+        if not self._config.timer_wheel_enable:
+            return
+        self._ready = False
+        recovered = self._store.recovered
+        self._trusted = recovered is not None and self._store.end == recovered.end_offset
+        self._every(self._clock, AFTER_ERROR_SECONDS, self._run, first_s=0.0)
+
+    async def stop(self) -> None:
+        """See what was delivered stored, and write the progress down."""
+        await self.end_work()
+        if not self._ready:
+            return
+        self._ready = False
+        try:
+            await self._save_last()
+            await self._file.close()
+        except OSError as error:
+            log.error("the progress of timers is not on the device: %s", error)
+        self._log.close()
+
+    async def _save_last(self) -> None:
+        """Write down that everything is delivered that was due by now, if it is.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        await self._outlet.settle()
+        self._settle()
+        if self._settled < self._handed:
+            return
+        now, due = self._clock.now_ms(), self.pending.next_ms()
+        if (due is None or due > now) and not self.pending.behind:
+            self._progress = self._progress.advanced(all_of(now), 0, 0)
+        self._snapshot = None
+        self._take_snapshot()
+        self._save_snapshot()
+
+    def _arrived(self, _topic: str, _queue_id: int, _max_offset: int) -> None:
+        self._wake.set()
+
+    def _role_changed(self, changed: RoleChanged) -> None:
+        self._patient_until_ms = changed.at_ms + UNKNOWN_TOPIC_WAITS_MS
+        self._ready = False
+        self._wake.set()
+
+    async def _run(self) -> None:
+        """Deliver for ever."""
+        while True:
+            self._wake.clear()
+            if not self._ready:
+                await self._begin()
+            try:
+                await self._pass()
+            except BrokenChainError as error:
+                log.error("%s: it is made again from the timer topic", error)
+                self.pending.rebuild(self._progress)
+                continue
+            wait_ms = self._next_look_ms() - self._clock.now_ms()
+            if wait_ms > 0:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_ms / 1000):
+                        await self._wake.wait()
+
+    async def _begin(self) -> None:
+        """Find the progress, and read what waits: what was delivered and not seen stored comes again."""
+        if self._unsettled:
+            await self._save_last()
+        self._unsettled.clear()
+        self._handed = self._settled = 0
+        self._snapshot = None
+        self._load_progress()
+        high = self._store.max_offset(TOPIC, 0)
+        before = self._place_behind(min(self._progress.taken, high))
+        self._progress = self._saved = self._progress.within(high, before)
+        await self._slowly(self.pending.restore(self._progress, trusted=self._trusted))
+        # A second beginning within one life of the store does not know what was put meanwhile.
+        self._trusted = False
+        self._store.watch(TOPIC, 0)
+        self._ready = True
+
+    def _load_progress(self) -> None:
+        """From the file or from what the change feed brought, whichever is newer."""
+        found = self._file.load()
+        self._progress = self._saved
+        if found is not None and not self.version.is_newer_than(found[0].version):
+            self.version, self._progress = found[0].version, found[1]
+
+    def _place_behind(self, taken: int) -> int:
+        """The end in the commit log of the messages before an offset of the timer topic."""
+        if self._progress.before >= 0:
+            return self._store.end
+        entry = self._store.entry(TOPIC, 0, taken - 1) if taken > 0 else None
+        return entry[0] + entry[1] if entry is not None else 0
+
+    async def _slowly(self, work: Iterator[None]) -> None:
+        for _ in work:
+            await asyncio.sleep(0)
+
+    # -- working ---------------------------------------------------------------------------------------
+
+    async def _pass(self) -> None:
+        """Take what has arrived by now, then deliver what is due."""
+        if await self._take_arrived():
+            await self._slowly(self.pending.load(self._clock.now_ms()))
+            await self._deliver()
+        self._settle()
+        self._take_snapshot()
+        if self._clock.now_ms() >= self._save_at_ms:
+            self._try_to_save()
+
+    async def _take_arrived(self) -> bool:
+        """Look at all messages that the timer topic has now: a recall must be known before its message."""
+        end = self.pending.position + self.pending.behind
+        try:
+            while self.pending.position < end:
+                self.pending.take(self._clock.now_ms())
+                await asyncio.sleep(0)
+        except OSError as error:
+            log.error("the disk refused the timer log, it is tried again: %s", error)
+            self._retry_at_ms = self._clock.now_ms() + RETRY_AFTER_MS
+        return self.pending.position >= end
+
+    async def _deliver(self) -> None:
+        """Deliver what is due, in its order."""
+        last: Handed | None = None
+        turn = 0
+        now = self._clock.now_ms()
+        self._look_at_clock(now)
+        while (first := self.pending.first) is not None and due_of(first) <= now >= self._retry_at_ms:
+            if len(self._unsettled) >= MAX_UNSETTLED:
+                break
+            try:
+                handed = self._move(first, now)
+            except RemotingError as error:
+                log.warning("timer messages wait: %s", error)
+                self._retry_at_ms = now + RETRY_AFTER_MS
+                break
+            if handed is not None:
+                self._unsettled.append(handed)
+                self._handed += 1
+                last = handed
+            self._progress = self._progress.advanced(first, self._progress.taken, self._progress.before)
+            turn += 1
+            if turn % DELIVERIES_PER_TURN == 0:
+                await self._turn(last)
+                now = self._clock.now_ms()
+                if self.pending.behind:
+                    break
+        await self._turn(last)
+
+    async def _turn(self, last: Handed | None) -> None:
+        """Let others work; with SYNC_FLUSH the disk is to keep up."""
+        if last is None or not self._outlet.waits:
+            await asyncio.sleep(0)
+            return
+        try:
+            if await last.settled() is not PutStatus.OK:
+                log.warning("the disk is slow: delivered timer messages are not on it yet")
+        except (RemotingError, StoreClosedError) as error:
+            log.error("delivered timer messages may not be on the disk: %s", error)
+
+    def _look_at_clock(self, now: int) -> None:
+        """A clock that was set back must neither lose a message nor repeat one."""
+        if now < due_of(self._progress.done):
+            log.warning("the clock went back by %d ms", due_of(self._progress.done) - now)
+            self._progress = self._progress.set_back(now, self.pending.before, self.pending.first)
+
+    def _move(self, first: int, now: int) -> Handed | None:
+        """Hand the first message over; ``None``: there is nothing to deliver.
+
+        Raises:
+            RemotingError: not now; it is still the first one.
+        """
+        record = self._record(place_of(first))
+        properties = forms.properties_of(record) if record is not None else {}
+        timer = record and forms.timer_of(record, properties, self._config.timer_precision_ms)
+        if not record or not timer:
+            log.error("the timer message at %d of the log is gone", place_of(first))
+            self.pending.drop_first()
+            return None
+        rolls = timer.out_ms >= due_of(first)
+        if not rolls and (timer.deletes is not None or self.pending.is_recalled(timer)):
+            self.pending.drop_first()  # the recall has counted
+            return None
+        handed = None
+        try:
+            if rolls:
+                message = forms.rolled(record, properties, record.store_timestamp, now)
+            else:
+                message = self._delivered(record, properties, now)
+            handed = self._outlet.hand(message, properties)
+        except RemotingError as error:
+            if is_not_now(error):
+                raise
+            log.error("the timer message at %d is left out: %s", place_of(first), error)
+        self.pending.drop_first(forms.topic_hash(timer.topic), rolled=rolls)
+        return handed
+
+    def _record(self, physical: int) -> Record | None:
+        stored = self._store.record_at(physical)
+        try:
+            return decode_record(stored) if stored is not None else None
+        except MessageFormatError as error:
+            log.error("the timer message at %d cannot be read: %s", physical, error)
+            return None
+
+    def _delivered(self, record: Record, properties: Mapping[str, str], now: int) -> NewMessage:
+        """The message under its own name.
+
+        Raises:
+            RemotingError: it cannot go there, or not yet.
+        """
+        topic = properties[property_names.REAL_TOPIC]
+        queue_text = properties.get(property_names.REAL_QUEUE_ID, "")
+        if topic == reserved.TRANS_HALF_TOPIC or not queue_text.isdecimal():
+            raise RemotingError(
+                ResponseCode.MESSAGE_ILLEGAL, f"it cannot go to queue {queue_text!r} of topic {topic!r}"
+            )
+        queue_id = int(queue_text)
+        if self._outlet.own:
+            config = self._topics.get(topic)
+            if config is None:
+                late = now < self._patient_until_ms
+                code = ResponseCode.SERVICE_NOT_AVAILABLE if late else ResponseCode.TOPIC_NOT_EXIST
+                raise RemotingError(code, f"topic {topic} does not exist{' yet' if late else ''}")
+            queue_id %= max(config.read_queue_nums, config.write_queue_nums, 1)
+        return forms.delivered(record, properties, queue_id, record.store_timestamp, now)
+
+    def _next_look_ms(self) -> int:
+        now = self._clock.now_ms()
+        times = [now + 3_600_000]
+        due = self.pending.next_ms()
+        if due is not None:
+            times += [max(due, self._retry_at_ms), now + LOOK_MS]
+        if self.pending.behind:
+            times.append(self._retry_at_ms)
+        if self._unsettled or self._progress != self._saved:
+            times.append(max(self._save_at_ms, now + SETTLE_MS // 4))
+        return min(times)
+
+    # -- progress --------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        while self._unsettled and self._unsettled[0].stored:
+            self._unsettled.popleft()
+            self._settled += 1
+
+    def _take_snapshot(self) -> None:
+        """Note what may be written down as soon as all is stored that was handed over until now."""
+        first, pending = self.pending.first, self.pending
+        if first is not None and first <= self._progress.done:
+            return  # it came too late for its time: as long as it waits, it must not count as looked at
+        done = self._progress.done
+        self._progress = self._progress.advanced(done, pending.position, pending.before)
+        if self._snapshot is None and self._progress != self._saved:
+            self._snapshot = (self._handed, self._progress)
+
+    def _try_to_save(self) -> None:
+        try:
+            self._save_snapshot()
+        except OSError as error:
+            log.error("the disk refused the progress of timers, it is tried again: %s", error)
+            self._save_at_ms = self._clock.now_ms() + RETRY_AFTER_MS
+
+    def _save_snapshot(self) -> None:
+        """Write the progress down, if what it rests on is stored.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if self._snapshot is None or self._settled < self._snapshot[0]:
+            return
+        progress = self._snapshot[1]
+        now = self._clock.now_ms()
+        version = self.version.next(now)
+        self._file.write(check_of(progress, version, self._config.timer_precision_ms), progress)
+        self.version, self._saved, self._snapshot = version, progress, None
+        self._save_at_ms = now + SETTLE_MS
+        self._feed.changed(TIMERS, "progress", progress)
+        self.pending.pass_by(progress.done)
+
+    def _apply(self, _key: str, value: dict[str, Any] | None) -> None:
+        """Take over the progress of another broker, which worked while this one did not."""
+        if value is not None:
+            self._saved = Progress.from_plain(value)
+            self._feed.changed(TIMERS, "progress", self._saved)
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    def find(self, wanted: forms.Timer) -> Found:
+        """Whether a message waits, for one that wants to recall it."""
+        if not self._ready:
+            return Found.UNKNOWN
+        try:
+            for _ in range(CATCH_UP_SLICES):
+                if not self.pending.behind:
+                    break
+                self.pending.take(self._clock.now_ms())
+            return self.pending.find(wanted)
+        except (OSError, BrokenChainError) as error:
+            log.error("a timer message cannot be looked for: %s", error)
+            return Found.UNKNOWN
+
+    def look_at(self, waiting: int) -> forms.Timer | None:
+        """The message of a mark."""
+        record = self._record(place_of(waiting))
+        if record is None:
+            return None
+        return forms.timer_of(record, forms.properties_of(record), self._config.timer_precision_ms)
+
+    @property
+    def check(self) -> Check:
+        """What GET_TIMER_CHECK_POINT tells."""
+        return check_of(self._saved, self.version, self._config.timer_precision_ms)
+
+    def file_text(self) -> Iterator[str]:
+        """``timerProgress.json``, piece by piece."""
+        return file_text(
+            [
+                ("dataVersion", body_text(self.version, "\n\t")),
+                ("progress", pretty_value(self._saved.plain(), "\n\t")),
+            ]
+        )
+
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Take over the content of ``timerProgress.json``."""
+        if content.get("progress"):
+            self._saved = Progress.from_plain(content["progress"])
+        if content.get("dataVersion"):
+            self.version = DataVersion.from_json(content["dataVersion"])

@@ -1,0 +1,200 @@
+"""The timer log on disk: a unit of 52 bytes for each message, in the order of the timer topic (TimerLog).
+
+It is derived from the commit log. Nothing waits for its bytes to be on the device: what is missing or torn
+behind a crash is made again from the timer topic.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from orbitmq.broker.timers.units import BLANK, BLANK_MAGIC, UNIT, UNIT_BYTES, Unit
+from orbitmq.runtime.seam import Files, Segment
+
+log = logging.getLogger(__name__)
+
+_FILE_DIGITS = 20
+# Behind the newest unit there is always room for one without any bytes set: the end of what is valid.
+_END = bytes(UNIT_BYTES)
+SCAN_UNITS = 4096
+
+
+class TimerLog:
+    """Files of one size below ``timerlog``. A position is an offset over all files.
+
+    Attributes:
+        end: where the next unit goes.
+    """
+
+    def __init__(self, files: Files, folder: str, file_bytes: int) -> None:
+        self._files = files
+        self._folder = folder
+        self._file_bytes = file_bytes
+        self._segments: dict[int, Segment] = {}
+        # By the first position of a file: the latest slot time of its units.
+        self._latest_ms: dict[int, int] = {}
+        # Pieces that are not in the files yet, each within one file.
+        self._unwritten: list[tuple[int, bytearray]] = []
+        self._written = 0
+        self.end = 0
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Look at the files; those that do not belong together are removed."""
+        starts = sorted(
+            int(name)
+            for name in self._files.list_dir(self._folder)
+            if len(name) == _FILE_DIGITS and name.isdecimal()
+        )
+        for at, start in enumerate(starts):
+            follows = start % self._file_bytes == 0 and start == starts[0] + at * self._file_bytes
+            if not follows or self._files.size_bytes(self._path(start)) != self._file_bytes:
+                log.warning("%s is torn: timers are read from the timer topic", self._path(start))
+                self._remove(starts[at:])
+                break
+            self._segments[start] = self._files.open_segment(self._path(start), self._file_bytes)
+        self.end = self._written = min(self._segments, default=0)
+
+    def close(self) -> None:
+        """Release the files."""
+        for segment in self._segments.values():
+            segment.close()
+        self._segments.clear()
+
+    def clear(self) -> None:
+        """Remove all units."""
+        starts = list(self._segments)
+        self.close()
+        self._remove(starts)
+        self._latest_ms.clear()
+        self._unwritten.clear()
+        self.end = self._written = 0
+
+    def _remove(self, starts: list[int]) -> None:
+        for start in starts:
+            self._files.remove(self._path(start))
+
+    def _path(self, start: int) -> str:
+        return f"{self._folder}/{start:0{_FILE_DIGITS}d}"
+
+    @property
+    def empty(self) -> bool:
+        return not self._segments
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    def scan(self, log_end: int) -> Iterator[list[tuple[int, Unit]]]:
+        """All valid units with their positions, many at a time; new units go behind the last one.
+
+        Args:
+            log_end: the end of the commit log: a unit of a later message is not valid.
+        """
+        newest = -1
+        for start in sorted(self._segments):
+            view = self._segments[start].view()
+            found: list[tuple[int, Unit]] = []
+            at = 0
+            while at + UNIT_BYTES <= self._file_bytes:
+                unit = Unit(*UNIT.unpack_from(view, at))
+                if unit.magic == BLANK_MAGIC:
+                    at = self._file_bytes
+                    break
+                if not unit.valid or not newest < unit.physical < log_end:
+                    break
+                newest = unit.physical
+                found.append((start + at, unit))
+                self._note(start, unit.out_ms)
+                at += UNIT_BYTES
+                if len(found) >= SCAN_UNITS:
+                    yield found
+                    found = []
+            if found:
+                yield found
+            self.end = self._written = start + at
+            if at < self._file_bytes - UNIT_BYTES - BLANK.size:
+                break
+        self._cut()
+
+    def _cut(self) -> None:
+        """Remove the files behind the end."""
+        late = [start for start in self._segments if start > self.end]
+        for start in late:
+            self._segments.pop(start).close()
+            self._latest_ms.pop(start, None)
+        self._remove(late)
+
+    def read(self, position: int) -> Unit | None:
+        """The unit at a position, ``None`` when there is none."""
+        if position >= self._written:
+            for start, piece in self._unwritten:
+                if start <= position < start + len(piece):
+                    return Unit(*UNIT.unpack_from(piece, position - start))
+            return None
+        start = position - position % self._file_bytes
+        segment = self._segments.get(start)
+        if segment is None or position < 0 or position - start + UNIT_BYTES > self._file_bytes:
+            return None
+        unit = Unit(*UNIT.unpack_from(segment.view(), position - start))
+        return unit if unit.valid else None
+
+    # -- writing ---------------------------------------------------------------------------------------
+
+    def append(self, unit: bytes, out_ms: int) -> int:
+        """Put a unit at the end; returns its position. :meth:`write` brings it to the file."""
+        room = self._file_bytes - self.end % self._file_bytes
+        if room < UNIT_BYTES + BLANK.size:
+            self._put(BLANK.pack(room, 0, BLANK_MAGIC))
+            self.end += room - BLANK.size
+        position = self.end
+        self._note(position - position % self._file_bytes, out_ms)
+        self._put(unit)
+        return position
+
+    def _put(self, data: bytes) -> None:
+        if self._unwritten and self._unwritten[-1][0] + len(self._unwritten[-1][1]) == self.end:
+            _, piece = self._unwritten[-1]
+            if self.end % self._file_bytes:
+                piece += data
+                self.end += len(data)
+                return
+        self._unwritten.append((self.end, bytearray(data)))
+        self.end += len(data)
+
+    def _note(self, start: int, out_ms: int) -> None:
+        if out_ms > self._latest_ms.get(start, -1):
+            self._latest_ms[start] = out_ms
+
+    def write(self) -> None:
+        """Write what was appended.
+
+        Raises:
+            OSError: the disk refused; it is tried again with the next call.
+        """
+        while self._unwritten:
+            position, piece = self._unwritten[0]
+            start = position - position % self._file_bytes
+            segment = self._segments.get(start)
+            if segment is None:
+                segment = self._segments[start] = self._files.open_segment(
+                    self._path(start), self._file_bytes, create=True, durable=False
+                )
+            at = position - start
+            # The end is marked with the same write: bytes of an earlier life may lie behind.
+            segment.pwrite(bytes(piece) + _END[: self._file_bytes - at - len(piece)], at)
+            self._unwritten.pop(0)
+            self._written = position + len(piece)
+
+    def segments(self) -> list[Segment]:
+        """The open files, to be brought to the device."""
+        return list(self._segments.values())
+
+    def drop_before(self, passed_ms: int) -> None:
+        """Remove files from the front whose slots are all over."""
+        for start in sorted(self._segments)[:-1]:
+            if self._latest_ms.get(start, 0) >= passed_ms:
+                break
+            self._segments.pop(start).close()
+            self._latest_ms.pop(start, None)
+            self._remove([start])

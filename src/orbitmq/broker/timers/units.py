@@ -1,0 +1,84 @@
+"""The units of the timer log and the slots of the timer wheel, as bytes (TimerLog, Slot). Pure."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+UNIT_BYTES = 52
+# size, position of the unit below in the slot, magic, time of writing, slot time relative to that, place of
+# the message in the commit log, its size, hash of its topic, reserved.
+UNIT = struct.Struct(">iqiqiqiiQ")
+BLANK = struct.Struct(">iqi")
+BLANK_MAGIC = ((0xBBCCDDEE ^ (1880681586 + 8)) + (1 << 31)) % (1 << 32) - (1 << 31)
+# Time of the slot divided by the precision, first and last position, number of messages, magic.
+SLOT = struct.Struct(">qqqii")
+DEFAULT, ROLL, DELETE = 1, 2, 4
+# Apache's wheel: seven days of slots, twice.
+WHEEL_SLOTS = 2 * 7 * 86400
+WHEEL_BYTES = WHEEL_SLOTS * SLOT.size
+
+# Ours in the bytes that Apache reserves and writes as 0: this mark, how far behind its slot's time the
+# message is due (ms), and the hash of the key that a recall would name.
+_MARK = 0x4F4D
+
+
+class Unit(NamedTuple):
+    """One message or recall in the timer log. Times are milliseconds since the epoch.
+
+    Attributes:
+        below: position of the unit before it in its slot, -1 for none.
+        physical: where its record begins in the commit log.
+        extra: what stands in the reserved bytes, see :func:`reserved_bytes`.
+    """
+
+    size: int
+    below: int
+    magic: int
+    written_ms: int
+    delay_ms: int
+    physical: int
+    record_bytes: int
+    topic_hash: int
+    extra: int
+
+    @property
+    def out_ms(self) -> int:
+        """The time of its slot."""
+        return self.written_ms + self.delay_ms
+
+    @property
+    def valid(self) -> bool:
+        """Whether these bytes were written as a unit: zeros are none."""
+        return self.size == UNIT_BYTES and 0 < self.magic <= 15 and self.physical >= 0
+
+
+def unit_bytes(
+    below: int,
+    magic: int,
+    now_ms: int,
+    out_ms: int,
+    physical: int,
+    record_bytes: int,
+    topic_hash: int,
+    extra: int,
+) -> bytes:
+    """One unit. A delay beyond 24 days does not fit; the wheel is shorter than that."""
+    return UNIT.pack(
+        UNIT_BYTES, below, magic, now_ms, out_ms - now_ms, physical, record_bytes, topic_hash, extra
+    )
+
+
+def reserved_bytes(behind_ms: int, key_hash: int) -> int:
+    """What our units keep in the reserved bytes: Apache's broker does not look at them."""
+    return _MARK << 48 | behind_ms << 32 | key_hash
+
+
+def due_ms(out_ms: int, extra: int, precision_ms: int) -> int:
+    """The first millisecond of a unit's delivery; a unit of Apache's is due when its slot is over."""
+    return out_ms + (extra >> 32 & 0xFFFF if extra >> 48 == _MARK else precision_ms)
+
+
+def hash_of(extra: int) -> int | None:
+    """The hash of the key, ``None`` in a unit of Apache's."""
+    return extra & 0xFFFFFFFF if extra >> 48 == _MARK else None
