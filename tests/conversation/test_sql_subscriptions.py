@@ -4,6 +4,7 @@ retries."""
 from __future__ import annotations
 
 import asyncio
+from dataclasses import astuple
 from typing import Any
 
 import pytest
@@ -13,7 +14,13 @@ from orbitmq.broker.broker import Broker
 from orbitmq.message.batch import encode_batch
 from orbitmq.message.model import Message
 from orbitmq.message.properties import decode_properties
-from orbitmq.wire.bodies import CheckClientRequestBody, ConsumerData, HeartbeatData, SubscriptionData
+from orbitmq.wire.bodies import (
+    CheckClientRequestBody,
+    ConsumerConnection,
+    ConsumerData,
+    HeartbeatData,
+    SubscriptionData,
+)
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
@@ -158,3 +165,50 @@ async def test_skipping_over_the_border_of_a_queue_file_finds_what_lies_behind(p
     answer = await peer.pull(subscription="a = 650", expression_type="SQL92", max_msg_nums=1)
     assert bodies(answer) == [b"650"]
     assert answer.ext["nextBeginOffset"] == "651"
+
+
+def of(client: str, *subscriptions: tuple[str, str, str]) -> bytes:
+    data = HeartbeatData.decode(heartbeat(*subscriptions))
+    data.client_id = client
+    return data.encode()
+
+
+async def connections(peer: BrokerPeer) -> ConsumerConnection:
+    answer = await peer.ok(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="cg")
+    return ConsumerConnection.decode(answer.body)
+
+
+@pytest.mark.behaviour("FI-09")
+async def test_contradicting_members_are_shown_with_both_names(peer: BrokerPeer) -> None:
+    await peer.ok(RequestCode.HEART_BEAT, of("one", ("T", "a > 1", "SQL92")))
+    assert (await connections(peer)).conflicts is None
+    async with BrokerPeer(peer.runtime) as other:
+        await other.ok(RequestCode.HEART_BEAT, of("two", ("T", "a > 2", "SQL92"), ("U", "*", "TAG")))
+        shown = await connections(peer)
+        assert sorted(astuple(conflict) for conflict in shown.conflicts or ()) == [
+            ("T", "one", "a > 1", "two", "a > 2"),
+            ("U", "one", None, "two", "*"),
+        ]
+        assert shown.conflict_count == 1
+
+    await asyncio.sleep(1)
+    shown = await connections(peer)
+    assert (shown.conflicts, shown.conflict_count) == (None, 1)
+
+
+@pytest.mark.behaviour("FI-09")
+@pytest.mark.broker(strict_subscription=True)
+async def test_a_strict_broker_refuses_the_second(peer: BrokerPeer) -> None:
+    await peer.ok(RequestCode.HEART_BEAT, of("one", ("T", "a > 1", "SQL92")))
+    async with BrokerPeer(peer.runtime) as other:
+        data = HeartbeatData.decode(of("two", ("T", "a > 2", "SQL92")))
+        fine = ConsumerData("fine", subscription_data_set=[SubscriptionData("U")])
+        data.consumer_data_set.append(fine)
+        answer = await other.call(RequestCode.HEART_BEAT, data.encode())
+        assert answer.code == ResponseCode.ILLEGAL_OPERATION
+        assert "client two wants 'a > 2', client one wants 'a > 1'" in (answer.remark or "")
+        await other.ok(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="fine")
+        assert [one.client_id for one in (await connections(peer)).connection_set] == ["one"]
+        assert (await connections(peer)).conflict_count == 1
+        await other.ok(RequestCode.HEART_BEAT, of("two", ("T", "a > 1", "SQL92")))
+        assert len((await connections(peer)).connection_set) == 2

@@ -30,6 +30,7 @@ from tests.interop import (
     python_recall_cells,
     python_trace_cells,
     python_transaction_cells,
+    sql_cells,
 )
 from tests.interop.baseline import load
 from tests.interop.world import CellError, Place, World
@@ -46,6 +47,7 @@ JAVA_BASIC: dict[str, PlaceCell] = {
     "java compressed": java_cells.compressed,
     "java push, 2 consumers": java_cells.push,
     "java tag filter": java_cells.tags,
+    "java sql": sql_cells.java,
     "java lite pull": java_cells.lite,
     "java assigned pull": java_cells.assigned,
     "java orderly": java_cells.orderly,
@@ -78,6 +80,7 @@ JAVA_OLD: dict[str, PlaceCell] = {
         ("compressed", java_cells.compressed),
         ("push, 2 consumers", java_cells.push),
         ("tag filter", java_cells.tags),
+        ("sql", sql_cells.java),
         ("lite pull", java_cells.lite),
         ("orderly", java_cells.orderly),
         ("broadcast", java_cells.broadcast),
@@ -106,6 +109,8 @@ PYTHON: dict[str, PlaceCell] = {
     "python request-reply": python_transaction_cells.request_reply,
     "python to java": python_cells.to_java,
     "java to python": python_cells.from_java,
+    "python sql": sql_cells.python,
+    "sql values": sql_cells.values,
 }
 PYTHON_BRIEF = {name: PYTHON[name] for name in ("python, 2 consumers", "python to java", "java to python")}
 ADMIN: dict[str, PlaceCell] = {

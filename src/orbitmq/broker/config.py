@@ -163,6 +163,7 @@ class BrokerConfig(Settings):
     pull_queue_capacity: int = setting(100_000, "pullThreadPoolQueueCapacity", number(1, 10_000_000))
     reject_pull_consumer: bool = setting(False, "rejectPullConsumerEnable", flag, live=True)
     enable_property_filter: bool = setting(True, "enablePropertyFilter", flag, live=True)
+    strict_subscription: bool = setting(False, "strictSubscription", flag, live=True)
     filter_support_retry: bool = setting(False, "filterSupportRetry", flag, live=True)
     lite_pull_message_enable: bool = setting(True, "litePullMessageEnable", flag, live=True)
     slave_read_enable: bool = setting(False, "slaveReadEnable", flag, live=True)

@@ -4,16 +4,19 @@ import java.util.Map;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
  * Push consumers of one group in this process receive `count` messages.
- * Options: consumers, tags, orderly, broadcast, refuse (deliveries of each message that are refused first), seconds.
+ * Options: consumers, tags, orderly, broadcast, sql, refuse (deliveries of each message
+ * that are refused first), seconds.
  */
 public final class Receive {
     private static final Semaphore RECEIVED = new Semaphore(0);
@@ -25,7 +28,13 @@ public final class Receive {
         Map<String, String> options = Facts.options(args);
         List<DefaultMQPushConsumer> consumers = new ArrayList<>();
         for (int i = 0; i < Integer.parseInt(options.getOrDefault("consumers", "1")); i++) {
-            consumers.add(start(options, "consumer-" + i));
+            try {
+                consumers.add(start(options, "consumer-" + i));
+            } catch (MQClientException refused) {
+                Facts.say("not started");
+                Facts.say("done");
+                System.exit(0);
+            }
         }
         Facts.say("ready");
         int count = Integer.parseInt(options.get("count"));
@@ -53,7 +62,11 @@ public final class Receive {
         if (options.containsKey("retries")) {
             consumer.setMaxReconsumeTimes(Integer.parseInt(options.get("retries")));
         }
-        consumer.subscribe(options.get("topic"), options.getOrDefault("tags", "*"));
+        if (options.containsKey("sql")) {
+            consumer.subscribe(options.get("topic"), MessageSelector.bySql(options.get("sql")));
+        } else {
+            consumer.subscribe(options.get("topic"), options.getOrDefault("tags", "*"));
+        }
         if (options.containsKey("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
                 accept(who, messages, refuse) ? ConsumeOrderlyStatus.SUCCESS

@@ -8,6 +8,7 @@ from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.message import reserved
 from orbitmq.wire.bodies import ConsumerData, ConsumeType, HeartbeatData, SubscriptionGroupConfig
+from orbitmq.wire.errors import RemotingError
 
 
 class Heartbeats:
@@ -26,12 +27,23 @@ class Heartbeats:
         self._clients = clients
 
     def take(self, client: Client, heartbeat: HeartbeatData) -> bool:
-        """Note who is there; whether the client has to send its subscriptions again."""
+        """Note who is there; whether the client has to send its subscriptions again.
+
+        Raises:
+            RemotingError: ILLEGAL_OPERATION, with ``strictSubscription`` a consumer contradicts another
+                member of its group. All others of the heartbeat are noted.
+        """
         changed = False
+        refused: RemotingError | None = None
         for consumer in heartbeat.consumer_data_set:
-            changed |= self._take_consumer(client, consumer, heartbeat)
+            try:
+                changed |= self._take_consumer(client, consumer, heartbeat)
+            except RemotingError as error:
+                refused = refused or error
         for producer in heartbeat.producer_data_set:
             self._clients.register_producer(producer.group_name, client)
+        if refused is not None:
+            raise refused
         return changed or not heartbeat.heartbeat_fingerprint
 
     def _take_consumer(self, client: Client, data: ConsumerData, heartbeat: HeartbeatData) -> bool:
@@ -53,6 +65,7 @@ class Heartbeats:
             notify=self._tells_members(group),
             fingerprint=fingerprint,
             with_sub=not (fingerprint and heartbeat.without_sub),
+            strict=self._config.strict_subscription,
         )
 
     def leave(self, peer: Peer, *, producer_group: str | None, consumer_group: str | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 from orbitmq.broker.clients.registry import Client, ClientManager
 from orbitmq.wire.bodies import (
     Connection,
@@ -9,6 +11,7 @@ from orbitmq.wire.bodies import (
     ProducerConnection,
     ProducerInfo,
     ProducerTableInfo,
+    SubscriptionConflict,
 )
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Language
@@ -47,6 +50,9 @@ class ClientListing:
             consume_type=state.consume_type,
             message_model=state.message_model,
             consume_from_where=state.consume_from_where,
+            conflicts=[SubscriptionConflict(*astuple(found)) for found in self._clients.conflicts(group)]
+            or None,
+            conflict_count=self._clients.conflict_count(group) or None,
         )
 
     def producers(self, group: str) -> ProducerConnection:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from orbitmq.broker.clients.subscriptions import Conflict, Subscriptions
 from orbitmq.broker.component import Component
 from orbitmq.broker.events import Events, MembersChanged
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
+from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
+from orbitmq.wire.errors import RemotingError
 from orbitmq.wire.headers import NotifyConsumerIdsChangedRequest
 
 log = logging.getLogger(__name__)
@@ -53,8 +56,13 @@ class ConsumerGroup:
     message_model: MessageModel = MessageModel.CLUSTERING
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     members: dict[Peer, Client] = field(default_factory=dict)
-    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    wanted: Subscriptions = field(default_factory=Subscriptions)
     seen_ms: int = 0
+
+    @property
+    def subscriptions(self) -> dict[str, SubscriptionData]:
+        """What the group reads, by topic."""
+        return self.wanted.table
 
     @property
     def client_ids(self) -> list[str]:
@@ -90,6 +98,7 @@ class ClientManager(Component):
         self._checks = 0
         # Fingerprint of the last heartbeat per group: a V2 heartbeat leaves out what did not change.
         self._fingerprints: dict[str, int] = {}
+        self._conflicts: Counter[str] = Counter()
 
     async def start(self) -> None:
         self._every(self._clock, SCAN_SECONDS, self.expire)
@@ -116,6 +125,15 @@ class ClientManager(Component):
     def producer_groups(self) -> dict[str, list[Client]]:
         return {group: list(members.values()) for group, members in self._producers.items()}
 
+    def conflicts(self, group: str) -> list[Conflict]:
+        """Where members of the group contradict each other now."""
+        state = self._consumers.get(group)
+        return [] if state is None else state.wanted.conflicts()
+
+    def conflict_count(self, group: str) -> int:
+        """How often a member came to contradict another (subscription_conflict), since the start."""
+        return self._conflicts[group]
+
     def groups_reading(self, topic: str) -> set[str]:
         """The groups online that subscribe to the topic."""
         return {state.name for state in self._consumers.values() if topic in state.subscriptions}
@@ -138,6 +156,7 @@ class ClientManager(Component):
         notify: bool = True,
         fingerprint: int = 0,
         with_sub: bool = True,
+        strict: bool = False,
     ) -> bool:
         """A consumer's heartbeat.
 
@@ -145,15 +164,20 @@ class ClientManager(Component):
             notify: tell the members when they change.
             fingerprint: hash of the client's subscriptions, 0 from clients that do not send it.
             with_sub: whether ``data`` holds the subscriptions.
+            strict: refuse a member that contradicts another.
+
+        Raises:
+            RemotingError: ILLEGAL_OPERATION, because of ``strict``; the member is as it was before.
 
         Returns:
             Whether the client must send its subscriptions again (IS_SUB_CHANGE): the group was last heard
             of with others, or they are not known, as after a restart.
         """
         group = data.group_name
-        state = self._consumers.get(group)
-        if state is None:
-            state = self._consumers[group] = ConsumerGroup(group)
+        state = self._consumers.get(group) or ConsumerGroup(group)
+        if strict and with_sub:
+            self._check(state, client, data)
+        self._consumers[group] = state
         state.consume_type = data.consume_type
         state.message_model = data.message_model
         state.consume_from_where = data.consume_from_where
@@ -162,9 +186,21 @@ class ClientManager(Component):
         self._consumes.setdefault(client.peer, {})[group] = None
         joined = client.peer not in state.members
         state.members[client.peer] = client
-        changed = with_sub and self._subscribe(state, client, data.subscription_data_set)
-        if joined or changed:
+        topics = expressions = False
+        if with_sub:
+            heard = state.wanted.hear(client.peer, client.client_id, data.subscription_data_set)
+            topics, expressions = heard.topics, heard.expressions
+            if heard.conflict is not None:
+                self._conflicts[group] += 1
+                log.warning(
+                    "members of consumer group %s lose messages, they contradict each other: %s",
+                    group,
+                    heard.conflict,
+                )
+        if joined or topics:
             self._changed(state, notify)
+        elif expressions:
+            self._events.publish(MembersChanged(group, state))
         previous = self._fingerprints.get(group)
         self._fingerprints[group] = fingerprint
         return (previous is not None and previous != fingerprint) or not (with_sub or state.subscriptions)
@@ -238,29 +274,20 @@ class ClientManager(Component):
         if state is None or state.members.pop(peer, None) is None:
             return
         _forget(self._consumes, peer, group)
+        state.wanted.forget(peer)
         if not state.members:
             del self._consumers[group]
             self._fingerprints.pop(group, None)
         self._changed(state, notify)
 
-    def _subscribe(self, state: ConsumerGroup, client: Client, data: Iterable[SubscriptionData]) -> bool:
-        """Take over a heartbeat's subscriptions; whether the set of topics changed."""
-        before = set(state.subscriptions)
-        present: set[str] = set()
-        for new in data:
-            present.add(new.topic)
-            old = state.subscriptions.get(new.topic)
-            if old is None or new.sub_version > old.sub_version:
-                if old is not None and old.sub_string != new.sub_string and len(state.members) > 1:
-                    log.warning(
-                        "consumer group %s disagrees about topic %s: %r, but client %s says %r; "
-                        "messages of one of them will be missed",
-                        *(state.name, new.topic, old.sub_string, client.client_id, new.sub_string),
-                    )
-                state.subscriptions[new.topic] = new
-        for topic in before - present:
-            del state.subscriptions[topic]
-        return before != present
+    def _check(self, state: ConsumerGroup, client: Client, data: ConsumerData) -> None:
+        conflict = state.wanted.conflict_of(client.peer, client.client_id, data.subscription_data_set)
+        if conflict is not None:
+            self._conflicts[state.name] += 1
+            raise RemotingError(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"consumer group {state.name} must agree (strictSubscription): {conflict}",
+            )
 
     def _changed(self, state: ConsumerGroup, notify: bool) -> None:
         if notify and state.message_model is not MessageModel.BROADCASTING:

@@ -31,6 +31,7 @@ __all__ = [
     "ProducerData",
     "ProducerInfo",
     "ProducerTableInfo",
+    "SubscriptionConflict",
     "SubscriptionData",
     "UnlockBatchRequestBody",
 ]
@@ -181,14 +182,36 @@ class Connection(Body):
 
 
 @dataclass(slots=True)
+class SubscriptionConflict(Body):
+    """Two members of a group that want different messages of a topic; a part of OrbitMQ's own answers.
+
+    Attributes:
+        wanted, other_wanted: their expressions, ``None``: that member does not subscribe to the topic.
+    """
+
+    topic: str = ""
+    client_id: str = ""
+    wanted: str | None = None
+    other_client_id: str = ""
+    other_wanted: str | None = None
+
+
+@dataclass(slots=True)
 class ConsumerConnection(Body):
-    """The clients of a consumer group."""
+    """The clients of a consumer group.
+
+    Attributes:
+        conflicts, conflict_count: where members contradict each other now, and how often one began to since
+            the broker's start; ``None`` from Apache's brokers, and when there was none.
+    """
 
     connection_set: list[Connection] = field(default_factory=list)
     subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
     consume_type: ConsumeType | None = None
     message_model: MessageModel | None = None
     consume_from_where: ConsumeFromWhere | None = None
+    conflicts: list[SubscriptionConflict] | None = None
+    conflict_count: int | None = None
 
 
 @dataclass(slots=True)

@@ -1,0 +1,152 @@
+"""What the members of a consumer group say they want, and where they contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from orbitmq.message.reserved import RETRY_PREFIX
+from orbitmq.wire.bodies import SubscriptionData
+
+# Topic, kind of expression and what it asks for, of all topics of a member: equal for equal wishes.
+Wishes: TypeAlias = frozenset[tuple[str, str, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two members of a group that want different messages of a topic, so that each loses some of its own.
+
+    Attributes:
+        wanted, other_wanted: their expressions, ``None``: that member does not subscribe to the topic.
+    """
+
+    topic: str
+    client_id: str
+    wanted: str | None
+    other_client_id: str
+    other_wanted: str | None
+
+    def __str__(self) -> str:
+        return (
+            f"topic {self.topic}: client {self.client_id} {_says(self.wanted)}, "
+            f"client {self.other_client_id} {_says(self.other_wanted)}"
+        )
+
+
+@dataclass(slots=True)
+class Heard:
+    """What a heartbeat's subscriptions changed: the set of topics, an expression; and a new conflict."""
+
+    topics: bool
+    expressions: bool
+    conflict: Conflict | None
+
+
+@dataclass(slots=True)
+class _Member:
+    client_id: str
+    wishes: Wishes
+    expressions: dict[str, str]
+
+
+@dataclass(slots=True)
+class Subscriptions:
+    """The subscriptions of one group.
+
+    Attributes:
+        table: by topic what the group reads, the newest version that a member sent. A topic stays while any
+            member wants it.
+    """
+
+    table: dict[str, SubscriptionData] = field(default_factory=dict)
+    _members: dict[object, _Member] = field(default_factory=dict)
+    # The members by what they want: more than one entry is a conflict.
+    _by_wishes: dict[Wishes, dict[object, None]] = field(default_factory=dict)
+
+    def conflict_of(
+        self, member: object, client_id: str, data: Iterable[SubscriptionData]
+    ) -> Conflict | None:
+        """How these subscriptions contradict those of another member; nothing changes."""
+        return self._conflict(member, _member(client_id, data))
+
+    def hear(self, member: object, client_id: str, data: Iterable[SubscriptionData]) -> Heard:
+        """A member's heartbeat."""
+        data = list(data)
+        said = _member(client_id, data)
+        before = self._members.get(member)
+        conflict = None
+        if before is None or before.wishes != said.wishes:
+            conflict = self._conflict(member, said)
+            self._leave(member)
+            self._by_wishes.setdefault(said.wishes, {})[member] = None
+        self._members[member] = said
+        known = set(self.table)
+        expressions = False
+        for new in data:
+            old = self.table.get(new.topic)
+            if old is None or new.sub_version > old.sub_version:
+                expressions |= old is not None and old.sub_string != new.sub_string
+                self.table[new.topic] = new
+        self._drop_unwanted()
+        return Heard(known != set(self.table), expressions, conflict)
+
+    def forget(self, member: object) -> None:
+        """The member left."""
+        if member in self._members:
+            self._leave(member)
+            del self._members[member]
+            self._drop_unwanted()
+
+    def conflicts(self) -> list[Conflict]:
+        """The present contradictions: of the members that want most alike with each other kind, by topic."""
+        groups = sorted(self._by_wishes.values(), key=len, reverse=True)
+        of_each = [self._members[next(iter(members))] for members in groups]
+        return [conflict for other in of_each[1:] for conflict in _differences(of_each[0], other)]
+
+    def _conflict(self, member: object, said: _Member) -> Conflict | None:
+        for wishes, members in self._by_wishes.items():
+            if wishes != said.wishes:
+                other = next((one for one in members if one != member), None)
+                if other is not None:
+                    return _differences(said, self._members[other])[0]
+        return None
+
+    def _leave(self, member: object) -> None:
+        before = self._members.get(member)
+        if before is not None:
+            alike = self._by_wishes[before.wishes]
+            del alike[member]
+            if not alike:
+                del self._by_wishes[before.wishes]
+
+    def _drop_unwanted(self) -> None:
+        for topic in [t for t in self.table if not any(t in m.expressions for m in self._members.values())]:
+            del self.table[topic]
+
+
+def _member(client_id: str, data: Iterable[SubscriptionData]) -> _Member:
+    data = list(data)
+    # Each member has the group's retry topic or none, as it consumes in clustering or broadcasting.
+    compared = [one for one in data if not one.topic.startswith(RETRY_PREFIX)]
+    wishes = frozenset((one.topic, one.expression_type or "TAG", _asked(one)) for one in compared)
+    return _Member(client_id, wishes, {one.topic: one.sub_string for one in data})
+
+
+def _asked(data: SubscriptionData) -> object:
+    """The order of tags does not count."""
+    return frozenset(data.tags_set) if data.tags_set else data.sub_string
+
+
+def _differences(one: _Member, other: _Member) -> list[Conflict]:
+    topics = sorted({topic for topic, _, _ in one.wishes ^ other.wishes})
+    return [
+        Conflict(
+            topic, one.client_id, one.expressions.get(topic), other.client_id, other.expressions.get(topic)
+        )
+        for topic in topics
+    ]
+
+
+def _says(expression: str | None) -> str:
+    return "does not subscribe" if expression is None else f"wants {expression!r}"

@@ -1,0 +1,71 @@
+"""Members of a group that contradict each other: found, named, counted, and refused when that is wished."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from orbitmq.broker.clients.subscriptions import Conflict, Subscriptions
+from orbitmq.message.tags import java_hash
+from orbitmq.wire.bodies import SubscriptionData
+
+
+def wants(topic: str, expression: str = "*", kind: str = "TAG", version: int = 1) -> SubscriptionData:
+    tags = {tag.strip() for tag in expression.split("||")} if kind == "TAG" and expression != "*" else set()
+    return SubscriptionData(topic, expression, tags, {java_hash(tag) for tag in tags}, version, kind)
+
+
+@pytest.mark.behaviour("FI-09")
+def test_topics_and_expressions_are_compared() -> None:
+    group = Subscriptions()
+    assert group.hear("a", "a", [wants("T", "x || y"), wants("%RETRY%g")]).conflict is None
+    assert group.hear("b", "b", [wants("T", "y||x", version=2)]).conflict is None
+    heard = group.hear("c", "c", [wants("T", "x")])
+    assert heard.conflict == Conflict("T", "c", "x", "a", "x || y")
+    assert group.hear("c", "c", [wants("T", "x")]).conflict is None  # told once
+    heard = group.hear("c", "c", [wants("T", "x || y"), wants("U")])
+    assert str(heard.conflict) == "topic U: client c wants '*', client a does not subscribe"
+    assert group.conflicts() == [Conflict("U", "a", None, "c", "*")]
+    assert group.hear("c", "c", [wants("T", "x || y", "SQL92")]).conflict is not None
+    group.forget("c")
+    assert group.conflicts() == []
+
+
+def test_a_topic_stays_while_any_member_wants_it() -> None:
+    group = Subscriptions()
+    group.hear("a", "a", [wants("T"), wants("U")])
+    heard = group.hear("b", "b", [wants("T")])
+    assert not heard.topics
+    assert set(group.table) == {"T", "U"}
+    group.forget("a")
+    assert set(group.table) == {"T"}
+    group.forget("b")
+    assert group.table == {}
+
+
+def test_the_newest_expression_counts_and_its_change_is_told() -> None:
+    group = Subscriptions()
+    group.hear("a", "a", [wants("T", "x", version=5)])
+    assert not group.hear("b", "b", [wants("T", "y", version=4)]).expressions
+    assert group.table["T"].sub_string == "x"
+    assert group.hear("b", "b", [wants("T", "y", version=6)]).expressions
+    assert group.table["T"].sub_string == "y"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_conflicts_are_there_exactly_while_members_differ(seed: int) -> None:
+    choice = random.Random(seed)
+    group = Subscriptions()
+    book: dict[int, tuple[str, ...]] = {}
+    for _ in range(300):
+        member = choice.randrange(5)
+        if choice.random() < 0.3:
+            group.forget(member)
+            book.pop(member, None)
+        else:
+            topics = choice.choice([("T",), ("T", "U"), ("U",)])
+            group.hear(member, f"c{member}", [wants(topic) for topic in topics])
+            book[member] = topics
+        assert bool(group.conflicts()) is (len(set(book.values())) > 1)
+        assert set(group.table) == {topic for topics in book.values() for topic in topics}
