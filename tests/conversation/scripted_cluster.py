@@ -206,7 +206,8 @@ class ClientWorld:
     """One scripted name server and some scripted brokers on a simulated runtime.
 
     ``topics`` maps a topic to the number of queues per broker; ``down`` names brokers that the name server
-    leaves out of its routes.
+    leaves out of its routes. ``members`` names the brokers of a group by id where a master alone is not all,
+    ``perms`` their permission.
     """
 
     def __init__(self, *names: str, runtime: SimulatedRuntime, auto_create: bool = True) -> None:
@@ -214,6 +215,8 @@ class ClientWorld:
         self.brokers = {name: ScriptedBroker(self, name) for name in names}
         self.topics: dict[str, dict[str, int]] = {}
         self.down: set[str] = set()
+        self.members: dict[str, dict[int, ScriptedBroker]] = {}
+        self.perms: dict[str, int] = {}
         self.route_queries: list[str] = []
         self.script: Callable[[Command], Command] | None = None
         if auto_create:
@@ -229,7 +232,8 @@ class ClientWorld:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        for broker in self.brokers.values():
+        members = [broker for group in self.members.values() for broker in group.values()]
+        for broker in {*self.brokers.values(), *members}:
             await broker.stop()
         await self._server.stop()
 
@@ -248,7 +252,11 @@ class ClientWorld:
             return command.reply(ResponseCode.TOPIC_NOT_EXIST, f"No topic route info for {topic}")
         perm = 7 if topic == "TBW102" else 6
         route = TopicRouteData(
-            [QueueData(name, count, count, perm) for name, count in queues.items()],
-            [BrokerData("c", name, {0: self.brokers[name].address}) for name in queues],
+            [QueueData(name, count, count, self.perms.get(name, perm)) for name, count in queues.items()],
+            [BrokerData("c", name, self._addresses(name)) for name in queues],
         )
         return command.reply(body=route.encode())
+
+    def _addresses(self, name: str) -> dict[int, str]:
+        members = self.members.get(name, {0: self.brokers[name]})
+        return {number: broker.address for number, broker in members.items()}

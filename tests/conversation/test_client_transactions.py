@@ -194,6 +194,25 @@ async def test_another_member_of_the_group_answers_for_one_that_died(world: Worl
     assert world.delivered("Orders") == [b"good"]
 
 
+@pytest.mark.behaviour("MO-09")
+async def test_a_half_message_whose_end_was_lost_waits_for_its_master(world: World) -> None:
+    local = Local()
+
+    async def dies(message: Message) -> LocalTransactionState:
+        world.crash("broker-a")
+        return COMMIT
+
+    async with TransactionProducer("pg", check=local.check, **world.options) as producer:
+        await producer.send_in_transaction(Message("Orders", b"good"), dies)
+        await asyncio.sleep(120)
+        assert local.checked == []
+        await world.start_broker("broker-a")
+        await world.until(lambda: world.delivered("Orders") == [b"good"], 60)
+        await asyncio.sleep(60)
+    assert len(local.checked) == 1
+    assert world.delivered("Orders") == [b"good"]
+
+
 async def test_transactions_and_requests_inside_a_namespace(world: World) -> None:
     local = Local(UNKNOWN)
     world.options["namespace"] = "space"

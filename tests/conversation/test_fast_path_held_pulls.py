@@ -109,7 +109,7 @@ async def test_a_waiting_pull_whose_topic_goes_is_told(broker: Broker, client: R
 async def test_a_client_that_left_is_forgotten(broker: Broker, client: RemotingClient) -> None:
     waiting = asyncio.ensure_future(client.request(broker.address, pull(1), 10_000))
     await asyncio.sleep(1)
-    await client.close_connection(broker.address)
+    client.drop_connection(broker.address)
     await asyncio.gather(waiting, return_exceptions=True)
     await asyncio.sleep(6)
     assert len(broker.services.long_polling) == 0

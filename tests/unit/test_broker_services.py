@@ -18,6 +18,7 @@ from orbitmq.broker.events import Events, MembersChanged
 from orbitmq.broker.messaging.filters import Filters, parse
 from orbitmq.broker.messaging.held_pulls import LongPolling
 from orbitmq.broker.metadata.attributes import parse as parse_attributes
+from orbitmq.broker.role import Role, RoleChanged
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.tags import java_hash
 from orbitmq.store import MessageFilter
@@ -193,6 +194,29 @@ def test_changes_of_a_group_are_told_to_its_members_and_listeners() -> None:
     manager.unregister(one.peer, producer_group=None, consumer_group="g")
     assert seen[-1] == ("g", [])
     assert manager.consumers("g") is None
+
+
+@pytest.mark.behaviour("MO-15")
+def test_a_master_that_is_back_learns_of_members_one_by_one_and_tells_all_it_knows() -> None:
+    manager = ClientManager(Clock(), Events())
+    members = [client(name) for name in ("one", "two", "three")]
+    for number, member in enumerate(members, 1):
+        manager.register_consumer(member, consumer("T"))
+        assert [told(each) for each in members] == [max(0, number - place) for place in range(3)]
+
+
+def test_consumers_hear_of_a_broker_that_begins_to_lead() -> None:
+    events = Events()
+    manager = ClientManager(Clock(), events)
+    one, two = client("one"), client("two")
+    broadcast = consumer("T", group="all")
+    broadcast.message_model = MessageModel.BROADCASTING
+    manager.register_consumer(one, consumer("T"))
+    manager.register_consumer(two, broadcast)
+    events.publish(RoleChanged(Role.SLAVE, Role.PRE_ONLINE, 0))
+    assert (told(one), told(two)) == (1, 0)
+    events.publish(RoleChanged(Role.SLAVE, Role.ACTING_MASTER, 0))
+    assert (told(one), told(two)) == (2, 1)
 
 
 def test_broadcasting_and_quiet_groups_are_not_told() -> None:

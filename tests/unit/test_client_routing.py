@@ -181,6 +181,36 @@ def test_a_missing_broker_is_looked_for_until_it_is_back() -> None:
     assert cache.due(70_000 + REFRESH_MS) == ["t"]
 
 
+@pytest.mark.behaviour("NR-11")
+def test_a_route_that_lost_its_write_bit_is_watched_until_it_has_it_again() -> None:
+    cache = _cached(route_of("a", "b"))
+    acting = route_of("a", "b")
+    acting.queue_datas[0].perm = 4
+    cache.put("t", topic_route("t", acting), 50_000)
+    cache.asked("t", 600_000)
+    assert cache.due(600_000 + WATCH_INTERVAL_MS) == ["t"]
+    cache.put("t", topic_route("t", route_of("a", "b")), 601_000)
+    cache.asked("t", 620_000)
+    assert cache.due(640_000) == []
+
+
+def test_a_topic_that_was_never_writable_is_not_watched() -> None:
+    cache = _cached(route_of("a", perm=4))
+    cache.put("t", topic_route("t", route_of("a", perm=4, read_queue_nums=5)), 1000)
+    cache.asked("t", 60_000)
+    assert cache.due(75_000) == []
+
+
+def test_a_route_may_be_asked_for_once_more() -> None:
+    cache = _cached(route_of("a"))
+    cache.asked("t", 60_000)
+    cache.ask_soon("t")
+    cache.ask_soon("unknown")
+    assert cache.due(60_000 + EAGER_INTERVAL_MS) == ["t"]
+    cache.asked("t", 60_500)
+    assert cache.due(75_000) == []
+
+
 def test_a_broker_that_fails_while_a_new_topic_has_the_default_route_is_looked_for_too() -> None:
     cache = RouteCache()
     cache.put("t", topic_route("t", route_of("a", "b"), default_queues=4), 0)

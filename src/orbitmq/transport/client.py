@@ -177,11 +177,14 @@ class RemotingClient:
         finally:
             permits.release()
 
-    async def close_connection(self, address: str) -> None:
-        """Close the connection to one address, if there is one. The next request opens another."""
+    def drop_connection(self, address: str) -> None:
+        """End the connection to one address, if there is one, and all that waits for its answers.
+
+        The next request opens another.
+        """
         connection = self._connections.pop(address, None)
         if connection is not None:
-            connection.close()
+            connection.abort()
 
     async def close(self) -> None:
         """Close all connections; what waits for an answer fails with ConnectionLostError."""

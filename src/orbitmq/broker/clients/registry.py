@@ -11,6 +11,7 @@ from typing import Protocol
 from orbitmq.broker.clients.subscriptions import Conflict, Subscriptions
 from orbitmq.broker.component import Component
 from orbitmq.broker.events import Events, MembersChanged
+from orbitmq.broker.role import LEADING, RoleChanged
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from orbitmq.wire.codes import ResponseCode
@@ -99,6 +100,7 @@ class ClientManager(Component):
         # Fingerprint of the last heartbeat per group: a V2 heartbeat leaves out what did not change.
         self._fingerprints: dict[str, int] = {}
         self._conflicts: Counter[str] = Counter()
+        events.subscribe(RoleChanged, self._role_changed)
 
     async def start(self) -> None:
         self._every(self._clock, SCAN_SECONDS, self.expire)
@@ -289,11 +291,20 @@ class ClientManager(Component):
                 f"consumer group {state.name} must agree (strictSubscription): {conflict}",
             )
 
+    def _role_changed(self, changed: RoleChanged) -> None:
+        """A slave that speaks makes consumers look for the route: it takes over from a frozen master."""
+        if changed.after in LEADING:
+            for state in self._consumers.values():
+                self._notify(state)
+
+    def _notify(self, state: ConsumerGroup) -> None:
+        notice = NotifyConsumerIdsChangedRequest(consumer_group=state.name)
+        for peer in list(state.members):
+            peer.oneway(notice.command())
+
     def _changed(self, state: ConsumerGroup, notify: bool) -> None:
         if notify and state.message_model is not MessageModel.BROADCASTING:
-            notice = NotifyConsumerIdsChangedRequest(consumer_group=state.name)
-            for peer in list(state.members):
-                peer.oneway(notice.command())
+            self._notify(state)
         self._events.publish(MembersChanged(state.name, state if state.members else None))
 
 

@@ -25,13 +25,15 @@ _RETRY_PAUSE_S = 0.2
 class _Assigned:
     """One assigned queue: its position, what is fetched beyond it, and the pull under way."""
 
-    __slots__ = ("buffer", "fetch_offset", "position", "pull", "wanted")
+    __slots__ = ("broker_id", "buffer", "fetch_offset", "position", "pull", "wanted")
 
     def __init__(self, wanted: Filter) -> None:
         self.wanted = wanted
         # None until it is known where to begin.
         self.position: int | None = None
         self.fetch_offset = 0
+        # The member of the broker group that the last answer suggested.
+        self.broker_id = 0
         self.buffer: deque[ReceivedMessage] = deque()
         self.pull: asyncio.Task[None] | None = None
 
@@ -219,12 +221,24 @@ class AssignedConsumer:
         try:
             if state.position is None:
                 await self._find_start(queue, state)
+            asked_ms = self._client.now_ms()
             pulled = await self._calls.pull(
-                self._options, queue, state.fetch_offset, state.wanted, with_filter=True
+                self._options,
+                queue,
+                state.fetch_offset,
+                state.wanted,
+                broker_id=state.broker_id,
+                with_filter=True,
             )
         except OrbitError:
+            state.broker_id = 0
             self._client.suspect(queue.topic)
             raise
+        state.broker_id = pulled.suggested_broker_id
+        if not pulled.messages and pulled.next_offset == state.fetch_offset:
+            # A slave that is behind answers at once (row MO-12); a pull that waited there goes on at once.
+            waited_s = (self._client.now_ms() - asked_ms) / 1000
+            await self._client.runtime.clock.sleep(max(0.0, _RETRY_PAUSE_S - waited_s))
         state.fetch_offset = pulled.next_offset
         state.buffer.extend(pulled.messages)
 

@@ -21,6 +21,8 @@ log = logging.getLogger("orbitmq.client")
 FULL_PAUSE_S = 0.05
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 3.0
+# A pull that took so long has waited at the broker.
+IDLE_PULL_MS = 900
 _UNKNOWN_TO_BROKER = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
 
 
@@ -70,6 +72,8 @@ class QueuePuller:
         self._offsets = offsets
         self._broker_id = 0
         self._failures = 0
+        # Pulls in a row that brought nothing and did not move on, though they did not wait either.
+        self._idle = 0
         self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self._client.runtime.random)
 
     async def run(self) -> None:
@@ -78,6 +82,7 @@ class QueuePuller:
             if self._full():
                 await self._client.runtime.clock.sleep(FULL_PAUSE_S)
                 continue
+            asked_ms, asked_id = self._client.now_ms(), self._broker_id
             try:
                 pulled = await self._calls.pull(
                     self._options,
@@ -96,7 +101,12 @@ class QueuePuller:
                 continue
             if not self.process_queue.dropped:
                 self._failures = 0
+                moved = bool(pulled.messages) or pulled.next_offset != self.process_queue.next_offset
                 self._take(pulled)
+                if moved or self._client.now_ms() - asked_ms >= IDLE_PULL_MS:
+                    self._idle = 0
+                else:
+                    await self._rest(asked_id)
 
     def _full(self) -> bool:
         process_queue, limits = self.process_queue, self._limits
@@ -127,6 +137,15 @@ class QueuePuller:
         if not len(process_queue):
             # Nothing of this stretch is for us, or there was nothing: that is progress too.
             self._offsets.update(process_queue.queue, pulled.next_offset)
+
+    async def _rest(self, asked_id: int) -> None:
+        """A broker answers at once and has nothing: a slave that is behind this consumer (row MO-12).
+
+        Another broker that it names is asked at once, but two do not keep us going round.
+        """
+        self._idle += 1
+        if self._idle > 1 or self._broker_id == asked_id:
+            await self._client.runtime.clock.sleep(self._backoff.pause_s(self._idle))
 
     async def _recover(self, error: Exception) -> None:
         self._failures += 1

@@ -16,6 +16,7 @@ log = logging.getLogger("orbitmq.client")
 
 RENEW_EVERY_S = 20.0
 FIRST_RENEWAL_S = 1.0
+RETRY_S = 1.0
 # The broker keeps a lock for 60 s (LK-01); half of that is trusted here, whatever the two clocks do.
 TRUSTED_MS = 30_000.0
 
@@ -73,16 +74,28 @@ class MemberLocks:
             log.info("broker %s is not told that %d queues are free: %s", broker_name, len(queues), error)
 
     async def renew(self) -> None:
-        """Prolong all locks, with one request to each broker."""
-        await asyncio.gather(*(self._renew(*share) for share in _by_broker(self._renewed_ms).items()))
+        """Prolong all locks, with one request to each broker; those that are not prolonged again and again
+        until they run out: another broker may be the master in a moment (row MO-07)."""
+        left = _by_broker(self._renewed_ms)
+        until_ms = self._client.now_ms() + TRUSTED_MS
+        while left:
+            done = await asyncio.gather(*(self._renew(*share) for share in left.items()))
+            left = {name: share for (name, share), ended in zip(left.items(), done, strict=True) if not ended}
+            if left and self._client.now_ms() >= until_ms:
+                return
+            if left:
+                await self._client.runtime.clock.sleep(RETRY_S)
 
-    async def _renew(self, broker_name: str, queues: list[MessageQueue]) -> None:
+    async def _renew(self, broker_name: str, queues: list[MessageQueue]) -> bool:
+        """Whether the broker has said which locks it prolongs."""
         asked = self._client.now_ms()
         try:
             locked = await self._calls.lock(self._group, broker_name, queues)
         except OrbitError as error:
             log.warning("the locks at broker %s are not prolonged: %s", broker_name, error)
-            return
+            for topic in {queue.topic for queue in queues}:
+                self._client.suspect(topic)
+            return False
         for queue in queues:
             if queue not in self._renewed_ms:
                 continue  # given back meanwhile
@@ -92,6 +105,7 @@ class MemberLocks:
                 log.warning("the lock of %s went to another member", queue)
                 del self._renewed_ms[queue]
                 await self._lost(queue)
+        return True
 
 
 def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:

@@ -81,6 +81,9 @@ class Redelivery:
             delay_level: 0 lets the broker decide by the number of deliveries, above 0 is that level of the
                 delay table, below 0 makes it a dead letter at once (CR-13).
         """
+        if self._calls.acts(message.broker_name) and not isinstance(message, UnreadableMessage):
+            # A slave in its master's place takes nothing back: no need to ask it.
+            return await self._send_anew(message)
         try:
             await self._calls.send_back(
                 self._group, message, self._namespace.full(message.topic), delay_level, self._max

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -11,6 +11,7 @@ from orbitmq.errors import BrokerError, TopicNotFoundError, ValidationError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.record import iter_records, readable
 from orbitmq.message.sysflag import PullFlag
+from orbitmq.transport.errors import ConnectError
 from orbitmq.wire.bodies import (
     GetConsumerListByGroupResponseBody,
     LockBatchRequestBody,
@@ -18,6 +19,7 @@ from orbitmq.wire.bodies import (
     UnlockBatchRequestBody,
 )
 from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
 from orbitmq.wire.errors import HeaderError
 from orbitmq.wire.headers import (
     ConsumerSendMsgBackRequest,
@@ -134,6 +136,10 @@ class BrokerCalls:
             )
         return found
 
+    def acts(self, broker_name: str) -> bool:
+        """See ``ClientInstance.acts``."""
+        return self._client.acts(broker_name)
+
     async def members(self, address: str, group: str) -> list[str]:
         """Client ids of the group's members that this broker knows, sorted."""
         answer = await self._client.invoke(
@@ -143,10 +149,9 @@ class BrokerCalls:
 
     async def committed(self, group: str, queue: MessageQueue) -> int:
         """The group's committed offset, -1 when it has none."""
-        address, _ = await self.address_of(queue)
         header = QueryConsumerOffsetRequest(consumer_group=group, topic=queue.topic, queue_id=queue.queue_id)
         try:
-            answer = await self._client.invoke(address, header.command())
+            answer = await self._any_replica(queue, header.command)
         except BrokerError as error:
             if error.code in (ResponseCode.QUERY_NOT_FOUND, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
                 return -1
@@ -155,14 +160,31 @@ class BrokerCalls:
 
     async def commit(self, group: str, queue: MessageQueue, offset: int, *, wait: bool) -> None:
         """Commit an offset; without ``wait`` one-way, as the periodic commits are."""
-        address, _ = await self.address_of(queue)
         header = UpdateConsumerOffsetRequest(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
         )
         if wait:
-            await self._client.invoke(address, header.command())
+            await self._any_replica(queue, header.command)
         else:
+            address, _ = await self.address_of(queue)
             await self._client.remoting.oneway(address, header.command(), 3000)
+
+    async def _any_replica(self, queue: MessageQueue, command: Callable[[], Command]) -> Command:
+        """Ask the master, or a slave when nobody is at the master's address (row MO-03).
+
+        A master that is only slow is not passed over: its slave may know less.
+        """
+        address, _ = await self.address_of(queue)
+        try:
+            return await self._client.invoke(address, command())
+        except ConnectError:
+            self._client.suspect(queue.topic)
+            route = self._client.route(queue.topic)
+            members = route.addresses.get(queue.broker_name, {}) if route is not None else {}
+            for _, other in sorted(members.items()):
+                if other != address:
+                    return await self._client.invoke(other, command())
+            raise
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the next message of the queue will get."""

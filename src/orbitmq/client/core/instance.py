@@ -28,6 +28,8 @@ HEARTBEAT_S = 30.0
 # The least time between two looks at the routes, whatever their times say.
 LEAST_ROUTE_PAUSE_S = 0.02
 REQUEST_TIMEOUT_MS = 3000
+# A broker that no route names any more may still answer what it has been asked for so long.
+LAST_ANSWERS_S = 0.5
 DEFAULT_TOPIC_QUEUES = 4
 
 # Requests of brokers that name a consumer group, and the field in which they do.
@@ -213,6 +215,8 @@ class ClientInstance:
             return command.reply(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
             )
+        if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            self._slave_speaks(connection.address)
         group = command.ext.get(field, "")
         member = self._consumers.get(group)
         if member is None:
@@ -296,7 +300,10 @@ class ClientInstance:
         return self._learn(topic, topic_route(topic, data, default_queues=self.default_topic_queues))
 
     def _learn(self, topic: str, route: TopicRoute) -> TopicRoute:
+        before = self._routes.get(topic)
         changed = self._routes.put(topic, route, self.now_ms())
+        if changed and before is not None:
+            self._gone(before.members - route.members)
         self._routes_changed.set()
         if changed:
             log.debug(
@@ -307,6 +314,40 @@ class ClientInstance:
             if self._started and self._producers:
                 self._background.spawn(self.heartbeat(only_new=True), "greet")
         return route
+
+    def _gone(self, addresses: set[str]) -> None:
+        """A route names these addresses no more: nobody shall wait for a frozen broker's answer."""
+        if addresses and self._started:
+            self._ask_about(addresses)
+            asyncio.get_running_loop().call_later(LAST_ANSWERS_S, self._leave, addresses)
+
+    def _leave(self, addresses: set[str]) -> None:
+        named = {address for topic in self._routes.topics() for address in self._members_in(topic)}
+        for address in sorted(addresses - named):
+            self.remoting.drop_connection(address)
+
+    def _members_in(self, topic: str) -> set[str]:
+        route = self._routes.get(topic)
+        return route.members if route is not None else set()
+
+    def _ask_about(self, addresses: set[str]) -> None:
+        """Ask once for all routes that name one of these addresses."""
+        for topic in self._routes.topics():
+            if addresses & self._members_in(topic):
+                self._routes.ask_soon(topic)
+        self._routes_changed.set()
+
+    def _slave_speaks(self, address: str) -> None:
+        """A slave tells consumers of a change, maybe that it acts for its master now."""
+        for topic in self._routes.topics():
+            route = self._routes.get(topic)
+            if route is not None and address in route.members - route.masters:
+                self._routes.ask_soon(topic)
+        self._routes_changed.set()
+
+    def acts(self, broker_name: str) -> bool:
+        """Whether a slave stands in for this broker's master: the routes name nothing to write to."""
+        return self.master_of(broker_name) is not None and self.any_queue_of(broker_name) is None
 
     def suspect(self, topic: str) -> None:
         """A dead address or a stale answer: ask for the route now, once for all sends that notice."""

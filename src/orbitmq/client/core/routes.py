@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from orbitmq.client.core.routing import TopicRoute
 
 REFRESH_MS = 30_000
 # A dead address or a stale answer asks at once, but all senders together at most this often per topic.
 EAGER_INTERVAL_MS = 200
-# While a broker that was in the route is missing from it, its return is looked for at this pace...
+# While a broker that was in the route is missing from it, or may not be written to any more, its return is
+# looked for at this pace...
 WATCH_INTERVAL_MS = 500
 # ...for this long after it went; then the usual refresh finds it.
 WATCH_FOR_MS = 600_000
@@ -22,11 +24,16 @@ YOUNG_FOR_MS = 10_000
 STALE_CODES = frozenset({14, 16, 17})
 
 
+# A broker's name, and whether it may be written to: a slave that acts for its master has the master's place
+# in the route without its write permission (row NR-11).
+_Use: TypeAlias = tuple[str, bool]
+
+
 @dataclass(slots=True)
 class _Entry:
     route: TopicRoute | None = None
     asked_ms: float = float("-inf")
-    missing: dict[str, float] = field(default_factory=dict)
+    missing: dict[_Use, float] = field(default_factory=dict)
     suspected_ms: float = float("-inf")
     changed_ms: float = float("-inf")
     stale: bool = False
@@ -60,15 +67,14 @@ class RouteCache:
         entry = self._entries.setdefault(topic, _Entry())
         entry.asked_ms = now_ms
         before = entry.route
-        usable = {broker.broker_name for broker in route.brokers if route.master(broker.broker_name)}
+        usable = _uses(route)
         # A default route names brokers that may never have the topic: they count only when one just failed.
         failing = now_ms < entry.suspected_ms + SUSPECT_FOR_MS
         if before is not None and not route.from_default and (failing or not before.from_default):
-            for broker in before.brokers:
-                if before.master(broker.broker_name) and broker.broker_name not in usable:
-                    entry.missing[broker.broker_name] = now_ms
-        for name in usable:
-            entry.missing.pop(name, None)
+            for lost in _uses(before) - usable:
+                entry.missing.setdefault(lost, now_ms)
+        for use in usable:
+            entry.missing.pop(use, None)
         if route.same_as(before):
             return False
         entry.route = route
@@ -97,6 +103,12 @@ class RouteCache:
         entry.stale = True
         return now_ms - entry.asked_ms >= EAGER_INTERVAL_MS
 
+    def ask_soon(self, topic: str) -> None:
+        """Something says that the route is out of date: it is asked for once."""
+        entry = self._entries.get(topic)
+        if entry is not None:
+            entry.stale = True
+
     def due(self, now_ms: float) -> list[str]:
         """Topics to ask for now."""
         return [topic for topic, entry in self._entries.items() if now_ms >= self._next_ms(entry, now_ms)]
@@ -118,3 +130,9 @@ class RouteCache:
             or now_ms < entry.changed_ms + YOUNG_FOR_MS
         )
         return entry.asked_ms + (WATCH_INTERVAL_MS if watched else self._refresh_ms)
+
+
+def _uses(route: TopicRoute) -> set[_Use]:
+    """What the brokers of a route can be used for."""
+    masters = {(broker.broker_name, False) for broker in route.brokers if route.master(broker.broker_name)}
+    return masters | {(name, True) for name in route.write_queues}

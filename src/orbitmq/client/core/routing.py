@@ -50,12 +50,29 @@ class TopicRoute:
         """Address of the broker's master, None when it has none now."""
         return self.addresses.get(broker_name, {}).get(MASTER_ID)
 
+    @property
+    def masters(self) -> set[str]:
+        """The addresses in the place of a master."""
+        return {members[MASTER_ID] for members in self.addresses.values() if MASTER_ID in members}
+
+    @property
+    def members(self) -> set[str]:
+        """The addresses of all brokers, masters and slaves."""
+        return {address for members in self.addresses.values() for address in members.values()}
+
     def reader(self, broker_name: str, broker_id: int = MASTER_ID) -> tuple[str, bool] | None:
-        """Address to read from and whether it is a slave: the wished id, else any member of the group."""
+        """Address to read from and whether it is a slave (row MO-04).
+
+        The wished id, of a slave else the next one, else any member of the group.
+        """
         members = self.addresses.get(broker_name)
         if not members:
             return None
-        chosen = broker_id if broker_id in members else min(members)
+        chosen = broker_id
+        if chosen not in members and broker_id != MASTER_ID:
+            chosen = broker_id + 1
+        if chosen not in members:
+            chosen = min(members)
         return members[chosen], chosen != MASTER_ID
 
     def same_as(self, other: TopicRoute | None) -> bool:
