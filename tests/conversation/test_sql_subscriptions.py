@@ -178,7 +178,7 @@ async def connections(peer: BrokerPeer) -> ConsumerConnection:
     return ConsumerConnection.decode(answer.body)
 
 
-@pytest.mark.behaviour("FI-09")
+@pytest.mark.behaviour("SH-01")
 async def test_contradicting_members_are_shown_with_both_names(peer: BrokerPeer) -> None:
     await peer.ok(RequestCode.HEART_BEAT, of("one", ("T", "a > 1", "SQL92")))
     assert (await connections(peer)).conflicts is None
@@ -196,7 +196,7 @@ async def test_contradicting_members_are_shown_with_both_names(peer: BrokerPeer)
     assert (shown.conflicts, shown.conflict_count) == (None, 1)
 
 
-@pytest.mark.behaviour("FI-09")
+@pytest.mark.behaviour("SH-01")
 @pytest.mark.broker(strict_subscription=True)
 async def test_a_strict_broker_refuses_the_second(peer: BrokerPeer) -> None:
     await peer.ok(RequestCode.HEART_BEAT, of("one", ("T", "a > 1", "SQL92")))

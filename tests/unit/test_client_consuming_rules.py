@@ -13,7 +13,9 @@ from orbitmq.client.consumer.allocation import (
     average,
     average_by_circle,
     by_config,
+    by_machine_room,
     consistent_hash,
+    nearest_room,
 )
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.message.model import MessageQueue, ReceivedMessage
@@ -116,3 +118,26 @@ def test_finishing_in_any_order_never_skips_an_unfinished_message(order: list[in
         assert held.unfinished_bytes == 10 * len(unfinished) == 10 * len(held)
     assert all(later >= earlier for earlier, later in pairwise(commits))
     assert [m.queue_offset for m in held.messages()] == sorted(unfinished)
+
+
+def in_room(room: str, number: int) -> MessageQueue:
+    return MessageQueue("t", f"{room}@b", number)
+
+
+def test_only_brokers_of_the_named_rooms_are_read() -> None:
+    queues = [in_room("near", n) for n in range(5)] + [in_room("far", 0), MessageQueue("t", "roomless", 0)]
+    allocate = by_machine_room(["near"])
+    assert [[q.queue_id for q in allocate(m, queues, ["a", "b"])] for m in "ab"] == [[0, 1, 4], [2, 3]]
+    assert allocate("stranger", queues, ["a", "b"]) == []
+
+
+def test_the_nearest_members_get_a_rooms_queues_and_all_those_of_an_empty_room() -> None:
+    queues = [in_room(room, n) for room in ("r1", "r2", "r3") for n in range(4)]
+    allocate = nearest_room(lambda queue: queue.broker_name.split("@")[0], lambda client: client[:2])
+    members = ["r1a", "r1b", "r2a"]
+    shares = {member: allocate(member, queues, members) for member in members}
+    assert sorted(queue for share in shares.values() for queue in share) == sorted(queues)
+    assert {queue.broker_name for queue in shares["r2a"]} == {"r2@b", "r3@b"}
+    assert [queue.queue_id for queue in shares["r1a"] if queue.broker_name == "r1@b"] == [0, 1]
+    with pytest.raises(ValueError, match="no room is known of c"):
+        nearest_room(lambda queue: "r1", lambda client: "")("c", queues, ["c"])

@@ -16,7 +16,7 @@ def wants(topic: str, expression: str = "*", kind: str = "TAG", version: int = 1
     return SubscriptionData(topic, expression, tags, {java_hash(tag) for tag in tags}, version, kind)
 
 
-@pytest.mark.behaviour("FI-09")
+@pytest.mark.behaviour("SH-01")
 def test_topics_and_expressions_are_compared() -> None:
     group = Subscriptions()
     assert group.hear("a", "a", [wants("T", "x || y"), wants("%RETRY%g")]).conflict is None

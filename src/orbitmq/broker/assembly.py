@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orbitmq.broker.change_feed import ChangeFeed
+from orbitmq.broker.clients.assignment import Assignments
 from orbitmq.broker.clients.consumer_requests import ConsumerRequests
 from orbitmq.broker.clients.heartbeats import Heartbeats
 from orbitmq.broker.clients.listing import ClientListing
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.clients.registry import ClientManager
+from orbitmq.broker.clients.topic_queues import TopicQueues
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.delay.levels import DelayLevels
@@ -25,6 +27,7 @@ from orbitmq.broker.durability import DiskGate, Durability
 from orbitmq.broker.events import Events, SettingsChanged, TopicChanged
 from orbitmq.broker.extension import Attachment, ChangeRole, Extension, HandOver, Host, Status
 from orbitmq.broker.fast_path.driver import FastPath
+from orbitmq.broker.handlers.assignment import AssignmentHandlers
 from orbitmq.broker.handlers.base import Family
 from orbitmq.broker.handlers.clients import ClientHandlers
 from orbitmq.broker.handlers.forward import ForwardHandlers
@@ -61,6 +64,7 @@ from orbitmq.broker.metadata.administration import GroupAdministration, TopicAdm
 from orbitmq.broker.metadata.components import MetadataTables, TableFiles
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
+from orbitmq.broker.metadata.request_modes import RequestModes
 from orbitmq.broker.metadata.table_files import Persistence
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.parts import Ports, Services
@@ -129,6 +133,7 @@ def components(
         s.schedule,
         s.transactions,
         s.clients,
+        s.assignments,
         s.long_polling,
         *s.pop.components,
         s.stats,
@@ -182,6 +187,9 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         offsets=offsets,
         metadata=metadata,
         clients=clients,
+        assignments=Assignments(
+            config, metadata, clients, TopicQueues(runtime, config, topics), RequestModes(feed)
+        ),
         locks=QueueLocks(clock, feed),
         append=append,
         outlet=outlet,
@@ -308,6 +316,7 @@ def families(s: Services, p: Ports, status: Sequence[Status] = ()) -> list[Famil
         ClientHandlers(
             Heartbeats(config, topics, groups, clients), ClientListing(clients), s.locks, p.filters
         ),
+        AssignmentHandlers(s.assignments),
         TopicHandlers(metadata, topic_administration, topics, offsets, clients),
         GroupHandlers(group_administration, groups, offsets, clients, s.address),
         QueryHandlers(p.lookup),

@@ -163,6 +163,13 @@ class BrokerConfig(Settings):
     pull_queue_capacity: int = setting(100_000, "pullThreadPoolQueueCapacity", number(1, 10_000_000))
     reject_pull_consumer: bool = setting(False, "rejectPullConsumerEnable", flag, live=True)
     enable_property_filter: bool = setting(True, "enablePropertyFilter", flag, live=True)
+    server_load_balancer: bool = setting(True, "serverLoadBalancerEnable", flag, live=True)
+    default_message_request_mode: str = setting(
+        "PULL", "defaultMessageRequestMode", one_of("PULL", "POP"), live=True
+    )
+    default_pop_share_queue_num: int = setting(
+        -1, "defaultPopShareQueueNum", number(-1, 1_000_000), live=True
+    )
     strict_subscription: bool = setting(False, "strictSubscription", flag, live=True)
     filter_support_retry: bool = setting(False, "filterSupportRetry", flag, live=True)
     lite_pull_message_enable: bool = setting(True, "litePullMessageEnable", flag, live=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orbitmq.broker.change_feed import ChangeFeed
+from orbitmq.broker.clients.assignment import Assignments
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.config import BrokerConfig
@@ -60,6 +61,7 @@ class Services:
     offsets: ConsumerOffsets
     metadata: MetadataAccess
     clients: ClientManager
+    assignments: Assignments
     locks: QueueLocks
     append: MessageAppend
     outlet: Outlet

@@ -302,6 +302,12 @@ class ClientManager(Component):
         for peer in list(state.members):
             peer.oneway(notice.command())
 
+    def let_rebalance(self, group: str) -> None:
+        """Have the members of a group look at once which queues they have."""
+        state = self._consumers.get(group)
+        if state is not None:
+            self._notify(state)
+
     def _changed(self, state: ConsumerGroup, notify: bool) -> None:
         if notify and state.message_model is not MessageModel.BROADCASTING:
             self._notify(state)

@@ -7,36 +7,22 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.sharing import Allocation, average, average_by_circle
 
-Allocation = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
-
-
-def average(client_id: str, queues: Sequence[MessageQueue], members: Sequence[str]) -> list[MessageQueue]:
-    """Neighbouring queues in shares that differ by at most one (AllocateMessageQueueAveragely).
-
-    Args:
-        client_id: whose share is wanted.
-        queues: all queues of the topic, sorted.
-        members: all client ids of the group, sorted. A client that is not among them gets nothing.
-    """
-    if client_id not in members:
-        return []
-    share, rest = divmod(len(queues), len(members))
-    index = members.index(client_id)
-    start = index * share + min(index, rest)
-    return list(queues[start : start + share + (1 if index < rest else 0)])
-
-
-def average_by_circle(
-    client_id: str, queues: Sequence[MessageQueue], members: Sequence[str]
-) -> list[MessageQueue]:
-    """Every n-th queue: a broker's queues spread over the members (AllocateMessageQueueAveragelyByCircle)."""
-    if client_id not in members:
-        return []
-    return list(queues[members.index(client_id) :: len(members)])
+__all__ = [
+    "Allocation",
+    "ByBroker",
+    "average",
+    "average_by_circle",
+    "by_config",
+    "by_machine_room",
+    "consistent_hash",
+    "nearest_room",
+]
 
 
 def by_config(own: Sequence[MessageQueue]) -> Allocation:
@@ -75,6 +61,86 @@ def consistent_hash(virtual_nodes: int = 10) -> Allocation:
         return [queue for queue in queues if owner(queue) == client_id]
 
     return allocate
+
+
+@dataclass(frozen=True, slots=True)
+class ByBroker:
+    """The topic's broker shares the queues, of which it knows all members (QUERY_ASSIGNMENT).
+
+    It must be one of RocketMQ 5 or OrbitMQ's. A group that an administrator has switched to popping gets no
+    queues here, until it is switched back (``mqadmin setConsumeMode``): pop with a ``SimpleConsumer``
+    meanwhile.
+
+    Attributes:
+        strategy: AVG, neighbouring queues, or AVG_BY_CIRCLE, every n-th.
+    """
+
+    strategy: str = "AVG"
+
+
+def by_machine_room(rooms: Collection[str]) -> Allocation:
+    """Only queues of brokers in these rooms, the first ones left over spread
+    (AllocateMessageQueueByMachineRoom).
+
+    A broker says its room in its name: ``room@name``. Queues of other brokers belong to nobody.
+    """
+    wanted = frozenset(rooms)
+
+    def allocate(
+        client_id: str, queues: Sequence[MessageQueue], members: Sequence[str]
+    ) -> list[MessageQueue]:
+        if client_id not in members:
+            return []
+        here = [queue for queue in queues if _room_of(queue) in wanted]
+        share, rest = divmod(len(here), len(members))
+        index = members.index(client_id)
+        own = here[index * share : (index + 1) * share]
+        return own + ([here[share * len(members) + index]] if index < rest else [])
+
+    return allocate
+
+
+def nearest_room(
+    room_of_queue: Callable[[MessageQueue], str],
+    room_of_client: Callable[[str], str],
+    share: Allocation = average,
+) -> Allocation:
+    """Queues go to members in their room; those of a room without members to all (AllocateMachineRoomNearby).
+
+    Args:
+        room_of_queue, room_of_client: the room of a queue's broker, and of a client id. All members must give
+            the same answers.
+        share: how the members of a room share its queues.
+    """
+
+    def allocate(
+        client_id: str, queues: Sequence[MessageQueue], members: Sequence[str]
+    ) -> list[MessageQueue]:
+        by_room: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            by_room.setdefault(_known(room_of_queue(queue), queue), []).append(queue)
+        members_in: dict[str, list[str]] = {}
+        for member in members:
+            members_in.setdefault(_known(room_of_client(member), member), []).append(member)
+        own_room = _known(room_of_client(client_id), client_id)
+        own = share(client_id, by_room.pop(own_room, []), members_in.get(own_room, []))
+        for room, others in sorted(by_room.items()):
+            if room not in members_in:
+                own += share(client_id, others, members)
+        return own
+
+    return allocate
+
+
+def _room_of(queue: MessageQueue) -> str | None:
+    room, at, name = queue.broker_name.partition("@")
+    return room if at and "@" not in name else None
+
+
+def _known(room: str, of: object) -> str:
+    if not room:
+        raise ValueError(f"no room is known of {of}")
+    return room
 
 
 def _ring_hash(text: str) -> int:

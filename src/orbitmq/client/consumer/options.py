@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
-from orbitmq.client.consumer.allocation import Allocation, average
+from orbitmq.client.consumer.allocation import Allocation, ByBroker, average
 from orbitmq.client.consumer.delivery import SUSPEND_MS
 from orbitmq.client.consumer.puller import FlowLimits
 from orbitmq.client.core.instance import ClientInstance
@@ -41,7 +41,7 @@ class ConsumerKeywords(TypedDict, total=False):
     suspend_ms: int
     broadcast: bool
     offsets_folder: str | None
-    allocate: Allocation
+    allocate: Allocation | ByBroker
     consume_timeout_s: float
     close_timeout_s: float
     hooks: Sequence[ConsumeHook]
@@ -68,7 +68,7 @@ class ConsumerOptions:
     suspend_ms: int = SUSPEND_MS
     broadcast: bool = False
     offsets_folder: str | None = None
-    allocate: Allocation = average
+    allocate: Allocation | ByBroker = average
     consume_timeout_s: float = 900.0
     close_timeout_s: float = 10.0
     hooks: Sequence[ConsumeHook] = ()

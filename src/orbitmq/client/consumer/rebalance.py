@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol, TypeVar
 
-from orbitmq.client.consumer.allocation import Allocation
+from orbitmq.client.consumer.allocation import Allocation, ByBroker
 from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.core.routing import TopicRoute
 from orbitmq.errors import OrbitError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
+from orbitmq.wire.bodies import MessageRequestMode
 
 log = logging.getLogger("orbitmq.client")
+
+T = TypeVar("T")
 
 INTERVAL_S = 20.0
 # A round that could not be completed (no member list, no offset) is tried again after this.
@@ -42,7 +45,8 @@ class Rebalancer:
     """Decides, at once when something changed and every 20 s, which queues are ours.
 
     Args:
-        allocate: how the group shares; None when every member has all queues (broadcasting).
+        allocate: how the group shares, or that the broker does; None when every member has all queues
+            (broadcasting).
     """
 
     def __init__(
@@ -51,7 +55,7 @@ class Rebalancer:
         calls: BrokerCalls,
         group: str,
         owner: QueueOwner,
-        allocate: Allocation | None,
+        allocate: Allocation | ByBroker | None,
     ) -> None:
         self._client = client
         self._calls = calls
@@ -91,6 +95,8 @@ class Rebalancer:
         try:
             route = await self._client.find_route(topic, for_send=False)
             await self._client.heartbeat(only_new=True)
+            if isinstance(self._allocate, ByBroker):
+                return await self._take_from_broker(topic, route, self._allocate.strategy)
             members = await self._members(route) if self._allocate is not None else []
         except TopicNotFoundError:
             # Looked for twice a second by the shared core, which tells when it appears.
@@ -107,6 +113,18 @@ class Rebalancer:
         wanted = set(self._allocate(self._client.client_id, sorted(route.subscribe), members))
         return await self._change(topic, wanted, shared=len(members) > 1)
 
+    async def _take_from_broker(self, topic: str, route: TopicRoute, strategy: str) -> bool:
+        """Have what the broker assigns; queues that are to be popped are none of ours."""
+        assigned = await self._of_first(
+            route, lambda a: self._calls.assignment(a, self._group, topic, strategy)
+        )
+        if assigned is None:
+            return False
+        pulled = {queue for queue, mode in assigned if mode is MessageRequestMode.PULL}
+        if len(pulled) < len(assigned):
+            log.info("the broker wants group %s to pop %s: it is not pulled", self._group, topic)
+        return await self._change(topic, pulled, shared=True)
+
     async def _change(self, topic: str, wanted: set[MessageQueue], *, shared: bool) -> bool:
         """Drop what is not wanted, take what is new; whether all of it could be taken."""
         assigned = self._owner.assigned(topic)
@@ -117,12 +135,16 @@ class Rebalancer:
         return all(taken)
 
     async def _members(self, route: TopicRoute) -> list[str]:
-        """The group's members, from the first broker of the topic that answers."""
+        """The group's members."""
+        return await self._of_first(route, lambda address: self._calls.members(address, self._group))
+
+    async def _of_first(self, route: TopicRoute, ask: Callable[[str], Awaitable[T]]) -> T:
+        """What the first broker of the topic that answers says."""
         last: Exception | None = None
         for members in route.addresses.values():
             for _, address in sorted(members.items()):
                 try:
-                    return await self._calls.members(address, self._group)
+                    return await ask(address)
                 except OrbitError as error:
                     last = error
         self._client.suspect(route.topic)

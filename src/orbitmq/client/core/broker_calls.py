@@ -16,6 +16,10 @@ from orbitmq.wire.bodies import (
     GetConsumerListByGroupResponseBody,
     LockBatchRequestBody,
     LockBatchResponseBody,
+    MessageModel,
+    MessageRequestMode,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
     UnlockBatchRequestBody,
 )
 from orbitmq.wire.codes import ResponseCode
@@ -31,6 +35,7 @@ from orbitmq.wire.headers import (
     LockBatchMqRequest,
     PullMessageRequest,
     PullMessageResponse,
+    QueryAssignmentRequest,
     QueryConsumerOffsetRequest,
     QueryConsumerOffsetResponse,
     RecallMessageRequest,
@@ -146,6 +151,23 @@ class BrokerCalls:
             address, GetConsumerListByGroupRequest(consumer_group=group).command()
         )
         return sorted(GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list)
+
+    async def assignment(
+        self, address: str, group: str, topic: str, strategy: str
+    ) -> list[tuple[MessageQueue, MessageRequestMode]] | None:
+        """The queues that the broker assigns to this member, and how to get their messages; None: not now.
+
+        Raises:
+            BrokerError, TransportError, BodyError: no answer, or a broker that does not assign.
+        """
+        body = QueryAssignmentRequestBody(
+            topic, group, self._client.client_id, strategy, MessageModel.CLUSTERING
+        ).encode()
+        answer = await self._client.invoke(address, QueryAssignmentRequest().command(body))
+        found = QueryAssignmentResponseBody.decode(answer.body).message_queue_assignments
+        if found is None:
+            return None
+        return [(one.message_queue, one.mode) for one in found if one.message_queue is not None]
 
     async def committed(self, group: str, queue: MessageQueue) -> int:
         """The group's committed offset, -1 when it has none."""

@@ -77,9 +77,9 @@ class MessageQueueAssignment(Body):
 
 @dataclass(slots=True)
 class QueryAssignmentResponseBody(Body):
-    """Body of the response to QUERY_ASSIGNMENT."""
+    """Body of the response to QUERY_ASSIGNMENT; no list: not known now, keep what is there."""
 
-    message_queue_assignments: list[MessageQueueAssignment] = field(default_factory=list)
+    message_queue_assignments: list[MessageQueueAssignment] | None = None
 
 
 @dataclass(slots=True)

@@ -1,0 +1,77 @@
+"""All readable queues of a topic, those of other brokers too, as the name servers tell them."""
+
+from __future__ import annotations
+
+import logging
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.message.model import MessageQueue
+from orbitmq.message.reserved import PERM_READ
+from orbitmq.runtime.seam import Runtime
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire.bodies import TopicRouteData
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import WireError
+from orbitmq.wire.headers import GetRouteinfoByTopicRequest
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_MS = 3000
+FRESH_MS = 5000
+MOST_KEPT = 10_000
+
+
+class TopicQueues:
+    """Asks the name servers, and keeps an answer for some seconds (TopicRouteInfoManager)."""
+
+    def __init__(self, runtime: Runtime, config: BrokerConfig, topics: TopicConfigs) -> None:
+        self._clock = runtime.clock
+        self._config = config
+        self._topics = topics
+        self._client = RemotingClient(runtime)
+        self._kept: dict[str, tuple[int, list[MessageQueue]]] = {}
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def of(self, topic: str) -> list[MessageQueue] | None:
+        """The queues, sorted; without a name server that answers those of this broker; ``None``: no topic."""
+        now = self._clock.now_ms()
+        kept = self._kept.get(topic)
+        if kept is not None and now - kept[0] < FRESH_MS:
+            return kept[1]
+        found = await self._asked(topic)
+        if found is None:
+            return self._own(topic)
+        if len(self._kept) >= MOST_KEPT:
+            self._kept.clear()
+        self._kept[topic] = (now, found)
+        return found
+
+    async def _asked(self, topic: str) -> list[MessageQueue] | None:
+        command = GetRouteinfoByTopicRequest(topic=topic, accept_standard_json_only=True).command()
+        for address in filter(None, self._config.namesrv_addr.split(";")):
+            try:
+                answer = await self._client.request(address, command, TIMEOUT_MS)
+                if answer.code != ResponseCode.SUCCESS:
+                    continue
+                route = TopicRouteData.decode(answer.body)
+            except (TransportError, WireError) as error:
+                log.info("route of %s from %s: %s", topic, address, error)
+                continue
+            return sorted(
+                MessageQueue(topic, data.broker_name, number)
+                for data in route.queue_datas
+                if data.perm & PERM_READ
+                for number in range(data.read_queue_nums)
+            )
+        return None
+
+    def _own(self, topic: str) -> list[MessageQueue] | None:
+        config = self._topics.get(topic)
+        if config is None or not config.perm & PERM_READ:
+            return None
+        return [MessageQueue(topic, self._config.broker_name, n) for n in range(config.read_queue_nums)]

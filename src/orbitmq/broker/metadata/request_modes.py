@@ -1,0 +1,55 @@
+"""How the members of a group get a topic's messages, pulling or popping (MessageRequestModeManager)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from orbitmq.broker.change_feed import REQUEST_MODES, ChangeFeed, FedTable
+from orbitmq.broker.metadata.pretty import body_text, file_text, quoted
+from orbitmq.wire.bodies import SetMessageRequestModeRequestBody
+
+_SEPARATOR = "@"
+
+
+class RequestModes:
+    """The modes that administrators set, kept in ``config/messageRequestMode.json``."""
+
+    def __init__(self, feed: ChangeFeed) -> None:
+        self._feed = feed
+        self._modes: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
+        feed.register(REQUEST_MODES, FedTable(SetMessageRequestModeRequestBody.to_plain, self._apply))
+
+    def get(self, topic: str, group: str) -> SetMessageRequestModeRequestBody | None:
+        """What was set, ``None``: nothing."""
+        return self._modes.get(topic, {}).get(group)
+
+    def put(self, mode: SetMessageRequestModeRequestBody) -> None:
+        """Set how a group gets a topic's messages."""
+        self._modes.setdefault(mode.topic, {})[mode.consumer_group] = mode
+        self._feed.changed(REQUEST_MODES, f"{mode.topic}{_SEPARATOR}{mode.consumer_group}", mode)
+
+    def _apply(self, key: str, value: Mapping[str, Any] | None) -> None:
+        if value is not None:
+            self.put(SetMessageRequestModeRequestBody.from_json(value))
+
+    # -- on disk ---------------------------------------------------------------------------------------
+
+    def file_text(self) -> Iterator[str]:
+        """``messageRequestMode.json``, piece by piece."""
+        entries = [(quoted(topic), "".join(_groups(modes))) for topic, modes in sorted(self._modes.items())]
+        return file_text([("messageRequestModeMap", entries)])
+
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Take over the content of ``messageRequestMode.json``."""
+        for topic, modes in (content.get("messageRequestModeMap") or {}).items():
+            for group, plain in modes.items():
+                mode = SetMessageRequestModeRequestBody.from_json(plain)
+                self._modes.setdefault(topic, {})[group] = mode
+
+
+def _groups(modes: Mapping[str, SetMessageRequestModeRequestBody]) -> Iterator[str]:
+    yield "{"
+    for number, (group, mode) in enumerate(sorted(modes.items())):
+        yield f"{',' if number else ''}\n\t\t\t{quoted(group)}:{body_text(mode, chr(10) + chr(9) * 3)}"
+    yield "\n\t\t}"
