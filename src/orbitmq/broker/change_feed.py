@@ -7,7 +7,7 @@ values with a sequence number and the place in the commit log that they belong t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -85,11 +85,13 @@ class FedTable:
         plain: a live value as JSON has it; also what the table's file holds for it.
         apply: makes a change of another broker's table: a key and its plain value, ``None``: remove it.
         versioned: the table, when it has a data version that follows its changes.
+        items: all keys with their live values, for who needs the whole table; ``None``: it stays here.
     """
 
     plain: Callable[[Any], Any]
     apply: Callable[[str, Any], object]
     versioned: Versioned | None = None
+    items: Callable[[], Iterable[tuple[str, Any]]] | None = None
 
 
 class ChangeFeed:
@@ -109,6 +111,10 @@ class ChangeFeed:
     def register(self, name: str, table: FedTable) -> None:
         """Say how the changes that come under ``name`` are encoded and applied."""
         self._tables[name] = table
+
+    def tables(self) -> dict[str, FedTable]:
+        """What was registered, by name."""
+        return dict(self._tables)
 
     def subscribe(self, listener: Listener) -> None:
         """Call ``listener(table, key, value)`` on every change; ``value`` is live, ``None``: it is gone."""

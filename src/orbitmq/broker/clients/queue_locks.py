@@ -26,7 +26,10 @@ class QueueLocks:
     def __init__(self, clock: Clock, feed: ChangeFeed) -> None:
         self._clock = clock
         self._feed = feed
-        feed.register(LOCKS, FedTable(lambda lock: [lock.client_id, lock.renewed_ms], self._apply))
+        feed.register(
+            LOCKS,
+            FedTable(lambda lock: [lock.client_id, lock.renewed_ms], self._apply, items=self._items),
+        )
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
@@ -57,6 +60,13 @@ class QueueLocks:
         """Whether any lock of the group is alive: the group consumes in order (behaviour SB-16)."""
         now = self._clock.now_ms()
         return any(now - lock.renewed_ms <= LOCK_LIVES_MS for lock in self._groups.get(group, {}).values())
+
+    def _items(self) -> list[tuple[str, _Lock]]:
+        return [
+            (_key(group, queue), lock)
+            for group, locks in self._groups.items()
+            for queue, lock in locks.items()
+        ]
 
     def _apply(self, key: str, value: list[str | int] | None) -> None:
         group, topic, broker, queue_id = msgspec.json.decode(key, type=tuple[str, str, str, int])

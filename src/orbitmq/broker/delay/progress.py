@@ -37,7 +37,15 @@ class DelayProgress:
         self._feed = feed
         self._places = {level: Place() for level in range(1, levels + 1)}
         self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
-        feed.register(DELAYS, FedTable(lambda place: [place.offset, place.log_offset], self._apply, self))
+        feed.register(
+            DELAYS,
+            FedTable(
+                lambda place: [place.offset, place.log_offset],
+                self._apply,
+                self,
+                lambda: [(str(level), place) for level, place in self._places.items()],
+            ),
+        )
 
     def place(self, level: int) -> Place:
         """How far this level was delivered."""

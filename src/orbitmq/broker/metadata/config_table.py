@@ -32,7 +32,7 @@ class ConfigTable(ABC, Generic[C]):
         self._kind = kind
         self._table: dict[str, C] = {}
         self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
-        feed.register(table, FedTable(kind.to_plain, self._apply, self))
+        feed.register(table, FedTable(kind.to_plain, self._apply, self, lambda: list(self._table.items())))
 
     def get(self, name: str) -> C | None:
         """The config as it is; nothing is created."""
@@ -82,7 +82,8 @@ class ConfigTable(ABC, Generic[C]):
 
     def _apply(self, name: str, plain: dict[str, Any] | None) -> None:
         if plain is None:
-            self.delete(name)
+            # What goes with a config comes as changes of its own.
+            ConfigTable.delete(self, name)
         else:
             self._put(name, self._kind.from_json(plain))
 

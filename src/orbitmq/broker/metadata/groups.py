@@ -30,7 +30,7 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
 
     def __init__(self, clock: Clock, config: BrokerConfig, feed: ChangeFeed, events: Events) -> None:
         super().__init__(clock, feed, GROUPS, SubscriptionGroupConfig)
-        feed.register(FORBIDDEN, FedTable(int, self._apply_forbidden, self))
+        feed.register(FORBIDDEN, FedTable(int, self._apply_forbidden, self, self._forbidden_items))
         self._events = events
         self._config = config
         self._table = {name: SubscriptionGroupConfig(group_name=name) for name in reserved.SYSTEM_GROUPS}
@@ -101,6 +101,13 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
         self.touch()
         self._feed.changed(FORBIDDEN, f"{group}{_SEPARATOR}{topic}", value or None)
         self._tell(group, self._table.get(group))
+
+    def _forbidden_items(self) -> list[tuple[str, int]]:
+        return [
+            (f"{group}{_SEPARATOR}{topic}", value)
+            for group, topics in self._forbidden.items()
+            for topic, value in topics.items()
+        ]
 
     def _apply_forbidden(self, key: str, value: int | None) -> None:
         group, _, topic = key.rpartition(_SEPARATOR)

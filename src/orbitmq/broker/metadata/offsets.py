@@ -38,8 +38,8 @@ class ConsumerOffsets:
         self._groups_by_topic: dict[str, set[str]] = {}
         self._topics_by_group: dict[str, set[str]] = {}
         self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
-        feed.register(OFFSETS, FedTable(int, self._apply_offset, self))
-        feed.register(RESETS, FedTable(int, self._apply_reset))
+        feed.register(OFFSETS, FedTable(int, self._apply_offset, self, lambda: _items(self._table)))
+        feed.register(RESETS, FedTable(int, self._apply_reset, items=lambda: _items(self._resets)))
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -148,11 +148,15 @@ class ConsumerOffsets:
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Move a group; its next pull of the queue is told, and commits before that have no effect."""
-        key = _key(topic, group)
-        self._resets.setdefault(key, {})[queue_id] = offset
-        self._feed.changed(RESETS, f"{key}{SEPARATOR}{queue_id}", offset)
+        self._pend(group, topic, queue_id, offset)
         self.commit(group, topic, queue_id, offset)
         self._events.publish(OffsetsReset(group, topic))
+
+    def _pend(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        key = _key(topic, group)
+        self._resets.setdefault(key, {})[queue_id] = offset
+        self._link(group, topic)
+        self._feed.changed(RESETS, f"{key}{SEPARATOR}{queue_id}", offset)
 
     def has_any_reset(self, group: str, topic: str) -> bool:
         """Whether a reset waits for one of the queues."""
@@ -232,7 +236,9 @@ class ConsumerOffsets:
         if offset is None:
             self.take_reset(group, topic, queue_id)
         else:
-            self.reset(group, topic, queue_id, int(offset))
+            # The offset itself comes as a change of its own, and may have moved on since.
+            self._pend(group, topic, queue_id, int(offset))
+            self._events.publish(OffsetsReset(group, topic))
 
     # -- on disk ---------------------------------------------------------------------------------------
 
@@ -257,6 +263,15 @@ class ConsumerOffsets:
             self._link(group, topic)
         if content.get("dataVersion"):
             self.version = DataVersion.from_json(content["dataVersion"])
+
+
+def _items(table: Mapping[str, dict[int, int]]) -> list[tuple[str, int]]:
+    """A table as the change feed has it: a key for each queue."""
+    return [
+        (f"{key}{SEPARATOR}{queue_id}", offset)
+        for key, queues in table.items()
+        for queue_id, offset in queues.items()
+    ]
 
 
 def _key(topic: str, group: str) -> str:

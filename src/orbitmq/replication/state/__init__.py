@@ -1,0 +1,1 @@
+"""The tables beside the log, and how brokers of one name share them."""

@@ -1,0 +1,299 @@
+"""The tables travel with the log: over the link, within a moment, in the order in which they changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from orbitmq.broker.change_feed import ChangeFeed, Entry
+from orbitmq.broker.component import Component
+from orbitmq.broker.events import Events
+from orbitmq.broker.role import RoleChanged, RoleState
+from orbitmq.replication.link.errors import LinkError
+from orbitmq.replication.link.peers import PeerLink, Peers
+from orbitmq.replication.link.stream import Kind
+from orbitmq.replication.members.ports import ExchangeError
+from orbitmq.replication.state.frames import Ack, Ask, Changes, decode_ack, decode_state, encode
+from orbitmq.replication.state.inbox import Action, Complete, Inbox
+from orbitmq.replication.state.outbox import MAX_ENTRIES, Outbox, SendingLink, everything
+from orbitmq.replication.state.terms import Terms, begins_term
+from orbitmq.runtime.log_limiter import LogLimiter
+from orbitmq.runtime.seam import Clock
+from orbitmq.store import MessageStore
+from orbitmq.wire.bodies import DataVersion
+
+log = logging.getLogger(__name__)
+
+# From a change until it is sent; what changes meanwhile again is sent once.
+COLLECT_SECONDS = 0.05
+# How often it is looked whether the log has come as far as changes that wait for it.
+LOOK_SECONDS = 0.02
+ASK_SECONDS = 5.0
+# Changes that are made between two looks of the event loop at its other work.
+SLICE = 200
+
+
+class StateExchange(Component):
+    """Tells followers what changes here, and makes the changes of a leader.
+
+    A leader tells each follower that connects all that its tables hold, and from then on what changes. Tables
+    of a lower term are not taken; a follower that is told them tells its own, so that a master which did not
+    go through pre-online gets what was changed while another broker acted for it.
+    """
+
+    name = "state exchange"
+
+    def __init__(
+        self,
+        clock: Clock,
+        events: Events,
+        role: RoleState,
+        feed: ChangeFeed,
+        store: MessageStore,
+        peers: Peers,
+    ) -> None:
+        self._clock = clock
+        self._role = role
+        self._feed = feed
+        self._store = store
+        self._peers = peers
+        self.terms = Terms(feed)
+        self._outbox = Outbox(feed)
+        self._sending: dict[PeerLink, SendingLink] = {}
+        self._inboxes: dict[PeerLink, Inbox] = {}
+        self._asked: dict[PeerLink, asyncio.Future[None]] = {}
+        # Tables of an answer that are not newer here; decided when the answer begins.
+        self._older: dict[PeerLink, set[str]] = {}
+        self._told_own: set[PeerLink] = set()
+        self._flushing: asyncio.TimerHandle | None = None
+        self._news = asyncio.Event()
+        self._limiter = LogLimiter(log)
+        peers.on(Kind.STATE, self._received)
+        peers.on(Kind.STATE_ACK, self._acknowledged)
+        peers.on_change(self._link_changed)
+        events.subscribe(RoleChanged, self._role_changed)
+        feed.subscribe(self._changed)
+
+    async def start(self) -> None:
+        self._spawn(self._make_changes(), "changes")
+
+    async def end_work(self) -> None:
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flushing = None
+        await super().end_work()
+
+    # -- see TableExchange -------------------------------------------------------------------------------
+
+    async def push(self) -> None:
+        """Send all changes to those who copy our log; return when they have made them."""
+        self._flush()
+        while any(sending.applied < sending.told for sending in self._followers().values()):
+            await self._clock.sleep(LOOK_SECONDS / 2)
+
+    async def ask(self, link: PeerLink) -> None:
+        """Take over what is newer at a peer (PO-08); what only we have stays.
+
+        Raises:
+            ExchangeError: it did not tell all in time.
+        """
+        answer = self._asked[link] = asyncio.get_running_loop().create_future()
+        try:
+            link.send(Kind.STATE, encode(Ask()))
+            async with asyncio.timeout(ASK_SECONDS):
+                await answer
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and not answer.cancelled():
+                raise
+            raise ExchangeError(f"{link.address} did not tell its tables in time") from error
+        finally:
+            del self._asked[link]
+
+    # -- telling -----------------------------------------------------------------------------------------
+
+    def _followers(self) -> dict[PeerLink, SendingLink]:
+        return {link: sending for link, sending in self._sending.items() if not link.is_master}
+
+    def _changed(self, table: str, key: str, value: object) -> None:
+        if self._sending and self._role.takes_messages:
+            self._outbox.note(table, key, value)
+            if self._flushing is None:
+                loop = asyncio.get_running_loop()
+                self._flushing = loop.call_later(COLLECT_SECONDS, self._flush)
+
+    def _flush(self) -> None:
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flushing = None
+        if not len(self._outbox):
+            return
+        sequence, entries, term = self._feed.sequence, self._outbox.take(), self.terms.term
+        for link, sending in self._followers().items():
+            for frame in sending.frames(term, sequence, entries):
+                link.send(Kind.STATE, encode(frame))
+
+    async def _tell_everything(self, link: PeerLink, *, asked: bool) -> None:
+        """Send all that the tables hold, not faster than the peer takes it."""
+        sending = self._sending.get(link)
+        if sending is None:
+            return
+        entries: list[Entry] = []
+        begins = True
+        for entry in everything(self._feed):
+            entries.append(entry)
+            if len(entries) < MAX_ENTRIES:
+                continue
+            self._tell_part(link, sending, entries, begins=begins, asked=asked)
+            entries, begins = [], False
+            while not sending.has_room:
+                await self._clock.sleep(LOOK_SECONDS)
+                if self._sending.get(link) is not sending:
+                    return
+        self._tell_part(link, sending, entries, begins=begins, ends=True, asked=asked)
+
+    def _tell_part(
+        self,
+        link: PeerLink,
+        sending: SendingLink,
+        entries: list[Entry],
+        *,
+        begins: bool,
+        asked: bool,
+        ends: bool = False,
+    ) -> None:
+        # Older changes go first, so that none of them undoes what was read after it.
+        self._flush()
+        frame = sending.frame(
+            self.terms.term, self._feed.sequence, entries, begins=begins, ends=ends, asked=asked
+        )
+        link.send(Kind.STATE, encode(frame))
+
+    # -- hearing -----------------------------------------------------------------------------------------
+
+    def _received(self, link: PeerLink, payload: bytes) -> None:
+        frame = decode_state(payload)
+        if isinstance(frame, Ask):
+            self._spawn(self._tell_everything(link, asked=True), f"tables for {link.address}")
+            return
+        inbox = self._inboxes.get(link)
+        if inbox is None:
+            return
+        inbox.take(frame, self._acceptance(link, frame))
+        link.send(Kind.STATE_ACK, encode(Ack(inbox.received, inbox.applied)))
+        self._news.set()
+
+    def _acceptance(self, link: PeerLink, frame: Changes) -> Callable[[Entry], bool]:
+        """Which changes of a frame are made here."""
+        if frame.asked:
+            if frame.begins:
+                self._older[link] = set()
+            welcome = link in self._asked or frame.term > self.terms.term
+            return lambda entry: welcome and self._is_newer(link, entry)
+        if not link.is_master or self._role.takes_messages or self._role.leads:
+            return lambda _entry: False
+        if frame.term < self.terms.term:
+            if link not in self._told_own:
+                self._told_own.add(link)
+                self._spawn(self._tell_everything(link, asked=True), f"tables for {link.address}")
+            return lambda _entry: False
+        self.terms.saw(frame.term)
+        return lambda _entry: True
+
+    def _is_newer(self, link: PeerLink, entry: Entry) -> bool:
+        """Whether the peer's table is not older than ours was when its answer began (PO-08)."""
+        older = self._older.setdefault(link, set())
+        known = self._feed.tables().get(entry.table)
+        if known is None or known.versioned is None or entry.version is None:
+            return True
+        if entry.table not in older and known.versioned.version.is_newer_than(DataVersion(*entry.version)):
+            older.add(entry.table)
+        return entry.table not in older
+
+    async def _make_changes(self) -> None:
+        while True:
+            self._news.clear()
+            for link, inbox in list(self._inboxes.items()):
+                before = inbox.applied
+                for at, action in enumerate(inbox.ready(self._store.max_commit_log_offset), start=1):
+                    self._do(link, action)
+                    if at % SLICE == 0:
+                        await asyncio.sleep(0)
+                if inbox.applied != before and link in self._inboxes:
+                    link.send(Kind.STATE_ACK, encode(Ack(inbox.received, inbox.applied)))
+            waits = any(len(inbox) for inbox in self._inboxes.values())
+            try:
+                async with asyncio.timeout(LOOK_SECONDS if waits else None):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+
+    def _do(self, link: PeerLink, action: Action) -> None:
+        if isinstance(action, Entry):
+            self._apply(action)
+        elif not action.asked:
+            self._remove_others(action)
+        elif (answer := self._asked.get(link)) is not None and not answer.done():
+            answer.set_result(None)
+
+    def _apply(self, entry: Entry) -> None:
+        try:
+            self._feed.apply(entry)
+        except ValueError as error:
+            # A table that only newer versions have.
+            self._limiter.write(
+                logging.WARNING, "a change that is left out", "a change is left out: %s", error
+            )
+
+    def _remove_others(self, complete: Complete) -> None:
+        """Remove what the leader's tables do not have."""
+        for name, table in self._feed.tables().items():
+            if table.items is None:
+                continue
+            told = complete.keys.get(name, set())
+            version = None
+            if table.versioned is not None:
+                now = table.versioned.version
+                version = (now.state_version, now.timestamp, now.counter)
+            for key in [key for key, _ in table.items() if key not in told]:
+                self._apply(Entry(0, 0, name, key, None, version))
+
+    def _acknowledged(self, link: PeerLink, payload: bytes) -> None:
+        sending = self._sending.get(link)
+        if sending is not None and not sending.acknowledged(decode_ack(payload)):
+            raise LinkError("it acknowledges tables that were not sent")
+
+    # -- what happens around -----------------------------------------------------------------------------
+
+    def _link_changed(self, link: PeerLink, up: bool) -> None:
+        if not up:
+            self._sending.pop(link, None)
+            inbox = self._inboxes.pop(link, None)
+            if inbox is not None:
+                self._make_the_rest(link, inbox)
+            self._older.pop(link, None)
+            self._told_own.discard(link)
+            if (answer := self._asked.get(link)) is not None:
+                answer.cancel()
+            return
+        self._sending[link] = SendingLink()
+        self._inboxes[link] = Inbox()
+        if not link.is_master and self._role.takes_messages:
+            self._spawn(self._tell_everything(link, asked=False), f"tables for {link.address}")
+
+    def _role_changed(self, changed: RoleChanged) -> None:
+        if self._role.leads or self._role.takes_messages:
+            for link, inbox in self._inboxes.items():
+                self._make_the_rest(link, inbox)
+        if not begins_term(changed):
+            return
+        term = self.terms.begin()
+        log.info("the tables of this broker are of term %d", term)
+        if self._role.takes_messages:
+            for link in self._followers():
+                self._spawn(self._tell_everything(link, asked=False), f"tables for {link.address}")
+
+    def _make_the_rest(self, link: PeerLink, inbox: Inbox) -> None:
+        """What the leader told counts, though the log may not come as far."""
+        for action in inbox.rest():
+            self._do(link, action)

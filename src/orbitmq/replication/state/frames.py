@@ -1,0 +1,82 @@
+"""What two brokers of OrbitMQ tell each other of their tables, in frames of the link (no I/O)."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from orbitmq.broker.change_feed import Entry
+from orbitmq.replication.link.errors import LinkError
+
+
+class Changes(msgspec.Struct, frozen=True, tag="changes"):
+    """Changes in order.
+
+    Attributes:
+        number: of the frame on its link, from 1 on.
+        term: who leads counts it up; tables of a lower term are older, whatever they hold.
+        sequence: of the sender's last change that this frame or one before has told.
+        begins, ends: the first and the last frame of all that the tables hold.
+        asked: all of it was asked for.
+    """
+
+    number: int
+    term: int
+    sequence: int
+    entries: list[Entry]
+    begins: bool = False
+    ends: bool = False
+    asked: bool = False
+
+
+class Ask(msgspec.Struct, frozen=True, tag="ask"):
+    """Tell me all that your tables hold."""
+
+
+class Ack(msgspec.Struct, frozen=True):
+    """How far the receiver is.
+
+    Attributes:
+        received: number of the last frame that came.
+        applied: sequence up to which changes are made here.
+    """
+
+    received: int
+    applied: int
+
+
+State: TypeAlias = Changes | Ask
+
+_encoder = msgspec.msgpack.Encoder()
+_state: msgspec.msgpack.Decoder[State] = msgspec.msgpack.Decoder(Changes | Ask)
+_ack = msgspec.msgpack.Decoder(Ack)
+
+
+def encode(frame: State | Ack) -> bytes:
+    """The payload of a frame."""
+    return _encoder.encode(frame)
+
+
+def decode_state(payload: bytes) -> State:
+    """Read the payload of a STATE frame.
+
+    Raises:
+        LinkError: it is none.
+    """
+    try:
+        return _state.decode(payload)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise LinkError(f"a frame of tables cannot be read: {error}") from error
+
+
+def decode_ack(payload: bytes) -> Ack:
+    """Read the payload of a STATE_ACK frame.
+
+    Raises:
+        LinkError: it is none.
+    """
+    try:
+        return _ack.decode(payload)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise LinkError(f"an acknowledgement of tables cannot be read: {error}") from error

@@ -1,0 +1,95 @@
+"""The receiving side: changes wait until the log has what they speak of (no I/O)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from orbitmq.broker.change_feed import Entry
+from orbitmq.replication.link.errors import LinkError
+from orbitmq.replication.state.frames import Changes
+
+# More changes do not wait for the log: the oldest ones are made before it has come so far.
+MAX_WAITING = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """All that the sender's tables held was told.
+
+    Attributes:
+        keys: by table; what else is in these tables is not in the sender's.
+        asked: we had asked for it.
+    """
+
+    keys: dict[str, set[str]]
+    asked: bool
+
+
+Action: TypeAlias = Entry | Complete
+
+
+class Inbox:
+    """Frames of one link, in order.
+
+    Attributes:
+        received: number of the last frame.
+        applied: sequence up to which changes were given out.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, int, Action | None]] = deque()
+        self._keys: dict[str, set[str]] | None = None
+        self.received = 0
+        self.applied = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def take(self, frame: Changes, accept: Callable[[Entry], bool]) -> None:
+        """A frame came.
+
+        Args:
+            accept: whether a change is to be made here; it is acknowledged in any case.
+
+        Raises:
+            LinkError: a frame before it is missing.
+        """
+        if frame.number != self.received + 1:
+            raise LinkError(f"frame {frame.number} of tables came behind frame {self.received}")
+        self.received = frame.number
+        if frame.begins:
+            self._keys = {}
+        behind = 0
+        for entry in frame.entries:
+            # What was asked for counts as it is: whoever asks has caught up with the log before.
+            behind = 0 if frame.asked else entry.log_offset
+            if self._keys is not None:
+                self._keys.setdefault(entry.table, set()).add(entry.key)
+            if accept(entry):
+                self._waiting.append((behind, 0, entry))
+        if frame.ends and self._keys is not None:
+            self._waiting.append((behind, 0, Complete(self._keys, frame.asked)))
+            self._keys = None
+        self._waiting.append((behind, frame.sequence, None))
+
+    def ready(self, log_end: int) -> list[Action]:
+        """What can be done now that the log goes up to ``log_end``; in order, and only once."""
+        found: list[Action] = []
+        waiting = self._waiting
+        while waiting and (waiting[0][0] <= log_end or len(waiting) > MAX_WAITING):
+            _, sequence, action = waiting.popleft()
+            if action is None:
+                self.applied = max(self.applied, sequence)
+            else:
+                found.append(action)
+        return found
+
+    def rest(self) -> list[Action]:
+        """All that waits, though the log will not come so far: its sender is gone."""
+        found = [action for _, _, action in self._waiting if action is not None]
+        self._waiting.clear()
+        self._keys = None
+        return found

@@ -1,0 +1,94 @@
+"""The sending side: what changed, and what one link still has to be told (no I/O)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from orbitmq.broker.change_feed import ChangeFeed, Entry
+from orbitmq.replication.state.frames import Ack, Changes
+
+MAX_ENTRIES = 500
+# Frames that a link may have without an acknowledgement while it is told all that the tables hold.
+WINDOW = 8
+
+
+class Outbox:
+    """Changes that no frame has told yet: the last one of each key, in the order of the last changes."""
+
+    def __init__(self, feed: ChangeFeed) -> None:
+        self._feed = feed
+        self._changed: dict[tuple[str, str], object] = {}
+
+    def __len__(self) -> int:
+        return len(self._changed)
+
+    def note(self, table: str, key: str, value: object) -> None:
+        """``key`` has changed; ``value`` is live, ``None``: it is gone."""
+        place = (table, key)
+        self._changed.pop(place, None)
+        self._changed[place] = value
+
+    def take(self) -> list[Entry]:
+        """All that waits, as entries that hold from the present end of the log on."""
+        changed, self._changed = self._changed, {}
+        sequence = self._feed.sequence
+        return [self._feed.entry(sequence, table, key, value) for (table, key), value in changed.items()]
+
+
+def everything(feed: ChangeFeed) -> Iterator[Entry]:
+    """All that the tables hold, read while the iterator goes on."""
+    for name, table in feed.tables().items():
+        if table.items is not None:
+            for key, value in table.items():
+                yield feed.entry(feed.sequence, name, key, value)
+
+
+class SendingLink:
+    """What one follower has been told.
+
+    Attributes:
+        received: number of the last frame that it has.
+        applied: sequence up to which it has made the changes.
+        told: sequence up to which frames were made for it.
+    """
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._told_at: list[tuple[int, int]] = []
+        self.received = 0
+        self.applied = 0
+        self.told = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more of the tables may be sent."""
+        return self._number - self.received < WINDOW
+
+    def frames(self, term: int, sequence: int, entries: list[Entry]) -> Iterator[Changes]:
+        """The frames for changes."""
+        for at in range(0, len(entries), MAX_ENTRIES):
+            last = at + MAX_ENTRIES >= len(entries)
+            yield self.frame(term, sequence if last else self.told, entries[at : at + MAX_ENTRIES])
+
+    def frame(
+        self,
+        term: int,
+        sequence: int,
+        entries: list[Entry],
+        *,
+        begins: bool = False,
+        ends: bool = False,
+        asked: bool = False,
+    ) -> Changes:
+        """The next frame."""
+        self._number += 1
+        self.told = max(self.told, sequence)
+        return Changes(self._number, term, self.told, entries, begins, ends, asked)
+
+    def acknowledged(self, ack: Ack) -> bool:
+        """Note an acknowledgement; ``False``: it speaks of frames that were not sent."""
+        if not self.received <= ack.received <= self._number or ack.applied > self.told:
+            return False
+        self.received = ack.received
+        self.applied = max(self.applied, ack.applied)
+        return True

@@ -1,0 +1,50 @@
+"""Whose tables are newer: each broker that begins to lead counts the term up.
+
+The term is the state version of the tables' data versions, which RocketMQ compares first (PO-10): so a Java
+master takes back what was changed while another broker led, and an older leader's changes are not taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orbitmq.broker.change_feed import ChangeFeed, Versioned
+from orbitmq.broker.role import Role, RoleChanged
+from orbitmq.wire.bodies import DataVersion
+
+_LED_BEFORE = frozenset({Role.MASTER, Role.FENCED})
+
+
+def begins_term(changed: RoleChanged) -> bool:
+    """Whether a change of role makes this broker the leader."""
+    if changed.after is Role.ACTING_MASTER:
+        return True
+    return changed.after in _LED_BEFORE and changed.before not in _LED_BEFORE
+
+
+class Terms:
+    """The term of one broker's tables."""
+
+    def __init__(self, feed: ChangeFeed) -> None:
+        self._feed = feed
+        self._highest = 0
+
+    @property
+    def term(self) -> int:
+        """The highest term that any table has seen."""
+        return max([self._highest, *(table.version.state_version for table in self._tables())])
+
+    def begin(self) -> int:
+        """Give all tables the next term; returns it."""
+        term = self._highest = self.term + 1
+        for table in self._tables():
+            version = table.version
+            table.version = DataVersion(term, version.timestamp, version.counter)
+        return term
+
+    def saw(self, term: int) -> None:
+        """Another broker leads with this term."""
+        self._highest = max(self._highest, term)
+
+    def _tables(self) -> Iterable[Versioned]:
+        return [table.versioned for table in self._feed.tables().values() if table.versioned is not None]

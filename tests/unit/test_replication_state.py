@@ -1,0 +1,348 @@
+"""Tables travel with the log, over links in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from tests.unit.test_broker_change_feed import Tables, change_something
+
+from orbitmq.broker.change_feed import OFFSETS, TOPICS, Entry
+from orbitmq.broker.role import Role, RoleState
+from orbitmq.replication.link.errors import LinkError
+from orbitmq.replication.link.peers import Peers
+from orbitmq.replication.link.stream import Kind
+from orbitmq.replication.members.ports import ExchangeError
+from orbitmq.replication.state.exchange import StateExchange
+from orbitmq.replication.state.frames import Ack, Changes, decode_ack, decode_state, encode
+from orbitmq.replication.state.inbox import MAX_WAITING, Complete, Inbox
+from orbitmq.replication.state.outbox import MAX_ENTRIES, WINDOW, Outbox, SendingLink
+from orbitmq.runtime.simulated import VirtualClock
+from orbitmq.testing import SimulatedRuntime
+from orbitmq.wire.bodies import DataVersion, TopicConfig
+
+
+class Side:
+    """One broker: its tables, its role, and how far its log goes."""
+
+    def __init__(self, runtime: SimulatedRuntime, role: Role) -> None:
+        self.runtime = runtime
+        self.tables = Tables(runtime.clock)  # type: ignore[arg-type]
+        self.peers = Peers()
+        self.role = RoleState(role, 0)
+        self.exchange = StateExchange(
+            runtime.clock,
+            self.tables.events,
+            self.role,
+            self.tables.feed,
+            self,
+            self.peers,  # type: ignore[arg-type]
+        )
+
+    @property
+    def max_commit_log_offset(self) -> int:
+        return self.tables.log_end
+
+    def become(self, role: Role) -> None:
+        changed = self.role.move(role, 0)
+        assert changed is not None
+        self.tables.events.publish(changed)
+
+    def content(self) -> dict[str, Any]:
+        return self.tables.content()
+
+
+class Link:
+    """One end of a link; frames arrive a moment later, in order."""
+
+    def __init__(self, owner: Side, broker_id: int, is_master: bool) -> None:
+        self.owner = owner
+        self.broker_id = broker_id
+        self.is_master = is_master
+        self.address = f"10.0.0.{broker_id}:1"
+        self.other: Link | None = None
+        self.sent = 0
+        self._on_the_way: list[tuple[Kind, bytes]] = []
+
+    def send(self, kind: Kind, payload: bytes) -> None:
+        self.sent += 1
+        self._on_the_way.append((kind, payload))
+        if len(self._on_the_way) == 1:
+            asyncio.get_running_loop().call_later(0.001, self._arrive)
+
+    def _arrive(self) -> None:
+        frames, self._on_the_way = self._on_the_way, []
+        for kind, payload in frames:
+            if self.other is not None:
+                self.other.owner.peers.received(self.other, kind, payload)
+
+
+def connect(master: Side, slave: Side) -> tuple[Link, Link]:
+    here, there = Link(master, 1, False), Link(slave, 0, True)
+    here.other, there.other = there, here
+    master.peers.opened(here)
+    slave.peers.opened(there)
+    return here, there
+
+
+def cut(here: Link, there: Link) -> None:
+    here.other = there.other = None
+    here.owner.peers.closed(here)
+    there.owner.peers.closed(there)
+
+
+class Pair:
+    def __init__(self, runtime: SimulatedRuntime, slave_role: Role = Role.SLAVE) -> None:
+        self.runtime = runtime
+        self.master, self.slave = Side(runtime, Role.MASTER), Side(runtime, slave_role)
+
+    async def __aenter__(self) -> Pair:
+        await self.master.exchange.start()
+        await self.slave.exchange.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.master.exchange.stop()
+        await self.slave.exchange.stop()
+
+    async def sleep(self, seconds: float) -> None:
+        await self.runtime.clock.sleep(seconds)
+
+
+@pytest.mark.parametrize("orbitmq_seed", range(15))
+async def test_the_slaves_tables_are_the_masters_within_a_moment(
+    runtime: SimulatedRuntime, orbitmq_seed: int
+) -> None:
+    dice = random.Random(orbitmq_seed)
+    async with Pair(runtime) as pair:
+        links = None
+        for _ in range(200):
+            if dice.random() < 0.05:
+                if links is not None:
+                    cut(*links)
+                links = connect(pair.master, pair.slave) if links is None or dice.random() < 0.5 else None
+            change_something(pair.master.tables, dice)
+            if links is None and dice.random() < 0.1:
+                change_something(pair.slave.tables, dice)  # a slave whose tables went another way
+            await pair.sleep(dice.random() / 20)
+        if links is None:
+            connect(pair.master, pair.slave)
+        await pair.sleep(0.2)
+        assert pair.slave.content() == pair.master.content()
+
+
+@pytest.mark.behaviour("MO-13")
+async def test_a_topic_is_there_within_a_fifth_of_a_second(runtime: SimulatedRuntime) -> None:
+    async with Pair(runtime) as pair:
+        connect(pair.master, pair.slave)
+        pair.master.tables.topics.update(TopicConfig("new"))
+        await pair.sleep(0.2)
+        assert "new" in pair.slave.tables.topics
+
+
+@pytest.mark.behaviour("MO-08")
+async def test_a_change_waits_for_the_log_that_it_speaks_of(runtime: SimulatedRuntime) -> None:
+    async with Pair(runtime) as pair:
+        here, _ = connect(pair.master, pair.slave)
+        pair.master.tables.offsets.commit("g", "T", 0, 5)
+        await pair.sleep(0.2)
+        pair.master.tables.log_end = 1000
+        pair.master.tables.offsets.commit("g", "T", 0, 9)
+        await pair.sleep(1)
+        assert pair.slave.tables.offsets.query("g", "T", 0) == 5
+        push = asyncio.ensure_future(pair.master.exchange.push())
+        await pair.sleep(1)
+        assert not push.done()
+        pair.slave.tables.log_end = 1000
+        await push
+        assert pair.slave.tables.offsets.query("g", "T", 0) == 9
+        assert here.sent > 0
+
+
+async def test_what_the_leader_told_counts_when_it_is_gone(runtime: SimulatedRuntime) -> None:
+    async with Pair(runtime) as pair:
+        links = connect(pair.master, pair.slave)
+        pair.master.tables.log_end = 1000
+        pair.master.tables.offsets.commit("g", "T", 0, 9)
+        await pair.sleep(0.2)
+        cut(*links)
+        pair.slave.become(Role.ACTING_MASTER)
+        assert pair.slave.tables.offsets.query("g", "T", 0) == 9
+
+
+async def test_many_tables_are_told_in_pieces_that_the_other_side_takes(runtime: SimulatedRuntime) -> None:
+    async with Pair(runtime) as pair:
+        count = MAX_ENTRIES * (WINDOW + 3)
+        for number in range(count):
+            pair.master.tables.offsets.commit("g", f"T{number}", 0, number)
+        here, _ = connect(pair.master, pair.slave)
+        assert here.sent <= WINDOW + 1
+        await pair.sleep(1)
+        assert len(pair.slave.tables.offsets.table()) == count
+
+
+@pytest.mark.behaviour("PO-08")
+@pytest.mark.behaviour("PO-09")
+@pytest.mark.behaviour("PO-10")
+async def test_a_returning_master_takes_what_was_changed_meanwhile(runtime: SimulatedRuntime) -> None:
+    async with Pair(runtime) as pair:
+        master, slave = pair.master, pair.slave
+        links = connect(master, slave)
+        for queue in range(3):
+            master.tables.offsets.commit("g", "T", queue, 10)
+        await pair.sleep(0.2)
+        cut(*links)
+        master.tables.offsets.commit("g", "Only there", 0, 3)
+        slave.become(Role.ACTING_MASTER)
+        assert slave.exchange.terms.term == 1
+        slave.tables.offsets.commit("g", "T", 1, 25)
+        slave.tables.topics.update(TopicConfig("made meanwhile"))
+        master.become(Role.PRE_ONLINE)
+        slave.become(Role.SLAVE)
+        here, _ = connect(master, slave)
+        await master.exchange.ask(here)
+        assert master.tables.offsets.queues("g", "T") == {0: 10, 1: 25, 2: 10}
+        assert master.tables.offsets.query("g", "Only there", 0) == 3
+        assert "made meanwhile" in master.tables.topics
+        master.become(Role.MASTER)
+        assert master.exchange.terms.term == 2
+        await pair.sleep(0.3)
+        assert slave.content() == master.content()
+
+
+async def test_tables_that_are_older_are_not_taken(runtime: SimulatedRuntime) -> None:
+    async with Pair(runtime) as pair:
+        master, slave = pair.master, pair.slave
+        slave.tables.offsets.commit("g", "T", 0, 1)
+        for number in range(9):
+            master.tables.offsets.commit("g", "T", 0, 10 + number)
+        assert master.tables.offsets.version.is_newer_than(slave.tables.offsets.version)
+        master.become(Role.PRE_ONLINE)
+        here, _ = connect(master, slave)
+        await master.exchange.ask(here)
+        assert master.tables.offsets.query("g", "T", 0) == 18
+
+
+async def test_a_master_of_an_older_term_is_told_and_not_heard(runtime: SimulatedRuntime) -> None:
+    """A frozen master that thaws: meanwhile another broker has led."""
+    async with Pair(runtime) as pair:
+        master, slave = pair.master, pair.slave
+        slave.become(Role.ACTING_MASTER)
+        slave.tables.offsets.commit("g", "T", 0, 50)
+        slave.become(Role.SLAVE)
+        master.tables.offsets.commit("g", "T", 0, 3)
+        connect(master, slave)
+        await pair.sleep(0.3)
+        assert slave.tables.offsets.query("g", "T", 0) == 50
+        assert master.tables.offsets.query("g", "T", 0) == 50
+        assert master.exchange.terms.term == 1
+        master.tables.offsets.commit("g", "T", 0, 51)
+        await pair.sleep(0.3)
+        assert slave.tables.offsets.query("g", "T", 0) == 51
+
+
+async def test_who_does_not_answer_is_not_waited_for(runtime: SimulatedRuntime) -> None:
+    async with Pair(runtime) as pair:
+        here, there = connect(pair.master, pair.slave)
+        there.other = None
+        with pytest.raises(ExchangeError):
+            await pair.master.exchange.ask(here)
+        asking = asyncio.ensure_future(pair.master.exchange.ask(here))
+        await pair.sleep(0.1)
+        cut(here, there)
+        with pytest.raises(ExchangeError):
+            await asking
+
+
+async def test_an_acting_master_takes_nothing(runtime: SimulatedRuntime) -> None:
+    async with Pair(runtime) as pair:
+        connect(pair.master, pair.slave)
+        pair.slave.become(Role.ACTING_MASTER)
+        pair.master.tables.offsets.commit("g", "T", 0, 3)
+        await pair.sleep(0.3)
+        assert pair.slave.tables.offsets.query("g", "T", 0) is None
+
+
+# -- the pure parts ----------------------------------------------------------------------------------------
+
+
+def entry(log_offset: int, key: str = "k", value: int | None = 1, table: str = OFFSETS) -> Entry:
+    return Entry(1, log_offset, table, key, value)
+
+
+def test_only_the_last_change_of_a_key_is_told() -> None:
+    tables = Tables(VirtualClock())
+    outbox = Outbox(tables.feed)
+    tables.feed.subscribe(outbox.note)
+    tables.offsets.commit("g", "T", 0, 1)
+    tables.offsets.commit("g", "T", 1, 1)
+    tables.offsets.commit("g", "T", 0, 2)
+    told = outbox.take()
+    assert [(each.key, each.value) for each in told] == [("T@g@1", 1), ("T@g@0", 2)]
+    assert {each.sequence for each in told} == {3}
+    assert len(outbox) == 0
+
+
+def test_a_missing_frame_is_noticed() -> None:
+    inbox = Inbox()
+    inbox.take(Changes(1, 0, 1, []), lambda _: True)
+    with pytest.raises(LinkError):
+        inbox.take(Changes(3, 0, 1, []), lambda _: True)
+
+
+def test_changes_are_given_out_in_order_once_and_acknowledged_then() -> None:
+    inbox = Inbox()
+    inbox.take(Changes(1, 0, 5, [entry(10, "a"), entry(20, "b")]), lambda _: True)
+    assert inbox.ready(9) == []
+    assert [each.key for each in inbox.ready(10) if isinstance(each, Entry)] == ["a"]
+    assert inbox.applied == 0
+    assert [each.key for each in inbox.ready(30) if isinstance(each, Entry)] == ["b"]
+    assert inbox.applied == 5
+    assert inbox.ready(99) == []
+
+
+def test_all_that_a_table_holds_includes_what_changed_meanwhile() -> None:
+    inbox = Inbox()
+    frames = [
+        Changes(1, 0, 1, [entry(0, "before")]),
+        Changes(2, 0, 2, [entry(0, "a")], begins=True),
+        Changes(3, 0, 3, [entry(0, "changed")]),
+        Changes(4, 0, 4, [entry(0, "T", table=TOPICS)], ends=True),
+    ]
+    for frame in frames:
+        inbox.take(frame, lambda _: True)
+    [complete] = [each for each in inbox.ready(0) if isinstance(each, Complete)]
+    assert complete == Complete({OFFSETS: {"a", "changed"}, TOPICS: {"T"}}, asked=False)
+
+
+def test_so_many_changes_wait_for_the_log_and_no_more() -> None:
+    inbox = Inbox()
+    for number in range(MAX_WAITING // 1000 + 1):
+        many = [entry(1, str(at)) for at in range(1000)]
+        inbox.take(Changes(number + 1, 0, number, many), lambda _: True)
+    assert len(inbox.ready(0)) >= 1000
+    assert len(inbox) <= MAX_WAITING
+
+
+def test_acknowledgements_of_what_was_not_sent_are_refused() -> None:
+    sending = SendingLink()
+    assert not sending.acknowledged(Ack(1, 0))
+    sending.frame(0, 7, [])
+    assert not sending.acknowledged(Ack(1, 8))
+    assert sending.acknowledged(Ack(1, 7))
+    assert not sending.acknowledged(Ack(0, 7))
+
+
+@pytest.mark.parametrize("payload", [b"", b"\xc1", encode(Ack(1, 2)), b"\x00" * 10])
+def test_garbage_is_no_frame(payload: bytes) -> None:
+    with pytest.raises(LinkError):
+        decode_state(payload)
+    if payload != encode(Ack(1, 2)):
+        with pytest.raises(LinkError):
+            decode_ack(payload)
+
+
+def test_versions_compare_by_state_first() -> None:
+    assert DataVersion(2, 0, 0).is_newer_than(DataVersion(1, 9, 9))
