@@ -30,6 +30,7 @@ from orbitmq.broker.fast_path.driver import FastPath
 from orbitmq.broker.handlers.assignment import AssignmentHandlers
 from orbitmq.broker.handlers.base import Family
 from orbitmq.broker.handlers.clients import ClientHandlers
+from orbitmq.broker.handlers.copies import CopyHandlers
 from orbitmq.broker.handlers.forward import ForwardHandlers
 from orbitmq.broker.handlers.groups import GroupHandlers
 from orbitmq.broker.handlers.inspection import InspectionHandlers
@@ -320,6 +321,7 @@ def families(s: Services, p: Ports, status: Sequence[Status] = ()) -> list[Famil
         TopicHandlers(metadata, topic_administration, topics, offsets, clients),
         GroupHandlers(group_administration, groups, offsets, clients, s.address),
         QueryHandlers(p.lookup),
+        CopyHandlers(s.delays),
         TimerHandlers(config, p.recall, TimerInspection(s.runtime.clock, topics, s.timers)),
         ForwardHandlers(ConsumerRequests(config, topics, groups, clients, p.lookup)),
         InspectionHandlers(s.stats, QueueInspection(config, metadata, clients, store, s.stats), progress),

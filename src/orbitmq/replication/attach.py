@@ -16,8 +16,11 @@ from orbitmq.replication.members.handlers import MemberHandlers
 from orbitmq.replication.members.links import Links
 from orbitmq.replication.members.membership import Membership, OwnState, Surroundings
 from orbitmq.replication.members.name_servers import NameServerQueries
-from orbitmq.replication.members.ports import NoTables
+from orbitmq.replication.members.ports import TableExchange
 from orbitmq.replication.replicas import Replicas
+from orbitmq.replication.state.codes import TableCodes
+from orbitmq.replication.state.copies import TableCopies, TravellingTables
+from orbitmq.replication.state.exchange import StateExchange
 from orbitmq.replication.status import ReplicationStatus
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.headers import ExchangeBrokerHaInfoRequest
@@ -41,7 +44,13 @@ def attach(host: Host) -> Attachment:
     def term() -> int:
         return s.topics.version.state_version
 
-    membership = _membership(host, port, following, Peers(), term)
+    peers = Peers()
+    exchange = StateExchange(s.runtime.clock, s.events, s.role, s.feed, s.store, peers)
+    client = RemotingClient(s.runtime)
+    codes = TableCodes(client, s.feed, s.topics)
+    copies = TableCopies(s.runtime.clock, peers, codes, lambda: following.master_address)
+    tables = TravellingTables(peers, exchange, codes)
+    membership = _membership(host, port, following, peers, client, tables, term)
 
     def master_named(ha_address: str | None, master_address: str | None) -> None:
         # haMasterAddress says where to connect, whatever the name server thinks (BrokerController).
@@ -59,7 +68,7 @@ def attach(host: Host) -> Attachment:
     handlers = HaHandlers(s.role, s.store, status, s.address, lambda: s.registration.ha_address, pushed, term)
     return Attachment(
         # The gate starts last and stops first, while the port still takes acknowledgements.
-        components=[port, following, membership, escape, gate],
+        components=[port, following, exchange, copies, membership, escape, gate],
         families=[handlers, MemberHandlers(membership.look_now)],
         hand_over=membership.hand_over,
         status=gate.status,
@@ -67,10 +76,15 @@ def attach(host: Host) -> Attachment:
 
 
 def _membership(
-    host: Host, port: HaPort, following: Following, peers: Peers, term: Callable[[], int]
+    host: Host,
+    port: HaPort,
+    following: Following,
+    peers: Peers,
+    client: RemotingClient,
+    tables: TableExchange,
+    term: Callable[[], int],
 ) -> Membership:
     s = host.services
-    client = RemotingClient(s.runtime)
     links = Links(s.runtime.clock, port, following, peers)
     membership = Membership(
         s.runtime.clock,
@@ -85,7 +99,7 @@ def _membership(
         ),
         client,
         NameServerQueries(client, s.config, s.address, lambda: s.topics.version),
-        Surroundings(following, links, NoTables(), s.outlet.settle),
+        Surroundings(following, links, tables, s.outlet.settle),
         host.change_role,
     )
 

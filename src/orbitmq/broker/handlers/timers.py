@@ -7,6 +7,7 @@ from functools import partial
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.handlers.base import Answer, Family, Handler, answer_with
 from orbitmq.broker.timers.inspection import TimerInspection
+from orbitmq.broker.timers.progress import CHECK_BYTES
 from orbitmq.broker.timers.recall import Recall
 from orbitmq.message import property_names
 from orbitmq.transport.server import ServerConnection
@@ -45,11 +46,10 @@ class TimerHandlers(Family):
 
     def check_point(self, _connection: ServerConnection, command: Command) -> Answer:
         """The 56 bytes of TimerCheckpoint.encode."""
-        if not self._config.timer_wheel_enable:
-            return command.reply(
-                ResponseCode.SYSTEM_ERROR, "The checkpoint is null: timerWheelEnable is false"
-            )
-        return command.reply(body=self._inspection.check_point())
+        # A master of RocketMQ that returns stays isolated as long as this is refused, so none is all zeros.
+        return command.reply(
+            body=self._inspection.check_point() if self._config.timer_wheel_enable else bytes(CHECK_BYTES)
+        )
 
     def metrics(self, _connection: ServerConnection, command: Command) -> Answer:
         """How many messages wait, by topic; for a client that asks with ``pendingBy`` also by minute."""

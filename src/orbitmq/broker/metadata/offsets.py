@@ -38,8 +38,8 @@ class ConsumerOffsets:
         self._groups_by_topic: dict[str, set[str]] = {}
         self._topics_by_group: dict[str, set[str]] = {}
         self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
-        feed.register(OFFSETS, FedTable(int, self._apply_offset, self, lambda: _items(self._table)))
-        feed.register(RESETS, FedTable(int, self._apply_reset, items=lambda: _items(self._resets)))
+        feed.register(OFFSETS, FedTable(int, self._apply_offset, self, self._kept_items))
+        feed.register(RESETS, FedTable(int, self._apply_reset, items=self._pending_items))
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -122,6 +122,20 @@ class ConsumerOffsets:
         if kept is not None and queue_id in kept:
             return kept[queue_id]
         return self._table.get(key, {}).get(queue_id)
+
+    def _kept_items(self) -> list[tuple[str, int | None]]:
+        return [
+            (f"{key}{SEPARATOR}{queue_id}", self._kept_offset(key, queue_id))
+            for key, queues in self._table.items()
+            for queue_id in queues
+        ]
+
+    def _pending_items(self) -> list[tuple[str, int]]:
+        return [
+            (f"{key}{SEPARATOR}{queue_id}", offset)
+            for key, queues in self._resets.items()
+            for queue_id, offset in queues.items()
+        ]
 
     def note_pull_start(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Remember where a group's first pull of a queue began; statistics only, not kept on disk."""
@@ -263,15 +277,6 @@ class ConsumerOffsets:
             self._link(group, topic)
         if content.get("dataVersion"):
             self.version = DataVersion.from_json(content["dataVersion"])
-
-
-def _items(table: Mapping[str, dict[int, int]]) -> list[tuple[str, int]]:
-    """A table as the change feed has it: a key for each queue."""
-    return [
-        (f"{key}{SEPARATOR}{queue_id}", offset)
-        for key, queues in table.items()
-        for queue_id, offset in queues.items()
-    ]
 
 
 def _key(topic: str, group: str) -> str:

@@ -107,7 +107,14 @@ class OrderedPops:
     def __init__(self, feed: ChangeFeed) -> None:
         self._feed = feed
         self._table: dict[tuple[str, str], dict[int, Batch]] = {}
-        feed.register(POP_ORDERS, FedTable(Batch.to_plain, self._apply))
+        feed.register(POP_ORDERS, FedTable(Batch.to_plain, self._apply, items=self._items))
+
+    def _items(self) -> list[tuple[str, Batch]]:
+        return [
+            (_key(topic, group, queue_id), batch)
+            for (topic, group), queues in self._table.items()
+            for queue_id, batch in queues.items()
+        ]
 
     def find(self, topic: str, group: str, queue_id: int) -> Batch | None:
         """The batch that is out, or was the last one."""

@@ -36,8 +36,8 @@ class PopState:
         self.on_earlier: Callable[[], object] = lambda: None
         self.ended_with: Any = None
         self.restored = False
-        feed.register(POPS, FedTable(int, self._apply_queue))
-        feed.register(POP_DELIVERIES, FedTable(_plain, self._apply_delivery))
+        feed.register(POPS, FedTable(int, self._apply_queue, items=self._positions))
+        feed.register(POP_DELIVERIES, FedTable(_plain, self._apply_delivery, items=self._deliveries))
 
     def _delivery_changed(self, queue: PopQueue, delivery: Delivery) -> None:
         left = delivery.left
@@ -55,6 +55,14 @@ class PopState:
             queue.fed = position
             self._feed.changed(POPS, queue.key, position)
         self._offsets.commit(queue.group, queue.topic, queue.queue_id, position, kept=queue.floor)
+
+    def _positions(self) -> list[tuple[str, int]]:
+        return [(queue.key, queue.next) for queue in self.in_flight if queue.next >= 0]
+
+    def _deliveries(self) -> list[tuple[str, Delivery]]:
+        return [
+            (delivery.key, delivery) for queue in self.in_flight for delivery in queue.deliveries.values()
+        ]
 
     # -- changes of another broker, or of an earlier run -------------------------------------------------
 

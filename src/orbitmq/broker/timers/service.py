@@ -92,7 +92,9 @@ class TimerService(Component):
         self._trusted = False
         self._ready = False
         self._wake = asyncio.Event()
-        feed.register(TIMERS, FedTable(Progress.plain, self._apply, self))
+        feed.register(
+            TIMERS, FedTable(Progress.plain, self._apply, self, lambda: [("progress", self._saved)])
+        )
         outlet.on_stored(self._wake.set)
         events.subscribe(RoleChanged, self._role_changed)
         events.on_messages_arrived(self._arrived, topic=TOPIC)

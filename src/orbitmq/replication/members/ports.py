@@ -64,13 +64,3 @@ class TableExchange(Protocol):
             ExchangeError, TransportError: not all of it was there; what was taken stays.
         """
         ...
-
-
-class NoTables:
-    """Without an exchange: each broker keeps its own tables."""
-
-    async def push(self) -> None:
-        """Nothing to send."""
-
-    async def take(self, broker_id: int, address: str) -> None:
-        """Nothing to take."""

@@ -1,0 +1,150 @@
+"""The tables of a RocketMQ broker, which are told by request codes, not over the link (SlaveSynchronize)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from orbitmq.broker.change_feed import DELAYS, FORBIDDEN, GROUPS, OFFSETS, TIMERS, TOPICS, ChangeFeed, Entry
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.timers.progress import decode_file
+from orbitmq.replication.members.ports import ExchangeError
+from orbitmq.transport.client import RemotingClient
+from orbitmq.wire.bodies import (
+    ConsumerOffsetSerializeWrapper,
+    DataVersion,
+    DelayOffsetSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TopicConfigAndMappingSerializeWrapper,
+)
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import WireError
+
+log = logging.getLogger(__name__)
+
+ASK_TIMEOUT_MS = 3000
+# Pieces of a table's changes: a key and its plain value, ``None``: it is gone.
+Pieces = Iterable[tuple[str, object]]
+
+
+class TableCodes:
+    """Asks another broker for its tables, one code for each."""
+
+    def __init__(self, client: RemotingClient, feed: ChangeFeed, topics: TopicConfigs) -> None:
+        self._client = client
+        self._feed = feed
+        self._topics = topics
+
+    async def offsets(self, address: str, *, always: bool) -> None:
+        """Take the committed offsets; those of queues that the other does not name stay (PO-09).
+
+        Args:
+            always: also when the version is the same: it moves only now and then.
+        """
+        body = ConsumerOffsetSerializeWrapper.decode(
+            await self._ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        )
+        pieces = (
+            (f"{key}@{queue_id}", offset)
+            for key, queues in body.offset_table.items()
+            for queue_id, offset in queues.items()
+        )
+        self._take(OFFSETS, body.data_version, pieces, always=always)
+
+    async def delays(self, address: str) -> None:
+        """Take the progress of the delay levels."""
+        body = DelayOffsetSerializeWrapper.decode(await self._ask(address, RequestCode.GET_ALL_DELAY_OFFSET))
+        pieces = ((str(level), offset) for level, offset in body.offset_table.items())
+        self._take(DELAYS, body.data_version, pieces)
+
+    async def timers(self, address: str) -> None:
+        """Take the progress of timer messages."""
+        found = decode_file(await self._ask(address, RequestCode.GET_TIMER_CHECK_POINT))
+        if found is not None:
+            check, progress = found
+            self._take(TIMERS, check.version, [("progress", progress.plain())])
+
+    async def topics(self, address: str) -> None:
+        """Have the topics that the other has, and our own system topics."""
+        body = TopicConfigAndMappingSerializeWrapper.decode(
+            await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+        )
+        table = body.topic_config_table
+        gone = [
+            topic.topic_name
+            for topic in self._topics
+            if topic.topic_name not in table and not self._topics.is_system(topic.topic_name)
+        ]
+        pieces = [(name, config.to_plain()) for name, config in table.items()]
+        self._take(TOPICS, body.data_version, [*pieces, *((name, None) for name in gone)], unequal=True)
+
+    async def groups(self, address: str) -> None:
+        """Have the subscription groups that the other has, and what they must not read."""
+        body = SubscriptionGroupWrapper.decode(
+            await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        )
+        pieces = [(name, config.to_plain()) for name, config in body.subscription_group_table.items()]
+        forbidden = [
+            (f"{group}@{topic}", value)
+            for group, topics in body.forbidden_table.items()
+            for topic, value in topics.items()
+        ]
+        version = body.data_version
+        if self._take(GROUPS, version, [*self._gone(GROUPS, pieces), *pieces], unequal=True):
+            self._take(FORBIDDEN, version, [*self._gone(FORBIDDEN, forbidden), *forbidden], always=True)
+
+    def _gone(self, table: str, pieces: Iterable[tuple[str, object]]) -> list[tuple[str, None]]:
+        there = {key for key, _ in pieces}
+        items = self._feed.tables()[table].items
+        return [] if items is None else [(key, None) for key, _ in items() if key not in there]
+
+    async def take_back(self, address: str) -> None:
+        """What a master in pre-online asks of the broker that acted for it (PO-08).
+
+        Raises:
+            ExchangeError: it refuses, or what came cannot be read.
+            TransportError: it did not answer.
+        """
+        try:
+            await self.delays(address)
+            await self.offsets(address, always=False)
+            await self.timers(address)
+        except WireError as error:
+            raise ExchangeError(f"the tables of {address}: {error}") from error
+
+    async def _ask(self, address: str, code: RequestCode) -> bytes:
+        answer = await self._client.request(address, Command(code), ASK_TIMEOUT_MS)
+        if answer.code != ResponseCode.SUCCESS:
+            raise ExchangeError(f"{address} refuses {code.name}: code {answer.code}, {answer.remark}")
+        return bytes(answer.body)
+
+    def _take(
+        self,
+        table: str,
+        version: DataVersion | None,
+        pieces: Pieces,
+        *,
+        always: bool = False,
+        unequal: bool = False,
+    ) -> bool:
+        """Make the changes when the other's table is not older than ours; whether they were made.
+
+        Args:
+            unequal: when it is another one, older or newer: we follow that broker.
+        """
+        known = self._feed.tables().get(table)
+        if known is None or version is None:
+            return False
+        own = known.versioned.version if known.versioned is not None else DataVersion()
+        if not always and (own == version if unequal else own.is_newer_than(version)):
+            return False
+        stamp = (version.state_version, version.timestamp, version.counter)
+        for key, value in pieces:
+            try:
+                self._feed.apply(Entry(0, 0, table, key, value, stamp))
+            except ValueError as error:
+                log.warning("a change of another broker's table is left out: %s", error)
+        if known.versioned is not None:
+            known.versioned.version = version
+        return True

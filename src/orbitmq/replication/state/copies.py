@@ -1,0 +1,100 @@
+"""A slave's copies of the tables of a master that does not tell them over the link (SlaveSynchronize)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from orbitmq.broker.component import Component
+from orbitmq.broker.role import Role
+from orbitmq.replication.link.peers import PeerLink, Peers
+from orbitmq.replication.members.ports import ExchangeError
+from orbitmq.replication.state.codes import TableCodes
+from orbitmq.replication.state.exchange import StateExchange
+from orbitmq.runtime.seam import Clock
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire.errors import WireError
+
+log = logging.getLogger(__name__)
+
+# RocketMQ copies all each 63 s, so a slave that takes over repeats as much.
+OFFSETS_SECONDS = 5.0
+OTHERS_SECONDS = 10.0
+
+
+class TableCopies(Component):
+    """Asks the master again and again: offsets each 5 s, the others each 10 s.
+
+    Args:
+        master: the master's address for clients, ``None``: there is none.
+    """
+
+    name = "copies of the master's tables"
+    runs_as = frozenset({Role.SLAVE})
+
+    def __init__(
+        self, clock: Clock, peers: Peers, codes: TableCodes, master: Callable[[], str | None]
+    ) -> None:
+        self._clock = clock
+        self._peers = peers
+        self._codes = codes
+        self._master = master
+        self._said = ""
+
+    async def start(self) -> None:
+        self._every(self._clock, OFFSETS_SECONDS, self.copy_offsets, first_s=0.0)
+        self._every(self._clock, OTHERS_SECONDS, self.copy_others, first_s=0.0)
+
+    async def copy_offsets(self) -> None:
+        """Take the master's offsets."""
+        address = self._address()
+        if address is not None:
+            await self._try(address, lambda: self._codes.offsets(address, always=True))
+
+    async def copy_others(self) -> None:
+        """Take the master's other tables, as far as their versions moved."""
+        address = self._address()
+        if address is not None:
+            await self._try(address, lambda: self._codes.topics(address))
+            await self._try(address, lambda: self._codes.groups(address))
+            await self._try(address, lambda: self._codes.delays(address))
+            await self._try(address, lambda: self._codes.timers(address))
+
+    def _address(self) -> str | None:
+        told_by_link = any(link.is_master for link in self._peers.links)
+        return None if told_by_link else self._master()
+
+    async def _try(self, address: str, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except (ExchangeError, TransportError, WireError) as error:
+            text = f"the tables of the master {address} are not copied: {error}"
+            if text != self._said:
+                self._said = text
+                log.warning("%s", text)
+        else:
+            self._said = ""
+
+
+class TravellingTables:
+    """The exchange that membership calls, see ``TableExchange``: over the link, else by request codes."""
+
+    def __init__(self, peers: Peers, exchange: StateExchange, codes: TableCodes) -> None:
+        self._peers = peers
+        self._exchange = exchange
+        self._codes = codes
+
+    async def push(self) -> None:
+        """See ``TableExchange``."""
+        await self._exchange.push()
+
+    async def take(self, broker_id: int, address: str) -> None:
+        """See ``TableExchange``."""
+        link = self._link(broker_id)
+        if link is not None:
+            await self._exchange.ask(link)
+        else:
+            await self._codes.take_back(address)
+
+    def _link(self, broker_id: int) -> PeerLink | None:
+        return next((link for link in self._peers.links if link.broker_id == broker_id), None)

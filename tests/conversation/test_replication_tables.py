@@ -1,0 +1,102 @@
+"""A slave's tables are its master's, also when that one tells them by RocketMQ's request codes only."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orbitmq.broker.broker import Broker
+from orbitmq.broker.delay.progress import Place
+from orbitmq.replication.members.ports import ExchangeError
+from orbitmq.replication.state.codes import TableCodes
+from orbitmq.testing import World
+from orbitmq.transport.client import RemotingClient
+from orbitmq.wire.bodies import DataVersion, SubscriptionGroupConfig, TopicConfig
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import Command
+
+MASTER, SLAVE = "broker-a", "broker-a-1"
+
+
+def codes(broker: Broker) -> tuple[TableCodes, RemotingClient]:
+    client = RemotingClient(broker.runtime)
+    return TableCodes(client, broker.services.feed, broker.services.topics), client
+
+
+@pytest.mark.behaviour("MO-08")
+@pytest.mark.behaviour("SS-07")
+@pytest.mark.orbitmq(replicas=2)
+async def test_a_slave_copies_its_masters_tables(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    master, slave = (world.brokers[name].services for name in (MASTER, SLAVE))
+    master.topics.update(TopicConfig("orders", 3, 3))
+    master.groups.update(SubscriptionGroupConfig(group_name="billing", retry_max_times=3))
+    master.groups.set_readable("billing", "secrets", False)
+    master.offsets.commit("billing", "orders", 1, 77)
+    master.delays.move(3, Place(5))
+    await world.sleep(10.5)
+    topic, group = slave.topics.get("orders"), slave.groups.get("billing")
+    assert topic is not None
+    assert topic.read_queue_nums == 3
+    assert group is not None
+    assert group.retry_max_times == 3
+    assert not slave.groups.may_read("billing", "secrets")
+    assert slave.offsets.query("billing", "orders", 1) == 77
+    assert slave.delays.place(3).offset == 5
+    assert slave.topics.version == master.topics.version
+    master.topics.delete("orders")
+    master.groups.set_readable("billing", "secrets", True)
+    await world.sleep(10.5)
+    assert "orders" not in slave.topics
+    assert slave.groups.may_read("billing", "secrets")
+
+
+@pytest.mark.behaviour("PO-08")
+@pytest.mark.behaviour("PO-10")
+@pytest.mark.orbitmq(brokers=2)
+async def test_what_is_older_is_not_taken_back(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    here, there = (world.brokers[name] for name in ("broker-a", "broker-b"))
+    there.services.offsets.commit("g", "T", 0, 9)
+    there.services.delays.move(1, Place(4))
+    own, client = codes(here)
+    here.services.offsets.version = DataVersion(1, 0, 0)
+    here.services.delays.version = DataVersion(1, 0, 0)
+    await own.take_back(there.address)
+    assert here.services.offsets.query("g", "T", 0) is None
+    assert here.services.delays.place(1).offset == 0
+    there.services.offsets.version = DataVersion(2, 0, 0)
+    there.services.delays.version = DataVersion(2, 0, 0)
+    here.services.offsets.commit("g", "mine", 0, 1)
+    await own.take_back(there.address)
+    assert here.services.offsets.query("g", "T", 0) == 9
+    assert here.services.offsets.query("g", "mine", 0) == 1
+    assert here.services.delays.place(1).offset == 4
+    assert here.services.offsets.version == DataVersion(2, 0, 0)
+    await client.close()
+
+
+@pytest.mark.orbitmq(brokers=2, settings={"timerWheelEnable": "false"})
+async def test_each_question_of_a_returning_master_is_answered(orbitmq_world: World) -> None:
+    """RocketMQ's stays isolated as long as one is refused."""
+    client = RemotingClient(orbitmq_world.runtime)
+    address = orbitmq_world.brokers["broker-b"].address
+    for code in (21, 43, 45, 60, 201, 402):
+        answer = await client.request(address, Command(code), 3000)
+        assert answer.code == 0, (code, answer.remark)
+        if code == RequestCode.GET_TIMER_CHECK_POINT:
+            assert bytes(answer.body) == bytes(56)
+        else:
+            assert bytes(answer.body).startswith(b"{")
+        if code == RequestCode.GET_ALL_CONSUMER_OFFSET:
+            assert set(json.loads(bytes(answer.body))) == {"dataVersion", "offsetTable"}
+    await client.close()
+
+
+@pytest.mark.orbitmq(brokers=1)
+async def test_a_refusal_and_garbage_are_told(orbitmq_world: World) -> None:
+    own, client = codes(orbitmq_world.brokers["broker-a"])
+    with pytest.raises(ExchangeError, match="refuses GET_ALL_DELAY_OFFSET"):
+        await own.take_back(orbitmq_world.name_server)
+    await client.close()
