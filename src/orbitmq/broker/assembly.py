@@ -321,7 +321,7 @@ def families(s: Services, p: Ports, status: Sequence[Status] = ()) -> list[Famil
         TopicHandlers(metadata, topic_administration, topics, offsets, clients),
         GroupHandlers(group_administration, groups, offsets, clients, s.address),
         QueryHandlers(p.lookup),
-        CopyHandlers(s.delays),
+        CopyHandlers(s.delays, s.assignments),
         TimerHandlers(config, p.recall, TimerInspection(s.runtime.clock, topics, s.timers)),
         ForwardHandlers(ConsumerRequests(config, topics, groups, clients, p.lookup)),
         InspectionHandlers(s.stats, QueueInspection(config, metadata, clients, store, s.stats), progress),

@@ -18,6 +18,7 @@ from orbitmq.wire.bodies import (
     MessageModel,
     MessageQueueAssignment,
     MessageRequestMode,
+    MessageRequestModeSerializeWrapper,
     QueryAssignmentRequestBody,
     SetMessageRequestModeRequestBody,
 )
@@ -54,6 +55,12 @@ class Assignments(Component):
     async def stop(self) -> None:
         await self.end_work()
         await self._queues.close()
+
+    def modes(self) -> MessageRequestModeSerializeWrapper:
+        """All modes that were set."""
+        return MessageRequestModeSerializeWrapper(
+            {topic: dict(modes) for topic, modes in self._modes.table().items()}
+        )
 
     def set_mode(self, mode: SetMessageRequestModeRequestBody) -> None:
         """Switch a group between pulling and popping for one topic (``mqadmin setConsumeMode``).

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from orbitmq.broker.clients.assignment import Assignments
 from orbitmq.broker.delay.progress import DelayProgress
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire.bodies import DelayOffsetSerializeWrapper, MessageRequestModeSerializeWrapper
+from orbitmq.wire.bodies import DelayOffsetSerializeWrapper
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 
@@ -13,8 +14,9 @@ from orbitmq.wire.command import Command
 class CopyHandlers(Family):
     """Tables that other brokers copy."""
 
-    def __init__(self, delays: DelayProgress) -> None:
+    def __init__(self, delays: DelayProgress, assignments: Assignments) -> None:
         self._delays = delays
+        self._assignments = assignments
 
     def routes(self) -> dict[int, Handler]:
         return {
@@ -28,5 +30,5 @@ class CopyHandlers(Family):
         return command.reply(body=body.encode())
 
     def modes(self, _connection: ServerConnection, command: Command) -> Answer:
-        """By which groups a topic is popped and by which pulled: this broker keeps no list of that yet."""
-        return command.reply(body=MessageRequestModeSerializeWrapper().encode())
+        """How groups get messages, as ``messageRequestMode.json`` holds it."""
+        return command.reply(body=self._assignments.modes().encode())

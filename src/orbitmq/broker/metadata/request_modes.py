@@ -18,7 +18,10 @@ class RequestModes:
     def __init__(self, feed: ChangeFeed) -> None:
         self._feed = feed
         self._modes: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
-        feed.register(REQUEST_MODES, FedTable(SetMessageRequestModeRequestBody.to_plain, self._apply))
+        feed.register(
+            REQUEST_MODES,
+            FedTable(SetMessageRequestModeRequestBody.to_plain, self._apply, items=self._items),
+        )
 
     def get(self, topic: str, group: str) -> SetMessageRequestModeRequestBody | None:
         """What was set, ``None``: nothing."""
@@ -32,6 +35,17 @@ class RequestModes:
     def _apply(self, key: str, value: Mapping[str, Any] | None) -> None:
         if value is not None:
             self.put(SetMessageRequestModeRequestBody.from_json(value))
+
+    def table(self) -> Mapping[str, Mapping[str, SetMessageRequestModeRequestBody]]:
+        """All modes by topic and group; not a copy."""
+        return self._modes
+
+    def _items(self) -> list[tuple[str, SetMessageRequestModeRequestBody]]:
+        return [
+            (f"{topic}{_SEPARATOR}{group}", mode)
+            for topic, modes in self._modes.items()
+            for group, mode in modes.items()
+        ]
 
     # -- on disk ---------------------------------------------------------------------------------------
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from orbitmq.broker.change_feed import DELAYS, FORBIDDEN, GROUPS, OFFSETS, TIMERS, TOPICS, ChangeFeed, Entry
+from orbitmq.broker.change_feed import (
+    DELAYS,
+    FORBIDDEN,
+    GROUPS,
+    OFFSETS,
+    REQUEST_MODES,
+    TIMERS,
+    TOPICS,
+    ChangeFeed,
+    Entry,
+)
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.timers.progress import decode_file
 from orbitmq.replication.members.ports import ExchangeError
@@ -14,6 +24,7 @@ from orbitmq.wire.bodies import (
     ConsumerOffsetSerializeWrapper,
     DataVersion,
     DelayOffsetSerializeWrapper,
+    MessageRequestModeSerializeWrapper,
     SubscriptionGroupWrapper,
     TopicConfigAndMappingSerializeWrapper,
 )
@@ -93,6 +104,21 @@ class TableCodes:
         version = body.data_version
         if self._take(GROUPS, version, [*self._gone(GROUPS, pieces), *pieces], unequal=True):
             self._take(FORBIDDEN, version, [*self._gone(FORBIDDEN, forbidden), *forbidden], always=True)
+
+    async def modes(self, address: str) -> None:
+        """Take over how groups get messages; this table has no version."""
+        body = MessageRequestModeSerializeWrapper.decode(
+            await self._ask(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+        )
+        told = {
+            f"{topic}@{group}": mode.to_plain()
+            for topic, modes in body.message_request_mode_map.items()
+            for group, mode in modes.items()
+        }
+        items = self._feed.tables()[REQUEST_MODES].items
+        known = {} if items is None else {key: mode.to_plain() for key, mode in items()}
+        new = [(key, plain) for key, plain in told.items() if known.get(key) != plain]
+        self._take(REQUEST_MODES, DataVersion(), new, always=True)
 
     def _gone(self, table: str, pieces: Iterable[tuple[str, object]]) -> list[tuple[str, None]]:
         there = {key for key, _ in pieces}

@@ -57,6 +57,7 @@ class TableCopies(Component):
         if address is not None:
             await self._try(address, lambda: self._codes.topics(address))
             await self._try(address, lambda: self._codes.groups(address))
+            await self._try(address, lambda: self._codes.modes(address))
             await self._try(address, lambda: self._codes.delays(address))
             await self._try(address, lambda: self._codes.timers(address))
 
