@@ -13,6 +13,7 @@ from orbitmq import _speed as _speed  # before any other module: how compiled mo
 if TYPE_CHECKING:
     from orbitmq.client.consumer.assigned import AssignedConsumer as AssignedConsumer
     from orbitmq.client.consumer.consumer import Consumer as Consumer
+    from orbitmq.client.consumer.simple import SimpleConsumer as SimpleConsumer
     from orbitmq.client.model import ConsumeFrom as ConsumeFrom
     from orbitmq.client.model import SendResult as SendResult
     from orbitmq.client.model import SendStatus as SendStatus
@@ -66,6 +67,7 @@ _HOMES = {
     "SendError": "orbitmq.errors",
     "SendResult": "orbitmq.client.model",
     "SendStatus": "orbitmq.client.model",
+    "SimpleConsumer": "orbitmq.client.consumer.simple",
     "Settled": "orbitmq.message.settling",
     "StartError": "orbitmq.errors",
     "TooManyRequestsError": "orbitmq.transport.errors",
@@ -102,6 +104,7 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "Settled",
+    "SimpleConsumer",
     "StartError",
     "TooManyRequestsError",
     "TopicNotFoundError",

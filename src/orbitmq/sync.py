@@ -20,13 +20,15 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self, Unpack
 
-from orbitmq.client.consumer import assigned, consumer
+from orbitmq.client.consumer import assigned, consumer, simple
 from orbitmq.client.consumer.consumer import Listener
 from orbitmq.client.consumer.options import (
     AssignedKeywords,
     AssignedOptions,
     ConsumerKeywords,
     ConsumerOptions,
+    SimpleKeywords,
+    SimpleOptions,
 )
 from orbitmq.client.keywords import shows_keywords
 from orbitmq.client.model import SendResult
@@ -38,15 +40,16 @@ from orbitmq.client.producer.queue_choice import Selector
 from orbitmq.client.producer.transactional import Check, Execute, Transaction, TransactionResult
 from orbitmq.errors import ClientStateError
 from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
+from orbitmq.message.settling import Settled
 from orbitmq.runtime.loop_thread import LoopThread
 
-__all__ = ["AssignedConsumer", "Consumer", "Producer", "TransactionProducer"]
+__all__ = ["AssignedConsumer", "Consumer", "Producer", "SimpleConsumer", "TransactionProducer"]
 
 
 class _Face:
     """Life of a client on its own loop."""
 
-    _core: producer.Producer | consumer.Consumer | assigned.AssignedConsumer
+    _core: producer.Producer | consumer.Consumer | assigned.AssignedConsumer | simple.SimpleConsumer
 
     def __init__(self) -> None:
         self._loop: LoopThread | None = None
@@ -320,6 +323,76 @@ class Consumer(_Face):
     def assignment(self) -> list[MessageQueue]:
         """The queues that this member works on now."""
         return self._running().call(self._core.assignment)
+
+
+class SimpleConsumer(_Face):
+    """Receives messages when asked to; see :class:`orbitmq.client.consumer.simple.SimpleConsumer`.
+
+    Takes the same arguments, and raises the same errors.
+    """
+
+    @shows_keywords(SimpleOptions)
+    def __init__(self, group: str, **options: Unpack[SimpleKeywords]) -> None:
+        super().__init__()
+        self._core: simple.SimpleConsumer = simple.SimpleConsumer(group, **options)
+
+    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None:
+        """Receive the messages of ``topic``; before or after the start."""
+        if self._loop is None:
+            self._core.subscribe(topic, tags, sql=sql)
+        else:
+            self._loop.call(self._core.subscribe, topic, tags, sql=sql)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop receiving the messages of ``topic``."""
+        if self._loop is None:
+            self._core.unsubscribe(topic)
+        else:
+            self._loop.call(self._core.unsubscribe, topic)
+
+    def receive(
+        self, max_messages: int = 16, invisible_s: float | None = None, *, wait_s: float = simple.WAIT_S
+    ) -> list[ReceivedMessage]:
+        """Up to so many messages; an empty list when none came in time."""
+        return self._running().wait(self._core.receive(max_messages, invisible_s, wait_s=wait_s))
+
+    def ack(self, message: ReceivedMessage) -> Settled:
+        """This message is done; returns when its broker knows."""
+        return self._running().wait(self._core.ack(message))
+
+    def ack_all(self, messages: Sequence[ReceivedMessage]) -> list[Settled]:
+        """As :meth:`ack` for each of them, with one request for each broker."""
+        return self._running().wait(self._core.ack_all(messages))
+
+    def retry(self, message: ReceivedMessage, *, delay_s: float | None = None) -> Settled:
+        """Have this message come again after so many seconds, by default later each time."""
+        return self._running().wait(self._core.retry(message, delay_s=delay_s))
+
+    def reject(self, message: ReceivedMessage) -> Settled:
+        """Make this message a dead letter."""
+        return self._running().wait(self._core.reject(message))
+
+    def change_invisible(self, message: ReceivedMessage, invisible_s: float) -> Settled:
+        """Let this message stay invisible for so long from now on."""
+        return self._running().wait(self._core.change_invisible(message, invisible_s))
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        return self.messages()
+
+    def messages(self, *, auto_ack: bool = True) -> Iterator[ReceivedMessage]:
+        """The messages one by one; asking for the next one acknowledges the one before."""
+        loop = self._running()
+        source = self._core.messages(auto_ack=auto_ack)
+
+        async def following() -> ReceivedMessage | None:
+            return await anext(source, None)
+
+        try:
+            while (message := loop.wait(following())) is not None:
+                yield message
+        finally:
+            if self._loop is loop:
+                loop.wait(source.aclose())
 
 
 class AssignedConsumer(_Face):

@@ -10,7 +10,8 @@ from orbitmq.admin.client import TIMEOUT_MS
 from orbitmq.broker.broker import Broker
 from orbitmq.client.consumer.assigned import AssignedConsumer
 from orbitmq.client.consumer.consumer import Consumer
-from orbitmq.client.consumer.options import AssignedKeywords, ConsumerKeywords
+from orbitmq.client.consumer.options import AssignedKeywords, ConsumerKeywords, SimpleKeywords
+from orbitmq.client.consumer.simple import SimpleConsumer
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.producer.options import ProducerKeywords
 from orbitmq.client.producer.producer import Producer
@@ -174,6 +175,14 @@ class World:
         options.setdefault("name_servers", self.name_server)
         options.setdefault("runtime", self.runtime)
         return AssignedConsumer(group, **options)
+
+    def simple_consumer(
+        self, group: str = "test_consumer", **options: Unpack[SimpleKeywords]
+    ) -> SimpleConsumer:
+        """A consumer that asks for messages, in the group ``group``."""
+        options.setdefault("name_servers", self.name_server)
+        options.setdefault("runtime", self.runtime)
+        return SimpleConsumer(group, **options)
 
     def admin(self, *, timeout_ms: int = TIMEOUT_MS) -> Admin:
         """The operations library for this cluster; ``timeout_ms`` is the limit of each request."""

@@ -111,3 +111,76 @@ class AssignedOptions:
 
     def __post_init__(self) -> None:
         checked_start(self.consume_from)
+
+
+# What a broker takes in one pop.
+MOST_PER_POP = 32
+# RocketMQ's longest invisible time (timerMaxDelaySec), and the shortest that means anything.
+INVISIBLE_LIMITS_S = (0.001, 3 * 24 * 3600)
+
+
+def checked_invisible(seconds: float) -> float:
+    """Refuse an invisible time that no broker takes.
+
+    Raises:
+        ValidationError: it names the limits.
+    """
+    low, high = INVISIBLE_LIMITS_S
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not low <= seconds <= high:
+        raise ValidationError(f"invisible_s must be {low} to {high} seconds, got {seconds!r}")
+    return seconds
+
+
+def checked_count(name: str, count: int) -> int:
+    """Refuse a number of messages that no broker takes in one pop.
+
+    Raises:
+        ValidationError: it names the limits.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_PER_POP:
+        raise ValidationError(f"{name} must be 1 to {MOST_PER_POP}, got {count!r}")
+    return count
+
+
+class SimpleKeywords(TypedDict, total=False):
+    """The keywords of :class:`~orbitmq.client.consumer.simple.SimpleConsumer`."""
+
+    name_servers: str
+    consume_from: ConsumeFrom
+    invisible_s: float
+    ordered: bool
+    concurrency: int
+    batch_size: int
+    max_processing_s: float
+    close_timeout_s: float
+    namespace: str
+    namespace_v2: str
+    client: ClientInstance | None
+    runtime: Runtime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimpleOptions:
+    """:class:`SimpleKeywords` with their defaults."""
+
+    name_servers: str = "127.0.0.1:9876"
+    consume_from: ConsumeFrom = ConsumeFrom.FIRST
+    invisible_s: float = 60.0
+    ordered: bool = False
+    concurrency: int = 20
+    batch_size: int = 16
+    max_processing_s: float = 900.0
+    close_timeout_s: float = 10.0
+    namespace: str = ""
+    namespace_v2: str = ""
+    client: ClientInstance | None = None
+    runtime: Runtime | None = None
+
+    def __post_init__(self) -> None:
+        checked_start(self.consume_from)
+        if self.consume_from is ConsumeFrom.TIMESTAMP:
+            raise ValidationError("a pop begins at the oldest or at the newest message: FIRST or LAST")
+        checked_invisible(self.invisible_s)
+        checked_count("batch_size", self.batch_size)
+        if self.concurrency < 1:
+            raise ValidationError(f"concurrency must be 1 or more, got {self.concurrency!r}")

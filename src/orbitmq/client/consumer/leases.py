@@ -1,0 +1,301 @@
+"""Popped messages between their delivery and their end: who has which receipt, and what goes to the brokers.
+
+A message is *leased*: it is the consumer's until its invisible time is over. Settling one is a note here;
+notes go out together, so that a hundred handlers that finish at once cost one request for each broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from orbitmq.client.consumer.options import INVISIBLE_LIMITS_S
+from orbitmq.client.core.broker_calls import BrokerCalls
+from orbitmq.client.core.instance import ClientInstance
+from orbitmq.client.core.pop_calls import PopCalls, Receipt
+from orbitmq.errors import BrokerError, OrbitError
+from orbitmq.message.model import ReceivedMessage
+from orbitmq.message.settling import LEVEL_SECONDS, Ending, Settled, Verdict, give
+from orbitmq.runtime.backoff import Backoff
+from orbitmq.runtime.tasks import Background
+from orbitmq.wire.codes import ResponseCode
+
+log = logging.getLogger("orbitmq.client")
+
+# The first delay of a message that comes again and nobody named one: that of delay level 3.
+FIRST_RETRY_LEVEL = 3
+DEAD_LETTER_LEVEL = -1
+MOST_PER_REQUEST = 256
+"""Acknowledgements in one request."""
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """One delivery of a message (see ``settling.Keeper``).
+
+    Attributes:
+        invisible_s: for how long it was taken; a renewal takes as long again.
+        expires: when it is over, monotonic seconds.
+        renew_until: renewals go on until then.
+        outcome: what the broker said, for those who wait for it.
+    """
+
+    leases: Leases
+    message: ReceivedMessage
+    receipt: Receipt
+    invisible_s: float
+    expires: float
+    renew_until: float
+    changing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    outcome: asyncio.Future[Settled] | None = None
+
+    def settled(self, message: ReceivedMessage, verdict: Verdict) -> Settled:
+        """The user ended the delivery, on any thread."""
+        return self.leases.settled(self, verdict)
+
+
+class Leases:
+    """The deliveries of one consumer that are open, and those whose end is on the way to a broker."""
+
+    def __init__(
+        self, client: ClientInstance, calls: BrokerCalls, pops: PopCalls, group: str, background: Background
+    ) -> None:
+        self._client = client
+        self._clock = client.runtime.clock
+        self._calls = calls
+        self._pops = pops
+        self._group = group
+        self._background = background
+        self._open: dict[Lease, None] = {}
+        self._ended: list[tuple[Lease, Verdict]] = []
+        self._sending = 0
+        self._idle = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def begin(self) -> None:
+        """From now on this is the loop on which requests are sent."""
+        self._loop = asyncio.get_running_loop()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, message: ReceivedMessage, receipt: Receipt, invisible_s: float, renew_s: float) -> Lease:
+        """A message came.
+
+        Args:
+            renew_s: for how long its invisible time is renewed while it is open; 0: it is not.
+        """
+        now = self._clock.monotonic()
+        lease = Lease(self, message, receipt, invisible_s, now + invisible_s, now + renew_s)
+        self._open[lease] = None
+        give(message, lease)
+        return lease
+
+    def drop(self, lease: Lease) -> None:
+        """Its message is nobody's any more: it comes again when its time is over."""
+        self._open.pop(lease, None)
+
+    # -- ending ----------------------------------------------------------------------------------------
+
+    def settled(self, lease: Lease, verdict: Verdict) -> Settled:
+        """Note the end of a delivery; on any thread."""
+        if self._loop is None or self._clock.monotonic() >= lease.expires:
+            self._open.pop(lease, None)
+            return Settled.GONE
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is self._loop:
+            self._note(lease, verdict)
+        else:
+            self._loop.call_soon_threadsafe(self._note, lease, verdict)
+        return Settled.DONE
+
+    def expect(self, lease: Lease) -> asyncio.Future[Settled]:
+        """Gives what the broker says to the end of this delivery, which comes next."""
+        lease.outcome = asyncio.get_running_loop().create_future()
+        return lease.outcome
+
+    def _note(self, lease: Lease, verdict: Verdict) -> None:
+        self._open.pop(lease, None)
+        self._ended.append((lease, verdict))
+        self._idle.clear()
+        if len(self._ended) == 1:
+            asyncio.get_running_loop().call_soon(self._send)
+
+    def _send(self) -> None:
+        """Send what was noted since the last iteration of the loop."""
+        ended, self._ended = self._ended, []
+        by_broker: dict[str, list[Lease]] = {}
+        for lease, verdict in ended:
+            if verdict.ending is Ending.ACK:
+                by_broker.setdefault(lease.receipt.info.broker_name, []).append(lease)
+            else:
+                self._carry_out(self._again_or_dead(lease, verdict), "settling")
+        for broker_name, leases in by_broker.items():
+            for at in range(0, len(leases), MOST_PER_REQUEST):
+                self._carry_out(self._done(broker_name, leases[at : at + MOST_PER_REQUEST]), "settling")
+
+    def _carry_out(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._sending += 1
+        self._background.spawn(self._counted(work), name)
+
+    async def _counted(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        finally:
+            self._sending -= 1
+            if not self._sending and not self._ended:
+                self._idle.set()
+
+    async def all_sent(self, limit_s: float) -> bool:
+        """Return when every end has reached its broker, or with False after ``limit_s``."""
+        if not self._sending and not self._ended:
+            return True
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _done(self, broker_name: str, leases: Sequence[Lease]) -> None:
+        """Acknowledge, again and again until the broker answers or the time of all is over."""
+        backoff = Backoff(0.1, 2.0, self._client.runtime.random)
+        failures = 0
+        last = max(lease.expires for lease in leases)
+        while True:
+            try:
+                await self._acknowledge(broker_name, leases)
+                return
+            except BrokerError as error:
+                if error.code == ResponseCode.NO_MESSAGE:
+                    _tell(leases, Settled.GONE)
+                    log.warning("acknowledged too late: %s", error.remark)
+                    return
+                failure: OrbitError = error
+            except OrbitError as error:
+                failure = error
+            failures += 1
+            pause_s = backoff.pause_s(failures)
+            if self._clock.monotonic() + pause_s >= last:
+                _fail(leases, failure)
+                log.warning("%d messages are not acknowledged: %s", len(leases), failure)
+                return
+            await self._clock.sleep(pause_s)
+
+    async def _acknowledge(self, broker_name: str, leases: Sequence[Lease]) -> None:
+        # A renewal that is under way would change the receipt.
+        for lease in leases:
+            if lease.changing.locked():
+                async with lease.changing:
+                    pass
+        if len(leases) > 1:
+            try:
+                remark = await self._pops.acknowledge_many(
+                    self._group, broker_name, [lease.receipt for lease in leases]
+                )
+            except BrokerError as error:
+                if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    raise
+            else:
+                if remark:
+                    log.warning("acknowledged too late: %s", remark)
+                _tell(leases, Settled.DONE)
+                return
+        for lease in leases:
+            await self._pops.acknowledge(self._group, lease.receipt)
+            _tell([lease], Settled.DONE)
+
+    async def _again_or_dead(self, lease: Lease, verdict: Verdict) -> None:
+        try:
+            async with lease.changing:
+                if verdict.ending is Ending.REJECT or verdict.delay_level < 0:
+                    await self._reject(lease)
+                else:
+                    delay_ms = int(delay_s(verdict, lease.message.reconsume_times) * 1000)
+                    await self._pops.change(self._group, lease.receipt, delay_ms)
+        except OrbitError as error:
+            gone = isinstance(error, BrokerError) and error.code == ResponseCode.NO_MESSAGE
+            # Unsettled, it comes again when its invisible time is over.
+            log.warning("%s comes again by itself: %s", lease.message.message_id, error)
+            if gone:
+                _tell([lease], Settled.GONE)
+            else:
+                _fail([lease], error)
+        else:
+            _tell([lease], Settled.DONE)
+
+    async def _reject(self, lease: Lease) -> None:
+        """Have the broker keep a copy as a dead letter, then acknowledge."""
+        message = lease.message
+        await self._calls.send_back(self._group, message, lease.receipt.asked_topic, DEAD_LETTER_LEVEL, 0)
+        await self._pops.acknowledge(self._group, lease.receipt)
+
+    # -- longer ----------------------------------------------------------------------------------------
+
+    async def change(self, lease: Lease, invisible_s: float) -> Settled:
+        """Let a message stay invisible for so long from now on.
+
+        Raises:
+            BrokerError, TransportError: it is not known whether it does.
+        """
+        async with lease.changing:
+            if lease not in self._open:
+                return Settled.ALREADY
+            asked = self._clock.monotonic()
+            try:
+                lease.receipt = await self._pops.change(
+                    self._group, lease.receipt, max(1, int(invisible_s * 1000))
+                )
+            except BrokerError as error:
+                if error.code != ResponseCode.NO_MESSAGE:
+                    raise
+                self._open.pop(lease, None)
+                lease.expires = asked
+                return Settled.GONE
+            lease.invisible_s = invisible_s
+            lease.expires = asked + invisible_s
+            return Settled.DONE
+
+    async def renew(self) -> None:
+        """Make the time longer of every open delivery that has used up half of it."""
+        now = self._clock.monotonic()
+        due = []
+        for lease in list(self._open):
+            if now >= lease.expires:
+                self._open.pop(lease, None)
+            elif lease.renew_until > now and lease.expires - now <= lease.invisible_s / 2:
+                due.append(lease)
+        results = await asyncio.gather(
+            *(self.change(lease, lease.invisible_s) for lease in due), return_exceptions=True
+        )
+        for lease, result in zip(due, results, strict=True):
+            if isinstance(result, OrbitError):
+                log.warning("the time of %s is not longer: %s", lease.message.message_id, result)
+            elif isinstance(result, BaseException):
+                raise result
+
+
+def delay_s(verdict: Verdict, reconsume_times: int) -> float:
+    """After how many seconds a message shall come again: as said, or later each time."""
+    if verdict.delay_s is not None:
+        return min(max(verdict.delay_s, INVISIBLE_LIMITS_S[0]), INVISIBLE_LIMITS_S[1])
+    level = verdict.delay_level or FIRST_RETRY_LEVEL + max(0, reconsume_times)
+    return LEVEL_SECONDS[min(level, len(LEVEL_SECONDS)) - 1]
+
+
+def _tell(leases: Sequence[Lease], outcome: Settled) -> None:
+    for lease in leases:
+        if lease.outcome is not None and not lease.outcome.done():
+            lease.outcome.set_result(outcome)
+
+
+def _fail(leases: Sequence[Lease], error: OrbitError) -> None:
+    for lease in leases:
+        if lease.outcome is not None and not lease.outcome.done():
+            lease.outcome.set_exception(error)

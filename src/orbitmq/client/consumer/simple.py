@@ -1,0 +1,459 @@
+"""The consumer that asks for messages one request at a time; the broker keeps what is in flight (pop)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+from orbitmq.client.consumer.leases import Lease, Leases
+from orbitmq.client.consumer.membership import Membership
+from orbitmq.client.consumer.options import (
+    SimpleKeywords,
+    SimpleOptions,
+    checked_count,
+    checked_invisible,
+)
+from orbitmq.client.core.broker_calls import Filter
+from orbitmq.client.core.pop_calls import PopCalls, PopOptions
+from orbitmq.client.keywords import shows_keywords
+from orbitmq.client.life import Life, State
+from orbitmq.client.model import ConsumeFrom
+from orbitmq.errors import ClientStateError, OrbitError, ValidationError
+from orbitmq.message.model import ReceivedMessage
+from orbitmq.message.settling import ACK, Ending, Settled, Verdict, is_open, settle
+from orbitmq.runtime.tasks import Background, every, failed_itself
+from orbitmq.wire.bodies import ConsumerData, ConsumeType, MessageModel
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
+
+log = logging.getLogger("orbitmq.client")
+
+# How long a request waits at a broker for messages when the caller says nothing.
+WAIT_S = 15.0
+RENEW_EVERY_S = 0.5
+# When nothing can be asked: the pause before the next try.
+PAUSE_S = 0.2
+# Brokers count in milliseconds.
+LEAST_WAIT_S = 0.001
+
+Handler = Callable[[ReceivedMessage], Awaitable[object]]
+
+
+class SimpleConsumer:
+    """Receives messages when asked to. Members need not know of each other: the broker deals messages out.
+
+    A message that was received is invisible to the other members of the group for ``invisible_s``.
+    Acknowledged in that time it is done; else it comes again, to any member, and in the end becomes a dead
+    letter::
+
+        async with SimpleConsumer("billing", name_servers="127.0.0.1:9876") as consumer:
+            consumer.subscribe("orders", tags="new || paid")
+            for message in await consumer.receive(16, invisible_s=30):
+                ...
+                await consumer.ack(message)
+
+    or message by message; asking for the next one acknowledges the one before, and the invisible time is
+    renewed for as long as the loop works on a message::
+
+            async for message in consumer:
+                ...
+
+    A message can also be settled by itself, from any thread: ``message.ack()``,
+    ``message.retry(delay_s=30)``, ``message.reject()``, ``async with message.process()``. Such a call returns
+    at once; what it asks for goes to the broker together with others.
+
+    Needs brokers of RocketMQ 5 or OrbitMQ.
+
+    Args:
+        group: the consumer group. Do not use the group of a :class:`Consumer` that pulls.
+        name_servers: ``host:port;host:port``.
+        consume_from: FIRST or LAST: where a group begins that is new at a broker.
+        invisible_s: how long a received message is this consumer's, 0.001 s to 3 days.
+        ordered: queue by queue in order: nothing behind a message that is not done.
+        concurrency: handler calls at a time in :meth:`run`.
+        batch_size: messages per request in :meth:`run` and iteration, 1 to 32.
+        max_processing_s: how long the invisible time of one message is renewed in :meth:`run` and iteration.
+        close_timeout_s: how long :meth:`close` waits for acknowledgements that are on their way.
+        namespace: topics and the group are meant inside this namespace.
+        namespace_v2: sent along with every request, for servers that tell tenants apart by it.
+        client: share the connections of another client instance.
+        runtime: the machine; the real one by default.
+    """
+
+    @shows_keywords(SimpleOptions)
+    def __init__(self, group: str, **options: Unpack[SimpleKeywords]) -> None:
+        settings = self._settings = SimpleOptions(**options)
+        self._membership = membership = Membership(
+            group,
+            name_servers=settings.name_servers,
+            consume_from=settings.consume_from,
+            consume_timestamp_ms=None,
+            namespace=settings.namespace,
+            namespace_v2=settings.namespace_v2,
+            client=settings.client,
+            runtime=settings.runtime,
+        )
+        self.group = group = membership.group
+        self._client = membership.client
+        self._clock = self._client.runtime.clock
+        self._pops = PopCalls(self._client, membership.calls)
+        self._options = PopOptions(group, settings.consume_from is ConsumeFrom.LAST, settings.ordered)
+        self._filters: dict[str, Filter] = {}
+        self._background = Background(f"consumer {group}")
+        self._leases = Leases(self._client, membership.calls, self._pops, group, self._background)
+        self._life = Life(f"consumer {group!r}")
+        self._turn = 0
+        self._attempts = 0
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Make the consumer known. Subscriptions may be made before or after.
+
+        Raises:
+            ClientStateError: it was started before, or the client has a consumer of the group already.
+        """
+        self._life.move(State.RUNNING)
+        try:
+            self._client.register_consumer(self.group, _PopMember(self._membership, self._filters))
+        except ClientStateError:
+            self._life.move(State.CLOSED)
+            raise
+        self._leases.begin()
+        await self._client.start()
+        self._background.spawn(every(self._clock, RENEW_EVERY_S, self._leases.renew), "renewal")
+
+    async def close(self) -> None:
+        """Let acknowledgements reach their brokers and leave. What is not settled comes again."""
+        if self._life.move(State.CLOSED) is not State.RUNNING:
+            return
+        if not await self._leases.all_sent(self._settings.close_timeout_s):
+            log.warning("acknowledgements of group %s were still on their way at close", self.group)
+        await self._background.stop()
+        await self._client.unregister_consumer(self.group)
+        await self._client.close()
+
+    # -- subscriptions ---------------------------------------------------------------------------------
+
+    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None:
+        """Receive the messages of ``topic``; replaces an earlier subscription to it.
+
+        Args:
+            tags: ``*`` for all, else ``a || b``.
+            sql: an SQL92 expression over properties instead of tags.
+
+        Raises:
+            ValidationError: the topic or the expression cannot be right.
+        """
+        topic = self._membership.full_topic(topic)
+        self._filters[topic] = self._membership.wanted(tags, sql)
+        self._client.watch(topic)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop receiving the messages of ``topic``."""
+        self._filters.pop(self._membership.namespace.full(topic), None)
+
+    # -- receiving -------------------------------------------------------------------------------------
+
+    async def receive(
+        self, max_messages: int = 16, invisible_s: float | None = None, *, wait_s: float = WAIT_S
+    ) -> list[ReceivedMessage]:
+        """Up to so many messages of the subscribed topics; an empty list when none came in time.
+
+        Args:
+            max_messages: 1 to 32.
+            invisible_s: for how long they are this consumer's; by default the consumer's own time. It is not
+                renewed by itself, see :meth:`change_invisible`.
+            wait_s: how long to wait when there are none.
+
+        Raises:
+            ValidationError: a number is out of its limits, or nothing is subscribed to.
+            ClientStateError: not running.
+            OrbitError: no broker gave messages, and at least one failed; of the last failure.
+        """
+        checked_count("max_messages", max_messages)
+        seconds = self._settings.invisible_s if invisible_s is None else checked_invisible(invisible_s)
+        if wait_s < 0:
+            raise ValidationError(f"wait_s must not be below 0, got {wait_s!r}")
+        leases = await self._receive(max_messages, seconds, wait_s, renew_s=0.0)
+        return [lease.message for lease in leases]
+
+    async def _receive(
+        self, max_messages: int, invisible_s: float, wait_s: float, *, renew_s: float
+    ) -> list[Lease]:
+        self._life.check_running()
+        if not self._filters:
+            raise ValidationError("subscribe to a topic before receiving")
+        deadline = self._clock.monotonic() + wait_s
+        attempt = self._attempt()
+        while True:
+            asked = self._clock.monotonic()
+            found, failure = await self._take(max_messages, invisible_s, deadline, renew_s, attempt)
+            now = self._clock.monotonic()
+            if found:
+                return found
+            if deadline - now <= PAUSE_S:
+                if failure is not None:
+                    raise failure
+                if deadline - now < LEAST_WAIT_S:
+                    return found
+            if failure is not None or now - asked < PAUSE_S:
+                # Nothing waited: whoever answers at once must not be asked at once.
+                await self._clock.sleep(min(PAUSE_S, max(0.0, deadline - now)))
+
+    async def _take(
+        self, max_messages: int, invisible_s: float, deadline: float, renew_s: float, attempt: str | None
+    ) -> tuple[list[Lease], OrbitError | None]:
+        """Ask one place after the other; when there is one only, wait there, else at all for a notice."""
+        places, failure = await self._places()
+        found: list[Lease] = []
+        for topic, broker_name in places:
+            wait_s = max(0.0, deadline - self._clock.monotonic()) if len(places) == 1 else 0.0
+            asked = self._clock.monotonic()
+            try:
+                taken = await self._pops.pop(
+                    self._options,
+                    topic,
+                    broker_name,
+                    self._filters[topic],
+                    max_messages=max_messages - len(found),
+                    invisible_ms=max(1, int(invisible_s * 1000)),
+                    wait_ms=int(wait_s * 1000),
+                    attempt_id=attempt,
+                )
+            except OrbitError as error:
+                self._client.suspect(topic)
+                failure = error
+                continue
+            except KeyError:
+                continue  # unsubscribed meanwhile
+            # Held at the broker it was not this consumer's yet; a little earlier than the broker is safe.
+            since = asked if not wait_s else self._clock.monotonic()
+            for message, receipt in taken:
+                lease = self._leases.open(message, receipt, invisible_s, renew_s)
+                lease.expires = since + invisible_s
+                message.topic = self._membership.namespace.short(message.topic)
+                found.append(lease)
+            if len(found) >= max_messages:
+                break
+        if not found and len(places) > 1:
+            await self._notice(places, deadline, attempt)
+        return found, failure
+
+    async def _places(self) -> tuple[list[tuple[str, str]], OrbitError | None]:
+        """Topics and brokers to ask, beginning with another one each time."""
+        places: list[tuple[str, str]] = []
+        failure: OrbitError | None = None
+        for topic in list(self._filters):
+            try:
+                places += [(topic, name) for name in await self._pops.brokers(topic)]
+            except OrbitError as error:
+                failure = error
+        self._turn += 1
+        at = self._turn % len(places) if places else 0
+        return places[at:] + places[:at], failure
+
+    async def _notice(self, places: Sequence[tuple[str, str]], deadline: float, attempt: str | None) -> None:
+        """Return when one of the places has messages, or at the deadline."""
+        wait_s = deadline - self._clock.monotonic()
+        if wait_s <= 0:
+            return
+        tasks = [
+            asyncio.ensure_future(
+                self._pops.notice(self._options, topic, broker_name, int(wait_s * 1000), attempt)
+            )
+            for topic, broker_name in places
+        ]
+        try:
+            pending = set(tasks)
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                if any(not task.exception() and task.result() for task in done):
+                    return
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _attempt(self) -> str | None:
+        if not self._settings.ordered:
+            return None
+        self._attempts += 1
+        return f"{self._client.client_id}@{self._attempts}"
+
+    # -- settling --------------------------------------------------------------------------------------
+
+    async def ack(self, message: ReceivedMessage) -> Settled:
+        """This message is done; returns when its broker knows.
+
+        Returns:
+            DONE; ALREADY when it was settled before; GONE when its invisible time is over: it comes again.
+
+        Raises:
+            OrbitError: the broker did not answer until its invisible time was over.
+            ClientStateError: the message did not come from a consumer that looks after it.
+        """
+        return await self._settle(message, ACK)
+
+    async def ack_all(self, messages: Sequence[ReceivedMessage]) -> list[Settled]:
+        """As :meth:`ack` for each of them, with one request for each broker."""
+        return list(await asyncio.gather(*(self._settle(message, ACK) for message in messages)))
+
+    async def retry(self, message: ReceivedMessage, *, delay_s: float | None = None) -> Settled:
+        """Have this message come again after so many seconds, by default later each time; as :meth:`ack`."""
+        if delay_s is not None:
+            checked_invisible(delay_s)
+        return await self._settle(message, Verdict(Ending.RETRY, delay_s=delay_s))
+
+    async def reject(self, message: ReceivedMessage) -> Settled:
+        """Make this message a dead letter (``%DLQ%group``); as :meth:`ack`."""
+        return await self._settle(message, Verdict(Ending.REJECT, -1))
+
+    async def _settle(self, message: ReceivedMessage, verdict: Verdict) -> Settled:
+        lease = self._lease(message)
+        if lease is None:
+            return settle(message, verdict)
+        outcome = self._leases.expect(lease)
+        settled = settle(message, verdict)
+        return await outcome if settled is Settled.DONE else settled
+
+    async def change_invisible(self, message: ReceivedMessage, invisible_s: float) -> Settled:
+        """Let this message stay invisible for so long from now on.
+
+        Returns:
+            DONE; ALREADY when it was settled before; GONE when its time is over: it comes again.
+
+        Raises:
+            ValidationError: not 0.001 s to 3 days.
+            OrbitError: the broker refused or did not answer.
+        """
+        checked_invisible(invisible_s)
+        lease = self._lease(message)
+        if lease is None:
+            return Settled.ALREADY
+        return await self._leases.change(lease, invisible_s)
+
+    def _lease(self, message: ReceivedMessage) -> Lease | None:
+        """The delivery of a message, ``None`` when it has ended."""
+        self._life.check_running()
+        keeper = getattr(message, "keeper", None)
+        return keeper if isinstance(keeper, Lease) else None
+
+    # -- handlers --------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        return self.messages()
+
+    async def messages(self, *, auto_ack: bool = True) -> AsyncGenerator[ReceivedMessage, None]:
+        """The messages one by one, until the consumer closes; their invisible time is renewed meanwhile.
+
+        Args:
+            auto_ack: asking for the next message acknowledges the one before, unless it is settled. The one
+                in flight when the loop is left comes again.
+
+        Raises:
+            ClientStateError: the consumer is not running.
+        """
+        self._life.check_running()
+        while self._life.running:
+            leases = await self._receive_again()
+            try:
+                while leases:
+                    lease = leases.pop(0)
+                    yield lease.message
+                    if auto_ack and is_open(lease.message):
+                        settle(lease.message, ACK)
+                    # The loop of the user may never wait: acknowledgements and renewals must go out.
+                    await asyncio.sleep(0)
+            finally:
+                for lease in leases:
+                    self._leases.drop(lease)
+
+    async def run(self, handler: Handler) -> None:
+        """Give every message to ``handler``, ``concurrency`` at a time, until the consumer closes.
+
+        The handler's return acknowledges, unless it settled the message; an exception means again, later each
+        time. The invisible time is renewed while a message waits or is handled, ``max_processing_s`` at most.
+
+        Raises:
+            ClientStateError: the consumer is not running.
+        """
+        self._life.check_running()
+        free = asyncio.Semaphore(self._settings.concurrency)
+        async with asyncio.TaskGroup() as handling:
+            while self._life.running:
+                for lease in await self._receive_again():
+                    await free.acquire()
+                    handling.create_task(self._handle(lease, handler, free))
+
+    async def _handle(self, lease: Lease, handler: Handler, free: asyncio.Semaphore) -> None:
+        message = lease.message
+        try:
+            await handler(message)
+        except BaseException as error:
+            if not failed_itself(error):
+                self._leases.drop(lease)
+                raise
+            log.warning("handler failed on %s: %r", message.message_id, error)
+            settle(message, Verdict(Ending.RETRY, error=error))
+        else:
+            if is_open(message):
+                settle(message, ACK)
+        finally:
+            free.release()
+
+    async def _receive_again(self) -> list[Lease]:
+        """Messages for :meth:`run` and iteration; failures are logged, and tried again."""
+        settings = self._settings
+        while self._life.running:
+            try:
+                found = await self._receive(
+                    settings.batch_size, settings.invisible_s, WAIT_S, renew_s=settings.max_processing_s
+                )
+            except ValidationError:
+                await self._clock.sleep(PAUSE_S)  # nothing is subscribed to yet
+            except ClientStateError:
+                break
+            except OrbitError as error:
+                log.warning("group %s receives nothing for now: %s", self.group, error)
+                await self._clock.sleep(PAUSE_S)
+            else:
+                if found:
+                    return found
+        return []
+
+
+class _PopMember:
+    """A consumer that pops as the shared core and the brokers see it."""
+
+    def __init__(self, membership: Membership, filters: dict[str, Filter]) -> None:
+        self._membership = membership
+        self._filters = filters
+
+    def consumer_data(self) -> ConsumerData:
+        """What heartbeats say about this consumer."""
+        kind, model = ConsumeType.CONSUME_POP, MessageModel.CLUSTERING
+        return self._membership.consumer_data(kind, model, self._filters)
+
+    def handle_request(self, command: Command) -> Command | None:
+        """Members need not know of each other; nothing else is answered."""
+        if command.is_oneway:
+            return None
+        return command.reply(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
+        )
+
+    def route_changed(self, topic: str) -> None:
+        """Every request asks for the route."""

@@ -1,0 +1,195 @@
+"""The SimpleConsumer at a real broker in memory: receive, acknowledge, renew, come again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from orbitmq import Message, SimpleConsumer, ValidationError
+from orbitmq.client.core.pop_calls import Receipt
+from orbitmq.message.model import ReceivedMessage
+from orbitmq.message.settling import Settled
+from orbitmq.testing import World
+
+
+async def send(world: World, *texts: str, topic: str = "orders", **options: str) -> None:
+    async with world.producer() as producer:
+        for text in texts:
+            await producer.send(Message(topic, text, **options))
+
+
+def texts(messages: list[ReceivedMessage]) -> list[str]:
+    return sorted(message.body.decode() for message in messages)
+
+
+async def test_receive_and_acknowledge(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await send(world, "a", "b", "c")
+    async with world.simple_consumer() as consumer:
+        consumer.subscribe("orders")
+        messages = await consumer.receive(32, invisible_s=5)
+        assert texts(messages) == ["a", "b", "c"]
+        assert await consumer.ack_all(messages) == [Settled.DONE] * 3
+        assert await consumer.ack(messages[0]) is Settled.ALREADY
+        assert await consumer.receive(wait_s=30) == []
+
+
+async def test_what_is_not_acknowledged_comes_again(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await send(world, "a")
+    async with world.simple_consumer() as consumer:
+        consumer.subscribe("orders")
+        [first] = await consumer.receive(invisible_s=5)
+        asked = world.runtime.clock.monotonic()
+        [again] = await consumer.receive(wait_s=30)
+        assert 4.5 <= world.runtime.clock.monotonic() - asked <= 6
+        assert (again.body, again.topic, again.reconsume_times) == (b"a", "orders", 1)
+        assert await consumer.ack(first) is Settled.GONE
+        assert await consumer.ack(again) is Settled.DONE
+        assert await consumer.receive(wait_s=90) == []
+
+
+async def test_a_longer_invisible_time(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await send(world, "a")
+    async with world.simple_consumer() as consumer:
+        consumer.subscribe("orders")
+        [message] = await consumer.receive(invisible_s=5)
+        await world.sleep(3)
+        assert await consumer.change_invisible(message, 60) is Settled.DONE
+        assert await consumer.receive(wait_s=50) == []
+        assert await consumer.ack(message) is Settled.DONE
+        assert await consumer.receive(wait_s=60) == []
+
+
+async def test_iteration_renews_while_a_message_is_handled(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await send(world, "a", "b")
+    handled = []
+    async with world.simple_consumer(invisible_s=4) as consumer:
+        consumer.subscribe("orders")
+        async for message in consumer:
+            await world.sleep(20)
+            handled.append(message.body.decode())
+            if len(handled) == 2:
+                message.ack()
+                break
+        assert sorted(handled) == ["a", "b"]
+        assert await consumer.receive(wait_s=60) == []
+
+
+async def test_a_handler_that_fails_gets_the_message_again_later(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await send(world, "a")
+    times: list[float] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        times.append(world.runtime.clock.monotonic())
+        if len(times) < 3:
+            raise RuntimeError("not yet")
+
+    async with world.simple_consumer() as consumer:
+        consumer.subscribe("orders")
+        running = asyncio.ensure_future(consumer.run(handle))
+        await world.until(lambda: len(times) == 3, timeout_s=120)
+        await world.sleep(120)
+        running.cancel()
+    assert len(times) == 3
+    # Delay levels 3 and 4.
+    assert 10 <= times[1] - times[0] <= 11
+    assert 30 <= times[2] - times[1] <= 31
+
+
+async def test_a_rejected_message_is_a_dead_letter(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await send(world, "a")
+    async with world.simple_consumer("billing") as consumer:
+        consumer.subscribe("orders")
+        [message] = await consumer.receive()
+        assert message.reject() is Settled.DONE
+        assert await consumer.receive(wait_s=90) == []
+    async with world.simple_consumer("undertaker") as consumer:
+        consumer.subscribe("%DLQ%billing")
+        [dead] = await consumer.receive()
+        assert dead.body == b"a"
+
+
+async def test_two_members_share_the_messages(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await send(world, *map(str, range(40)))
+    async with world.simple_consumer() as one, world.simple_consumer() as other:
+        one.subscribe("orders")
+        other.subscribe("orders")
+        found = [*await one.receive(20), *await other.receive(20)]
+        while len(found) < 40:
+            found += await one.receive(20) + await other.receive(20)
+        assert texts(found) == sorted(map(str, range(40)))
+
+
+@pytest.mark.orbitmq(brokers=2)
+async def test_messages_of_several_brokers_and_topics(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await send(world, "x")
+    await send(world, "y", topic="bills")
+    async with world.simple_consumer() as consumer:
+        consumer.subscribe("orders")
+        consumer.subscribe("bills")
+        found = [message.body for message in await consumer.receive(2)]
+        if len(found) < 2:
+            found += [message.body for message in await consumer.receive(2)]
+        assert sorted(found) == [b"x", b"y"]
+        receiving = asyncio.ensure_future(consumer.receive(wait_s=60))
+        await world.sleep(10)
+        await send(world, "z", topic="bills")
+        asked = world.runtime.clock.monotonic()
+        [late] = await receiving
+        assert late.body == b"z"
+        assert world.runtime.clock.monotonic() - asked < 1
+
+
+async def test_tags_and_order(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await send(world, "1", "2", tags="new")
+    await send(world, "3", tags="old")
+    async with world.simple_consumer() as consumer:
+        consumer.subscribe("orders", tags="new")
+        assert texts(await consumer.receive()) == ["1", "2"]
+
+
+async def test_ordered_messages_wait_for_the_one_before(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    async with world.producer() as producer:
+        for number in range(6):
+            await producer.send(Message("orders", str(number)), ordering_key="one")
+    async with world.simple_consumer(ordered=True) as consumer:
+        consumer.subscribe("orders")
+        first = await consumer.receive(3, invisible_s=5)
+        assert [message.body for message in first] == [b"0", b"1", b"2"]
+        assert await consumer.receive(3, wait_s=2) == []
+        await consumer.ack(first[0])
+        await consumer.ack(first[2])
+        again = await consumer.receive(3, invisible_s=5)
+        assert [message.body for message in again] == [b"1", b"3", b"4"]
+        assert [message.reconsume_times for message in again] == [1, 0, 0]
+        await consumer.ack_all(again)
+        last = await consumer.receive(3)
+        assert [message.body for message in last] == [b"5"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"max_messages": 0}, {"max_messages": 33}, {"invisible_s": 0}, {"invisible_s": 3.2e7}]
+)
+async def test_numbers_that_no_broker_takes(orbitmq_world: World, arguments: dict[str, float]) -> None:
+    async with orbitmq_world.simple_consumer() as consumer:
+        consumer.subscribe("orders")
+        with pytest.raises(ValidationError, match=next(iter(arguments))):
+            await consumer.receive(**arguments)  # type: ignore[arg-type]
+
+
+def test_a_receipt_knows_its_deadline() -> None:
+    from orbitmq.wire.pop_info import ExtraInfo
+
+    receipt = Receipt("T", "T", 7, ExtraInfo.decode("7 1000 500 0 0 broker-a 2 7"))
+    assert receipt.deadline_ms == 1500
+    assert isinstance(SimpleConsumer, type)
