@@ -88,6 +88,17 @@ def broker_settings(
     return settings
 
 
+def settings_of_all(replicas: int, more: Mapping[str, str]) -> dict[str, str]:
+    """What is put over the settings of every broker; they know how many they are."""
+    return {"totalReplicas": str(replicas), **more}
+
+
+def name_server_settings(brokers: Mapping[str, str]) -> dict[str, str]:
+    """What the name server needs for these settings of the brokers: it shows acting masters."""
+    acting = brokers.get("enableSlaveActingMaster", "false")
+    return {"supportActingMaster": acting, "notifyMinBrokerIdChanged": acting}
+
+
 async def live_brokers(client: RemotingClient, name_server: str) -> dict[tuple[str, int], str] | None:
     """Address, by group and id, of every broker that ``name_server`` knows; None when it does not answer."""
     try:

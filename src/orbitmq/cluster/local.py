@@ -8,7 +8,15 @@ from typing import NamedTuple
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.cluster.brokers import make_broker
-from orbitmq.cluster.layout import HOST, ClusterError, broker_settings, members, wait_until_live
+from orbitmq.cluster.layout import (
+    HOST,
+    ClusterError,
+    broker_settings,
+    members,
+    name_server_settings,
+    settings_of_all,
+    wait_until_live,
+)
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.server import NameServer
 from orbitmq.runtime import Runtime
@@ -64,12 +72,11 @@ class LocalCluster:
             ClusterError: ``settings`` holds a key that the broker does not support.
         """
         self._runtime = runtime
-        self._replicas = replicas
         self._members = {member.name: member for member in members(brokers, replicas)}
         self._root = root
         self._cluster = cluster
         self._name_server_port = name_server_port
-        self._settings = dict(settings or {})
+        self._settings = settings_of_all(replicas, settings or {})
         self._ready_seconds = ready_seconds
         self._machine_of = machine_of or (lambda _: Machine(runtime, HOST))
         self._name_server_host = self._machine_of(NAME_SERVER).host
@@ -143,13 +150,8 @@ class LocalCluster:
 
     async def _launch_name_server(self) -> None:
         machine = self._machine_of(NAME_SERVER)
-        acting = self._settings.get("enableSlaveActingMaster", "").lower() == "true"
-        config = NameServerConfig(
-            bind_address=machine.host,
-            listen_port=self._name_server_port,
-            support_acting_master=acting,
-            notify_min_broker_id_changed=acting,
-        )
+        config = NameServerConfig(bind_address=machine.host, listen_port=self._name_server_port)
+        config, _ = config.updated(name_server_settings(self._settings))
         self._name_server = NameServer(machine.runtime, config)
         await self._name_server.start()
         self._name_server_port = self._name_server.port
@@ -169,7 +171,7 @@ class LocalCluster:
             ha_port=ha_port,
             root=self._root,
             name_servers=self.name_server if self._name_server_port else "",
-            more={"totalReplicas": str(self._replicas), **self._settings},
+            more=self._settings,
             host=self._machine_of(name).host,
         )
         config, warnings = BrokerConfig().updated(settings)

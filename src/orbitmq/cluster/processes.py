@@ -7,7 +7,15 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
-from orbitmq.cluster.layout import HOST, ClusterError, broker_settings, members, wait_until_live
+from orbitmq.cluster.layout import (
+    HOST,
+    ClusterError,
+    broker_settings,
+    members,
+    name_server_settings,
+    settings_of_all,
+    wait_until_live,
+)
 from orbitmq.runtime import Runtime, system_runtime
 from orbitmq.runtime.processes import ChildProcess, ProcessError, free_ports, is_free
 from orbitmq.settings import properties_text
@@ -55,7 +63,7 @@ class ProcessCluster:
         self._root = root
         self._cluster = cluster
         self._name_server_port = name_server_port
-        self._settings = dict(settings or {})
+        self._settings = settings_of_all(replicas, settings or {})
         self._runtime = runtime or system_runtime()
         self._ready_seconds = ready_seconds
         self._arguments: dict[str, list[str]] = {}
@@ -124,6 +132,7 @@ class ProcessCluster:
             "listenPort": str(self._name_server_port),
             "bindAddress": HOST,
             "kvConfigPath": posixpath.join(self._root, "nameserver", "kvConfig.json"),
+            **name_server_settings(self._settings),
         }
         self._arguments["nameserver"] = ["nameserver", "-c", self._write("nameserver", name_server)]
         for name, member in self._members.items():

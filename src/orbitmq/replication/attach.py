@@ -17,6 +17,7 @@ from orbitmq.replication.members.links import Links
 from orbitmq.replication.members.membership import Membership, OwnState, Surroundings
 from orbitmq.replication.members.name_servers import NameServerQueries
 from orbitmq.replication.members.ports import TableExchange
+from orbitmq.replication.members.queue_locks import LockHandlers, ReplicatedLocks
 from orbitmq.replication.replicas import Replicas
 from orbitmq.replication.state.codes import TableCodes
 from orbitmq.replication.state.copies import TableCopies, TravellingTables
@@ -51,6 +52,7 @@ def attach(host: Host) -> Attachment:
     copies = TableCopies(s.runtime.clock, peers, codes, lambda: following.master_address)
     tables = TravellingTables(peers, exchange, codes)
     membership = _membership(host, port, following, peers, client, tables, term)
+    locks = ReplicatedLocks(s.config, s.locks, client, membership.others, tables.push)
 
     def master_named(ha_address: str | None, master_address: str | None) -> None:
         # haMasterAddress says where to connect, whatever the name server thinks (BrokerController).
@@ -68,8 +70,8 @@ def attach(host: Host) -> Attachment:
     handlers = HaHandlers(s.role, s.store, status, s.address, lambda: s.registration.ha_address, pushed, term)
     return Attachment(
         # The gate starts last and stops first, while the port still takes acknowledgements.
-        components=[port, following, exchange, copies, membership, escape, gate],
-        families=[handlers, MemberHandlers(membership.look_now)],
+        components=[port, following, exchange, copies, membership, locks, escape, gate],
+        families=[handlers, MemberHandlers(membership.look_now), LockHandlers(locks)],
         hand_over=membership.hand_over,
         status=gate.status,
     )

@@ -199,6 +199,13 @@ class Membership(Component):
             return False
         return True
 
+    async def others(self) -> Mapping[int, str]:
+        """The other living brokers of this name, by id. Without acting masters the name servers are asked."""
+        if self._config.enable_slave_acting_master:
+            return self._others()
+        await asyncio.gather(*(self._members_at(server) for server in self._servers))
+        return self._others()
+
     # -- what others tell ------------------------------------------------------------------------------
 
     def _settings_changed(self, event: SettingsChanged) -> None:

@@ -1,0 +1,137 @@
+"""Queue locks of a broker that has replicas: strict mode asks the others, else the table is shared."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from orbitmq.broker.clients.queue_locks import QueueLocks
+from orbitmq.broker.component import Component
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.handlers.base import Family, Handler
+from orbitmq.message.model import MessageQueue
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.errors import TransportError
+from orbitmq.transport.server import ServerConnection
+from orbitmq.wire.bodies import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import WireError
+
+log = logging.getLogger(__name__)
+
+MEMBER_TIMEOUT_MS = 1000
+TOTAL_S = 2.0
+# A grant is answered when the followers have it, but a consumer does not wait longer for that than this.
+SHARE_S = 1.0
+
+
+class ReplicatedLocks(Component):
+    """Grants queue locks.
+
+    Args:
+        members: gives the other living brokers of this name.
+        share: returns when the followers that are linked have all changes of tables.
+    """
+
+    name = "strict queue locks"
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        locks: QueueLocks,
+        client: RemotingClient,
+        members: Callable[[], Awaitable[Mapping[int, str]]],
+        share: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._config = config
+        self._locks = locks
+        self._client = client
+        self._members = members
+        self._share = share
+
+    @property
+    def quorum(self) -> int:
+        """How many brokers have to grant a lock; 1: this one alone (LK-04, LK-05)."""
+        return self._config.total_replicas // 2 + 1 if self._config.lock_in_strict_mode else 1
+
+    async def lock(self, request: LockBatchRequestBody) -> set[MessageQueue]:
+        """The queues that the client holds now (LK-06)."""
+        held = self._locks.lock(request.consumer_group, request.client_id, request.mq_set)
+        if request.only_this_broker or not held:
+            return set(held)
+        if self.quorum <= 1:
+            await self._shared()
+            return set(held)
+        granted = Counter(held)
+        members = list((await self._members()).values())
+        tasks = [asyncio.ensure_future(self._lock_at(at, request, held)) for at in members]
+        done, late = await asyncio.wait(tasks, timeout=TOTAL_S) if tasks else (set(), set())
+        for task in late:
+            task.cancel()
+        for task in done:
+            granted.update(task.result())
+        return {queue for queue in held if granted[queue] >= self.quorum}
+
+    async def _shared(self) -> None:
+        try:
+            async with asyncio.timeout(SHARE_S):
+                await self._share()
+        except TimeoutError:
+            log.warning(
+                "the followers do not have the queue locks yet: a change of master may grant them twice"
+            )
+
+    async def _lock_at(
+        self, address: str, request: LockBatchRequestBody, queues: Sequence[MessageQueue]
+    ) -> set[MessageQueue]:
+        body = LockBatchRequestBody(request.consumer_group, request.client_id, True, set(queues))
+        try:
+            answer = await self._client.request(
+                address, Command(RequestCode.LOCK_BATCH_MQ, body=body.encode()), MEMBER_TIMEOUT_MS
+            )
+            if answer.code != ResponseCode.SUCCESS:
+                return set()
+            return LockBatchResponseBody.decode(answer.body).lock_ok_mq_set & set(queues)
+        except (TransportError, WireError) as error:
+            log.info("%s grants no queue locks: %s", address, error)
+            return set()
+
+    async def unlock(self, request: UnlockBatchRequestBody) -> None:
+        """Give locks back here, and tell the others without waiting for them (LK-07)."""
+        self._locks.unlock(request.consumer_group, request.client_id, request.mq_set)
+        if request.only_this_broker or self.quorum <= 1:
+            return
+        for address in (await self._members()).values():
+            self._spawn(self._unlock_at(address, request), f"unlock at {address}")
+
+    async def _unlock_at(self, address: str, request: UnlockBatchRequestBody) -> None:
+        body = UnlockBatchRequestBody(request.consumer_group, request.client_id, True, request.mq_set)
+        try:
+            await self._client.request(
+                address, Command(RequestCode.UNLOCK_BATCH_MQ, body=body.encode()), MEMBER_TIMEOUT_MS
+            )
+        except TransportError as error:
+            log.info("%s keeps queue locks until they run out: %s", address, error)
+
+
+class LockHandlers(Family):
+    """The door of queue locks (AdminBrokerProcessor.lockBatchMQ)."""
+
+    def __init__(self, locks: ReplicatedLocks) -> None:
+        self._locks = locks
+
+    def routes(self) -> dict[int, Handler]:
+        return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
+
+    async def lock(self, _connection: ServerConnection, command: Command) -> Command:
+        """Lock queues for an orderly consumer."""
+        held = await self._locks.lock(LockBatchRequestBody.decode(command.body))
+        return command.reply(body=LockBatchResponseBody(lock_ok_mq_set=held).encode())
+
+    async def unlock(self, _connection: ServerConnection, command: Command) -> Command:
+        """Give locked queues back."""
+        await self._locks.unlock(UnlockBatchRequestBody.decode(command.body))
+        return command.reply()
