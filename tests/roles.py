@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from orbitmq import Message
-from orbitmq.broker.role import Role
+from orbitmq.broker.role import Role, RoleChanged
 from orbitmq.testing import World
 from orbitmq.wire.bodies import TopicRouteData
 
@@ -44,14 +45,24 @@ class Watch:
             and "delayed messages" in broker.running
         ]
 
+    def _note(self, name: str, role: Role) -> None:
+        self.roles.append((self._world.clock.monotonic(), name, role))
+
+    def _changed(self, name: str, event: RoleChanged) -> None:
+        self._note(name, event.after)
+
+    def since(self, at: float, name: str) -> list[Role]:
+        """The roles that a broker took from a time on."""
+        return [role for when, who, role in self.roles if who == name and when >= at]
+
     async def _look(self) -> None:
-        last: dict[str, Role | None] = {}
+        known: set[int] = set()
         while True:
-            for name in self._world.brokers:
-                role = self.role(name)
-                if role is not None and last.get(name) is not role:
-                    last[name] = role
-                    self.roles.append((self._world.clock.monotonic(), name, role))
+            for name, broker in self._world.brokers.items():
+                if broker._services is not None and id(broker) not in known:
+                    known.add(id(broker))
+                    self._note(name, broker.services.role.role)
+                    broker.services.events.subscribe(RoleChanged, partial(self._changed, name))
             leaders = self.leaders()
             if len(leaders) > 1:
                 self.both.append((self._world.clock.monotonic(), leaders))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.roles import ACTING, BOTH, MASTER, SLAVE, SLAVE_ONLY, Watch, online, shown
 
-from orbitmq.broker.role import Role, RoleChanged
+from orbitmq.broker.role import Role
 from orbitmq.testing import SimulatedLoop, World
 
 pytestmark = pytest.mark.orbitmq(replicas=2, settings=ACTING)
@@ -22,6 +22,13 @@ def watch(orbitmq_loop: SimulatedLoop, orbitmq_world: World) -> Iterator[Watch]:
     assert watch.both == []
 
 
+@pytest.mark.behaviour("MB-07")
+@pytest.mark.behaviour("MB-10")
+@pytest.mark.behaviour("NR-11")
+@pytest.mark.behaviour("PO-06")
+@pytest.mark.behaviour("PO-13")
+@pytest.mark.behaviour("SS-01")
+@pytest.mark.behaviour("SS-03")
 async def test_the_slave_acts_for_a_killed_master_and_makes_way_when_it_is_back(
     orbitmq_world: World, watch: Watch
 ) -> None:
@@ -42,22 +49,21 @@ async def test_the_slave_acts_for_a_killed_master_and_makes_way_when_it_is_back(
     assert watch.leaders() == [MASTER]
 
 
+@pytest.mark.behaviour("PO-16")
 async def test_a_master_cut_off_from_all_is_fenced_and_comes_back_through_pre_online(
     orbitmq_world: World, watch: Watch
 ) -> None:
     world = orbitmq_world
     await online(world, watch)
-    taken: list[Role] = []
-    world.brokers[MASTER].services.events.subscribe(RoleChanged, lambda changed: taken.append(changed.after))
     world.partition(MASTER)
     assert await world.until(lambda: shown(world) == SLAVE_ONLY) <= 5
     assert watch.role(MASTER) is Role.FENCED
     await world.until(lambda: watch.leaders() == [SLAVE])
     await world.sleep(20)
+    begin = world.clock.monotonic()
     world.heal()
-    assert await world.until(lambda: Role.PRE_ONLINE in taken) <= 3
-    assert await world.until(lambda: shown(world) == BOTH) <= 3
-    await world.until(lambda: watch.leaders() == [MASTER])
+    assert await world.until(lambda: watch.leaders() == [MASTER] and shown(world) == BOTH) <= 3
+    assert watch.since(begin, MASTER) == [Role.PRE_ONLINE, Role.MASTER]
 
 
 async def test_a_master_that_only_the_name_server_misses_keeps_its_work_until_its_right_ends(
@@ -98,6 +104,7 @@ async def test_without_a_name_server_nobody_leads_for_long(orbitmq_world: World,
     await world.until(lambda: watch.leaders() == [MASTER])
 
 
+@pytest.mark.behaviour("SS-08")
 async def test_a_clean_stop_hands_over_within_a_second(orbitmq_world: World, watch: Watch) -> None:
     world = orbitmq_world
     await online(world, watch)
@@ -122,6 +129,8 @@ async def test_an_acting_master_that_stops_cleanly_is_followed_by_the_master(
     await world.until(lambda: shown(world) == BOTH)
 
 
+@pytest.mark.behaviour("MB-11")
+@pytest.mark.behaviour("PO-05")
 async def test_a_slave_that_starts_alone_acts_until_its_master_comes(
     orbitmq_world: World, watch: Watch
 ) -> None:
@@ -152,3 +161,17 @@ async def test_any_two_that_do_not_hear_each_other_make_no_second_leader(
     await world.until(lambda: watch.leaders() == [MASTER] and shown(world) == BOTH)
     await world.sleep(20)
     assert watch.leaders() == [MASTER]
+
+
+async def test_a_master_that_is_lost_again_right_after_its_return_is_stood_in_for_at_once(
+    orbitmq_world: World, watch: Watch
+) -> None:
+    world = orbitmq_world
+    await online(world, watch)
+    world.crash(MASTER)
+    await world.until(lambda: watch.leaders() == [SLAVE])
+    await world.start_broker(MASTER)
+    await world.until(lambda: watch.leaders() == [MASTER] and shown(world) == BOTH)
+    await world.sleep(1.5)
+    world.crash(MASTER)
+    assert await world.until(lambda: watch.leaders() == [SLAVE]) <= 1.5

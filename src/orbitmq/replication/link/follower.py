@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import cast
 
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
@@ -188,8 +189,8 @@ class FollowerLink(asyncio.BufferedProtocol):
     # -- from the network ------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are asyncio.Transport by shape only.
+        self._transport = cast("asyncio.Transport", transport)
         self._report(self.begin)
         self.transferring = True
 

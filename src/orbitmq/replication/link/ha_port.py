@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import cast
 
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
@@ -118,14 +119,14 @@ class HaConnection(asyncio.Protocol):
     # -- from the network ------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are asyncio.Transport by shape only.
+        self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername") or ("?", 0)
         self.host, self.address = str(peer[0]), f"{peer[0]}:{peer[1]}"
         if len(self._port.connections) >= MAX_CONNECTIONS:
             self._end(f"all {MAX_CONNECTIONS} connections are in use")
             return
-        transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         self._port.connections[self] = None
 
     def data_received(self, data: bytes) -> None:

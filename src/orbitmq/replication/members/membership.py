@@ -305,6 +305,8 @@ class Membership(Component):
             log.debug("no members from name server %s: %s", server, error)
             return None
         self.seen.shown(server, members, self._clock.monotonic())
+        if MASTER_ID in members:
+            self._yielded_until = 0.0  # it is back: its next loss is a new one
         return members
 
     async def _heartbeat(self, server: str) -> bool | None:
