@@ -1,0 +1,202 @@
+"""Quorum write over the real link: a master and a slave in memory, faults of the slave, what senders see."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.seeds import seeds
+
+from orbitmq import Message, SendStatus
+from orbitmq.errors import SendError
+from orbitmq.message.record import iter_records
+from orbitmq.testing import Keep, World
+
+MASTER, SLAVE = "broker-a", "broker-a-1"
+STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
+DEGRADING = {**STRICT, "enableAutoInSyncReplicas": "true"}
+FLUSH_MODES = ("SYNC_FLUSH", "ASYNC_FLUSH")
+
+
+class Sends:
+    """Sends one message after the other, one try each, and notes how long each took and how it ended."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.acknowledged: list[bytes] = []
+        self.ended: list[tuple[float, float, str]] = []
+        self._stopped = False
+
+    async def run(self, pause_s: float = 0.01) -> None:
+        number = 0
+        async with self._world.producer(retries=0, timeout_ms=10_000) as producer:
+            while not self._stopped:
+                body, number = b"%d" % number, number + 1
+                begun = self._world.clock.monotonic()
+                try:
+                    result = await producer.send(Message("t", body))
+                except SendError as error:
+                    how = str(error.code)
+                else:
+                    how = result.status.name
+                    if result.status is SendStatus.SEND_OK:
+                        self.acknowledged.append(body)
+                self.ended.append((begun, self._world.clock.monotonic() - begun, how))
+                await asyncio.sleep(pause_s)
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def since(self, when: float) -> list[tuple[float, float, str]]:
+        """(seconds after ``when``, how long it took, how it ended)"""
+        return [(begun - when, took, how) for begun, took, how in self.ended if begun + took > when]
+
+
+async def in_sync(world: World) -> None:
+    def both() -> bool:
+        table = world.brokers[MASTER].services.store.max_commit_log_offset
+        slave = world.brokers.get(SLAVE)
+        return slave is not None and slave.services.store.max_commit_log_offset == table > 0
+
+    await world.until(both, 30)
+
+
+async def sending(world: World) -> tuple[Sends, asyncio.Task[None]]:
+    """Senders at work on a topic that exists, with the slave in sync."""
+    sends = Sends(world)
+    task = asyncio.create_task(sends.run())
+    await world.until(lambda: len(sends.acknowledged) > 20, 30)
+    return sends, task
+
+
+def bodies(world: World, name: str) -> set[bytes]:
+    store = world.brokers[name].services.store
+    data, at = b"", store.min_commit_log_offset
+    while piece := store.log_data(at, 1 << 30):
+        data += piece
+        at += len(piece)
+    return {record.body for record in iter_records(data) if record.topic == "t"}
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param(mode, marks=pytest.mark.orbitmq(replicas=2, settings={**STRICT, "flushDiskType": mode}))
+        for mode in FLUSH_MODES
+    ],
+)
+@pytest.mark.behaviour("QW-10")
+async def test_what_is_acknowledged_is_on_both_brokers(orbitmq_world: World, mode: str) -> None:
+    world = orbitmq_world
+    sends, task = await sending(world)
+    await asyncio.sleep(2)
+    assert set(sends.acknowledged) <= bodies(world, SLAVE)
+    assert max(took for _, took, _ in sends.ended[5:]) < 0.05
+    sends.stop()
+    await task
+    assert world.brokers[MASTER].config.flush_disk_type == mode
+
+
+@pytest.mark.orbitmq(replicas=2, settings=DEGRADING)
+@pytest.mark.behaviour("QW-06")
+async def test_a_degrading_master_hardly_notices_that_its_slave_is_killed(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    sends, task = await sending(world)
+    killed = world.clock.monotonic()
+    world.crash(SLAVE)
+    await asyncio.sleep(5)
+    seen = sends.since(killed)
+    assert {how for _, _, how in seen} == {"SEND_OK"}
+    assert max(took for _, took, _ in seen) <= 0.2
+    # Back, it counts again as soon as it has caught up.
+    await world.start_broker(SLAVE)
+    started = world.clock.monotonic()
+    await in_sync(world)
+    replicated = [body for body in sends.acknowledged if body in bodies(world, SLAVE)]
+    assert len(replicated) == len(sends.acknowledged)
+    assert world.clock.monotonic() - started <= 1
+    sends.stop()
+    await task
+
+
+@pytest.mark.orbitmq(replicas=2, settings=DEGRADING)
+@pytest.mark.behaviour("QW-06", "QW-13")
+async def test_a_degrading_master_waits_a_second_for_a_slave_that_freezes(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    sends, task = await sending(world)
+    frozen = world.clock.monotonic()
+    world.partition(SLAVE)
+    await asyncio.sleep(10)
+    seen = sends.since(frozen)
+    assert {how for _, _, how in seen} == {"SEND_OK"}
+    assert 1.0 <= max(took for _, took, _ in seen) <= 1.5
+    assert len([took for _, took, _ in seen if took > 0.1]) == 1
+    thawed = world.clock.monotonic()
+    world.heal()
+    await in_sync(world)
+    assert world.clock.monotonic() - thawed <= 30
+    assert set(sends.acknowledged) <= bodies(world, SLAVE) | {sends.acknowledged[-1]}
+    sends.stop()
+    await task
+
+
+@pytest.mark.orbitmq(replicas=2, settings=STRICT)
+@pytest.mark.behaviour("QW-05", "QW-07")
+async def test_a_strict_master_refuses_at_once_without_its_slave(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    sends, task = await sending(world)
+    killed = world.clock.monotonic()
+    world.crash(SLAVE)
+    await asyncio.sleep(10)
+    seen = sends.since(killed)
+    hows = [how for _, _, how in seen]
+    assert hows.count("FLUSH_SLAVE_TIMEOUT") <= 1
+    refused = [took for _, took, how in seen if how == "1"]
+    assert len(refused) >= len(seen) - 2
+    assert max(refused) < 0.05
+    await world.start_broker(SLAVE)
+    started = world.clock.monotonic()
+    await world.until(lambda: sends.ended[-1][2] == "SEND_OK", 10)
+    assert world.clock.monotonic() - started <= 1
+    sends.stop()
+    await task
+
+
+@pytest.mark.orbitmq(replicas=2, settings=STRICT)
+@pytest.mark.parametrize("orbitmq_seed", seeds(5))
+async def test_no_acknowledged_message_is_lost_with_the_disk_of_the_master(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    dice = world.runtime.random
+    sends, task = await sending(world)
+    for _ in range(3):
+        await asyncio.sleep(dice.random())
+        world.disconnect(SLAVE)
+        await asyncio.sleep(dice.random())
+        world.crash(SLAVE, dice.choice(list(Keep)))
+        await asyncio.sleep(dice.random())
+        await world.start_broker(SLAVE)
+        await asyncio.sleep(2 * dice.random())
+    lost = set(sends.acknowledged)
+    world.crash(MASTER, Keep.NOTHING)
+    await asyncio.sleep(0.5)
+    assert lost
+    assert lost <= bodies(world, SLAVE)
+    sends.stop()
+    await task
+
+
+@pytest.mark.orbitmq(replicas=3, settings={**STRICT, "inSyncReplicas": "3"})
+@pytest.mark.behaviour("QW-02")
+async def test_three_copies(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    sends, task = await sending(world)
+    await asyncio.sleep(1)
+    acknowledged: Any = set(sends.acknowledged)
+    for name in (SLAVE, "broker-a-2"):
+        assert acknowledged <= bodies(world, name)
+    world.crash("broker-a-2")
+    await asyncio.sleep(1)
+    assert sends.ended[-1][2] == "1"
+    sends.stop()
+    await task
