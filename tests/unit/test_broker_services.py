@@ -205,6 +205,15 @@ def test_a_master_that_is_back_learns_of_members_one_by_one_and_tells_all_it_kno
         assert [told(each) for each in members] == [max(0, number - place) for place in range(3)]
 
 
+def test_a_member_with_two_connections_counts_once() -> None:
+    manager = ClientManager(Clock(), Events())
+    for peer in (Peer("old"), Peer("new")):
+        manager.register_consumer(Client(peer, "one", 3, 479), consumer("T"))
+    state = manager.consumers("g")
+    assert state is not None
+    assert state.client_ids == ["one"]
+
+
 def test_consumers_hear_of_a_broker_that_begins_to_lead() -> None:
     events = Events()
     manager = ClientManager(Clock(), events)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,6 +14,7 @@ from orbitmq.broker.component import Component
 from orbitmq.broker.events import Events, MembersChanged
 from orbitmq.broker.role import LEADING, RoleChanged
 from orbitmq.runtime.seam import Clock
+from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
@@ -67,7 +69,8 @@ class ConsumerGroup:
 
     @property
     def client_ids(self) -> list[str]:
-        return [client.client_id for client in self.members.values()]
+        """Each member once: one whose old connection is not known to be dead yet is there twice."""
+        return list(dict.fromkeys(client.client_id for client in self.members.values()))
 
     def find(self, client_id: str) -> Client | None:
         """The member with this id."""
@@ -300,7 +303,9 @@ class ClientManager(Component):
     def _notify(self, state: ConsumerGroup) -> None:
         notice = NotifyConsumerIdsChangedRequest(consumer_group=state.name)
         for peer in list(state.members):
-            peer.oneway(notice.command())
+            # One that is gone has its own end to come; the others must hear it all the same.
+            with suppress(TransportError):
+                peer.oneway(notice.command())
 
     def let_rebalance(self, group: str) -> None:
         """Have the members of a group look at once which queues they have."""

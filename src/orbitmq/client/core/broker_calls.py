@@ -150,7 +150,8 @@ class BrokerCalls:
         answer = await self._client.invoke(
             address, GetConsumerListByGroupRequest(consumer_group=group).command()
         )
-        return sorted(GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list)
+        # RocketMQ's brokers name a member twice while they have an old connection of it.
+        return sorted(set(GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list))
 
     async def assignment(
         self, address: str, group: str, topic: str, strategy: str
