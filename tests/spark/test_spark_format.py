@@ -132,6 +132,28 @@ def test_a_topic_is_a_table(spark: SparkSession, cluster: Cluster) -> None:
     assert [(row["broker"], row["queue_id"]) for row in last] == [(queue.broker_name, queue.queue_id)]
 
 
+def test_what_is_read_can_be_chosen(spark: SparkSession, cluster: Cluster) -> None:
+    cluster.send("choice-1", range(100))
+    cluster.send("choice-2", range(100, 150))
+    reader = spark.read.format("rocketmq").option("nameServers", cluster.name_server)
+    both = reader.option("topicPattern", "choice-[0-9]").option("columns", "topic,broker,queue_id,body")
+    rows = both.load().collect()
+    assert numbers(rows) == list(range(150))
+    some = {(row["broker"], row["queue_id"]) for row in rows if row["topic"] == "choice-1"}
+    broker, queue_id = min(some)
+    assigned = json.dumps({"choice-1": {broker: [queue_id]}})
+    one = spark.read.format("rocketmq").option("nameServers", cluster.name_server).option("assign", assigned)
+    expected = [
+        row
+        for row in rows
+        if (row["topic"], row["broker"], row["queue_id"]) == ("choice-1", broker, queue_id)
+    ]
+    assert numbers(one.load().collect()) == numbers(expected)
+    newer = table(spark, cluster, "choice-1", startingTimestamp="2020-01-01T00:00:00Z", maxRowsPerTask="10")
+    assert newer.rdd.getNumPartitions() >= 10
+    assert newer.count() == 100
+
+
 def test_a_wrong_option_is_explained(spark: SparkSession, cluster: Cluster) -> None:
     with pytest.raises(Exception, match=r"unknown option 'maxrows'.*known: batchBytes"):
         table(spark, cluster, "table", maxRows=5).collect()

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.errors import OffsetError, OptionError
 from orbitmq.spark.offsets import Offsets, backlog, prorate
-from orbitmq.spark.options import Reading, Start, read_options, write_options
-from orbitmq.spark.partitions import MIN_ROWS_PER_TASK, QueueRange, plan, task_count
+from orbitmq.spark.options import Reading, read_options, write_options
+from orbitmq.spark.partitions import MIN_ROWS_PER_TASK, QueueRange, TaskLimits, plan, task_count
+from orbitmq.spark.places import AtOffsets, AtTime, Start
 
 _queues = st.builds(
     MessageQueue,
@@ -47,7 +48,24 @@ def test_options_are_read_whatever_their_case() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"topic": "a", "maxRow": "5"}, "unknown option 'maxRow'.*known: batchBytes, columns"),
+        ({"topic": "a", "maxRow": "5"}, "unknown option 'maxRow'.*known: assign, batchBytes"),
+        ({"topic": "a", "maxRowPerTriger": "5"}, "did you mean maxRowsPerTrigger; known"),
+        ({"topic": "a", "kafka.bootstrap.servers": "h:1"}, "use nameServers, the addresses of RocketMQ"),
+        ({"topic": "a", "subscribe": "b"}, "options topic and subscribe are the same"),
+        ({"topic": "a", "topicPattern": "b.*"}, "options topic and topicPattern say what is read"),
+        ({"topicPattern": "b("}, "is no regular expression"),
+        ({"assign": '{"t":[0]}'}, r'is not {"topic":{"broker":\[0,1\]}}'),
+        ({"assign": '{"t":{"broker-a":["0"]}}'}, "t/broker-a has"),
+        ({"assign": '{"t":{}}'}, "names no queue"),
+        ({"topic": "a", "startingTimestamp": "yesterday"}, "neither milliseconds since 1970 nor a time such"),
+        ({"topic": "a", "startingTimestamp": "5", "startingOffsets": "latest"}, "say the same thing"),
+        ({"topic": "a", "startingTimestamp": "5", "startingOffsetsByTimestamp": "{}"}, "say the same thing"),
+        ({"topic": "a", "startingOffsetsByTimestamp": '{"a":5}'}, 'is not {"topic":{"broker":{"0":milli'),
+        ({"topic": "a", "startingOffsets": '{"a":{"b":{"0":-3}}}'}, "-2 is the first message, -1 the end"),
+        ({"topic": "a", "startingOffsets": "group"}, "where the option consumerGroup stands: name it"),
+        ({"topic": "a", "consumerGroup": "g", "endingOffsets": "group"}, "not where it ends"),
+        ({"topic": "a", "startingTimestampStrategy": "newest"}, "is not error or latest"),
+        ({"topic": "a", "maxBytesPerTrigger": "2x"}, "not a size"),
         ({}, "option topic is missing"),
         ({"topic": " "}, "topic=' ' is empty"),
         ({"topic": "a", "nameServers": "localhost"}, "'localhost', which is not host:port"),
@@ -55,11 +73,9 @@ def test_options_are_read_whatever_their_case() -> None:
         ({"topic": "a", "maxRowsPerTrigger": "0"}, "not a whole number above 0"),
         ({"topic": "a", "maxTriggerDelay": "soon"}, "not a time"),
         ({"topic": "a", "failOnDataLoss": "maybe"}, "neither true nor false"),
-        ({"topic": "a", "startingOffsets": "first"}, "not earliest, latest, timestamp or offsets"),
+        ({"topic": "a", "startingOffsets": "first"}, "not earliest, latest, group or offsets"),
         ({"topic": "a", "startingOffsets": '{"v":9}'}, "cannot be read as offsets"),
         ({"topic": "a", "startingOffsets": "{"}, "cannot be read as offsets"),
-        ({"topic": "a", "startingOffsets": "timestamp"}, "go together"),
-        ({"topic": "a", "endingTimestamp": "5"}, "go together"),
         ({"topic": "a", "minRowsPerTrigger": "9", "maxRowsPerTrigger": "8"}, "is above"),
         ({"topic": "a", "batchBytes": "0"}, "not a size"),
     ],
@@ -84,6 +100,42 @@ def test_a_wrong_option_is_named(options: dict[str, str], words: str) -> None:
 def test_options_without_effect_are_refused(options: dict[str, str], reading: Any, words: str) -> None:
     with pytest.raises(OptionError, match=words):
         read_options(options, reading)
+
+
+def test_kafka_s_names_mean_the_same() -> None:
+    options = read_options(
+        {"subscribePattern": "orders-.*", "maxOffsetsPerTrigger": "7", "minPartitions": "3"}, Reading.STREAM
+    )
+    assert (options.topic_pattern, options.max_rows, options.parallelism) == ("orders-.*", 7, 3)
+
+
+def test_single_queues_can_be_assigned() -> None:
+    options = read_options({"assign": '{"t":{"broker-a":[0,3],"broker-b":[1]}}'})
+    assert options.topics == ("t",)
+    queues = {
+        MessageQueue("t", "broker-a", 0),
+        MessageQueue("t", "broker-a", 3),
+        MessageQueue("t", "broker-b", 1),
+    }
+    assert options.assigned == queues
+
+
+def test_places_have_several_forms() -> None:
+    queue = MessageQueue("t", "broker-a", 0)
+    named = read_options({"topic": "t", "startingOffsets": '{"t":{"broker-a":{"0":-2}}}'})
+    assert named.starting == AtOffsets({queue: -2})
+    checkpoint = read_options({"topic": "t", "startingOffsets": Offsets({queue: 7}).text()})
+    assert checkpoint.starting == AtOffsets({queue: 7})
+    iso = read_options(
+        {"topic": "t", "startingTimestamp": "2026-11-22T13:00:00Z", "endingTimestamp": "1795356000001"}
+    )
+    assert (iso.starting, iso.ending) == (AtTime(1795352400000), AtTime(1795356000001))
+    utc = read_options({"topic": "t", "startingTimestamp": "2026-11-22 14:00:00+01:00"})
+    assert utc.starting == iso.starting
+    single = read_options({"topic": "t", "startingOffsetsByTimestamp": '{"t":{"broker-a":{"0":5}}}'})
+    assert single.starting == AtTime(None, {queue: 5})
+    group = read_options({"topic": "t", "startingOffsets": "group", "consumerGroup": "g"})
+    assert group.starting is Start.GROUP
 
 
 def test_load_names_the_topic() -> None:
@@ -147,8 +199,9 @@ _ranges = st.lists(
 @given(_ranges, st.integers(1, 9))
 def test_a_plan_covers_everything_once_and_evenly(ranges: list[QueueRange], tasks: int) -> None:
     total = sum(r.rows for r in ranges)
-    assert task_count(total, tasks, None) <= task_count(total, 1, tasks) <= max(1, min(tasks, total))
-    tasks = task_count(total, tasks, None)
+    asked = task_count(total, 1, TaskLimits(tasks))
+    assert task_count(total, tasks, TaskLimits()) <= asked <= max(1, min(tasks, total))
+    tasks = task_count(total, tasks, TaskLimits())
     plans = plan(ranges, tasks)
     assert len(plans) <= tasks
     rows = [sum(r.rows for r in entries) for entries in plans]
@@ -166,3 +219,10 @@ def test_a_plan_covers_everything_once_and_evenly(ranges: list[QueueRange], task
         else:
             assert not pieces
     assert plan(reversed(ranges), tasks) == plans
+
+
+def test_large_tasks_are_divided() -> None:
+    assert task_count(10_000, 2, TaskLimits(rows=1_000)) == 10
+    assert task_count(10_000, 2, TaskLimits(size_bytes=100), 1_501) == 16
+    assert task_count(10_000, 2, TaskLimits(3, rows=5_000, size_bytes=1 << 30), 1 << 20) == 3
+    assert task_count(5, 2, TaskLimits(size_bytes=1), 1_000) == 5

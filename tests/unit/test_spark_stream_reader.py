@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.record import Record, encode_record
 from orbitmq.spark import positions, source
 from orbitmq.spark.brokers import QueueAddresses
 from orbitmq.spark.errors import DataLossError, OffsetError, UnreachableError
@@ -23,12 +25,14 @@ from orbitmq.spark.options import read_options
 from orbitmq.spark.positions import Positions
 from orbitmq.spark.schema import message_schema
 from orbitmq.spark.source import StreamReader, TaskPartition, tasks
-from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
 A0, A1, B0 = (
     MessageQueue("t", broker, n) for broker, n in (("broker-a", 0), ("broker-a", 1), ("broker-b", 0))
 )
+
+BY_TIME = (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,)
 
 
 class ScriptedCluster:
@@ -40,6 +44,10 @@ class ScriptedCluster:
         self.error: Exception | None = None
         self.away: set[str] = set()
         self.slaves: set[str] = set()
+        self.group: dict[MessageQueue, int] = {}
+        self.by_time: dict[MessageQueue, int] = {}
+        self.body_bytes = 100
+        self.samples = 0
 
     def __call__(self, name_servers: Any, timeout_ms: int) -> ScriptedCluster:
         return self
@@ -47,6 +55,7 @@ class ScriptedCluster:
     def readable(self, topics: Any, *, refresh: bool = False) -> dict[MessageQueue, str]:
         if self.error is not None:
             raise self.error
+        assert tuple(topics) == ("t",)
         return {queue: f"{queue.broker_name}:1" for queue in self.last}
 
     def offsets_where_possible(
@@ -54,6 +63,20 @@ class ScriptedCluster:
     ) -> tuple[dict[MessageQueue, int], dict[str, UnreachableError]]:
         there = {queue: at for queue, at in queues.items() if at not in self.away}
         return self.offsets(there, request), {at: UnreachableError(f"{at} away") for at in self.away}
+
+    def topics_like(self, pattern: str) -> tuple[str, ...]:
+        return tuple(name for name in ("t",) if re.fullmatch(pattern, name))
+
+    def committed(self, group: str, queues: dict[MessageQueue, str]) -> dict[MessageQueue, int]:
+        assert group == "g"
+        return self.group
+
+    def ask(self, address: str, commands: Sequence[Command]) -> list[Command]:
+        """Messages of ``body_bytes``, as many as each pull wants."""
+        self.samples += len(commands)
+        body = b"".join(encode_record(Record("t", b"x" * self.body_bytes, queue_offset=i)) for i in range(2))
+        assert all(command.code == RequestCode.PULL_MESSAGE for command in commands)
+        return [Command(ResponseCode.SUCCESS, body=body) for _ in commands]
 
     def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
         return QueueAddresses({queue: f"{queue.broker_name}:1" for queue in self.last}, {})
@@ -68,7 +91,7 @@ class ScriptedCluster:
         for queue in queues:
             code = request(queue).code
             table = self.first if code == RequestCode.GET_MIN_OFFSET else self.last
-            found[queue] = 42 if code == RequestCode.SEARCH_OFFSET_BY_TIMESTAMP else table[queue]
+            found[queue] = self.by_time.get(queue, 42) if code in BY_TIME else table[queue]
         return found
 
 
@@ -80,7 +103,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
 
 
 def reader(**options: str) -> StreamReader:
-    return StreamReader(read_options({"topic": "t", "offsetTimeout": "50ms", **options}), message_schema())
+    what = {} if {"topicPattern", "assign"} & options.keys() else {"topic": "t"}
+    return StreamReader(read_options({**what, "offsetTimeout": "50ms", **options}), message_schema())
 
 
 def places(value: dict[str, Any]) -> dict[MessageQueue, int]:
@@ -105,8 +129,14 @@ def at(**_: int) -> dict[str, Any]:
 def test_the_start_is_where_the_option_says(cluster: ScriptedCluster) -> None:
     assert places(reader().initialOffset()) == {A0: 0, A1: 10}
     assert places(reader(startingOffsets="latest").initialOffset()) == {A0: 100, A1: 60}
-    by_time = reader(startingOffsets="timestamp", startingTimestamp="1700000000000")
+    by_time = reader(startingTimestamp="1700000000000")
     assert places(by_time.initialOffset()) == {A0: 42, A1: 42}
+    one_queue = reader(startingOffsetsByTimestamp='{"t":{"broker-a":{"0":1700000000000}}}')
+    assert places(one_queue.initialOffset()) == {A0: 42, A1: 10}
+    ends = reader(startingOffsets='{"t":{"broker-a":{"0":-1,"1":-2}}}')
+    assert places(ends.initialOffset()) == {A0: 100, A1: 10}
+    cluster.group = {A0: 33}
+    assert places(reader(startingOffsets="group", consumerGroup="g").initialOffset()) == {A0: 33, A1: 10}
     named = reader(startingOffsets=Offsets({A0: 7}).text())
     assert places(named.initialOffset()) == {A0: 7, A1: 10}
     with pytest.raises(DataLossError, match=r"offset 3 of .* is gone, the first one left is 10"):
@@ -115,6 +145,55 @@ def test_the_start_is_where_the_option_says(cluster: ScriptedCluster) -> None:
     assert places(lenient.initialOffset())[A1] == 10
     with pytest.raises(OffsetError, match="not a readable queue"):
         reader(startingOffsets=Offsets({B0: 3}).text()).initialOffset()
+
+
+def test_a_time_after_the_last_message_is_a_mistake_unless_allowed(cluster: ScriptedCluster) -> None:
+    cluster.by_time = {A0: 100}
+    assert places(reader(startingTimestamp="5").initialOffset()) == {A0: 100, A1: 42}
+    cluster.by_time = {A0: 100, A1: 60}
+    with pytest.raises(OffsetError, match=r"topic t has no message as new as the time.*Strategy=latest"):
+        reader(startingTimestamp="5").initialOffset()
+    allowed = reader(startingTimestamp="5", startingTimestampStrategy="latest")
+    assert places(allowed.initialOffset()) == {A0: 100, A1: 60}
+
+
+def test_topics_by_pattern_and_queues_by_number(cluster: ScriptedCluster) -> None:
+    assert places(reader(topicPattern="t|u").initialOffset()) == {A0: 0, A1: 10}
+    with pytest.raises(TopicNotFoundError, match="no topic has a name that matches topicPattern='x'"):
+        reader(topicPattern="x").initialOffset()
+    one = reader(assign='{"t":{"broker-a":[1]}}')
+    assert places(one.latestOffset(one.initialOffset(), ReadAllAvailable())) == {A1: 60}
+    with pytest.raises(OffsetError, match=r"option assign names .*broker-a.*7.*not a readable queue"):
+        reader(assign='{"t":{"broker-a":[7]}}').initialOffset()
+
+
+def test_a_batch_is_limited_in_bytes_by_a_sample(cluster: ScriptedCluster) -> None:
+    cluster.last = {A0: 10_000, A1: 10_010}
+    cluster.body_bytes = 4 << 20
+    stream = reader()
+    end = places(stream.latestOffset(at(), stream.getDefaultReadLimit()))
+    assert 400 <= end[A0] + end[A1] - 10 <= 512  # 2 GiB of 4 MiB messages
+    assert cluster.samples == 2
+    everything = places(stream.latestOffset(at(), ReadAllAvailable()))
+    assert everything == {A0: 10_000, A1: 10_010}
+    small = reader(maxBytesPerTrigger="1k")
+    end = places(small.latestOffset(at(), small.getDefaultReadLimit()))
+    assert end[A0] + end[A1] - 10 == 1, "at least one row, however large"
+
+
+def test_a_few_rows_are_not_sampled(cluster: ScriptedCluster) -> None:
+    cluster.last = {A0: 10, A1: 20}
+    stream = reader()
+    stream.latestOffset(at(), stream.getDefaultReadLimit())
+    assert cluster.samples == 0
+
+
+def test_tasks_are_limited_in_bytes(cluster: ScriptedCluster) -> None:
+    cluster.last = {A0: 1_000, A1: 1_010}
+    cluster.body_bytes = 1 << 20
+    stream = reader(maxBytesPerTask="100m")
+    end = stream.latestOffset(at(), stream.getDefaultReadLimit())
+    assert len(stream.partitions(at(), end)) == 21
 
 
 def test_the_end_moves_on_and_never_back(cluster: ScriptedCluster) -> None:
@@ -240,7 +319,7 @@ def test_few_rows_wait_until_the_delay_is_over(cluster: ScriptedCluster) -> None
     assert deadline, "the delay ended the wait"
     assert places(stream.latestOffset(at(), ReadAllAvailable())) == {A0: 100, A1: 60}
     assert reader(maxRowsPerTrigger="5").getDefaultReadLimit() == ReadMaxRows(5)
-    assert reader().getDefaultReadLimit() == ReadAllAvailable()
+    assert reader().getDefaultReadLimit() == ReadMaxRows((1 << 63) - 1)
 
 
 def test_available_now_ends_where_it_began(cluster: ScriptedCluster) -> None:

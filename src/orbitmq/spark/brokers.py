@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from orbitmq.client.core.inquiry import route_inquiry
+from orbitmq.client.core.inquiry import Inquiry, route_inquiry, topics_inquiry
 from orbitmq.client.core.routing import TopicRoute, topic_route
 from orbitmq.errors import BrokerError, NameServerError, TopicNotFoundError
+from orbitmq.message import reserved
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.backoff import Backoff
 from orbitmq.runtime.side_by_side import side_by_side
@@ -22,6 +24,8 @@ from orbitmq.wire.headers.offset import (
     GetMaxOffsetRequest,
     GetMaxOffsetResponse,
     GetMinOffsetRequest,
+    QueryConsumerOffsetRequest,
+    QueryConsumerOffsetResponse,
     SearchOffsetByTimestampRequest,
 )
 
@@ -32,6 +36,8 @@ LONGEST_PAUSE_S = 15.0
 FIRST_WAIT_S = 0.02
 LONGEST_WAIT_S = 0.5
 PROBE_TIMEOUT_MS = 2_000
+
+T = TypeVar("T")
 
 _BUSY_CODES = frozenset(
     {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLOW_CONTROL}
@@ -140,6 +146,38 @@ class Brokers:
             now_ms=lambda: self._clock.monotonic() * 1000,
             timeout_ms=self._timeout_ms,
         )
+        data = self._outcome(inquiry)
+        if data is None:
+            servers = ";".join(self._name_servers)
+            raise TopicNotFoundError(topic, f"topic {topic!r} is not known to the name servers {servers}")
+        route = self._routes[topic] = queue_addresses(topic_route(topic, data))
+        return route
+
+    def topics_like(self, pattern: str) -> tuple[str, ...]:
+        """The topics whose whole name matches, sorted; retry, dead letter and system topics only by name.
+
+        Raises:
+            UnreachableError: no name server gives a usable answer.
+        """
+        inquiry = topics_inquiry(
+            self._name_servers,
+            now_ms=lambda: self._clock.monotonic() * 1000,
+            timeout_ms=self._timeout_ms,
+        )
+        found = self._outcome(inquiry)
+        wanted = re.compile(pattern)
+        return tuple(
+            sorted(
+                topic
+                for topic in (found.topic_list if found is not None else ())
+                if wanted.fullmatch(topic)
+                and not topic.startswith((reserved.RETRY_PREFIX, reserved.DLQ_PREFIX))
+                and not reserved.is_system_topic(topic)
+            )
+        )
+
+    def _outcome(self, inquiry: Inquiry[T]) -> T | None:
+        """What the name servers say; ``None``: those that answer do not know it."""
         for address, timeout_ms in inquiry:
             try:
                 (answer,) = self.ask(address, [inquiry.command()], timeout_ms=timeout_ms)
@@ -148,14 +186,9 @@ class Brokers:
             else:
                 inquiry.answered(address, answer)
         try:
-            data = inquiry.result()
+            return inquiry.result()
         except NameServerError as error:
             raise UnreachableError(str(error)) from error
-        if data is None:
-            servers = ";".join(self._name_servers)
-            raise TopicNotFoundError(topic, f"topic {topic!r} is not known to the name servers {servers}")
-        route = self._routes[topic] = queue_addresses(topic_route(topic, data))
-        return route
 
     def readable(self, topics: Iterable[str], *, refresh: bool = False) -> dict[MessageQueue, str]:
         """The readable queues of all ``topics`` and whom to ask.
@@ -218,6 +251,20 @@ class Brokers:
                 found |= outcome
         return found, failures
 
+    def committed(self, group: str, queues: dict[MessageQueue, str]) -> dict[MessageQueue, int]:
+        """Where a consumer group stands; queues in which it has committed nothing are left out.
+
+        Raises:
+            UnreachableError, BrokerError: as with :meth:`offsets`.
+        """
+        found: dict[MessageQueue, int] = {}
+        for address, owned in by_address(queues).items():
+            requests = [committed_offset(queue, group) for queue in owned]
+            for queue, answer in zip(owned, self.ask(address, requests), strict=True):
+                if answer.code != ResponseCode.QUERY_NOT_FOUND:
+                    found[queue] = QueryConsumerOffsetResponse.from_ext(_checked(answer, address).ext).offset
+        return found
+
     def _note_silence(self, address: str, error: UnreachableError) -> None:
         before = self._silent.get(address)
         failures = before.failures + 1 if before else 1
@@ -249,6 +296,14 @@ def offset_at(queue: MessageQueue, timestamp_ms: int) -> Command:
     """Ask for the first offset stored at or after a time."""
     request = SearchOffsetByTimestampRequest(
         topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms, boundary_type="LOWER"
+    )
+    return request.command()
+
+
+def committed_offset(queue: MessageQueue, group: str) -> Command:
+    """Ask for the offset that a consumer group has committed."""
+    request = QueryConsumerOffsetRequest(
+        consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
     )
     return request.command()
 

@@ -104,7 +104,7 @@ class Offsets(Mapping[MessageQueue, int]):
         tasks = value.get("n")
         if tasks is not None and type(tasks) is not int:
             raise OffsetError(f"the number of tasks is {tasks!r}, not a whole number")
-        return cls(_table(value["t"]), begins=_table(value.get("from", {})), tasks=tasks)
+        return cls(queue_table(value["t"]), begins=queue_table(value.get("from", {})), tasks=tasks)
 
 
 def _nested(table: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
@@ -114,7 +114,12 @@ def _nested(table: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, 
     return topics
 
 
-def _table(topics: Any) -> dict[MessageQueue, int]:
+def queue_table(topics: Any) -> dict[MessageQueue, int]:
+    """A number for each queue out of ``{topic:{broker:{queue:number}}}``.
+
+    Raises:
+        OffsetError: it has another form.
+    """
     table: dict[MessageQueue, int] = {}
     for topic, brokers in _entries(topics, "the topics"):
         for broker, queues in _entries(brokers, topic):

@@ -5,52 +5,49 @@ Spark hands option names over in lower case, so that is how they are compared.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
+from orbitmq.message.model import MessageQueue
+from orbitmq.spark import option_values as values_of
+from orbitmq.spark import spellings
 from orbitmq.spark.errors import OptionError
-from orbitmq.spark.offsets import Offsets
+from orbitmq.spark.places import AtTime, Place, Start, offsets_of, queues_of, times_of
 
 # Options that Spark itself puts among ours.
 _SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
-
-_DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h)?", re.IGNORECASE)
-_UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
-_BYTES = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
-_BYTE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-
-
-class Start(Enum):
-    """A named place in every queue."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
-    TIMESTAMP = "timestamp"
-
-
-Position = Start | Offsets
+_GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a reader needs to know. Times are milliseconds."""
+    """What a reader needs to know. Times are milliseconds, sizes bytes.
 
-    topics: tuple[str, ...]
+    Attributes:
+        topics: the topics by name; with ``assigned`` those of its queues, empty with ``topic_pattern``.
+        topic_pattern: a regular expression that whole names of topics match.
+        assigned: only these queues; ``None``: all of the topics.
+        time_strategy: what a start at a time is when no message of a topic is so new: ``error``, ``latest``.
+    """
+
+    topics: tuple[str, ...] = ()
+    topic_pattern: str | None = None
+    assigned: frozenset[MessageQueue] | None = None
     name_servers: tuple[str, ...] = ("127.0.0.1:9876",)
     columns: tuple[str, ...] = ()
     tags: str = "*"
     consumer_group: str = "orbitmq-spark"
-    starting: Position = Start.EARLIEST
-    starting_timestamp_ms: int = 0
-    ending: Position = Start.LATEST
-    ending_timestamp_ms: int = 0
+    starting: Place = Start.EARLIEST
+    ending: Place = Start.LATEST
+    time_strategy: str = "error"
     max_rows: int | None = None
     min_rows: int | None = None
+    max_bytes: int = 2 * _GIB
     max_delay_ms: int = 900_000
+    max_rows_per_task: int | None = None
+    max_bytes_per_task: int = _GIB // 4
     fail_on_data_loss: bool = True
     on_bad_message: str = "fail"
     parallelism: int | None = None
@@ -81,122 +78,67 @@ class _Option(NamedTuple):
     parse: Callable[[str], Any]
 
 
-def _names(text: str) -> tuple[str, ...]:
-    found = tuple(part.strip() for part in re.split(r"[,;]", text) if part.strip())
-    if not found:
-        raise ValueError("is empty")
-    return found
-
-
-def _addresses(text: str) -> tuple[str, ...]:
-    found = _names(text)
-    for address in found:
-        host, colon, port = address.rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError(f"has {address!r}, which is not host:port")
-    return found
-
-
-def _text(text: str) -> str:
-    if not text.strip():
-        raise ValueError("is empty")
-    return text.strip()
-
-
-def _count(text: str) -> int:
-    if not text.strip().isdigit() or int(text) < 1:
-        raise ValueError("is not a whole number above 0")
-    return int(text)
-
-
-def _bool(text: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise ValueError("is neither true nor false")
-    return text.strip().lower() == "true"
-
-
-def _bad_message(text: str) -> str:
-    if text.strip().lower() not in ("fail", "null", "raw"):
-        raise ValueError("is not fail, null or raw")
-    return text.strip().lower()
-
-
-def _duration(text: str) -> int:
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise ValueError("is not a time such as 500ms, 30s or 15m")
-    return int(match[1]) * _UNITS_MS[(match[2] or "").lower()]
-
-
-def _bytes(text: str) -> int:
-    match = _BYTES.fullmatch(text.strip())
-    if match is None or int(match[1]) < 1:
-        raise ValueError("is not a size such as 65536, 256k or 4m")
-    return int(match[1]) * _BYTE_UNITS[match[2].lower()]
-
-
-def _position(text: str) -> Position:
-    stripped = text.strip()
-    if not stripped.startswith("{"):
-        try:
-            return Start(stripped.lower())
-        except ValueError:
-            raise ValueError("is not earliest, latest, timestamp or offsets as JSON") from None
-    try:
-        return Offsets.from_json(json.loads(stripped))
-    except ValueError as error:
-        raise ValueError(f"cannot be read as offsets: {error}") from error
-
-
 _READ = (
-    _Option("topic", "topics", _names),
-    _Option("nameServers", "name_servers", _addresses),
-    _Option("columns", "columns", _names),
-    _Option("tags", "tags", _text),
-    _Option("consumerGroup", "consumer_group", _text),
-    _Option("startingOffsets", "starting", _position),
-    _Option("startingTimestamp", "starting_timestamp_ms", _count),
-    _Option("endingOffsets", "ending", _position),
-    _Option("endingTimestamp", "ending_timestamp_ms", _count),
-    _Option("maxRowsPerTrigger", "max_rows", _count),
-    _Option("minRowsPerTrigger", "min_rows", _count),
-    _Option("maxTriggerDelay", "max_delay_ms", _duration),
-    _Option("failOnDataLoss", "fail_on_data_loss", _bool),
-    _Option("onBadMessage", "on_bad_message", _bad_message),
-    _Option("parallelism", "parallelism", _count),
-    _Option("batchBytes", "batch_bytes", _bytes),
-    _Option("pullMessages", "pull_messages", _count),
-    _Option("pullDepth", "pull_depth", _count),
-    _Option("requestTimeout", "request_timeout_ms", _duration),
-    _Option("offsetTimeout", "offset_timeout_ms", _duration),
+    _Option("topic", "topics", values_of.names),
+    _Option("topicPattern", "topic_pattern", values_of.pattern),
+    _Option("assign", "assigned", queues_of),
+    _Option("nameServers", "name_servers", values_of.addresses),
+    _Option("columns", "columns", values_of.names),
+    _Option("tags", "tags", values_of.text),
+    _Option("consumerGroup", "consumer_group", values_of.text),
+    _Option("startingOffsets", "starting", offsets_of),
+    _Option("startingTimestamp", "starting_at_ms", values_of.instant_ms),
+    _Option("startingOffsetsByTimestamp", "starting_times", times_of),
+    _Option("startingTimestampStrategy", "time_strategy", values_of.one_of("error", "latest")),
+    _Option("endingOffsets", "ending", offsets_of),
+    _Option("endingTimestamp", "ending_at_ms", values_of.instant_ms),
+    _Option("endingOffsetsByTimestamp", "ending_times", times_of),
+    _Option("maxRowsPerTrigger", "max_rows", values_of.count),
+    _Option("maxBytesPerTrigger", "max_bytes", values_of.size_bytes),
+    _Option("minRowsPerTrigger", "min_rows", values_of.count),
+    _Option("maxTriggerDelay", "max_delay_ms", values_of.duration_ms),
+    _Option("failOnDataLoss", "fail_on_data_loss", values_of.boolean),
+    _Option("onBadMessage", "on_bad_message", values_of.one_of("fail", "null", "raw")),
+    _Option("parallelism", "parallelism", values_of.count),
+    _Option("maxRowsPerTask", "max_rows_per_task", values_of.count),
+    _Option("maxBytesPerTask", "max_bytes_per_task", values_of.size_bytes),
+    _Option("batchBytes", "batch_bytes", values_of.size_bytes),
+    _Option("pullMessages", "pull_messages", values_of.count),
+    _Option("pullDepth", "pull_depth", values_of.count),
+    _Option("requestTimeout", "request_timeout_ms", values_of.duration_ms),
+    _Option("offsetTimeout", "offset_timeout_ms", values_of.duration_ms),
 )
 
 _WRITE = (
-    _Option("topic", "topic", _text),
-    _Option("nameServers", "name_servers", _addresses),
-    _Option("producerGroup", "producer_group", _text),
-    _Option("stateLocation", "state_location", _text),
-    _Option("batchBytes", "batch_bytes", _bytes),
-    _Option("pipeline", "pipeline", _count),
-    _Option("requestTimeout", "request_timeout_ms", _duration),
-    _Option("retryTimeout", "retry_timeout_ms", _duration),
+    _Option("topic", "topic", values_of.text),
+    _Option("nameServers", "name_servers", values_of.addresses),
+    _Option("producerGroup", "producer_group", values_of.text),
+    _Option("stateLocation", "state_location", values_of.text),
+    _Option("batchBytes", "batch_bytes", values_of.size_bytes),
+    _Option("pipeline", "pipeline", values_of.count),
+    _Option("requestTimeout", "request_timeout_ms", values_of.duration_ms),
+    _Option("retryTimeout", "retry_timeout_ms", values_of.duration_ms),
 )
 
 
 def _parse(options: Mapping[str, str], known: tuple[_Option, ...], what: str) -> dict[str, Any]:
     table = {option.name.lower(): option for option in known}
     values: dict[str, Any] = {}
+    spelled: dict[str, str] = {}
     for key, text in options.items():
-        option = table.get(key.lower())
+        lower = key.lower()
+        option = table.get(spellings.SAME_AS_KAFKA.get(lower, lower).lower())
         if option is None:
-            if key.lower() in _SPARK_OWN:
+            if lower in _SPARK_OWN:
                 continue
-            names = ", ".join(sorted(entry.name for entry in known))
-            raise OptionError(f"unknown option {key!r} for {what} topics; known: {names}")
+            raise OptionError(spellings.unknown(key, what, [entry.name for entry in known]))
+        if option.name in spelled:
+            raise OptionError(f"options {spelled[option.name]} and {key} are the same: give one of them")
+        spelled[option.name] = key
         try:
             values[option.field] = option.parse(text)
         except ValueError as error:
-            raise OptionError(f"option {option.name}={text!r} {error}") from error
+            raise OptionError(f"option {key}={text!r} {error}") from error
     return values
 
 
@@ -209,11 +151,11 @@ class Reading(Enum):
 
 _REFUSED = {
     Reading.BATCH: (
-        ("maxRowsPerTrigger", "minRowsPerTrigger", "maxTriggerDelay"),
+        ("maxRowsPerTrigger", "maxBytesPerTrigger", "minRowsPerTrigger", "maxTriggerDelay"),
         "it has no triggers: limit it by endingOffsets or by LIMIT",
     ),
     Reading.STREAM: (
-        ("endingOffsets", "endingTimestamp"),
+        ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
         "it has no end: use trigger(availableNow=True), which ends at what is there when it begins",
     ),
 }
@@ -238,19 +180,48 @@ def read_options(options: Mapping[str, str], reading: Reading | None = None) -> 
     if "path" in given:
         if "topics" in values:
             raise OptionError("name the topic once: in load(...) or in the option topic")
-        values["topics"] = _names(options[given["path"]])
-    if "topics" not in values:
-        raise OptionError("option topic is missing: name one topic, or several separated by commas")
+        values["topics"] = values_of.names(options[given["path"]])
+    _choose_topics(values)
+    _choose_place(values, "starting")
+    _choose_place(values, "ending")
     made = ReadOptions(**values)
-    for name, place, timestamp in (
-        ("starting", made.starting, made.starting_timestamp_ms),
-        ("ending", made.ending, made.ending_timestamp_ms),
-    ):
-        if (place is Start.TIMESTAMP) != bool(timestamp):
-            raise OptionError(f"{name}Offsets=timestamp and {name}Timestamp=<ms since 1970> go together")
+    if made.starting is Start.GROUP and "consumer_group" not in values:
+        raise OptionError("startingOffsets=group begins where the option consumerGroup stands: name it")
+    if made.ending is Start.GROUP:
+        raise OptionError("endingOffsets=group: a group stands where it began to read, not where it ends")
     if made.max_rows is not None and made.min_rows is not None and made.min_rows > made.max_rows:
         raise OptionError(f"minRowsPerTrigger={made.min_rows} is above maxRowsPerTrigger={made.max_rows}")
     return made
+
+
+def _choose_topics(values: dict[str, Any]) -> None:
+    """One of the three ways to say what is read."""
+    names = {"topics": "topic", "topic_pattern": "topicPattern", "assigned": "assign"}
+    given = [name for field, name in names.items() if field in values]
+    if not given:
+        raise OptionError("option topic is missing: name one topic, or several separated by commas")
+    if len(given) > 1:
+        raise OptionError(f"options {' and '.join(given)} say what is read: give one of them")
+    if "assigned" in values:
+        values["topics"] = tuple(sorted({queue.topic for queue in values["assigned"]}))
+
+
+def _choose_place(values: dict[str, Any], which: str) -> None:
+    """Where the read begins or ends: by offsets, by one time, or by a time for each queue."""
+    at_ms, times = values.pop(f"{which}_at_ms", None), values.pop(f"{which}_times", None)
+    given = [
+        name
+        for name, value in (
+            (f"{which}Offsets", values.get(which)),
+            (f"{which}Timestamp", at_ms),
+            (f"{which}OffsetsByTimestamp", times),
+        )
+        if value is not None
+    ]
+    if len(given) > 1:
+        raise OptionError(f"options {' and '.join(given)} say the same thing: give one of them")
+    if at_ms is not None or times is not None:
+        values[which] = AtTime(at_ms, times or {})
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:

@@ -30,16 +30,33 @@ class QueueRange:
         return self.high - self.low
 
 
-def task_count(rows: int, default: int, asked: int | None) -> int:
-    """In how many tasks to read ``rows`` rows.
+@dataclass(frozen=True, slots=True)
+class TaskLimits:
+    """How large a task may be.
+
+    Attributes:
+        tasks: the option ``parallelism``, which counts however few the rows are; ``None``: the cluster's
+            cores, and fewer tasks for few rows.
+        rows, size_bytes: most of one task; more make more tasks.
+    """
+
+    tasks: int | None = None
+    rows: int | None = None
+    size_bytes: int | None = None
+
+
+def task_count(rows: int, default: int, limits: TaskLimits, size_bytes: int = 0) -> int:
+    """In how many tasks to read ``rows`` rows of together about ``size_bytes``.
 
     Args:
         default: how many tasks run at a time; fewer are made of few rows.
-        asked: the option ``parallelism``, which counts however few the rows are.
     """
-    if asked is not None:
-        return max(1, min(asked, rows))
-    return max(1, min(default, -(-rows // MIN_ROWS_PER_TASK)))
+    count = limits.tasks or min(default, -(-rows // MIN_ROWS_PER_TASK))
+    if limits.rows is not None:
+        count = max(count, -(-rows // limits.rows))
+    if limits.size_bytes is not None:
+        count = max(count, -(-size_bytes // limits.size_bytes))
+    return max(1, min(count, rows))
 
 
 def plan(ranges: Iterable[QueueRange], tasks: int) -> list[list[QueueRange]]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.brokers import Brokers, Patience, max_offset, min_offset, offset_at
 from orbitmq.spark.errors import DataLossError, OffsetError, UnreachableError
 from orbitmq.spark.offsets import Offsets, begin_of
-from orbitmq.spark.options import Position, ReadOptions, Start
+from orbitmq.spark.options import ReadOptions
+from orbitmq.spark.partitions import QueueRange
+from orbitmq.spark.places import EARLIEST_OFFSET, LATEST_OFFSET, AtOffsets, AtTime, Place, Start
+from orbitmq.spark.sizes import FEW_ROWS, Sizes
 from orbitmq.wire.command import Command
 
 log = logging.getLogger("orbitmq.spark")
@@ -26,6 +29,16 @@ class Positions:
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self.brokers = Brokers(options.name_servers, options.request_timeout_ms)
+        self._sizes = Sizes(self.brokers, options.consumer_group)
+
+    def bytes_of(self, ranges: Sequence[QueueRange]) -> int:
+        """About how many bytes the messages of ``ranges`` take in the brokers, by a sample of each queue."""
+        if sum(item.rows for item in ranges) <= FEW_ROWS:
+            return 0
+        owners = {}
+        for topic in {item.queue.topic for item in ranges}:
+            owners.update(self.brokers.route(topic).readable)
+        return self._sizes.bytes_of(ranges, owners)
 
     def earliest(self) -> Offsets:
         """The first offset of every readable queue."""
@@ -62,17 +75,11 @@ class Positions:
             DataLossError: they name a message that is gone or never came, and ``failOnDataLoss`` is on.
             UnreachableError: the cluster was away for longer than ``offsetTimeout``.
         """
-        options = self.options
-        return self._patiently(
-            lambda: self._resolve(options.starting, options.starting_timestamp_ms, Start.EARLIEST)
-        )
+        return self._patiently(lambda: self._resolve(self.options.starting, Start.EARLIEST))
 
     def end(self) -> Offsets:
         """Where the options say that a batch query ends. Errors as with :meth:`start`."""
-        options = self.options
-        return self._patiently(
-            lambda: self._resolve(options.ending, options.ending_timestamp_ms, Start.LATEST)
-        )
+        return self._patiently(lambda: self._resolve(self.options.ending, Start.LATEST))
 
     def latest_patiently(self) -> Offsets:
         """:meth:`latest`, tried again while the cluster is away, up to ``offsetTimeout``."""
@@ -89,20 +96,75 @@ class Positions:
                     raise
                 patience.pause()
 
-    def _resolve(self, place: Position, timestamp_ms: int, other: Start) -> Offsets:
+    def _resolve(self, place: Place, other: Start) -> Offsets:
         """The offsets of ``place``; queues that it does not name are at ``other``."""
-        if place is Start.TIMESTAMP:
-            return self._all(lambda queue: offset_at(queue, timestamp_ms))
-        if isinstance(place, Start):
-            return self.earliest() if place is Start.EARLIEST else self.latest()
-        first, last = self.earliest(), self.latest()
-        unknown = [queue for queue in place if queue not in first]
-        if unknown:
-            raise OffsetError(
-                f"offsets name {unknown[0]}, which is not a readable queue of {self.options.topics}"
-            )
+        queues = self._queues()
+        self._check_assigned(queues)
+        first = self.brokers.offsets(queues, min_offset)
+        if place is Start.EARLIEST:
+            return Offsets(first)
+        last = self.brokers.offsets(queues, max_offset)
+        if place is Start.LATEST:
+            return Offsets(last)
+        if isinstance(place, AtTime):
+            return Offsets(self._at_time(place, queues, first, last, other))
+        if isinstance(place, AtOffsets):
+            named = place.queues
+        else:
+            named = self.brokers.committed(self.options.consumer_group, queues)
+        self._check_known(named, queues)
         others = first if other is Start.EARLIEST else last
-        return Offsets({q: self._within(q, place.get(q, others[q]), first[q], last[q]) for q in first})
+        standing = {EARLIEST_OFFSET: first, LATEST_OFFSET: last}
+        table: dict[MessageQueue, int] = {}
+        for queue in queues:
+            offset = named.get(queue, others[queue])
+            at = standing[offset][queue] if offset in standing else offset
+            table[queue] = self._within(queue, at, first[queue], last[queue])
+        return Offsets(table)
+
+    def _at_time(
+        self,
+        place: AtTime,
+        queues: dict[MessageQueue, str],
+        first: Mapping[MessageQueue, int],
+        last: Mapping[MessageQueue, int],
+        other: Start,
+    ) -> dict[MessageQueue, int]:
+        """Where the first message of that time or a later one is, in each queue.
+
+        A topic that has none is an error at the start of a read, unless startingTimestampStrategy=latest:
+        somebody mistook the time. A queue that has none while others do begins at its end.
+        """
+        self._check_known(place.queues, queues)
+        times = {queue: place.queues.get(queue, place.at_ms) for queue in queues}
+        asked = {queue: at for queue, at in times.items() if at is not None}
+        owners = {queue: queues[queue] for queue in asked}
+        found = self.brokers.offsets(owners, lambda queue: offset_at(queue, asked[queue]))
+        if other is Start.EARLIEST and self.options.time_strategy == "error":
+            topics = {queue.topic for queue in found}
+            late = topics - {queue.topic for queue, offset in found.items() if offset < last[queue]}
+            filled = {queue.topic for queue in found if first[queue] < last[queue]}
+            for topic in sorted(late & filled):
+                raise OffsetError(
+                    f"topic {topic} has no message as new as the time where the read begins; "
+                    "startingTimestampStrategy=latest begins at its end"
+                )
+        others = first if other is Start.EARLIEST else last
+        return {queue: found.get(queue, others[queue]) for queue in queues}
+
+    def _check_known(self, named: Iterable[MessageQueue], queues: Mapping[MessageQueue, str]) -> None:
+        for queue in named:
+            if queue not in queues:
+                raise OffsetError(f"offsets name {queue}, which is not a readable queue of {self._what()}")
+
+    def _check_assigned(self, queues: Mapping[MessageQueue, str]) -> None:
+        missing = sorted(queue for queue in self.options.assigned or () if queue not in queues)
+        if missing:
+            raise OffsetError(f"option assign names {missing[0]}, which is not a readable queue")
+
+    def _what(self) -> str:
+        pattern = self.options.topic_pattern
+        return f"topicPattern {pattern!r}" if pattern else ", ".join(self.options.topics)
 
     def _within(self, queue: MessageQueue, offset: int, first: int, last: int) -> int:
         if first <= offset <= last:
@@ -149,4 +211,15 @@ class Positions:
 
     def _queues(self) -> dict[MessageQueue, str]:
         # Routes are asked for anew each time: queues are added and brokers move while a query runs.
-        return self.brokers.readable(self.options.topics, refresh=True)
+        found = self.brokers.readable(self._topics(), refresh=True)
+        assigned = self.options.assigned
+        return found if assigned is None else {queue: at for queue, at in found.items() if queue in assigned}
+
+    def _topics(self) -> tuple[str, ...]:
+        pattern = self.options.topic_pattern
+        if pattern is None:
+            return self.options.topics
+        topics = self.brokers.topics_like(pattern)
+        if not topics:
+            raise TopicNotFoundError(pattern, f"no topic has a name that matches topicPattern={pattern!r}")
+        return topics

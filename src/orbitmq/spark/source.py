@@ -29,13 +29,15 @@ from orbitmq.spark.connections import close_connections
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.spark.offsets import Offsets, backlog, prorate
 from orbitmq.spark.options import ReadOptions
-from orbitmq.spark.partitions import CORES_VARIABLE, QueueRange, plan, task_count
+from orbitmq.spark.partitions import CORES_VARIABLE, QueueRange, TaskLimits, plan, task_count
 from orbitmq.spark.positions import Positions
 from orbitmq.spark.pull import RangeReader
 
 log = logging.getLogger("orbitmq.spark")
 
 SILENCE_WARNING_SECONDS = 60.0
+# What a batch may hold is then bounded by maxBytesPerTrigger only.
+NO_ROW_LIMIT = (1 << 63) - 1
 
 
 class TaskPartition(InputPartition):  # type: ignore[misc]
@@ -56,9 +58,16 @@ def cluster_cores() -> int:
 def tasks(positions: Positions, start: Offsets, end: Offsets) -> list[InputPartition]:
     """The tasks that read what lies between two places: as many as ``end`` says, so a replay is the same."""
     ranges = list(batch_ranges(start, end, positions.unknown_firsts(start, end)))
-    rows = sum(item.rows for item in ranges)
-    count = end.tasks or task_count(rows, cluster_cores(), positions.options.parallelism)
+    count = end.tasks or tasks_for(positions, ranges)
     return [TaskPartition(planned) for planned in plan(ranges, count)]
+
+
+def tasks_for(positions: Positions, ranges: Sequence[QueueRange]) -> int:
+    """In how many tasks ``ranges`` are read."""
+    options = positions.options
+    limits = TaskLimits(options.parallelism, options.max_rows_per_task, options.max_bytes_per_task)
+    rows = sum(item.rows for item in ranges)
+    return task_count(rows, cluster_cores(), limits, positions.bytes_of(ranges))
 
 
 def read_task(
@@ -112,7 +121,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             return ReadMaxRows(self._options.max_rows)
         if self._options.min_rows is not None:
             return ReadMinRows(self._options.min_rows)
-        return ReadAllAvailable()
+        # Not ReadAllAvailable: Spark asks so when a batch must hold everything (trigger once).
+        return ReadMaxRows(NO_ROW_LIMIT)
 
     @override
     def prepareForTriggerAvailableNow(self) -> None:
@@ -134,16 +144,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             self._away.pause()
             return begin.to_json()
         self._away.succeeded()
-        if isinstance(limit, ReadMaxRows):
-            end = prorate(begin, end, limit.max_rows)
+        if not isinstance(limit, ReadAllAvailable):
+            end = self._limited(begin, end, limit)
         rows = sum(backlog(begin, end).values())
         if dict(end) == dict(begin) or (
             not isinstance(limit, ReadAllAvailable) and self._is_too_little(rows)
         ):
             return begin.to_json()
         self._waiting_since = None
-        count = task_count(rows, cluster_cores(), self._options.parallelism)
+        count = tasks_for(self._positions, list(batch_ranges(begin, end)))
         return Offsets(end, begins=end.begins, tasks=count).to_json()
+
+    def _limited(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> Offsets:
+        """An end with at most as many rows and bytes as the options allow, and one row at least."""
+        rows = sum(backlog(begin, end).values())
+        most = min(rows, limit.max_rows) if isinstance(limit, ReadMaxRows) else rows
+        size = self._positions.bytes_of(list(batch_ranges(begin, end)))
+        if size > self._options.max_bytes:
+            most = min(most, max(1, rows * self._options.max_bytes // size))
+        return prorate(begin, end, most)
 
     @override
     def reportLatestOffset(self) -> dict[str, Any] | None:

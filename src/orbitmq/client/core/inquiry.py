@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from orbitmq.errors import BrokerError, NameServerError, OrbitError
-from orbitmq.wire.bodies import TopicRouteData
+from orbitmq.wire.bodies import TopicList, TopicRouteData
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import WireError
@@ -134,3 +134,14 @@ def route_inquiry(
         timeout_ms=timeout_ms,
         unknown_codes=frozenset({ResponseCode.TOPIC_NOT_EXIST}),
     )
+
+
+def topics_inquiry(
+    addresses: Sequence[str], *, now_ms: Callable[[], float], timeout_ms: float = 3000
+) -> Inquiry[TopicList]:
+    """The question for the names of all topics (GET_ALL_TOPIC_LIST_FROM_NAMESERVER)."""
+
+    def command() -> Command:
+        return Command(code=RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+
+    return Inquiry(command, TopicList.decode, addresses, now_ms=now_ms, timeout_ms=timeout_ms)

@@ -1,0 +1,104 @@
+"""From the text of an option to its value. Each function raises ValueError with the rest of the sentence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+_DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h)?", re.IGNORECASE)
+_UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+_BYTES = re.compile(r"(\d+)\s*([kmgt]?)b?", re.IGNORECASE)
+_BYTE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Names separated by commas or semicolons."""
+    found = tuple(part.strip() for part in re.split(r"[,;]", text) if part.strip())
+    if not found:
+        raise ValueError("is empty")
+    return found
+
+
+def addresses(text: str) -> tuple[str, ...]:
+    """``host:port`` each, separated by semicolons or commas."""
+    found = names(text)
+    for address in found:
+        host, colon, port = address.rpartition(":")
+        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError(f"has {address!r}, which is not host:port")
+    return found
+
+
+def text(value: str) -> str:
+    """Any text but an empty one."""
+    if not value.strip():
+        raise ValueError("is empty")
+    return value.strip()
+
+
+def pattern(value: str) -> str:
+    """A regular expression."""
+    try:
+        re.compile(text(value))
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from error
+    return value.strip()
+
+
+def count(value: str) -> int:
+    """A whole number above 0."""
+    if not value.strip().isdigit() or int(value) < 1:
+        raise ValueError("is not a whole number above 0")
+    return int(value)
+
+
+def boolean(value: str) -> bool:
+    """``true`` or ``false``."""
+    if value.strip().lower() not in ("true", "false"):
+        raise ValueError("is neither true nor false")
+    return value.strip().lower() == "true"
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """One of ``words``, whatever its case."""
+
+    def read(value: str) -> str:
+        if value.strip().lower() not in words:
+            raise ValueError(f"is not {', '.join(words[:-1])} or {words[-1]}")
+        return value.strip().lower()
+
+    return read
+
+
+def duration_ms(value: str) -> int:
+    """A time with its unit, in milliseconds."""
+    match = _DURATION.fullmatch(value.strip())
+    if match is None:
+        raise ValueError("is not a time such as 500ms, 30s or 15m")
+    return int(match[1]) * _UNITS_MS[(match[2] or "").lower()]
+
+
+def size_bytes(value: str) -> int:
+    """A size with its unit, in bytes."""
+    match = _BYTES.fullmatch(value.strip())
+    if match is None or int(match[1]) < 1:
+        raise ValueError("is not a size such as 65536, 256k, 4m or 2g")
+    return int(match[1]) * _BYTE_UNITS[match[2].lower()]
+
+
+def instant_ms(value: str) -> int:
+    """Milliseconds since 1970, or a time as ISO 8601 writes it; without a zone it is UTC."""
+    stripped = value.strip()
+    if stripped.isdigit():
+        return count(stripped)
+    try:
+        at = datetime.fromisoformat(stripped)
+    except ValueError:
+        raise ValueError(
+            "is neither milliseconds since 1970 nor a time such as 2026-11-22T13:00:00Z"
+        ) from None
+    made = int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    if made < 1:
+        raise ValueError("is before 1970")
+    return made

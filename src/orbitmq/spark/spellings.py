@@ -1,0 +1,44 @@
+"""Names of options: those of Spark's Kafka source that mean the same, and what somebody may have meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+
+# Kafka's name, lower case: ours.
+SAME_AS_KAFKA: Mapping[str, str] = {
+    "subscribe": "topic",
+    "subscribepattern": "topicPattern",
+    "maxoffsetspertrigger": "maxRowsPerTrigger",
+    "minoffsetspertrigger": "minRowsPerTrigger",
+    "minpartitions": "parallelism",
+    "maxrecordsperpartition": "maxRowsPerTask",
+    "startingoffsetsbytimestampstrategy": "startingTimestampStrategy",
+}
+# Names that mean something else here, and what to use.
+_INSTEAD: Mapping[str, str] = {
+    "kafka.bootstrap.servers": "use nameServers, the addresses of RocketMQ's name servers",
+    "kafka.group.id": "use consumerGroup",
+    "groupidprefix": "use consumerGroup",
+    "groupid": "use consumerGroup",
+    "includeheaders": "use properties=map",
+    "fetchoffset.numretries": "use offsetTimeout",
+    "fetchoffset.retryintervalms": "use offsetTimeout",
+    "kafkaconsumer.polltimeoutms": "use requestTimeout",
+}
+
+
+def unknown(key: str, what: str, known: Sequence[str]) -> str:
+    """What to say of an option that nobody knows.
+
+    Args:
+        what: "reading" or "writing".
+        known: the names that exist.
+    """
+    instead = _INSTEAD.get(key.lower())
+    if instead is None:
+        by_lower = {name.lower(): name for name in known}
+        near = get_close_matches(key.lower(), by_lower, 1, 0.7)
+        instead = f"did you mean {by_lower[near[0]]}" if near else ""
+    hint = f": {instead}" if instead else ""
+    return f"unknown option {key!r} for {what} topics{hint}; known: {', '.join(sorted(known))}"
