@@ -38,7 +38,7 @@ def unknown(key: str, what: str, known: Sequence[str]) -> str:
     instead = _INSTEAD.get(key.lower())
     if instead is None:
         by_lower = {name.lower(): name for name in known}
-        near = get_close_matches(key.lower(), by_lower, 1, 0.7)
-        instead = f"did you mean {by_lower[near[0]]}" if near else ""
+        near = [by_lower[name] for name in get_close_matches(key.lower(), by_lower, 2, 0.6)]
+        instead = f"did you mean {' or '.join(near)}" if near else ""
     hint = f": {instead}" if instead else ""
     return f"unknown option {key!r} for {what} topics{hint}; known: {', '.join(sorted(known))}"
