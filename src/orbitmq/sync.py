@@ -15,13 +15,13 @@ that runs on that thread.
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from orbitmq.client.consumer import assigned, consumer, simple
-from orbitmq.client.consumer.consumer import Listener
+from orbitmq.client.consumer.handling import Listener
 from orbitmq.client.consumer.options import (
     AssignedKeywords,
     AssignedOptions,
@@ -30,6 +30,7 @@ from orbitmq.client.consumer.options import (
     SimpleKeywords,
     SimpleOptions,
 )
+from orbitmq.client.consumer.shutdown import first_signal_calls
 from orbitmq.client.keywords import shows_keywords
 from orbitmq.client.model import SendResult
 from orbitmq.client.producer import producer, transactional
@@ -39,11 +40,15 @@ from orbitmq.client.producer.options import ProducerKeywords, ProducerOptions
 from orbitmq.client.producer.queue_choice import Selector
 from orbitmq.client.producer.transactional import Check, Execute, Transaction, TransactionResult
 from orbitmq.errors import ClientStateError
-from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
+from orbitmq.message.model import Message, MessageQueue, Processing, ReceivedMessage
 from orbitmq.message.settling import Settled
 from orbitmq.runtime.loop_thread import LoopThread
 
 __all__ = ["AssignedConsumer", "Consumer", "Producer", "SimpleConsumer", "TransactionProducer"]
+
+
+H = TypeVar("H", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class _Face:
@@ -245,7 +250,7 @@ class TransactionProducer(Producer):
 class Consumer(_Face):
     """Receives its group's share; see :class:`orbitmq.client.consumer.consumer.Consumer`.
 
-    Takes the same arguments, and raises the same errors. Listeners run in threads of the runtime's pool.
+    Takes the same arguments, and raises the same errors. Handlers run in ``concurrency`` threads.
     """
 
     @shows_keywords(ConsumerOptions)
@@ -274,47 +279,86 @@ class Consumer(_Face):
         else:
             self._loop.call(self._core.unsubscribe, topic)
 
-    def run(self, listener: Listener) -> None:
-        """Give every message to ``listener`` until :meth:`close` is called in another thread, or Ctrl-C."""
-        self._running().wait(self._core.run(listener))
+    def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]:
+        """Subscribe, and let the function below handle the messages of ``topic``."""
+        if self._loop is None:
+            return self._core.on(topic, tags, sql=sql)
+        return self._loop.call(self._core.on, topic, tags, sql=sql)
+
+    def pause(self, *topics: str) -> None:
+        """Pull and hand out nothing of these topics, or of none at all."""
+        self._running().call(self._core.pause, *topics)
+
+    def resume(self, *topics: str) -> None:
+        """End the pause of these topics, or every pause."""
+        self._running().call(self._core.resume, *topics)
+
+    def run(
+        self,
+        handler: Listener | None = None,
+        *,
+        batch: int | None = None,
+        stop_on_signals: bool = False,
+    ) -> None:
+        """Give every message to ``handler`` until :meth:`close` is called in another thread, or Ctrl-C.
+
+        Args:
+            handler: runs in threads, ``concurrency`` of them. Without one, those of :meth:`on`.
+            batch: give lists of up to so many messages.
+            stop_on_signals: on Ctrl-C and SIGTERM let running handlers end and return then; a second signal
+                raises KeyboardInterrupt. Only in the main thread.
+        """
+        loop = self._running()
+        if not stop_on_signals:
+            loop.wait(self._core.run(handler, batch=batch))
+            return
+        with first_signal_calls(lambda: loop.submit(self._core.close())) as closing:
+            loop.wait(self._core.run(handler, batch=batch))
+            for begun in closing:
+                begun.result()
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         return self.messages()
 
     def messages(self, *, auto_ack: bool = True) -> Iterator[ReceivedMessage]:
         """The messages one by one; asking for the next one marks the one before as done."""
-        loop = self._running()
-        source = self._core.messages(auto_ack=auto_ack)
+        return self._each(self._core.messages(auto_ack=auto_ack))
 
-        async def following() -> ReceivedMessage | None:
+    def batches(self, at_most: int) -> Iterator[list[ReceivedMessage]]:
+        """Lists of up to so many messages; asking for the next one marks what is left of the last as done."""
+        return self._each(self._core.batches(at_most))
+
+    def _each(self, source: AsyncGenerator[T, None]) -> Iterator[T]:
+        loop = self._running()
+
+        async def following() -> T | None:
             return await anext(source, None)
 
-        while (message := loop.wait(following())) is not None:
-            yield message
-
-    def ack(self, message: ReceivedMessage) -> None:
-        """This message is done."""
-        self._running().call(self._core.ack, message)
-
-    def retry(self, message: ReceivedMessage, *, delay_level: int = 0) -> None:
-        """Have this message delivered again, later."""
-        self._running().wait(self._core.retry(message, delay_level=delay_level))
-
-    @contextmanager
-    def process(self, message: ReceivedMessage) -> Iterator[ReceivedMessage]:
-        """``with consumer.process(message):`` - done at the end, delivered again after an exception.
-
-        The exception is logged and does not leave the block, so that a loop over messages goes on.
-        """
-        loop = self._running()
-        block = self._core.process(message)
-        loop.wait(block.__aenter__())
         try:
-            yield message
-        except Exception as error:
-            loop.wait(block.__aexit__(type(error), error, error.__traceback__))
-        else:
-            loop.wait(block.__aexit__(None, None, None))
+            while (found := loop.wait(following())) is not None:
+                yield found
+        finally:
+            if self._loop is loop:
+                loop.wait(source.aclose())
+
+    def ack(self, message: ReceivedMessage) -> Settled:
+        """This message is done."""
+        return message.ack()
+
+    def retry(
+        self,
+        message: ReceivedMessage,
+        *,
+        delay_level: int = 0,
+        delay_s: float | None = None,
+        reason: str = "",
+    ) -> Settled:
+        """Have this message delivered again, later."""
+        return message.retry(delay_level=delay_level, delay_s=delay_s, reason=reason)
+
+    def process(self, message: ReceivedMessage) -> Processing:
+        """``with consumer.process(message):`` - done at the end, delivered again after an exception."""
+        return message.process()
 
     def commit(self) -> None:
         """Commit what is done, now."""

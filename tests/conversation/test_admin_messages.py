@@ -36,6 +36,7 @@ async def sent(runtime: SimulatedRuntime, producer: Producer, count: int, **more
     return results
 
 
+@pytest.mark.behaviour("MV-13")
 async def test_a_message_is_found_by_its_place_and_by_its_unique_id(runtime: SimulatedRuntime) -> None:
     async with cluster(runtime) as (producer, admin):
         for number, result in enumerate(await sent(runtime, producer, 6, tags="x")):
@@ -49,6 +50,7 @@ async def test_a_message_is_found_by_its_place_and_by_its_unique_id(runtime: Sim
                 assert message.unique_key == result.message_id
 
 
+@pytest.mark.behaviour("MV-13")
 async def test_messages_are_found_by_key_on_all_brokers_in_order(runtime: SimulatedRuntime) -> None:
     async with cluster(runtime) as (producer, admin):
         results = await sent(runtime, producer, 8)
@@ -65,6 +67,7 @@ async def test_messages_are_found_by_key_on_all_brokers_in_order(runtime: Simula
         assert len(await admin.find("t", key="all", begin_ms=middle - 5000)) == 8
 
 
+@pytest.mark.behaviour("MV-13")
 async def test_keys_with_the_same_hash_are_told_apart(runtime: SimulatedRuntime) -> None:
     async with cluster(runtime) as (producer, admin):
         # Java's hash of "Aa" and "BB" is the same.

@@ -195,7 +195,6 @@ async def test_a_failed_message_is_sent_back_and_the_offset_goes_on(world: Any) 
 
 
 @pytest.mark.behaviour("CR-08")
-@pytest.mark.behaviour("CR-14")
 async def test_a_message_that_cannot_be_sent_back_goes_to_the_retry_topic(world: Any) -> None:
     world.topics["t"] = {"a": 1}
     broker = world.brokers["a"]
@@ -213,7 +212,6 @@ async def test_a_message_that_cannot_be_sent_back_goes_to_the_retry_topic(world:
         "k": "v",
         "RETRY_TOPIC": "t",
         "RECONSUME_TIME": "3",
-        "MAX_RECONSUME_TIMES": "16",
         "DELAY": "5",
     }
     assert command.ext["b"] == "%RETRY%cg"

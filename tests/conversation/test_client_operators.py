@@ -28,6 +28,7 @@ async def settle(world: Any, seconds: float = 0.5) -> None:
     await world.runtime.clock.sleep(seconds)
 
 
+@pytest.mark.behaviour("DQ-06")
 async def test_an_operator_asks_about_progress_and_resets_it(world: Any) -> None:
     world.topics["t"] = {"a": 1}
     broker = world.brokers["a"]
@@ -38,6 +39,8 @@ async def test_an_operator_asks_about_progress_and_resets_it(world: Any) -> None
     async def listener(message: ReceivedMessage) -> None:
         if message.body == b"broken":
             raise ValueError("broken")
+        if message.body == b"later":
+            message.retry(reason="closed on Sundays")
         got.append(message.body)
 
     consumer = Consumer(
@@ -68,10 +71,15 @@ async def test_an_operator_asks_about_progress_and_resets_it(world: Any) -> None
         )
         assert (await ask(999)).code == 3
 
-        for body, expected in ((b"now", CMResult.CR_SUCCESS), (b"broken", CMResult.CR_LATER)):
+        for body, expected in (
+            (b"now", CMResult.CR_SUCCESS),
+            (b"later", CMResult.CR_LATER),
+            (b"broken", CMResult.CR_THROW_EXCEPTION),
+        ):
             record = encode_record(Record("t", body, store_host=("127.0.0.1", 1)))
             direct = await ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, record, consumerGroup="cg", clientId="x")
             assert ConsumeMessageDirectlyResult.decode(direct.body).consume_result is expected
+        assert broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK) == []
         broken = await ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, b"junk", consumerGroup="cg", clientId="x")
         assert broken.code == 1
 

@@ -7,9 +7,11 @@ import sys
 from typing import Any
 
 import pytest
+from tests.conversation.scripted import consumer_of, running, until
 
 from orbitmq import ConsumeFrom, Consumer, Message, Producer, ReceivedMessage, SendError, ValidationError
 from orbitmq.client.observe.telemetry import Telemetry
+from orbitmq.message.properties import encode_properties
 from orbitmq.wire.codes import RequestCode
 
 
@@ -83,3 +85,60 @@ async def test_a_consumers_span_continues_the_producers_trace(world: Any) -> Non
     assert sum(point.value for point in metrics["messaging.client.consumed.messages"]) == 1
     (took,) = metrics["messaging.process.duration"]
     assert took.sum == pytest.approx(0.25, abs=0.01)
+
+
+async def test_spans_tell_how_a_handler_ended(world: Any) -> None:
+    pytest.importorskip("opentelemetry.sdk", reason="needs opentelemetry-sdk")
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    world.topics["t"] = {"a": 1}
+    for number in range(5):
+        parent = f"00-{number + 1:032x}-{number + 1:016x}-01"
+        world.brokers["a"].store("t", b"%d" % number, 0, encode_properties({"traceparent": parent}))
+    spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    meters = MeterProvider(metric_readers=[reader])
+    telemetry = Telemetry(tracer_provider=provider, meter_provider=meters, runtime=world.runtime)
+    handling = telemetry.handling("cg", consume_timeout_s=10)
+
+    async def handler(message: ReceivedMessage) -> None:
+        match message.body:
+            case b"1":
+                raise RuntimeError("no stock")
+            case b"2":
+                message.retry(reason="closed on Sundays")
+            case b"3":
+                await world.runtime.clock.sleep(11)
+            case b"4":
+                async with message.process():
+                    raise KeyError("x")
+
+    async with running(consumer_of(world, middleware=[handling]), handler):
+        await until(world, lambda: len(spans.get_finished_spans()) == 5, 20)
+    by_trace = {span.context.trace_id: span for span in spans.get_finished_spans()}
+    results = [by_trace[n].attributes["messaging.rocketmq.consume_result"] for n in range(1, 6)]
+    assert results == ["success", "exception", "failed", "time_out", "exception"]
+    assert by_trace[3].status.description == "closed on Sundays"
+    points = metrics_of(reader)["messaging.process.duration"]
+    assert sum(point.count for point in points) == 5
+    assert len({point.attributes["messaging.rocketmq.consume_result"] for point in points}) == 4
+    spans.clear()
+
+    async def handler_of_many(batch: list[ReceivedMessage]) -> None:
+        batch[1].reject("broken")
+
+    consumer = consumer_of(world, "other", middleware=[handling])
+    consumer.subscribe("t")
+    async with consumer:
+        task = asyncio.get_running_loop().create_task(consumer.run(handler_of_many, batch=5))
+        await until(world, lambda: spans.get_finished_spans())
+    await task
+    (span,) = spans.get_finished_spans()
+    assert span.attributes["messaging.batch.message_count"] == 5
+    assert span.attributes["messaging.rocketmq.consume_result"] == "failed"
+    assert [link.context.trace_id for link in span.links] == [1, 2, 3, 4, 5]

@@ -78,6 +78,7 @@ class Local:
         return COMMIT if message.body.startswith(b"good") else ROLLBACK
 
 
+@pytest.mark.behaviour("MV-12")
 @pytest.mark.parametrize(("outcome", "delivered"), [(COMMIT, [b"good"]), (ROLLBACK, [])])
 async def test_the_senders_own_work_decides_and_nobody_asks(
     world: World, outcome: LocalTransactionState, delivered: list[bytes]
@@ -88,13 +89,15 @@ async def test_the_senders_own_work_decides_and_nobody_asks(
         result = await producer.send_in_transaction(message, local.execute)
         assert result.state is outcome
         [executed] = local.executed
-        assert executed.unique_key == result.sent.message_id
+        assert executed.unique_key == executed.transaction_id == result.sent.message_id
+        assert message.transaction_id is None
         assert message.properties == {"TAGS": "a", "KEYS": "k1"}
         await asyncio.sleep(100)
     assert world.delivered("Orders") == delivered
     assert local.checked == []
 
 
+@pytest.mark.behaviour("MV-12")
 @pytest.mark.parametrize(("body", "delivered"), [(b"good", [b"good"]), (b"bad", [])])
 async def test_a_broker_asks_when_the_sender_did_not_know(
     world: World, body: bytes, delivered: list[bytes]
@@ -107,6 +110,7 @@ async def test_a_broker_asks_when_the_sender_did_not_know(
         await asyncio.sleep(100)
     [asked] = local.checked
     assert (asked.topic, asked.body, asked.message_id) == ("Orders", body, result.sent.message_id)
+    assert asked.transaction_id == asked.unique_key
     assert asked.properties[property_names.TRANSACTION_CHECK_TIMES] == "1"
     assert world.delivered("Orders") == delivered
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import partial
+from typing import Any
 
 from orbitmq.client.model import SendResult
 from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
+from orbitmq.message.settling import ACK, Ending, Verdict
 from orbitmq.runtime.seam import Clock
 
 log = logging.getLogger("orbitmq.client")
@@ -16,9 +19,9 @@ log = logging.getLogger("orbitmq.client")
 SendOne = Callable[[Message], Awaitable[SendResult]]
 # ``await middleware(message, send)`` sends by ``await send(message)``, once, more often, or not at all.
 SendMiddleware = Callable[[Message, SendOne], Awaitable[SendResult]]
-HandleOne = Callable[[ReceivedMessage], Awaitable[object]]
-# The same around a listener; what it raises is the listener's failure.
-ConsumeMiddleware = Callable[[ReceivedMessage, HandleOne], Awaitable[object]]
+# The same around a handler: of one message, or of a list with batches. What it raises is its failure.
+HandleOne = Callable[[Any], Awaitable[object]]
+ConsumeMiddleware = Callable[[Any, HandleOne], Awaitable[object]]
 
 
 @dataclass(slots=True)
@@ -131,6 +134,25 @@ class Hooks:
                 log.exception("send hook %r failed at the end of a transaction", hook)
 
 
+class ConsumeReturnType(IntEnum):
+    """How a delivery ended, by RocketMQ's numbers (CR-19). RETURNNULL does not occur: nothing means done."""
+
+    SUCCESS = 0
+    TIME_OUT = 1
+    EXCEPTION = 2
+    RETURNNULL = 3
+    FAILED = 4
+
+
+def return_type(verdict: Verdict, cost_ms: float, timeout_ms: float) -> ConsumeReturnType:
+    """How a delivery with this verdict ended that took so long (CR-19)."""
+    if verdict.error is not None:
+        return ConsumeReturnType.EXCEPTION
+    if cost_ms >= timeout_ms:
+        return ConsumeReturnType.TIME_OUT
+    return ConsumeReturnType.SUCCESS if verdict.ending is Ending.ACK else ConsumeReturnType.FAILED
+
+
 @dataclass(slots=True)
 class ConsumeContext:
     """One delivery of a message, as hooks see it.
@@ -141,7 +163,10 @@ class ConsumeContext:
         message: the message.
         begun_ms: when it was handed over, milliseconds since the epoch.
         cost_ms: how long it took, once it is over.
-        error: after a failure.
+        outcome: success, failure, exception or timeout, once it is over.
+        success: whether the message is done, once it is over; also when that took too long.
+        reason: what the user said about a failure.
+        error: what the handler raised.
     """
 
     group: str
@@ -149,7 +174,10 @@ class ConsumeContext:
     message: ReceivedMessage
     begun_ms: int
     cost_ms: float = 0.0
-    error: Exception | None = None
+    outcome: ConsumeReturnType | None = None
+    success: bool = False
+    reason: str = ""
+    error: BaseException | None = None
 
 
 class ConsumeHook:
@@ -163,9 +191,14 @@ class ConsumeHook:
 
 
 class ConsumeHooks:
-    """The hooks of one consumer, and the deliveries that are under way."""
+    """The hooks of one consumer, and the deliveries that are under way.
 
-    def __init__(self, group: str, hooks: Sequence[ConsumeHook], clock: Clock) -> None:
+    Args:
+        timeout_s: a delivery that takes longer is one that timed out.
+    """
+
+    def __init__(self, group: str, hooks: Sequence[ConsumeHook], clock: Clock, timeout_s: float) -> None:
+        self._timeout_ms = timeout_s * 1000
         self._group = group
         self._hooks = tuple(hooks)
         self._clock = clock
@@ -182,14 +215,17 @@ class ConsumeHooks:
             except Exception:
                 log.exception("consume hook %r failed before a message", hook)
 
-    def end(self, message: ReceivedMessage, error: Exception | None = None) -> None:
-        """All ``after`` calls."""
+    def end(self, message: ReceivedMessage, verdict: Verdict = ACK) -> None:
+        """All ``after`` calls; once for a delivery."""
         found = self._open.pop(id(message), None)
         if found is None:
             return
         context, begun = found
         context.cost_ms = (self._clock.monotonic() - begun) * 1000
-        context.error = error
+        context.outcome = return_type(verdict, context.cost_ms, self._timeout_ms)
+        context.success = verdict.ending is Ending.ACK
+        context.error = verdict.error
+        context.reason = verdict.reason or (str(verdict.error) if verdict.error is not None else "")
         for hook in self._hooks:
             try:
                 hook.after(context)

@@ -97,6 +97,12 @@ class Message:
         return self.properties.get(property_names.UNIQ_KEY)
 
     @property
+    def transaction_id(self) -> str | None:
+        """The unique id when the message belongs to a transaction, else None (behaviour MV-12)."""
+        is_half = self.properties.get(property_names.TRANSACTION_PREPARED) == "true"
+        return self.unique_key if is_half else None
+
+    @property
     def wait_stored(self) -> bool:
         """Whether the sender waits for flush and replicas; absent means true (behaviour MV-11)."""
         return self.properties.get(property_names.WAIT, "true").lower() == "true"

@@ -27,6 +27,7 @@ VERSION_NAMES: Final = (
 V3_0_11: Final = 37  # registers with a RegisterBrokerBody
 V3_4_9: Final = 121  # has maxReconsumeTimes of its own in CONSUMER_SEND_MSG_BACK
 V4_9_0: Final = 393  # reads topicSysFlag of a route, before it topicSynFlag
+V4_9_3: Final = 399  # takes what comes back without a limit of its own: the group's counts
 V4_9_4: Final = 401  # reads routes with quoted numeric keys
 V5_0_0: Final = 413  # registers static topics in the compressed form
 V5_3_1: Final = 475  # understands GO_AWAY when it is newer than this

@@ -14,7 +14,6 @@ from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.record import decode_record, to_received
 from orbitmq.wire.bodies import (
-    CMResult,
     ConsumeMessageDirectlyResult,
     ConsumerData,
     ConsumerRunningInfo,
@@ -44,7 +43,7 @@ class PushMember:
         queues: the queues that it works on.
         offsets: how far it is.
         rebalance_soon: called when the queues may be shared anew.
-        consume: gives one message to the listener, beside the queues; None when there is no listener.
+        consume: gives one message to the handler, beside the queues; None when there is no handler.
 
     Attributes:
         started_ms: when it was started, milliseconds since the epoch.
@@ -59,7 +58,7 @@ class PushMember:
         offsets: Offsets,
         *,
         rebalance_soon: Callable[[], None],
-        consume: Callable[[ReceivedMessage], Awaitable[bool | None]],
+        consume: Callable[[ReceivedMessage], Awaitable[ConsumeMessageDirectlyResult | None]],
     ) -> None:
         self._membership = membership
         self._mode = mode
@@ -111,11 +110,10 @@ class PushMember:
             message = to_received(decode_record(command.body), header.broker_name or "")
         except MessageFormatError as error:
             raise RemotingError(1, f"the message cannot be read: {error}") from error
-        done = await self._consume(message)
-        if done is None:
-            raise RemotingError(1, f"the consumer of group {header.consumer_group} has no listener")
-        outcome = CMResult.CR_SUCCESS if done else CMResult.CR_LATER
-        return command.reply(body=ConsumeMessageDirectlyResult(consume_result=outcome).encode())
+        result = await self._consume(message)
+        if result is None:
+            raise RemotingError(1, f"the consumer of group {header.consumer_group} has no handler")
+        return command.reply(body=result.encode())
 
     def _running_info(self) -> ConsumerRunningInfo:
         data = self.consumer_data()

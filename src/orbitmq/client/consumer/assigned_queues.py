@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
-from orbitmq.client.consumer.delivery import ConcurrentDelivery
+from orbitmq.client.consumer.delivery import Delivery
 from orbitmq.client.consumer.offsets import Offsets
-from orbitmq.client.consumer.process_queue import ProcessQueue
+from orbitmq.client.consumer.process_queue import ProcessQueue, TotalSize
 from orbitmq.client.consumer.puller import FlowLimits, QueuePuller
 from orbitmq.client.consumer.queue_locks import MemberLocks
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter, PullOptions
@@ -44,7 +44,7 @@ class AssignedQueues:
         calls: BrokerCalls,
         background: Background,
         offsets: Offsets,
-        delivery: ConcurrentDelivery,
+        delivery: Delivery,
         filters: Mapping[str, Filter],
         options: PullOptions,
         limits: FlowLimits,
@@ -64,6 +64,8 @@ class AssignedQueues:
         self._pullers: dict[MessageQueue, tuple[QueuePuller, asyncio.Task[None]]] = {}
         self._taking: set[MessageQueue] = set()
         self._leaving: set[MessageQueue] = set()
+        self._total = TotalSize()
+        self._paused: Collection[str] | None = ()
 
     # -- for the rebalancer ------------------------------------------------------------------------------
 
@@ -123,15 +125,28 @@ class AssignedQueues:
             process_queue = self._stop(queue)
             if process_queue is None:
                 continue
-            process_queue.released = True
+            process_queue.drop(released=True)
+            self._offsets.follow(queue, None)
             self._offsets.update(queue, offset, increase_only=False)
             await self._offsets.commit([queue])
             self._begin(queue, offset)
 
+    def pause(self, topics: Collection[str] | None) -> None:
+        """Pull nothing of these topics, or nothing at all with None; ``()`` ends every pause.
+
+        What a paused topic holds counts no longer in the limit of all queues, which it would block.
+        """
+        self._paused = topics
+        for queue, process_queue in self.process_queues().items():
+            process_queue.count_in(TotalSize() if self._is_paused(queue.topic) else self._total)
+
+    def _is_paused(self, topic: str) -> bool:
+        return self._paused is None or topic in self._paused
+
     async def close(self) -> None:
         """The pull loops are stopped: commit, and give the locks back."""
         for process_queue in self.process_queues().values():
-            process_queue.dropped = process_queue.released = True
+            process_queue.drop(released=True)
         await self._offsets.commit()
         if self._locks is not None:
             await self._locks.unlock_all()
@@ -139,14 +154,18 @@ class AssignedQueues:
     # -- one queue ---------------------------------------------------------------------------------------
 
     def _begin(self, queue: MessageQueue, offset: int) -> None:
-        process_queue = ProcessQueue(queue, offset)
+        paused = self._is_paused(queue.topic)
+        total = TotalSize() if paused else self._total
+        process_queue = ProcessQueue(queue, offset, total, self._delivery.settled)
+        self._offsets.follow(queue, process_queue)
         puller = QueuePuller(
             self._client,
             self._calls,
             self._options,
             self._limits,
             process_queue,
-            lambda: self._filters.get(queue.topic) or Filter(),
+            self._total,
+            lambda: None if self._is_paused(queue.topic) else self._filters.get(queue.topic) or Filter(),
             self._delivery.arrived,
             self._offsets,
         )
@@ -158,7 +177,7 @@ class AssignedQueues:
         if found is None:
             return None
         puller, task = found
-        puller.process_queue.dropped = True
+        puller.process_queue.drop()
         task.cancel()
         return puller.process_queue
 
@@ -167,7 +186,7 @@ class AssignedQueues:
         until = clock.monotonic() + wait_s
         while process_queue.in_flight and clock.monotonic() < until:
             await clock.sleep(0.005)
-        process_queue.released = True
+        process_queue.drop(released=True)
         await self._offsets.commit([process_queue.queue])
         self._offsets.release(process_queue.queue)
 

@@ -3,62 +3,80 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from orbitmq.client.consumer.admin_requests import PushMember
 from orbitmq.client.consumer.assigned_queues import AssignedQueues
-from orbitmq.client.consumer.delivery import Delivery
+from orbitmq.client.consumer.direct import consume_directly
 from orbitmq.client.consumer.filter_checks import Checked, FilterChecks
+from orbitmq.client.consumer.handling import (
+    Call,
+    Listener,
+    by_topic,
+    by_topic_in_batches,
+    in_batches,
+    in_threads,
+    is_async,
+    one_by_one,
+    serve,
+    serve_batches,
+)
 from orbitmq.client.consumer.membership import Membership, tag_filter
 from orbitmq.client.consumer.mode import ConsumeMode, assemble
 from orbitmq.client.consumer.offsets import LocalOffsets
 from orbitmq.client.consumer.options import ConsumerKeywords, ConsumerOptions
-from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.consumer.puller import FlowLimits
 from orbitmq.client.consumer.queue_locks import FIRST_RENEWAL_S, RENEW_EVERY_S
 from orbitmq.client.consumer.rebalance import Rebalancer
 from orbitmq.client.consumer.redelivery import restore_topic
+from orbitmq.client.consumer.shutdown import closing_on_signals
 from orbitmq.client.core.broker_calls import Filter, PullOptions
 from orbitmq.client.hooks import ConsumeHooks, around_listener
 from orbitmq.client.keywords import shows_keywords
 from orbitmq.client.life import Life, State
 from orbitmq.client.observe.trace import ConsumeTrace
 from orbitmq.client.producer.inner import InnerSender, make_tracer
-from orbitmq.errors import ClientStateError
-from orbitmq.message.model import MessageQueue, ReceivedMessage
+from orbitmq.errors import ClientStateError, ValidationError
+from orbitmq.message.model import MessageQueue, Processing, ReceivedMessage
 from orbitmq.message.reserved import INNER_PRODUCER_GROUP, retry_topic
+from orbitmq.message.settling import Settled
+from orbitmq.runtime.seam import Threads
 from orbitmq.runtime.tasks import Background, every
+from orbitmq.wire.bodies import ConsumeMessageDirectlyResult
 
 log = logging.getLogger("orbitmq.client")
 
-Listener = Callable[[ReceivedMessage], Awaitable[object] | object]
+H = TypeVar("H", bound=Callable[..., Any])
 
 COMMIT_EVERY_S = 5.0
-EXPIRY_CHECK_S = 60.0
-_YIELD_EVERY = 64
+MAX_BATCH = 10_000
 
 
 class Consumer:
     """Receives the messages of its group's topics; every message is handled by one member.
 
-    With a listener, which may be ``async`` or plain; a plain one runs in a thread::
+    With a handler, which may be ``async`` or plain; a plain one runs in a thread::
 
         async with Consumer("billing", name_servers="127.0.0.1:9876") as consumer:
             consumer.subscribe("orders", tags="new || paid")
             await consumer.run(handle)  # until cancelled, or close() is called
 
+    with a handler for each topic::
+
+        @consumer.on("orders", tags="new || paid")
+        async def handle(message): ...
+
     or message by message; asking for the next one marks the one before as done::
 
-            async for message in consumer:
-                ...
+        async for message in consumer:
+            ...
 
-    A message is done when the listener returns. When it raises, the message is sent back and comes again
-    after a delay that grows from 10 s to 2 h, then becomes a dead letter (``%DLQ%group``). What was
+    A message is done when the handler returns. When it raises, the message is sent back and comes again
+    after a delay that grows from 10 s to 2 h, then becomes a dead letter (``%DLQ%group``). A handler that
+    knows better says so: ``message.ack()``, ``message.retry(delay_s=30)``, ``message.reject()``. What was
     delivered but is not done when the process ends is delivered again: handle messages idempotently.
 
     A message whose body cannot be unpacked comes as an :class:`~orbitmq.message.model.UnreadableMessage`,
@@ -68,12 +86,12 @@ class Consumer:
         group: the consumer group. Its members must subscribe to the same topics and tags.
         name_servers: ``host:port;host:port``.
         consume_from: where to begin on a queue for which the group has no offset.
-        consume_timestamp_ms: for :attr:`ConsumeFrom.TIMESTAMP`.
-        concurrency: listener calls at a time in :meth:`run`.
+        consume_timestamp_ms: for :attr:`ConsumeFrom.TIMESTAMP`; 30 minutes ago by default.
+        concurrency: handler calls at a time in :meth:`run`, and the threads that plain handlers have.
         pull_batch_size: messages per pull; a broker gives 32 at most by default.
-        limits: when a queue is not pulled because its messages are not finished.
-        max_reconsume_times: deliveries after the first before a message becomes a dead letter; -1 for 16, or
-            for no limit when ``ordered``.
+        limits: when nothing is pulled because messages are not finished: of one queue, and of all together.
+        max_reconsume_times: deliveries after the first before a message becomes a dead letter; -1 for the
+            group's own setting at the broker (retryMaxTimes, 16), or for no limit when ``ordered``.
         ordered: the messages of a queue one after the other, each queue at one member at a time. A message
             that fails is tried again, and its queue waits for it.
         suspend_ms: with ``ordered``: the pause of a queue after a failure, 10 to 30,000 ms.
@@ -82,10 +100,11 @@ class Consumer:
         offsets_folder: with ``broadcast``: where that file is, ``~/.rocketmq_offsets/<host>@DEFAULT`` by
             default. Members on one machine need one each.
         allocate: how queues are shared; all members must use the same way.
-        consume_timeout_s: a message that the listener has had for longer is sent back, as if it had failed.
-        close_timeout_s: how long :meth:`close` waits for running listener calls.
+        consume_timeout_s: a message that a handler has had for longer is sent back, as if it had failed.
+        close_timeout_s: how long :meth:`close` waits for running handler calls.
         hooks: see every message before and after it is handled.
-        middleware: ``await middleware(message, handle)`` around the listener of :meth:`run`.
+        middleware: ``await middleware(message, handle)`` around the handlers of :meth:`run`; with batches it
+            gets the list.
         trace: record in RMQ_SYS_TRACE_TOPIC, or the topic named here, what was handled when.
         namespace: topics and the group are meant inside this namespace (``namespace%topic``).
         namespace_v2: sent along with every request, for servers that tell tenants apart by it.
@@ -114,15 +133,18 @@ class Consumer:
         hooks = tuple(settings.hooks)
         if self._tracer is not None:
             hooks = (*hooks, ConsumeTrace(self._tracer, self._namespace))
-        self._hooks = ConsumeHooks(group, hooks, self._client.runtime.clock) if hooks else None
+        clock = self._client.runtime.clock
+        self._hooks = ConsumeHooks(group, hooks, clock, settings.consume_timeout_s) if hooks else None
         self._filters: dict[str, Filter] = {}
         self._filter_checks = FilterChecks(membership)
         self._background = Background(f"consumer {group}")
-        self._in_flight: dict[int, Delivery] = {}
-        self._running = 0
-        self._served = 0
-        self._idle = asyncio.Event()
-        self._listener: Callable[[ReceivedMessage], Awaitable[object]] | None = None
+        self._workers: set[asyncio.Task[None]] = set()
+        self._threads: Threads | None = None
+        # The handlers of `on`, by topic, and what `run` calls now.
+        self._handlers: dict[str, Listener] = {}
+        self._call: Call | None = None
+        self._batch: int | None = None
+        self._paused: set[str] | None = set()
         self._life = Life(f"consumer {group!r}")
         self._mode = ConsumeMode(
             settings.ordered,
@@ -130,13 +152,22 @@ class Consumer:
             settings.max_reconsume_times,
             settings.suspend_ms,
             settings.offsets_folder,
+            settings.consume_timeout_s,
         )
         self._assemble()
 
     def _assemble(self) -> None:
         calls, group, settings = self._membership.calls, self.group, self._settings
         parts = assemble(
-            self._mode, self._client, calls, group, self._namespace, self._sender.send, self._lock_lost
+            self._mode,
+            self._client,
+            calls,
+            group,
+            self._namespace,
+            self._sender.send,
+            self._lock_lost,
+            self._background.spawn,
+            self._hooks,
         )
         self._offsets, self._delivery, self._locks = parts.offsets, parts.delivery, parts.locks
         self._queues = AssignedQueues(
@@ -219,17 +250,16 @@ class Consumer:
             self._background.spawn(renewals, "locks")
         self._background.spawn(self._rebalancer.run(), "rebalance")
         self._background.spawn(every(clock, COMMIT_EVERY_S, self._offsets.commit_periodically), "commit")
-        self._background.spawn(every(clock, EXPIRY_CHECK_S, self._expire), "expiry")
+        self._background.spawn(every(clock, self._delivery.expiry_s, self._expire), "expiry")
 
     async def close(self) -> None:
-        """Stop pulling, let running listener calls end, commit the offsets and leave the group."""
+        """Stop pulling, let running handler calls end, commit the offsets and leave the group."""
         if self._life.move(State.CLOSED) is not State.RUNNING:
             return
-        self._delivery.closed = True
-        self._delivery.ready.put_nowait(None)
+        self._delivery.close()
         self._filter_checks.close()
         await self._background.stop()
-        await self._listeners_ended()
+        await self._handlers_ended()
         await self._queues.close()
         await self._client.unregister_consumer(self.group)
         if self._tracer is not None:
@@ -237,17 +267,17 @@ class Consumer:
         for sender in (self._sender, self._trace_sender):
             if sender is not None:
                 await sender.close()
+        if self._threads is not None:
+            self._threads.close(wait=False)
         await self._client.close()
 
-    async def _listeners_ended(self) -> None:
-        if not self._running:
-            return
-        self._idle.clear()
-        timer = asyncio.get_running_loop().call_later(self._settings.close_timeout_s, self._idle.set)
-        await self._idle.wait()
-        timer.cancel()
-        if self._running:
-            log.warning("%d listener calls of group %s still run at close", self._running, self.group)
+    async def _handlers_ended(self) -> None:
+        # A handler that closes its own consumer cannot be waited for.
+        running = self._workers - {asyncio.current_task()}
+        if running:
+            _, late = await asyncio.wait(running, timeout=self._settings.close_timeout_s)
+            if late:
+                log.warning("%d handler calls of group %s still run at close", len(late), self.group)
 
     # -- subscriptions ---------------------------------------------------------------------------------
 
@@ -287,152 +317,169 @@ class Consumer:
         await self._queues.drop_unwanted()
         self._rebalancer.soon()
 
-    # -- receiving -------------------------------------------------------------------------------------
+    def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]:
+        """Subscribe, and let the function below handle the messages of ``topic``, also those that come again.
 
-    async def run(self, listener: Listener) -> None:
-        """Give every message to ``listener``, up to ``concurrency`` at a time, until the consumer closes.
+        ::
 
-        The listener's return means done; an exception means again later (behaviour CR-02).
+            @consumer.on("orders", tags="new || paid")
+            async def handle(message): ...
+
+            await consumer.run()
 
         Raises:
-            ClientStateError: the consumer is not running.
+            ValidationError: as :meth:`subscribe`.
+        """
+        self.subscribe(topic, tags, sql=sql)
+
+        def register(handler: H) -> H:
+            self._handlers[self._namespace.short(self._namespace.full(topic))] = handler
+            return handler
+
+        return register
+
+    def pause(self, *topics: str) -> None:
+        """Pull and hand out nothing of these topics, or of none at all; the member stays in its group.
+
+        Handlers that run go on. What is held of a paused topic stays here and comes first afterwards; it
+        does not count in the limit of all queues.
+        """
+        self._set_paused(None if not topics or self._paused is None else self._paused | set(topics))
+
+    def resume(self, *topics: str) -> None:
+        """End the pause of these topics, or every pause.
+
+        Raises:
+            ClientStateError: one topic shall go on, but all are paused: resume them all.
+        """
+        if topics and self._paused is None:
+            raise ClientStateError(
+                "all topics are paused by pause(); only resume() without a topic ends that"
+            )
+        self._set_paused(self._paused - set(topics) if topics and self._paused else set())
+
+    def _set_paused(self, topics: set[str] | None) -> None:
+        self._paused = topics
+        # Queues have the full name, messages the short one.
+        self._queues.pause(None if topics is None else {self._namespace.full(topic) for topic in topics})
+        self._delivery.pause(None if topics is None else frozenset(topics) or ())
+
+    # -- receiving -------------------------------------------------------------------------------------
+
+    async def run(
+        self,
+        handler: Listener | None = None,
+        *,
+        batch: int | None = None,
+        stop_on_signals: bool = False,
+    ) -> None:
+        """Give every message to ``handler``, ``concurrency`` calls at a time, until the consumer closes.
+
+        Its return means done, unless it settled the message otherwise; an exception means again later. A
+        ``retry()`` or ``reject()`` inside takes effect when it returns, an ``ack()`` at once.
+
+        Args:
+            handler: async or plain. Without one, those of :meth:`on`.
+            batch: give lists of up to so many messages; nothing is waited for to fill them. What the handler
+                leaves unsettled is done when it returns, and comes again when it raises. Lists of an ordered
+                consumer are of one queue, in order.
+            stop_on_signals: close the consumer on Ctrl-C and SIGTERM, and return when it is closed; a second
+                signal cancels the handlers. Only in the main thread.
+
+        Raises:
+            ClientStateError: the consumer is not running, or there is no handler.
+            ValidationError: ``batch`` is not 1 to 10,000.
             BrokerError: a broker cannot filter by the SQL92 expression of a subscription.
         """
         self._life.check_running()
         await self._filter_checks.ended()
-        is_async = inspect.iscoroutinefunction(_callable(listener))
-        call: Callable[[ReceivedMessage], Any] = listener if is_async else self._in_thread(listener)
-        self._listener = call = around_listener(self._settings.middleware, call)
-        async with asyncio.TaskGroup() as workers:
+        if batch is not None and not (isinstance(batch, int) and 1 <= batch <= MAX_BATCH):
+            raise ValidationError(f"batch must be 1 to {MAX_BATCH:,} messages, got {batch!r}")
+        self._call, self._batch = self._handler(handler, batch), batch
+        call = self._call
+        async with closing_on_signals(self.close, wanted=stop_on_signals), asyncio.TaskGroup() as workers:
             for _ in range(self._settings.concurrency):
-                workers.create_task(self._work(call))
+                if batch is None:
+                    work = serve(self._delivery, call)
+                else:
+                    work = serve_batches(self._delivery, call, batch)
+                worker = workers.create_task(work)
+                self._workers.add(worker)
+                worker.add_done_callback(self._workers.discard)
 
-    def _in_thread(self, listener: Listener) -> Callable[[ReceivedMessage], Awaitable[object]]:
-        async def call(message: ReceivedMessage) -> object:
-            result = await self._client.runtime.threads.run(listener, message)
-            return await result if inspect.isawaitable(result) else result
+    def _handler(self, handler: Listener | None, batch: int | None) -> Call:
+        """What the workers call: the handler, or those of `on`, inside the middleware."""
+        if handler is not None:
+            call = self._as_async(handler)
+        elif self._handlers:
+            table = {topic: self._as_async(one) for topic, one in self._handlers.items()}
+            call = by_topic_in_batches(table) if batch is not None else by_topic(table)
+        else:
+            raise ClientStateError("run() has no handler: give it one, or register some with on()")
+        return around_listener(self._settings.middleware, call)
 
-        return call
-
-    async def _work(self, listener: Callable[[ReceivedMessage], Any]) -> None:
-        while (delivery := await self._next()) is not None:
-            process_queue, message = delivery
-            self._running += 1
-            try:
-                await listener(message)
-            except Exception as error:
-                log.warning("listener failed on %s of %s: %r", message.message_id, process_queue.queue, error)
-                await self._failed(process_queue, message, error)
-            else:
-                self._done(process_queue, message)
-            finally:
-                self._running -= 1
-                if not self._running:
-                    self._idle.set()
+    def _as_async(self, handler: Listener) -> Call:
+        if is_async(handler):
+            return handler  # type: ignore[return-value]  # seen to be async
+        if self._threads is None:
+            # Apart from the threads that compress bodies and write files, which handlers may not hold up.
+            self._threads = self._client.runtime.threads.pool(self._settings.concurrency)
+        return in_threads(handler, self._threads)
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         return self.messages()
 
-    async def messages(self, *, auto_ack: bool = True) -> AsyncIterator[ReceivedMessage]:
+    def messages(self, *, auto_ack: bool = True) -> AsyncGenerator[ReceivedMessage, None]:
         """The messages one by one, until the consumer closes.
 
         Args:
-            auto_ack: asking for the next message marks the one before as done, unless :meth:`ack`,
-                :meth:`retry` or :meth:`process` settled it. The message that is in flight when the loop
-                is left is not done. Without it every message must be settled.
+            auto_ack: asking for the next message marks the one before as done, unless it was settled. The
+                message that is in flight when the loop is left is not done; it may still be settled. Without
+                it every message must be settled.
 
         Raises:
             ClientStateError: the consumer is not running.
             BrokerError: a broker cannot filter by the SQL92 expression of a subscription.
         """
         self._life.check_running()
-        await self._filter_checks.ended()
-        while (delivery := await self._next()) is not None:
-            message = delivery[1]
-            self._in_flight[id(message)] = delivery
-            yield message
-            if auto_ack:
-                self._settle(message)
+        return one_by_one(self._delivery, self._filter_checks.ended, auto_ack=auto_ack)
 
-    def ack(self, message: ReceivedMessage) -> None:
-        """This message is done. One that was settled already, or was sent back meanwhile, changes nothing."""
-        self._settle(message)
+    def batches(self, at_most: int) -> AsyncGenerator[list[ReceivedMessage], None]:
+        """Lists of up to so many messages, until the consumer closes; see ``batch`` of :meth:`run`.
 
-    async def retry(self, message: ReceivedMessage, *, delay_level: int = 0) -> None:
-        """Have this message delivered again. When no broker takes it back, it comes again from here.
+        Asking for the next list marks what is unsettled in the one before as done; leaving the loop does not.
 
-        Args:
-            delay_level: 0 lets the broker choose by the number of deliveries; 1 to 18 is a level of its
-                delay table; below 0 makes the message a dead letter at once.
+        Raises:
+            ClientStateError: the consumer is not running.
+            ValidationError: not 1 to 10,000.
+            BrokerError: as :meth:`messages`.
         """
-        await self._retry(message, None, delay_level)
+        self._life.check_running()
+        if not (isinstance(at_most, int) and 1 <= at_most <= MAX_BATCH):
+            raise ValidationError(f"a batch has 1 to {MAX_BATCH:,} messages, got {at_most!r}")
+        return in_batches(self._delivery, self._filter_checks.ended, at_most)
 
-    async def _retry(self, message: ReceivedMessage, error: Exception | None, delay_level: int = 0) -> None:
-        delivery = self._in_flight.pop(id(message), None)
-        if delivery is not None:
-            await self._failed(*delivery, error, delay_level)
+    def ack(self, message: ReceivedMessage) -> Settled:
+        """:meth:`message.ack() <orbitmq.message.model.ReceivedMessage.ack>`."""
+        return message.ack()
 
-    @contextlib.asynccontextmanager
-    async def process(self, message: ReceivedMessage) -> AsyncIterator[ReceivedMessage]:
-        """``async with consumer.process(message):`` - done at the end, delivered again after an exception.
-
-        The exception is logged and does not leave the block, so that a loop over messages goes on.
-        """
-        try:
-            yield message
-        except Exception as error:
-            log.warning("processing of %s failed: %r", message.message_id, error)
-            await self._retry(message, error)
-        else:
-            self._settle(message)
-
-    def _settle(self, message: ReceivedMessage) -> None:
-        delivery = self._in_flight.pop(id(message), None)
-        if delivery is not None:
-            self._done(*delivery)
-
-    async def _next(self) -> Delivery | None:
-        """The next message to handle; None when the consumer is closed."""
-        ready = self._delivery.ready
-        while True:
-            delivery = await ready.get()
-            if delivery is None or not self._life.running:
-                ready.put_nowait(None)  # for the others that wait
-                return None
-            process_queue, message = delivery
-            if self._delivery.may_begin(process_queue, message):
-                process_queue.begin(message.queue_offset, self._now_ms())
-                if self._hooks is not None:
-                    self._hooks.begin(process_queue.queue, message)
-                self._served += 1
-                if not self._served % _YIELD_EVERY:
-                    # A listener that never waits must not keep pulls and heartbeats from running.
-                    await asyncio.sleep(0)
-                return delivery
-
-    def _done(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
-        if self._hooks is not None:
-            self._hooks.end(message)
-        self._delivery.finished(process_queue, message)
-
-    async def _failed(
+    async def retry(
         self,
-        process_queue: ProcessQueue,
         message: ReceivedMessage,
-        error: Exception | None,
+        *,
         delay_level: int = 0,
-    ) -> None:
-        if self._hooks is not None:
-            self._hooks.end(message, error or ClientStateError("the message shall come again"))
-        await self._delivery.failed(process_queue, message, delay_level)
+        delay_s: float | None = None,
+        reason: str = "",
+    ) -> Settled:
+        """:meth:`message.retry() <orbitmq.message.model.ReceivedMessage.retry>`."""
+        return message.retry(delay_level=delay_level, delay_s=delay_s, reason=reason)
+
+    def process(self, message: ReceivedMessage) -> Processing:
+        """:meth:`message.process() <orbitmq.message.model.ReceivedMessage.process>`."""
+        return message.process()
 
     async def _expire(self) -> None:
-        before_ms = self._now_ms() - int(self._settings.consume_timeout_s * 1000)
-        for process_queue in self._queues.process_queues().values():
-            for message in await self._delivery.expire(process_queue, before_ms):
-                log.warning(
-                    "%s of %s takes too long, it is sent back", message.message_id, process_queue.queue
-                )
+        await self._delivery.expire(self._queues.process_queues().values())
 
     # -- offsets ---------------------------------------------------------------------------------------
 
@@ -446,25 +493,16 @@ class Consumer:
 
     # -- small things ------------------------------------------------------------------------------------
 
-    async def _consume_now(self, message: ReceivedMessage) -> bool | None:
-        """Give this message to the listener, beside the queues; None when there is no listener."""
-        if self._listener is None:
+    async def _consume_now(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult | None:
+        """Give this message to the handler, beside the queues; None when there is no handler."""
+        if self._call is None:
             return None
         restore_topic(message, self.group, self._namespace)
-        try:
-            await self._listener(message)
-        except Exception as error:
-            log.warning("listener failed on %s, consumed on request: %r", message.message_id, error)
-            return False
-        return True
+        result = await consume_directly(
+            self._call, message, self._client.runtime.clock, in_batch=self._batch is not None
+        )
+        result.order = self._mode.ordered
+        return result
 
     def _now_ms(self) -> int:
         return self._client.runtime.clock.now_ms()
-
-
-def _callable(listener: Listener) -> Callable[..., Any]:
-    """The function whose kind decides: of an object with ``__call__``, that method."""
-    if inspect.isfunction(listener) or inspect.ismethod(listener):
-        return listener
-    call: Callable[..., Any] = getattr(listener, "__call__", listener)  # noqa: B004
-    return call

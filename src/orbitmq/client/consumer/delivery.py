@@ -1,19 +1,26 @@
-"""In which order a consumer's messages go to its listener, and what happens to those that fail."""
+"""In which order a consumer's messages go to its handlers, and what happens when they are settled."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from typing import Any
 
-from orbitmq.client.consumer.offsets import Offsets
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.consumer.queue_locks import MemberLocks
+from orbitmq.client.consumer.ready import ReadyLine
 from orbitmq.client.consumer.redelivery import RedeliveryPolicy, restore_topic
+from orbitmq.client.hooks import ConsumeHooks
 from orbitmq.client.namespaces import Namespace
 from orbitmq.message.model import ReceivedMessage, UnreadableMessage
+from orbitmq.message.reserved import retry_topic
+from orbitmq.message.settling import Ending, Settled, Verdict, give, level_for, take
 
-Delivery = tuple[ProcessQueue, ReceivedMessage]
+log = logging.getLogger("orbitmq.client")
 
-# After this a message that no broker took back is given to the listener again (CR-09).
+# After this a message that no broker took back is given to the handler again (CR-09).
 LOCAL_RETRY_S = 5.0
 # How long a queue pauses after a failure when order matters (CR-18).
 SUSPEND_MS = 1000
@@ -22,71 +29,272 @@ LONGEST_SUSPEND_MS = 30_000
 # A queue whose lock is not sure is looked at again after this.
 LOCK_PAUSE_S = 0.1
 TIMEOUT_DELAY_LEVEL = 3
+# How often it is looked for messages that take too long, at most.
+EXPIRY_CHECK_S = 60.0
+
+Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
 
-class ConcurrentDelivery:
-    """Every message at once, in any order; a failed one goes back to a broker and comes again later."""
+class Delivery:
+    """What all orders have in common: settling, redelivery, expiry.
+
+    Args:
+        spawn: starts background work.
+        consume_timeout_s: how long the user's code may have a message (CR-15).
+
+    Attributes:
+        expiry_s: how often :meth:`expire` is to be called.
+    """
+
+    # Whether a queue goes on only after :meth:`release`.
+    ordered = False
 
     def __init__(
         self,
         group: str,
         namespace: Namespace,
-        offsets: Offsets,
         redelivery: RedeliveryPolicy,
+        spawn: Spawn,
+        hooks: ConsumeHooks | None = None,
+        consume_timeout_s: float = 900.0,
     ) -> None:
-        self._namespace = namespace
         self._group = group
-        self._offsets = offsets
+        self._namespace = namespace
+        self._retry_topic = retry_topic(group)
         self._redelivery = redelivery
-        self.ready: asyncio.Queue[Delivery | None] = asyncio.Queue()
-        self.closed = False
+        self._spawn = spawn
+        self._hooks = hooks
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._paused: Collection[str] | None = ()
+        self._ready: ReadyLine[Any] = ReadyLine()
+        self._round = 0
+        self.expiry_s = min(EXPIRY_CHECK_S, consume_timeout_s / 4)
+        # One more, since a message may have been begun at the end of its round.
+        self._rounds = math.ceil(consume_timeout_s / self.expiry_s)
 
-    def arrived(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
-        """A message was pulled."""
-        self._put(process_queue, message)
+    # -- arrival and giving out --------------------------------------------------------------------------
 
-    def may_begin(self, process_queue: ProcessQueue, message: ReceivedMessage) -> bool:
-        """Whether the listener may have it now; when not, it comes again later if it must."""
-        return not process_queue.dropped
+    def arrived(self, process_queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        """Messages were pulled."""
+        raise NotImplementedError
 
-    def finished(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
-        """The listener is done with it, or a broker has it back."""
-        offset = process_queue.finish(message.queue_offset)
-        if offset >= 0 and not process_queue.released:
-            self._offsets.update(process_queue.queue, offset)
+    def take(self) -> ReceivedMessage | None:
+        """The next message for the user's code, with an open delivery; None when none is ready."""
+        raise NotImplementedError
 
-    async def failed(
-        self, process_queue: ProcessQueue, message: ReceivedMessage, delay_level: int = 0
+    def take_batch(self, at_most: int) -> list[ReceivedMessage]:
+        """The next messages that are handled together; empty when none is ready."""
+        raise NotImplementedError
+
+    async def wait(self) -> bool:
+        """Return when there may be something to take; False when the consumer is closed."""
+        self._loop = asyncio.get_running_loop()
+        await self._ready.wait()
+        return not self._ready.closed
+
+    def close(self) -> None:
+        """Give out nothing more."""
+        self._ready.close()
+
+    def give_back(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
+        """Nobody handles this message after all: it is ready again."""
+        raise NotImplementedError
+
+    def release(self, process_queue: ProcessQueue) -> None:
+        """The user's code has let go of what it took of this queue."""
+
+    def pause(self, topics: Collection[str] | None) -> None:
+        """Give out nothing of these topics, or nothing at all with None; ``()`` ends every pause."""
+        raise NotImplementedError
+
+    def _paused_topic(self, topic: str) -> bool:
+        return self._paused is None or topic in self._paused
+
+    def _restore(self, process_queue: ProcessQueue, messages: Iterable[ReceivedMessage]) -> None:
+        if self._namespace or process_queue.queue.topic == self._retry_topic:
+            for message in messages:
+                restore_topic(message, self._group, self._namespace)
+
+    def _begin(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
+        process_queue.begun[message.queue_offset] = self._round
+        if self._hooks is not None:
+            self._hooks.begin(process_queue.queue, message)
+
+    # -- settling ----------------------------------------------------------------------------------------
+
+    def settled(self, process_queue: ProcessQueue, message: ReceivedMessage, verdict: Verdict) -> Settled:
+        """The user settled a message, on whatever thread.
+
+        An acknowledgement counts at once. Anything else waits for the handler's return, so that a message is
+        not with two handlers; without a handler there is nothing to wait for.
+        """
+        offset = message.queue_offset
+        if process_queue.released or offset not in process_queue:
+            return Settled.GONE
+        if verdict.ending is Ending.ACK or offset in process_queue.loose:
+            return self._on_loop(process_queue, message)
+        return Settled.DONE
+
+    def _on_loop(self, process_queue: ProcessQueue, message: ReceivedMessage) -> Settled:
+        try:
+            here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        home = self._loop
+        if here is home or home is None:
+            return self.settle_now(process_queue, message)
+        try:
+            home.call_soon_threadsafe(self.settle_now, process_queue, message)
+        except RuntimeError:
+            return Settled.GONE  # the event loop is closed
+        return Settled.DONE
+
+    def settle_now(self, process_queue: ProcessQueue, message: ReceivedMessage) -> Settled:
+        """Do what the verdict says, without a handler to wait for unless it is done anyway."""
+        loose = message.queue_offset in process_queue.loose
+        process_queue.loose.discard(message.queue_offset)
+        if message.verdict is not None and message.verdict.ending is Ending.ACK:
+            self.done(process_queue, message)
+            if loose and not process_queue.begun:
+                self.release(process_queue)
+            return Settled.DONE
+        try:
+            self._spawn(self._carry_out_and_release(process_queue, message), "settle")
+        except RuntimeError:
+            return Settled.GONE  # the consumer is closed
+        return Settled.DONE
+
+    async def _carry_out_and_release(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
+        await self.carry_out(process_queue, message)
+        if not process_queue.begun:
+            self.release(process_queue)
+
+    def done(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
+        """It is handled, or a broker has it back."""
+        if self._hooks is not None:
+            self._hooks.end(message)
+        self._finish(process_queue, message)
+
+    def _finish(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
+        if not process_queue.released:
+            process_queue.finish(message.queue_offset)
+
+    async def returned(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
+        """The handler came to its end: what it did not settle is done."""
+        if take(message):
+            self.done(process_queue, message)
+        else:
+            await self.carry_out(process_queue, message)
+
+    async def raised(
+        self, process_queue: ProcessQueue, message: ReceivedMessage, error: BaseException
     ) -> None:
-        """The listener failed; ``delay_level`` as in CR-13."""
+        """The handler failed: what it did not settle comes again."""
+        if take(message):
+            message.verdict = Verdict(Ending.RETRY, error=error)
+        await self.carry_out(process_queue, message)
+
+    async def carry_out(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
+        """Do what the verdict says; an acknowledgement counted at once."""
+        verdict = message.verdict
+        if verdict is None or verdict.ending is Ending.ACK:
+            return
+        if self._hooks is not None:
+            self._hooks.end(message, verdict)
         if process_queue.released or message.queue_offset not in process_queue:
             return  # someone else's now, or sent back already because it took too long (CR-06)
-        if await self._redelivery.send_back(message, delay_level):
-            self.finished(process_queue, message)
+        await self._not_done(process_queue, message, verdict)
+
+    async def _not_done(
+        self, process_queue: ProcessQueue, message: ReceivedMessage, verdict: Verdict
+    ) -> None:
+        raise NotImplementedError
+
+    async def expire(self, process_queues: Iterable[ProcessQueue]) -> None:
+        """Send back what the user's code has had for too long, so that the offset can go on (CR-15)."""
+        self._round += 1
+        for process_queue in process_queues:
+            for message in process_queue.overdue(self._round - self._rounds):
+                log.warning(
+                    "%s of %s takes too long, it is sent back", message.message_id, process_queue.queue
+                )
+                if await self._redelivery.send_back(message, TIMEOUT_DELAY_LEVEL):
+                    self._finish(process_queue, message)
+
+
+class ConcurrentDelivery(Delivery):
+    """Every message at once, in any order; a failed one goes back to a broker and comes again later."""
+
+    _ready: ReadyLine[ReceivedMessage]
+
+    def __init__(
+        self,
+        group: str,
+        namespace: Namespace,
+        redelivery: RedeliveryPolicy,
+        spawn: Spawn,
+        hooks: ConsumeHooks | None = None,
+        consume_timeout_s: float = 900.0,
+    ) -> None:
+        super().__init__(group, namespace, redelivery, spawn, hooks, consume_timeout_s)
+        self._parked: list[ReceivedMessage] = []
+
+    def arrived(self, process_queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        self._restore(process_queue, messages)
+        self._offer(messages)
+
+    def _offer(self, messages: list[ReceivedMessage]) -> None:
+        if self._paused == ():
+            self._ready.extend(messages)
+            return
+        self._parked += [message for message in messages if self._paused_topic(message.topic)]
+        self._ready.extend([message for message in messages if not self._paused_topic(message.topic)])
+
+    def take(self) -> ReceivedMessage | None:
+        while (message := self._ready.pop()) is not None:
+            process_queue: ProcessQueue = message.keeper  # type: ignore[assignment]
+            if not process_queue.dropped:
+                # _begin(), without its call.
+                process_queue.begun[message.queue_offset] = self._round
+                if self._hooks is not None:
+                    self._hooks.begin(process_queue.queue, message)
+                return message
+        return None
+
+    def take_batch(self, at_most: int) -> list[ReceivedMessage]:
+        batch: list[ReceivedMessage] = []
+        while len(batch) < at_most and (message := self.take()) is not None:
+            batch.append(message)
+        return batch
+
+    def give_back(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
+        process_queue.put_aside(message.queue_offset)
+        if not process_queue.dropped and message.queue_offset in process_queue:
+            give(message, process_queue)
+            self._offer([message])
+
+    def pause(self, topics: Collection[str] | None) -> None:
+        self._paused = topics
+        parked, self._parked = self._parked, []
+        self._offer(parked + self._ready.take_out(lambda message: True))
+
+    async def _not_done(
+        self, process_queue: ProcessQueue, message: ReceivedMessage, verdict: Verdict
+    ) -> None:
+        level = verdict.delay_level if verdict.delay_s is None else level_for(verdict.delay_s)
+        if await self._redelivery.send_back(message, level):
+            self._finish(process_queue, message)
             return
         process_queue.put_aside(message.queue_offset)
         message.reconsume_times += 1
-        self._again_after(process_queue, message, LOCAL_RETRY_S)
-
-    async def expire(self, process_queue: ProcessQueue, before_ms: int) -> list[ReceivedMessage]:
-        """Send back what the listener has had since before, so that it no longer holds the offset (CR-15)."""
-        overdue = process_queue.overdue(before_ms)
-        for message in overdue:
-            if await self._redelivery.send_back(message, TIMEOUT_DELAY_LEVEL):
-                self.finished(process_queue, message)
-        return overdue
-
-    def _put(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
-        restore_topic(message, self._group, self._namespace)
-        self.ready.put_nowait((process_queue, message))
-
-    def _again_after(self, process_queue: ProcessQueue, message: ReceivedMessage, seconds: float) -> None:
-        if not self.closed:
-            asyncio.get_running_loop().call_later(seconds, self._put, process_queue, message)
+        asyncio.get_running_loop().call_later(LOCAL_RETRY_S, self.give_back, process_queue, message)
 
 
-class OrderedDelivery(ConcurrentDelivery):
-    """One message of a queue at a time, in the order of their offsets; a failure pauses the queue (CR-18).
+class OrderedDelivery(Delivery):
+    """The messages of a queue one after the other, in the order of their offsets; a failure pauses the queue.
+
+    A queue is with one handler at a time (CR-18). What is ready are queues: a handler takes the first message
+    of one, or the first few, and the queue is ready again when it lets go of them.
 
     Args:
         max_reconsume_times: after so many failures a message is given up so that the queue goes on (CR-14).
@@ -94,57 +302,109 @@ class OrderedDelivery(ConcurrentDelivery):
         locks: None in broadcasting, where no queue is shared.
     """
 
+    ordered = True
+    _ready: ReadyLine[ProcessQueue]
+
     def __init__(
         self,
         group: str,
         namespace: Namespace,
-        offsets: Offsets,
         redelivery: RedeliveryPolicy,
+        spawn: Spawn,
+        hooks: ConsumeHooks | None = None,
+        consume_timeout_s: float = 900.0,
         *,
         max_reconsume_times: int,
         suspend_ms: int = SUSPEND_MS,
         locks: MemberLocks | None = None,
     ) -> None:
-        super().__init__(group, namespace, offsets, redelivery)
+        super().__init__(group, namespace, redelivery, spawn, hooks, consume_timeout_s)
         self._max = max_reconsume_times
-        self._suspend_s = min(max(suspend_ms, LEAST_SUSPEND_MS), LONGEST_SUSPEND_MS) / 1000
+        self._suspend_s = _pause_s(suspend_ms / 1000)
         self._locks = locks
+        self._idle: list[ProcessQueue] = []
 
-    def arrived(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
-        process_queue.line.append(message)
-        if len(process_queue.line) == 1:
-            self._put(process_queue, message)
+    def arrived(self, process_queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        self._restore(process_queue, messages)
+        process_queue.line.extend(messages)
+        self._offer(process_queue)
 
-    def may_begin(self, process_queue: ProcessQueue, message: ReceivedMessage) -> bool:
-        if process_queue.dropped:
-            return False
-        if self._locks is None or self._locks.holds(process_queue.queue):
-            return True
-        self._again_after(process_queue, message, LOCK_PAUSE_S)
-        return False
-
-    def finished(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
-        super().finished(process_queue, message)
-        if process_queue.line and process_queue.line[0] is message:
-            process_queue.line.popleft()
-            if process_queue.line and not process_queue.dropped:
-                self._put(process_queue, process_queue.line[0])
-
-    async def failed(
-        self, process_queue: ProcessQueue, message: ReceivedMessage, delay_level: int = 0
-    ) -> None:
-        if process_queue.released or message.queue_offset not in process_queue:
+    def _offer(self, process_queue: ProcessQueue) -> None:
+        line = process_queue.line
+        while line and line[0].queue_offset not in process_queue:
+            line.popleft()
+        if not line or process_queue.busy or process_queue.dropped:
             return
+        process_queue.busy = True
+        if self._paused_topic(line[0].topic):
+            self._idle.append(process_queue)
+        else:
+            self._ready.put(process_queue)
+
+    def take(self) -> ReceivedMessage | None:
+        batch = self.take_batch(1)
+        return batch[0] if batch else None
+
+    def take_batch(self, at_most: int) -> list[ReceivedMessage]:
+        while (process_queue := self._ready.pop()) is not None:
+            if process_queue.dropped:
+                continue
+            if self._locks is not None and not self._locks.holds(process_queue.queue):
+                self._rest(process_queue, LOCK_PAUSE_S)
+                continue
+            batch: list[ReceivedMessage] = []
+            for message in process_queue.line:
+                if len(batch) == at_most or (batch and message.topic != batch[0].topic):
+                    break
+                if message.queue_offset in process_queue:
+                    give(message, process_queue)
+                    self._begin(process_queue, message)
+                    batch.append(message)
+            return batch
+        return []
+
+    def give_back(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
+        process_queue.put_aside(message.queue_offset)
+
+    def release(self, process_queue: ProcessQueue) -> None:
+        """The queue goes on, after its pause if something failed."""
+        pause_s, process_queue.pause_s = process_queue.pause_s, 0.0
+        if pause_s:
+            self._rest(process_queue, pause_s)
+        else:
+            self._rested(process_queue)
+
+    def pause(self, topics: Collection[str] | None) -> None:
+        self._paused = topics
+        idle, self._idle = self._idle, []
+        for process_queue in idle + self._ready.take_out(lambda process_queue: True):
+            self._rested(process_queue)
+
+    def _rest(self, process_queue: ProcessQueue, seconds: float) -> None:
+        asyncio.get_running_loop().call_later(seconds, self._rested, process_queue)
+
+    def _rested(self, process_queue: ProcessQueue) -> None:
+        process_queue.busy = False
+        self._offer(process_queue)
+
+    async def _not_done(
+        self, process_queue: ProcessQueue, message: ReceivedMessage, verdict: Verdict
+    ) -> None:
         # What cannot be read would fail for ever: that one message is given up, so that the queue goes on.
-        dead = delay_level < 0 or isinstance(message, UnreadableMessage)
+        dead = verdict.delay_level < 0 or isinstance(message, UnreadableMessage)
         spent = message.reconsume_times >= self._max
         if (dead or spent) and await self._redelivery.give_up(message, dead=dead):
-            self.finished(process_queue, message)
+            self._finish(process_queue, message)
             return
         process_queue.put_aside(message.queue_offset)
         message.reconsume_times += 1
-        self._again_after(process_queue, message, self._suspend_s)
+        asked_s = self._suspend_s if verdict.delay_s is None else _pause_s(verdict.delay_s)
+        process_queue.pause_s = max(process_queue.pause_s, asked_s)
 
-    async def expire(self, process_queue: ProcessQueue, before_ms: int) -> list[ReceivedMessage]:
+    async def expire(self, process_queues: Iterable[ProcessQueue]) -> None:
         """Nothing: a message that takes long holds its queue, which is what order means."""
-        return []
+
+
+def _pause_s(seconds: float) -> float:
+    """Within the limits of CR-18."""
+    return min(max(seconds, LEAST_SUSPEND_MS / 1000), LONGEST_SUSPEND_MS / 1000)

@@ -18,6 +18,8 @@ from orbitmq.runtime.system import system_runtime
 from orbitmq.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
 
 ALL = "*"
+# How long ago ConsumeFrom.TIMESTAMP begins when no time is given (DefaultMQPushConsumer.consumeTimestamp).
+HALF_AN_HOUR_MS = 30 * 60 * 1000
 
 
 class Membership:
@@ -55,6 +57,8 @@ class Membership:
         )
         self.calls = BrokerCalls(self.client)
         self._consume_from = consume_from
+        if consume_timestamp_ms is None:
+            consume_timestamp_ms = self.client.runtime.clock.now_ms() - HALF_AN_HOUR_MS
         self._consume_timestamp_ms = consume_timestamp_ms
 
     def full_topic(self, topic: str) -> str:
@@ -144,7 +148,7 @@ async def start_offset(
     group: str,
     queue: MessageQueue,
     consume_from: ConsumeFrom,
-    timestamp_ms: int | None = None,
+    timestamp_ms: int,
 ) -> int:
     """The committed offset; without one, what ``consume_from`` says (RebalancePushImpl).
 
@@ -159,11 +163,11 @@ async def start_offset(
 
 
 async def first_offset(
-    calls: BrokerCalls, queue: MessageQueue, consume_from: ConsumeFrom, timestamp_ms: int | None = None
+    calls: BrokerCalls, queue: MessageQueue, consume_from: ConsumeFrom, timestamp_ms: int
 ) -> int:
     """What ``consume_from`` says about a queue without progress; errors as :func:`start_offset`."""
     if consume_from is ConsumeFrom.FIRST or queue.topic.startswith(RETRY_PREFIX):
         return await calls.min_offset(queue)
-    if consume_from is ConsumeFrom.TIMESTAMP and timestamp_ms is not None:
+    if consume_from is ConsumeFrom.TIMESTAMP:
         return await calls.offset_by_time(queue, timestamp_ms)
     return await calls.max_offset(queue)

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from orbitmq.client.consumer.delivery import SUSPEND_MS, ConcurrentDelivery, OrderedDelivery
+from orbitmq.client.consumer.delivery import SUSPEND_MS, ConcurrentDelivery, Delivery, OrderedDelivery, Spawn
 from orbitmq.client.consumer.offsets import LocalOffsets, OffsetStore, offsets_path
 from orbitmq.client.consumer.queue_locks import MemberLocks
-from orbitmq.client.consumer.redelivery import (
-    DEFAULT_MAX_RECONSUME_TIMES,
-    ORDERED_MAX_RECONSUME_TIMES,
-    Discard,
-    Redelivery,
-)
+from orbitmq.client.consumer.redelivery import ORDERED_MAX_RECONSUME_TIMES, Discard, Redelivery
 from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.client.core.instance import ClientInstance
+from orbitmq.client.hooks import ConsumeHooks
 from orbitmq.client.namespaces import Namespace
 from orbitmq.message.model import Message, MessageQueue
 
@@ -29,6 +25,7 @@ class ConsumeMode:
     max_reconsume_times: int = -1
     suspend_ms: int = SUSPEND_MS
     offsets_folder: str | None = None
+    consume_timeout_s: float = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +33,7 @@ class ModeParts:
     """What :func:`assemble` makes."""
 
     offsets: OffsetStore | LocalOffsets
-    redelivery: Redelivery | Discard
-    delivery: ConcurrentDelivery
+    delivery: Delivery
     locks: MemberLocks | None
 
 
@@ -49,16 +45,17 @@ def assemble(
     namespace: Namespace,
     send: Callable[[Message], Awaitable[object]],
     lock_lost: Callable[[MessageQueue], Awaitable[None]],
+    spawn: Spawn,
+    hooks: ConsumeHooks | None,
 ) -> ModeParts:
     """The parts for this consume mode (CR-05, CR-14, CR-18, LK-03).
 
     Args:
         send: for messages that no broker takes back.
         lock_lost: called with a queue whose lock another member has got.
+        spawn: starts background work.
     """
-    most = mode.max_reconsume_times
-    if most < 0:
-        most = ORDERED_MAX_RECONSUME_TIMES if mode.ordered else DEFAULT_MAX_RECONSUME_TIMES
+    most = mode.max_reconsume_times if mode.max_reconsume_times >= 0 else None
     offsets: OffsetStore | LocalOffsets
     redelivery: Redelivery | Discard
     if mode.broadcast:
@@ -67,16 +64,20 @@ def assemble(
     else:
         offsets = OffsetStore(calls, group)
         redelivery = Redelivery(calls, send, group, most, namespace)
+    delivery: Delivery
     if not mode.ordered:
-        return ModeParts(offsets, redelivery, ConcurrentDelivery(group, namespace, offsets, redelivery), None)
+        delivery = ConcurrentDelivery(group, namespace, redelivery, spawn, hooks, mode.consume_timeout_s)
+        return ModeParts(offsets, delivery, None)
     locks = None if mode.broadcast else MemberLocks(client, calls, group, lock_lost)
     delivery = OrderedDelivery(
         group,
         namespace,
-        offsets,
         redelivery,
-        max_reconsume_times=most,
+        spawn,
+        hooks,
+        mode.consume_timeout_s,
+        max_reconsume_times=ORDERED_MAX_RECONSUME_TIMES if most is None else most,
         suspend_ms=mode.suspend_ms,
         locks=locks,
     )
-    return ModeParts(offsets, redelivery, delivery, locks)
+    return ModeParts(offsets, delivery, locks)

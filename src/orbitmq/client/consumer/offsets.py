@@ -23,8 +23,20 @@ _MAX_UNCOMMITTED = 10_000
 DEFAULT_INSTANCE = "DEFAULT"
 
 
+class Progress(Protocol):
+    """A queue that is worked on."""
+
+    def committable(self) -> int:
+        """The offset that may be committed now, -1 for none."""
+        ...
+
+
 class Offsets(Protocol):
     """How far a group, or in broadcasting a member, is."""
+
+    def follow(self, queue: MessageQueue, progress: Progress | None) -> None:
+        """Ask ``progress`` how far this queue is whenever that is needed; None ends it."""
+        ...
 
     def get(self, queue: MessageQueue) -> int:
         """The offset known here, -1 for none."""
@@ -51,19 +63,27 @@ class Offsets(Protocol):
         ...
 
 
-class OffsetStore:
-    """Offsets in memory, committed to the brokers."""
+class _Known:
+    """Offsets in memory. Those of queues that are worked on are asked for when they are needed (CR-10)."""
 
-    def __init__(self, calls: BrokerCalls, group: str) -> None:
-        self._calls = calls
-        self._group = group
+    def __init__(self) -> None:
         self._offsets: dict[MessageQueue, int] = {}
         self._changed: set[MessageQueue] = set()
-        self._uncommitted: dict[MessageQueue, int] = {}
-        self._round = 0
+        self._followed: dict[MessageQueue, Progress] = {}
+
+    def follow(self, queue: MessageQueue, progress: Progress | None) -> None:
+        """Ask ``progress`` how far this queue is whenever that is needed; None ends it."""
+        self.get(queue)
+        if progress is None:
+            self._followed.pop(queue, None)
+        else:
+            self._followed[queue] = progress
 
     def get(self, queue: MessageQueue) -> int:
         """The offset known here, -1 for none."""
+        progress = self._followed.get(queue)
+        if progress is not None:
+            self.update(queue, progress.committable())
         return self._offsets.get(queue, -1)
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
@@ -73,11 +93,28 @@ class OffsetStore:
             self._offsets[queue] = offset
             self._changed.add(queue)
 
+    def _look(self) -> None:
+        """Take note of the progress of all queues that are followed."""
+        for queue in self._followed:
+            self.get(queue)
+
+
+class OffsetStore(_Known):
+    """Offsets in memory, committed to the brokers."""
+
+    def __init__(self, calls: BrokerCalls, group: str) -> None:
+        super().__init__()
+        self._calls = calls
+        self._group = group
+        self._uncommitted: dict[MessageQueue, int] = {}
+        self._round = 0
+
     def release(self, queue: MessageQueue) -> None:
         """Forget a queue that goes to another member.
 
         Progress that is not committed yet is kept for :meth:`claim`.
         """
+        self.follow(queue, None)
         offset = self._offsets.pop(queue, None)
         if offset is not None and queue in self._changed and len(self._uncommitted) < _MAX_UNCOMMITTED:
             self._uncommitted[queue] = offset
@@ -97,12 +134,14 @@ class OffsetStore:
 
     async def commit_periodically(self) -> None:
         """One-way, what changed since the last time."""
+        self._look()
         self._round += 1
         wanted = self._offsets if self._round % _FULL_EVERY == 0 else self._changed
         await self._commit(list(wanted), wait=False)
 
     async def commit(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Commit and wait for the brokers. What cannot be committed is logged and stays to be committed."""
+        self._look()
         wanted = list(self._offsets) if queues is None else [q for q in queues if q in self._offsets]
         await self._commit(wanted, wait=True)
 
@@ -133,7 +172,7 @@ def offsets_path(host: Host, group: str, folder: str | None = None) -> str:
     return joined(base, group, "offsets.json")
 
 
-class LocalOffsets:
+class LocalOffsets(_Known):
     """Offsets in memory, written to one file.
 
     Args:
@@ -141,10 +180,9 @@ class LocalOffsets:
     """
 
     def __init__(self, runtime: Runtime, path: str) -> None:
+        super().__init__()
         self._runtime = runtime
         self._path = path
-        self._offsets: dict[MessageQueue, int] = {}
-        self._changed = False
 
     async def load(self) -> None:
         """Take up what an earlier run wrote; a file that cannot be read counts as none, with a warning."""
@@ -159,19 +197,9 @@ class LocalOffsets:
             except (OSError, WireError) as error:
                 log.warning("offsets in %s cannot be read: %s", path, error)
 
-    def get(self, queue: MessageQueue) -> int:
-        """The offset known here, -1 for none."""
-        return self._offsets.get(queue, -1)
-
-    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
-        """Take note of progress (CR-12); ``increase_only=False`` for a reset."""
-        known = self._offsets.get(queue, -1)
-        if offset > known or (not increase_only and offset != known):
-            self._offsets[queue] = offset
-            self._changed = True
-
     def release(self, queue: MessageQueue) -> None:
         """Kept: the queue may come back, and only this file knows how far this member is."""
+        self.follow(queue, None)
 
     def claim(self, queue: MessageQueue, committed: int) -> int:
         """The file is the only truth, and ``committed`` came from it."""
@@ -183,14 +211,15 @@ class LocalOffsets:
 
     async def commit(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Write the file, whole; what cannot be written is logged and tried again next time."""
+        self._look()
         if not self._changed:
             return
-        self._changed = False
+        changed, self._changed = self._changed, set()
         data = ResetOffsetBody(dict(self._offsets)).encode(java_keys=True)
         try:
             await self._runtime.threads.run(self._write, data)
         except OSError as error:
-            self._changed = True
+            self._changed |= changed
             log.warning("offsets cannot be written to %s: %s", self._path, error)
 
     def _write(self, data: bytes) -> None:

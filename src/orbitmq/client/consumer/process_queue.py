@@ -3,56 +3,94 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from heapq import heappop, heappush
+from collections.abc import Callable, Iterable
 
+from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
+from orbitmq.message.settling import Settled, Verdict
+
+# What becomes of a message that the user settled, decided by the consumer's delivery.
+OnSettled = Callable[["ProcessQueue", ReceivedMessage, Verdict], Settled]
+
+
+class TotalSize:
+    """Bytes of bodies that a consumer holds, of all its queues together."""
+
+    __slots__ = ("size_bytes",)
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
 
 
 class ProcessQueue:
     """What was pulled from one queue and is not finished, and the offset that may be committed.
 
     The offset is that of the smallest unfinished message, or the one behind the last finished message
-    when all are done (CR-10): whatever was not finished is delivered again after a crash.
+    when all are done (CR-10): whatever was not finished is delivered again after a crash. It is computed
+    when somebody asks, so that a finished message costs no more than leaving a table.
+
+    It is the keeper of its messages: what the user settles comes here.
+
+    Args:
+        total: the size of all queues of the consumer, changed along with this one's.
+        on_settled: decides about messages that the user settled.
 
     Attributes:
         queue: the queue.
         next_offset: where the next pull begins.
         dropped: the queue belongs to another member now; nothing more is delivered.
         released: what is still in flight may not move the offset any more either (CR-11).
-        in_flight: messages that are with the listener now.
-        line: for ordered consuming: unfinished messages in order, the first one with the listener.
+        begun: messages that are with the user's code now, by offset: since which round of the expiry.
+        loose: those of them that no handler of ``run`` holds: what settles them is done at once.
+        line: for ordered consuming: unfinished messages in order.
+        busy: for ordered consuming: the queue is with a handler, is about to be, or pauses.
+        pause_s: for ordered consuming: how long it pauses before it goes on, after a failure.
         unfinished_bytes: body bytes held.
     """
 
     __slots__ = (
-        "_begun",
         "_highest",
+        "_in_order",
+        "_on_settled",
         "_pending",
-        "_smallest",
+        "_total",
+        "begun",
+        "busy",
         "dropped",
-        "in_flight",
         "last_pull_ms",
         "line",
+        "loose",
         "next_offset",
+        "pause_s",
         "queue",
         "released",
         "unfinished_bytes",
     )
 
-    def __init__(self, queue: MessageQueue, next_offset: int) -> None:
+    def __init__(
+        self,
+        queue: MessageQueue,
+        next_offset: int,
+        total: TotalSize | None = None,
+        on_settled: OnSettled | None = None,
+    ) -> None:
         self.queue = queue
         self.next_offset = next_offset
         self.dropped = False
         self.released = False
-        self.in_flight = 0
         self.last_pull_ms = 0
+        self.begun: dict[int, int] = {}
+        self.loose: set[int] = set()
         self.line: deque[ReceivedMessage] = deque()
+        self.busy = False
+        self.pause_s = 0.0
         self.unfinished_bytes = 0
         self._pending: dict[int, ReceivedMessage] = {}
-        self._smallest: list[int] = []
         self._highest = -1
-        self._begun: dict[int, int] = {}
+        # Whether the table is sorted because every message came behind those before: the usual case.
+        self._in_order = True
+        self._total = TotalSize() if total is None else total
+        self._on_settled = on_settled
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -65,6 +103,11 @@ class ProcessQueue:
         return [self._pending[offset] for offset in sorted(self._pending)]
 
     @property
+    def in_flight(self) -> int:
+        """Messages that are with the user's code now."""
+        return len(self.begun)
+
+    @property
     def span(self) -> int:
         """Distance between the smallest and the largest unfinished offset."""
         if not self._pending:
@@ -74,40 +117,59 @@ class ProcessQueue:
     def add(self, messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:
         """Take in pulled messages; those not yet known are returned, for delivery."""
         new: list[ReceivedMessage] = []
+        pending, highest, size = self._pending, self._highest, 0
+        if not pending:
+            self._in_order = True
         for message in messages:
             offset = message.queue_offset
-            if offset in self._pending:
+            if offset > highest:
+                highest = offset
+            elif offset in pending:
                 continue
-            self._pending[offset] = message
-            heappush(self._smallest, offset)
-            self.unfinished_bytes += message.body_bytes
-            self._highest = max(self._highest, offset)
+            elif pending:
+                self._in_order = False
+            pending[offset] = message
+            message.keeper = self
+            message.verdict = None
+            try:
+                size += len(message.body)
+            except MessageFormatError:
+                size += message.body_bytes
             new.append(message)
+        self._highest = highest
+        self.unfinished_bytes += size
+        self._total.size_bytes += size
         return new
 
-    def finish(self, offset: int) -> int:
-        """One message is done (consumed or sent back); the offset to commit, -1 when it was not here."""
+    def finish(self, offset: int) -> bool:
+        """One message is done (consumed or sent back); False when it was not here."""
         message = self._pending.pop(offset, None)
         if message is None:
-            return -1
-        self.put_aside(offset)
-        self.unfinished_bytes -= message.body_bytes
-        return self.committable()
-
-    def begin(self, offset: int, now_ms: int) -> None:
-        """The listener has this message from now on."""
-        self.in_flight += 1
-        self._begun[offset] = now_ms
+            return False
+        self.begun.pop(offset, None)
+        try:
+            size = len(message.body)
+        except MessageFormatError:
+            size = message.body_bytes
+        self.unfinished_bytes -= size
+        self._total.size_bytes -= size
+        return True
 
     def put_aside(self, offset: int) -> None:
-        """The listener is done with it, but the message is not."""
-        if self._begun.pop(offset, None) is not None:
-            self.in_flight -= 1
+        """The user's code is done with it, but the message is not."""
+        self.begun.pop(offset, None)
+        self.loose.discard(offset)
 
-    def overdue(self, before_ms: int, at_most: int = 16) -> list[ReceivedMessage]:
-        """The first messages, by offset, that the listener has had since before ``before_ms`` (CR-15)."""
-        found = [self._pending[offset] for offset, begun in sorted(self._begun.items()) if begun < before_ms]
-        return found[:at_most]
+    def settled(self, message: ReceivedMessage, verdict: Verdict) -> Settled:
+        """The user settled a message of this queue; on any thread."""
+        if self._on_settled is None:
+            return Settled.GONE
+        return self._on_settled(self, message, verdict)
+
+    def overdue(self, before: int, at_most: int = 16) -> list[ReceivedMessage]:
+        """The first messages, by offset, that the user's code has had since before a round (CR-15)."""
+        held = sorted(offset for offset, begun in self.begun.items() if begun < before)
+        return [self._pending[offset] for offset in held if offset in self._pending][:at_most]
 
     def committable(self) -> int:
         """The offset that may be committed now, -1 when nothing was ever held.
@@ -119,18 +181,27 @@ class ProcessQueue:
             return self._first()
         return max(self._highest + 1, self.next_offset) if self._highest >= 0 else -1
 
-    def clear(self) -> None:
-        """Forget everything, as after a reset of the offset."""
-        self._pending.clear()
-        self._begun.clear()
-        self.line.clear()
-        self.in_flight = 0
-        self._smallest.clear()
-        self.unfinished_bytes = 0
+    def count_in(self, total: TotalSize) -> None:
+        """Count what is held, now and later, in another total: that of a paused topic holds up no other."""
+        self._total.size_bytes -= self.unfinished_bytes
+        self._total = total
+        total.size_bytes += self.unfinished_bytes
+
+    def drop(self, *, released: bool = False) -> None:
+        """The queue is given up: nothing more is delivered. Its size counts no longer.
+
+        Args:
+            released: what is in flight may not move the offset any more.
+        """
+        self.dropped = True
+        self.released = self.released or released
+        self.count_in(TotalSize())
+
+    def moved(self, next_offset: int) -> None:
+        """The broker says that the queue goes on somewhere else; nothing is held."""
+        self.next_offset = next_offset
         self._highest = -1
+        self._in_order = True
 
     def _first(self) -> int:
-        # Finished offsets leave the heap only when they reach its top: finish() stays cheap.
-        while self._smallest[0] not in self._pending:
-            heappop(self._smallest)
-        return self._smallest[0]
+        return next(iter(self._pending)) if self._in_order else min(self._pending)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from orbitmq.client.consumer.offsets import Offsets
-from orbitmq.client.consumer.process_queue import ProcessQueue
+from orbitmq.client.consumer.process_queue import ProcessQueue, TotalSize
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter, Pulled, PullOptions, PullStatus
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import BrokerError, OrbitError
@@ -34,11 +34,14 @@ class FlowLimits:
         messages: unfinished messages of one queue.
         size_bytes: their bodies together.
         span: distance between the smallest and the largest unfinished offset.
+        total_bytes: bodies of all queues of the consumer together, without those of paused topics. Pulls that
+            are under way are not counted, so that one more of each queue may come on top.
     """
 
     messages: int = 1000
     size_bytes: int = 100 * 1024 * 1024
     span: int = 2000
+    total_bytes: int = 256 * 1024 * 1024
 
 
 class QueuePuller:
@@ -46,8 +49,9 @@ class QueuePuller:
 
     Args:
         process_queue: where pulled messages wait until they are finished.
-        wanted: gives the filter of the queue's topic, which may change.
-        deliver: called with the process queue and each new message.
+        total: what all queues of the consumer hold.
+        wanted: gives the filter of the queue's topic, which may change; None while the topic is paused.
+        deliver: called with the process queue and the new messages of a pull.
         offsets: kept up to date while nothing is unfinished; may be committed along with a pull.
     """
 
@@ -58,8 +62,9 @@ class QueuePuller:
         options: PullOptions,
         limits: FlowLimits,
         process_queue: ProcessQueue,
-        wanted: Callable[[], Filter],
-        deliver: Callable[[ProcessQueue, ReceivedMessage], None],
+        total: TotalSize,
+        wanted: Callable[[], Filter | None],
+        deliver: Callable[[ProcessQueue, list[ReceivedMessage]], None],
         offsets: Offsets,
     ) -> None:
         self._client = client
@@ -67,6 +72,7 @@ class QueuePuller:
         self._options = options
         self._limits = limits
         self.process_queue = process_queue
+        self._total = total
         self._wanted = wanted
         self._deliver = deliver
         self._offsets = offsets
@@ -79,7 +85,8 @@ class QueuePuller:
     async def run(self) -> None:
         """Pull until the queue is dropped."""
         while not self.process_queue.dropped:
-            if self._full():
+            wanted = self._wanted()
+            if wanted is None or self._full():
                 await self._client.runtime.clock.sleep(FULL_PAUSE_S)
                 continue
             asked_ms, asked_id = self._client.now_ms(), self._broker_id
@@ -88,7 +95,7 @@ class QueuePuller:
                     self._options,
                     self.process_queue.queue,
                     self.process_queue.next_offset,
-                    self._wanted(),
+                    wanted,
                     broker_id=self._broker_id,
                     commit_offset=self._offsets.get(self.process_queue.queue),
                 )
@@ -113,6 +120,7 @@ class QueuePuller:
         return (
             len(process_queue) >= limits.messages
             or process_queue.unfinished_bytes >= limits.size_bytes
+            or self._total.size_bytes >= limits.total_bytes
             or process_queue.span >= limits.span
         )
 
@@ -130,10 +138,11 @@ class QueuePuller:
                 pulled.next_offset,
             )
             if not len(process_queue):
+                process_queue.moved(pulled.next_offset)
                 self._offsets.update(process_queue.queue, pulled.next_offset, increase_only=False)
         process_queue.next_offset = pulled.next_offset
-        for message in process_queue.add(pulled.messages):
-            self._deliver(process_queue, message)
+        if pulled.messages:
+            self._deliver(process_queue, process_queue.add(pulled.messages))
         if not len(process_queue):
             # Nothing of this stretch is for us, or there was nothing: that is progress too.
             self._offsets.update(process_queue.queue, pulled.next_offset)

@@ -15,7 +15,6 @@ from orbitmq.message.reserved import retry_topic
 
 log = logging.getLogger("orbitmq.client")
 
-DEFAULT_MAX_RECONSUME_TIMES = 16
 ORDERED_MAX_RECONSUME_TIMES = 2**31 - 1
 FIRST_RETRY_LEVEL = 3
 DEAD_LETTER_LEVEL = -1
@@ -57,7 +56,8 @@ class Redelivery:
 
     Args:
         send: sends a message to the retry topic when the broker that has it does not take it back.
-        max_reconsume_times: deliveries after the first before a message becomes a dead letter (CR-14).
+        max_reconsume_times: deliveries after the first before a message becomes a dead letter (CR-14). None
+            leaves it to the group's setting at the broker, as far as the broker is new enough (SB-17).
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Redelivery:
         calls: BrokerCalls,
         send: Callable[[Message], Awaitable[object]],
         group: str,
-        max_reconsume_times: int,
+        max_reconsume_times: int | None,
         namespace: Namespace,
     ) -> None:
         self._namespace = namespace
@@ -110,7 +110,10 @@ class Redelivery:
         properties.setdefault(property_names.RETRY_TOPIC, self._namespace.full(message.topic))
         properties.setdefault(property_names.ORIGIN_MESSAGE_ID, message.offset_message_id)
         properties[property_names.RECONSUME_TIME] = str(message.reconsume_times + 1)
-        properties[property_names.MAX_RECONSUME_TIMES] = str(self._max)
+        limit = self._calls.group_limit(self._max)
+        properties.pop(property_names.MAX_RECONSUME_TIMES, None)
+        if limit is not None:
+            properties[property_names.MAX_RECONSUME_TIMES] = str(limit)
         properties[property_names.DELAY] = str(FIRST_RETRY_LEVEL + message.reconsume_times)
         properties.pop(property_names.TRANSACTION_PREPARED, None)
         again = Message(retry_topic(self._group), message.body, flag=message.flag, properties=properties)

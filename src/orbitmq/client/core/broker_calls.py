@@ -46,8 +46,11 @@ from orbitmq.wire.headers import (
     UpdateConsumerOffsetRequest,
 )
 from orbitmq.wire.recall_handle import RecallHandle
+from orbitmq.wire.versions import V4_9_3
 
 SEND_BACK_TIMEOUT_MS = 5000
+# What older brokers are told when the user chose no limit; without one they fail (SB-17).
+LIMIT_FOR_OLD_BROKERS = 16
 LOCK_TIMEOUT_MS = 1000
 # How much longer than the broker's suspension a pull may take: its clock starts when the request arrives.
 PULL_MARGIN_MS = 15_000
@@ -333,8 +336,24 @@ class BrokerCalls:
         answer = await self._client.invoke(self._master(broker_name), header.command(), timeout_ms)
         return RecallMessageResponse.from_ext(answer.ext).msg_id
 
+    def group_limit(self, chosen: int | None, address: str | None = None) -> int | None:
+        """The limit of deliveries to tell a broker: None leaves it to the group's setting (SB-17).
+
+        Args:
+            chosen: the user's limit.
+            address: of the broker; None when it is any of them.
+        """
+        if chosen is not None or self._client.broker_version(address) >= V4_9_3:
+            return chosen
+        return LIMIT_FOR_OLD_BROKERS
+
     async def send_back(
-        self, group: str, message: ReceivedMessage, topic: str, delay_level: int, max_reconsume_times: int
+        self,
+        group: str,
+        message: ReceivedMessage,
+        topic: str,
+        delay_level: int,
+        max_reconsume_times: int | None,
     ) -> None:
         """Have the broker deliver ``message`` again later (CONSUMER_SEND_MSG_BACK, CR-07).
 
@@ -349,6 +368,6 @@ class BrokerCalls:
             origin_msg_id=message.message_id,
             origin_topic=topic,
             unit_mode=False,
-            max_reconsume_times=max_reconsume_times,
+            max_reconsume_times=self.group_limit(max_reconsume_times, address),
         )
         await self._client.invoke(address, header.command(), SEND_BACK_TIMEOUT_MS)

@@ -101,6 +101,8 @@ class ClientInstance:
         self._handlers: dict[int, ServerRequestHandler] = {}
         self._parts: dict[Callable[[ClientInstance], Any], Any] = {}
         self._greeted: set[str] = set()
+        # Of the brokers that answered a heartbeat.
+        self._versions: dict[str, int] = {}
         self._heartbeating = asyncio.Lock()
         self._background = Background("client")
         self._users = 0
@@ -462,10 +464,17 @@ class ClientInstance:
         body = data.encode()
         await asyncio.gather(*(self._heartbeat_to(address, body) for address in sorted(wanted)))
 
+    def broker_version(self, address: str | None = None) -> int:
+        """The protocol version of a broker, or the oldest of all; 0 as long as that is not known."""
+        if address is not None:
+            return self._versions.get(address, 0)
+        return min((self._versions.get(known, 0) for known in self._brokers()), default=0)
+
     async def _heartbeat_to(self, address: str, body: bytes) -> None:
         self._greeted.add(address)
         try:
-            await self.invoke(address, Command(code=RequestCode.HEART_BEAT, body=body))
+            answer = await self.invoke(address, Command(code=RequestCode.HEART_BEAT, body=body))
+            self._versions[address] = answer.version
         except (TransportError, BrokerError) as error:
             self._greeted.discard(address)
             log.info("heartbeat to %s failed: %s", address, error)

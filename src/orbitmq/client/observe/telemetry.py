@@ -12,14 +12,22 @@ properties (``traceparent``), so that a consumer's span continues the producer's
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from orbitmq.client.hooks import ConsumeMiddleware, HandleOne, SendMiddleware, SendOne
+from orbitmq.client.hooks import (
+    ConsumeMiddleware,
+    ConsumeReturnType,
+    HandleOne,
+    SendMiddleware,
+    SendOne,
+    return_type,
+)
 from orbitmq.client.model import SendResult
 from orbitmq.errors import OrbitError, ValidationError
 from orbitmq.message.model import Message, ReceivedMessage
+from orbitmq.message.settling import ACK
 from orbitmq.runtime.seam import Clock, Runtime
 from orbitmq.runtime.system import system_runtime
 
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, TracerProvider
 
 SCOPE = "orbitmq"
+RESULT = "messaging.rocketmq.consume_result"
 # Seconds; the buckets that the conventions ask for.
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 
@@ -95,26 +104,69 @@ class Telemetry:
 
         return around
 
-    def handling(self, group: str) -> ConsumeMiddleware:
-        """Middleware for a consumer of this group; works around the listener of ``run``."""
+    def handling(self, group: str, *, consume_timeout_s: float = 900.0) -> ConsumeMiddleware:
+        """Middleware for a consumer of this group; works around the handlers of ``run``, also of batches.
 
-        async def around(message: ReceivedMessage, handle: HandleOne) -> object:
-            parent = self._propagate.extract(message.properties)
-            with self._span("process", self._trace.SpanKind.CONSUMER, message, group, parent) as (
-                span,
-                facts,
-            ):
-                span.set_attribute("messaging.message.id", message.message_id)
-                span.set_attribute("messaging.destination.partition.id", _partition(message.queue))
-                span.set_attribute("messaging.rocketmq.reconsume_times", message.reconsume_times)
-                self._consumed.add(1, facts)
-                return await handle(message)
+        Spans and the time of a handler tell how it ended (``messaging.rocketmq.consume_result``: success,
+        failed, exception or time_out). A batch is one span that links to the traces of its messages.
+
+        Args:
+            consume_timeout_s: the consumer's; a handler that takes longer is one that timed out.
+        """
+
+        async def around(given: ReceivedMessage | list[ReceivedMessage], handle: HandleOne) -> object:
+            batch = given if isinstance(given, list) else [given]
+            message, begun = batch[0], self._clock.monotonic()
+            parent, links = self._origin(batch)
+            kind = self._trace.SpanKind.CONSUMER
+            with self._span("process", kind, message, group, parent, links) as (span, facts):
+                if given is message:
+                    span.set_attribute("messaging.message.id", message.message_id)
+                    span.set_attribute("messaging.destination.partition.id", _partition(message.queue))
+                    span.set_attribute("messaging.rocketmq.reconsume_times", message.reconsume_times)
+                else:
+                    span.set_attribute("messaging.batch.message_count", len(batch))
+                self._consumed.add(len(batch), dict(facts))
+                try:
+                    return await handle(given)
+                except Exception:
+                    facts[RESULT] = ConsumeReturnType.EXCEPTION.name.lower()
+                    raise
+                finally:
+                    if RESULT not in facts:
+                        facts[RESULT] = self._result(batch, begun, consume_timeout_s)
+                    span.set_attribute(RESULT, facts[RESULT])
+                    reason = next((m.verdict.reason for m in batch if m.verdict is not None), "")
+                    if facts[RESULT] != "success":
+                        status = self._trace.Status(self._trace.StatusCode.ERROR, reason or facts[RESULT])
+                        span.set_status(status)
 
         return around
 
+    def _origin(self, batch: list[ReceivedMessage]) -> tuple[Any, list[Any]]:
+        """The trace that a message continues; a batch belongs to several and only links to them."""
+        contexts = [self._propagate.extract(message.properties) for message in batch]
+        if len(batch) == 1:
+            return contexts[0], []
+        spans = [self._trace.get_current_span(context).get_span_context() for context in contexts]
+        return None, [self._trace.Link(span) for span in spans if span.is_valid]
+
+    def _result(self, batch: list[ReceivedMessage], begun: float, timeout_s: float) -> str:
+        """How a handler ended that raised nothing: the worst of what it settled."""
+        cost_ms = (self._clock.monotonic() - begun) * 1000
+        kinds = {return_type(message.verdict or ACK, cost_ms, timeout_s * 1000) for message in batch}
+        order = (ConsumeReturnType.EXCEPTION, ConsumeReturnType.TIME_OUT, ConsumeReturnType.FAILED)
+        return next((kind for kind in order if kind in kinds), ConsumeReturnType.SUCCESS).name.lower()
+
     @contextmanager
     def _span(
-        self, operation: str, kind: Any, message: Message, group: str, parent: Any
+        self,
+        operation: str,
+        kind: Any,
+        message: Message,
+        group: str,
+        parent: Any,
+        links: Sequence[Any] = (),
     ) -> Iterator[tuple[Span, dict[str, str]]]:
         """A span around one message, current inside, and the attributes of its metrics."""
         group_name = "messaging.consumer.group.name" if operation == "process" else "messaging.rocketmq.group"
@@ -133,14 +185,14 @@ class Telemetry:
         begun = self._clock.monotonic()
         # Errors are recorded on the span as they pass.
         with self._tracer.start_as_current_span(
-            f"{operation} {message.topic}", context=parent, kind=kind, attributes=details
+            f"{operation} {message.topic}", context=parent, kind=kind, attributes=details, links=links
         ) as span:
             try:
                 yield span, facts
             except Exception as error:
                 name = type(error).__name__
                 span.set_attribute("error.type", name)
-                facts = {**facts, "error.type": name}
+                facts["error.type"] = name
                 if isinstance(error, OrbitError) and operation == "send":
                     self._sent.add(1, facts)
                 raise

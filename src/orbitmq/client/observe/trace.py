@@ -35,7 +35,6 @@ FLUSH_EVERY_S = 1.0
 MAX_WAITING = 2048
 MAX_BODY_CHARS = 100_000
 _NORMAL, _HALF, _COMMIT, _DELAY = range(4)
-_SUCCESS, _EXCEPTION = 0, 2  # ConsumeReturnType
 # What Java's client writes for a field without a value. Its reader needs the last field not to be empty.
 _NONE = "null"
 
@@ -190,9 +189,9 @@ class ConsumeTrace(ConsumeHook):
             request_id,
             message.message_id,
             int(context.cost_ms),
-            _java(context.error is None),
+            _java(context.success),
             _keys(message) or _NONE,
-            _SUCCESS if context.error is None else _EXCEPTION,
+            int(context.outcome or 0),
             context.begun_ms + int(context.cost_ms),
             self._namespace.short(context.group),
         )

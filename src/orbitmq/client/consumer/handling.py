@@ -1,0 +1,235 @@
+"""Between the messages that are ready and the user's code: handlers, batches, iteration."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Any
+
+from orbitmq.client.consumer.delivery import Delivery
+from orbitmq.client.consumer.process_queue import ProcessQueue
+from orbitmq.errors import ClientStateError
+from orbitmq.message.model import ReceivedMessage
+from orbitmq.message.settling import Ending, Verdict, is_open, settle, take
+from orbitmq.runtime.seam import Threads
+from orbitmq.runtime.tasks import failed_itself
+
+log = logging.getLogger("orbitmq.client")
+
+# What a user gives to ``run``: a function of one message, or of a list of them; async or plain.
+Listener = Callable[[Any], Awaitable[object] | object]
+Call = Callable[[Any], Awaitable[object]]
+Prepared = Callable[[], Awaitable[object]]
+
+_YIELD_EVERY = 64
+
+
+def is_async(listener: Listener) -> bool:
+    """Whether calling it gives a coroutine; of an object with ``__call__``, that method decides."""
+    if inspect.iscoroutinefunction(listener):
+        return True
+    return inspect.iscoroutinefunction(getattr(listener, "__call__", None))  # noqa: B004
+
+
+def in_threads(listener: Listener, threads: Threads) -> Call:
+    """A plain function as an async one; it runs in these threads."""
+
+    async def call(messages: Any) -> object:
+        result = await threads.run(listener, messages)
+        return await result if inspect.isawaitable(result) else result
+
+    return call
+
+
+def by_topic(handlers: Mapping[str, Call]) -> Call:
+    """Calls the handler of a message's topic. One that has no handler any more comes again."""
+
+    async def call(message: ReceivedMessage) -> object:
+        handler = handlers.get(message.topic)
+        if handler is None:
+            raise ClientStateError(f"no handler is registered for topic {message.topic!r}")
+        return await handler(message)
+
+    return call
+
+
+def by_topic_in_batches(handlers: Mapping[str, Call]) -> Call:
+    """The same for lists, which are divided by topic. A failure concerns the messages of its topic."""
+
+    async def call(batch: list[ReceivedMessage]) -> None:
+        shares: dict[str, list[ReceivedMessage]] = {}
+        for message in batch:
+            shares.setdefault(message.topic, []).append(message)
+        for topic, share in shares.items():
+            handler = handlers.get(topic)
+            try:
+                if handler is None:
+                    raise ClientStateError(f"no handler is registered for topic {topic!r}")
+                result = await handler(share)
+                if result is not None:
+                    _check_result(result)
+            except BaseException as error:
+                if not failed_itself(error):
+                    raise
+                log.warning("handler of topic %s failed on %d messages: %r", topic, len(share), error)
+                for message in share:
+                    settle(message, Verdict(Ending.RETRY, error=error))
+
+    return call
+
+
+async def serve(delivery: Delivery, call: Call) -> None:
+    """Give one message after the other to the handler, until the consumer closes."""
+    served, ordered = 0, delivery.ordered
+    while True:
+        message = delivery.take()
+        if message is None:
+            if not await delivery.wait():
+                return
+            continue
+        process_queue: ProcessQueue = message.keeper  # type: ignore[assignment]
+        try:
+            result = await call(message)
+            if result is not None:
+                _check_result(result)
+        except BaseException as error:
+            if not failed_itself(error):
+                delivery.give_back(process_queue, message)
+                delivery.release(process_queue)
+                raise
+            log.warning("handler failed on %s of %s: %r", message.message_id, process_queue.queue, error)
+            await delivery.raised(process_queue, message, error)
+        else:
+            # delivery.returned(), without its call for the usual case.
+            try:
+                del message.keeper
+            except AttributeError:
+                await delivery.carry_out(process_queue, message)
+            else:
+                delivery.done(process_queue, message)
+        if ordered:
+            delivery.release(process_queue)
+        served += 1
+        if not served % _YIELD_EVERY:
+            # A handler that never waits must not keep pulls and heartbeats from running.
+            await asyncio.sleep(0)
+
+
+async def serve_batches(delivery: Delivery, call: Call, at_most: int) -> None:
+    """Give lists of up to so many messages to the handler, until the consumer closes (CR-01, CR-04)."""
+    while True:
+        batch = delivery.take_batch(at_most)
+        if not batch:
+            if not await delivery.wait():
+                return
+            continue
+        held = [(_queue_of(message), message) for message in batch]
+        try:
+            result = await call(batch)
+            if result is not None:
+                _check_result(result)
+        except BaseException as error:
+            if not failed_itself(error):
+                _let_go(delivery, held)
+                raise
+            log.warning("handler failed on a batch of %d from %s: %r", len(held), held[0][0].queue, error)
+            for process_queue, message in held:
+                await delivery.raised(process_queue, message, error)
+        else:
+            for process_queue, message in held:
+                if take(message):
+                    delivery.done(process_queue, message)
+                else:
+                    await delivery.carry_out(process_queue, message)
+        if delivery.ordered:
+            delivery.release(held[0][0])
+        await asyncio.sleep(0)
+
+
+async def one_by_one(
+    delivery: Delivery, prepared: Prepared, *, auto_ack: bool
+) -> AsyncGenerator[ReceivedMessage, None]:
+    """The messages for a loop of the user's, once ``prepared`` returns; see ``Consumer.messages``."""
+    await prepared()
+    served = 0
+    while True:
+        message = delivery.take()
+        if message is None:
+            if not await delivery.wait():
+                return
+            continue
+        process_queue = _queue_of(message)
+        if not auto_ack:
+            process_queue.loose.add(message.queue_offset)
+        try:
+            yield message
+        except GeneratorExit:
+            if auto_ack:
+                _left_open(delivery, process_queue, message)
+            raise
+        if auto_ack:
+            await delivery.returned(process_queue, message)
+            delivery.release(process_queue)
+        served += 1
+        if not served % _YIELD_EVERY:
+            await asyncio.sleep(0)
+
+
+async def in_batches(
+    delivery: Delivery, prepared: Prepared, at_most: int
+) -> AsyncGenerator[list[ReceivedMessage], None]:
+    """The same in lists of up to so many; see ``Consumer.batches``."""
+    await prepared()
+    while True:
+        batch = delivery.take_batch(at_most)
+        if not batch:
+            if not await delivery.wait():
+                return
+            continue
+        held = [(_queue_of(message), message) for message in batch]
+        try:
+            yield batch
+        except GeneratorExit:
+            for process_queue, message in held:
+                _left_open(delivery, process_queue, message)
+            raise
+        for process_queue, message in held:
+            await delivery.returned(process_queue, message)
+        if delivery.ordered:
+            delivery.release(held[0][0])
+        await asyncio.sleep(0)
+
+
+def _queue_of(message: ReceivedMessage) -> ProcessQueue:
+    keeper = message.keeper
+    assert isinstance(keeper, ProcessQueue)
+    return keeper
+
+
+def _left_open(delivery: Delivery, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
+    """The loop was left: what is open may be settled later; what is settled is carried out now."""
+    process_queue.loose.add(message.queue_offset)
+    if not is_open(message):
+        delivery.settle_now(process_queue, message)
+
+
+def _let_go(delivery: Delivery, held: list[tuple[ProcessQueue, ReceivedMessage]]) -> None:
+    for process_queue, message in held:
+        delivery.give_back(process_queue, message)
+    delivery.release(held[0][0])
+
+
+def _check_result(result: object) -> None:
+    """Refuse a coroutine that a handler made and nobody awaited: what it was to do is not done.
+
+    Raises:
+        ClientStateError: it is one.
+    """
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise ClientStateError(
+            "the handler returned something that nobody awaited; write 'await' before the call in it"
+        )

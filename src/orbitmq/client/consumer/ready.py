@@ -1,0 +1,83 @@
+"""What is ready for handlers, and the handlers that wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class ReadyLine(Generic[T]):
+    """First come, first served. One waiting handler is woken at a time, and it wakes the next one.
+
+    So a handler that never waits serves a whole pull alone, without a wake-up for each message; as soon as it
+    waits for something, the next one goes on with the rest.
+    """
+
+    __slots__ = ("_waiting", "_waking", "closed", "items")
+
+    def __init__(self) -> None:
+        self.items: deque[T] = deque()
+        self.closed = False
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waking = False
+
+    def put(self, item: T) -> None:
+        self.items.append(item)
+        self.wake()
+
+    def extend(self, items: Iterable[T]) -> None:
+        self.items.extend(items)
+        self.wake()
+
+    def pop(self) -> T | None:
+        """The next item; None when there is none, or the line is closed."""
+        items = self.items
+        if not items or self.closed:
+            return None
+        item = items.popleft()
+        if items and self._waiting and not self._waking:
+            self.wake()
+        return item
+
+    def take_out(self, wanted: Callable[[T], bool]) -> list[T]:
+        """Remove and return what is wanted."""
+        found = [item for item in self.items if wanted(item)]
+        if found:
+            self.items = deque(item for item in self.items if not wanted(item))
+        return found
+
+    def wake(self) -> None:
+        """Let a waiting handler look, unless one is about to."""
+        while self._waiting and not self._waking:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+                self._waking = True
+
+    async def wait(self) -> None:
+        """Return when it may be worth looking."""
+        if self.items or self.closed:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                # It was meant for someone who will not look.
+                self._waking = False
+                self.wake()
+            raise
+        self._waking = False
+
+    def close(self) -> None:
+        """Give out nothing more, and let everybody who waits know."""
+        self.closed = True
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)

@@ -1,0 +1,195 @@
+"""Handlers in real threads and processes: as many as asked for, settling from any thread, signals."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orbitmq import ConsumeFrom, Consumer, Message, Producer, ReceivedMessage, Settled
+from orbitmq import sync as blocking
+from orbitmq.runtime.system import system_runtime
+from orbitmq.testing import running_cluster
+
+HANDLERS = 20
+WAIT_S = 20
+
+
+@pytest.fixture(scope="module")
+def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_cluster(str(tmp_path_factory.mktemp("cluster")), brokers=1) as cluster:
+        yield cluster.name_server
+
+
+def sent(name_server: str, topic: str, count: int) -> None:
+    with blocking.Producer("pg", name_servers=name_server) as producer:
+        for number in range(count):
+            producer.send(Message(topic, b"%d" % number))
+
+
+def test_plain_handlers_run_as_many_as_asked_for_and_hold_up_nothing_else(name_server: str) -> None:
+    sent(name_server, "pool", HANDLERS)
+
+    async def work() -> None:
+        # All of them are inside at one time, or the barrier breaks.
+        together = threading.Barrier(HANDLERS + 1)
+        leave = threading.Event()
+
+        def handler(message: ReceivedMessage) -> None:
+            together.wait(WAIT_S)
+            leave.wait(WAIT_S)
+
+        runtime = system_runtime()
+        options = {"name_servers": name_server, "runtime": runtime}
+        async with (
+            Consumer("pool", consume_from=ConsumeFrom.FIRST, concurrency=HANDLERS, **options) as consumer,
+            Producer("pg", **options) as producer,
+        ):
+            consumer.subscribe("pool")
+            running = asyncio.create_task(consumer.run(handler))
+            await asyncio.get_running_loop().run_in_executor(None, together.wait, WAIT_S)
+            # A body that is compressed in the runtime's own threads, and work of those.
+            await asyncio.wait_for(producer.send(Message("else", bytes(200_000))), WAIT_S)
+            assert await asyncio.wait_for(runtime.threads.run(lambda: 7), WAIT_S) == 7
+            leave.set()
+            await consumer.close()
+            await running
+
+    asyncio.run(asyncio.wait_for(work(), 3 * WAIT_S))
+
+
+def test_handlers_in_threads_settle_their_messages(name_server: str) -> None:
+    sent(name_server, "threads", 30)
+    told: list[Settled] = []
+    bodies: dict[bytes, int] = {}
+    enough = threading.Event()
+
+    def handler(batch: list[ReceivedMessage]) -> None:
+        for message in batch:
+            if message.body == b"3" and message.reconsume_times == 0:
+                told.extend([message.retry(delay_level=1), message.ack()])
+            else:
+                told.append(message.ack())
+            bodies[message.body] = message.reconsume_times
+        if len(bodies) == 30 and bodies[b"3"] == 1:
+            enough.set()
+
+    consumer = blocking.Consumer("threads", name_servers=name_server, consume_from=ConsumeFrom.FIRST)
+    consumer.on("threads")(handler)
+    with consumer:
+        runner = threading.Thread(target=consumer.run, kwargs={"batch": 8})
+        runner.start()
+        assert enough.wait(WAIT_S)
+        consumer.close()
+        runner.join(WAIT_S)
+    assert told.count(Settled.ALREADY) == 1
+    assert set(told) == {Settled.DONE, Settled.ALREADY}
+
+
+def test_a_loop_without_asyncio_settles_pauses_and_takes_batches(name_server: str) -> None:
+    sent(name_server, "loop", 12)
+    options = {"name_servers": name_server, "consume_from": ConsumeFrom.FIRST}
+    with blocking.Consumer("loop", **options) as consumer:
+        consumer.subscribe("loop")
+        seen = []
+        for message in consumer.messages(auto_ack=False):
+            with message.process():
+                seen.append(message.body)
+                if len(seen) == 2:
+                    raise RuntimeError("comes again in 10 s")
+            assert message.ack() is Settled.ALREADY
+            if len(seen) == 12:
+                break
+        consumer.pause()
+        sent(name_server, "loop", 3)
+        consumer.resume()
+        later = 0
+        for batch in consumer.batches(2):
+            later += len([message for message in batch if message.reconsume_times == 0])
+            if later >= 3:
+                for message in batch:
+                    message.ack()
+                break
+        consumer.commit()
+    assert len(set(seen)) == 12
+
+
+PROGRAM = """
+import asyncio, sys, time
+from orbitmq import ConsumeFrom, Consumer
+from orbitmq.sync import Consumer as Blocking
+
+name_server, kind = sys.argv[1:]
+options = dict(name_servers=name_server, consume_from=ConsumeFrom.FIRST)
+
+async def handler(message):
+    print("begun", flush=True)
+    await asyncio.sleep(1)
+    print("ended", flush=True)
+
+def plain(message):
+    print("begun", flush=True)
+    time.sleep(1)
+    print("ended", flush=True)
+
+async def main():
+    async with Consumer("signal_async", **options) as consumer:
+        consumer.subscribe("signal_async")
+        await consumer.run(handler, stop_on_signals=True)
+
+if kind == "async":
+    asyncio.run(main())
+else:
+    with Blocking("signal_sync", **options) as consumer:
+        consumer.subscribe("signal_sync")
+        consumer.run(plain, stop_on_signals=True)
+print("closed", flush=True)
+"""
+
+
+@pytest.mark.parametrize(("kind", "number"), [("async", signal.SIGTERM), ("sync", signal.SIGINT)])
+def test_a_signal_lets_handlers_end_and_commits(name_server: str, kind: str, number: signal.Signals) -> None:
+    sent(name_server, f"signal_{kind}", 1)
+    source = str(Path(__file__).resolve().parents[2] / "src")
+    command = [sys.executable, "-c", PROGRAM, name_server, kind]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": source}
+    ) as program:
+        assert program.stdout is not None
+        try:
+            assert program.stdout.readline() == "begun\n"
+            begun = time.monotonic()
+            program.send_signal(number)
+            output = program.stdout.read()
+            assert program.wait(WAIT_S) == 0
+        finally:
+            program.kill()
+    assert output.split() == ["ended", "closed"]
+    assert time.monotonic() - begun < 10
+    with blocking.AssignedConsumer(f"signal_{kind}", name_servers=name_server) as reader:
+        assert sum(max(reader.committed(queue), 0) for queue in reader.queues(f"signal_{kind}")) == 1
+
+
+def test_signals_are_for_the_main_thread(name_server: str) -> None:
+    found: list[BaseException] = []
+
+    def work() -> None:
+        with blocking.Consumer("elsewhere", name_servers=name_server) as consumer:
+            consumer.subscribe("signal")
+            try:
+                consumer.run(lambda message: None, stop_on_signals=True)
+            except BaseException as error:
+                found.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(WAIT_S)
+    assert "main thread" in str(found[0])
