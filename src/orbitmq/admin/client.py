@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
+from orbitmq.admin.asking import Asking
+from orbitmq.admin.groups import GroupAdmin
 from orbitmq.admin.model import BrokerInfo, QueueProgress, QueueStatus, RouteEntry
 from orbitmq.client.core.name_servers import NameServers, parse_addresses
 from orbitmq.errors import (
     BrokerError,
     MessageNotFoundError,
-    NameServerError,
     TopicNotFoundError,
     ValidationError,
 )
@@ -45,6 +46,9 @@ class Admin:
 
     Looking at a cluster changes nothing in it: no group is created, no offset moved.
 
+    Attributes:
+        groups: what concerns consumer groups: members, lag, reset, clone.
+
     Example::
 
         async with Admin("127.0.0.1:9876") as admin:
@@ -72,6 +76,9 @@ class Admin:
         self._client = RemotingClient(runtime or system_runtime())
         self._name_servers = NameServers(self._client, addresses)
         self._timeout_ms = timeout_ms
+        self._asking = Asking(self._client, self._name_servers, timeout_ms)
+        self._ask, self._masters = self._asking.ask, self._asking.masters
+        self.groups = GroupAdmin(self._asking)
 
     async def __aenter__(self) -> Admin:
         return self
@@ -91,13 +98,7 @@ class Admin:
         Raises:
             NameServerError: no name server answers.
         """
-        table = (await self._name_servers.cluster_info(self._timeout_ms)).broker_addr_table
-        brokers = [
-            BrokerInfo(data.cluster, name, broker_id, address)
-            for name, data in table.items()
-            for broker_id, address in data.broker_addrs.items()
-        ]
-        return sorted(brokers, key=lambda b: (b.cluster, b.name, b.broker_id))
+        return await self._asking.brokers()
 
     async def broker_config(self, address: str) -> dict[str, str]:
         """Settings of the broker at ``address`` by RocketMQ's keys.
@@ -412,21 +413,6 @@ class Admin:
             if message.topic == topic and (message.unique_key == key if unique else key in message.keys)
         ]
         return sorted(found, key=lambda message: message.store_timestamp_ms)
-
-    # ---- asking
-
-    async def _masters(self, cluster: str | None) -> list[BrokerInfo]:
-        brokers = [b for b in await self.cluster_list() if b.is_master and cluster in (None, b.cluster)]
-        if not brokers:
-            where = "no cluster" if cluster is None else f"no cluster {cluster!r}"
-            raise NameServerError(f"the name server knows {where} with a master")
-        return brokers
-
-    async def _ask(self, address: str, command: Command) -> Command:
-        answer = await self._client.request(address, command, self._timeout_ms)
-        if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError(answer.code, answer.remark, address)
-        return answer
 
 
 def _progress(stats: ConsumeStats) -> list[QueueProgress]:

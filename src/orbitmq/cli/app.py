@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any, Literal, TypeVar
 
-from orbitmq.cli.failures import EXIT_OK, EXIT_USAGE, report
+from orbitmq.cli.failures import EXIT_OK, EXIT_USAGE, UsageError, report
 
 try:
     from cyclopts import App, CycloptsError, Parameter
@@ -91,6 +91,20 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
         new_event_loop = None
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(work)
+
+
+def confirm(verb: str, what: str, *, yes: bool) -> None:
+    """Ask before something is done that cannot be undone as easily.
+
+    Raises:
+        UsageError: the answer is no, or nobody is there to give one and there is no ``yes``.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"not done: {verb.lower()} {what}; give --yes to do it without being asked")
+    if input(f"{verb} {what}? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise UsageError("not done")
 
 
 def make_app(name: str, text: str, examples: str) -> App:

@@ -18,6 +18,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "send": ("orbitmq.cli.send", "Send messages to a topic."),
     "receive": ("orbitmq.cli.receive", "Print the messages of a topic, without or with a consumer group."),
     "topic": ("orbitmq.cli.topic", "List, create and delete topics; show their routes and offsets."),
+    "group": (
+        "orbitmq.cli.group_offsets",
+        "List, create and delete consumer groups; show members, conflicts and lag; move groups.",
+    ),
     "message": ("orbitmq.cli.message", "Show a stored message by its id, or find messages by key."),
     "cluster": ("orbitmq.cli.cluster", "Show the brokers of the clusters."),
     "bench": ("orbitmq.cli.bench", "Measure sending and receiving against a running cluster."),
@@ -31,6 +35,7 @@ Examples:
   orbitmq receive greetings                       what is there, without consuming it
   orbitmq receive greetings --follow --format '%t[%p] %o %k %s\\n'
   orbitmq topic status greetings --json
+  orbitmq group lag billing
   orbitmq message find greetings --key 4711
   orbitmq bench --fault-tolerance 4.x --watch     with a live table of the brokers avoided
 

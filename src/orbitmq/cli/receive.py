@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import sys
-import time
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -14,6 +11,7 @@ from orbitmq.cli.app import Common, make_app, run_async
 from orbitmq.cli.failures import EXIT_OK, UsageError
 from orbitmq.cli.formats import HELP, Format, FormatError, as_json
 from orbitmq.cli.output import print_json
+from orbitmq.cli.times import time_ms
 
 if TYPE_CHECKING:
     from orbitmq.message.model import ReceivedMessage
@@ -31,9 +29,6 @@ orbitmq receive orders --from 2026-11-21T14:00 --count 5
 orbitmq receive orders --group billing --count 100
 """,
 )
-
-_AGO = re.compile(r"(\d+)(s|m|h|d)")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 @app.default
@@ -85,14 +80,7 @@ def _place(text: str) -> int | str:
     """``first``, ``last``, or milliseconds since the epoch."""
     if text in ("first", "last"):
         return text
-    ago = _AGO.fullmatch(text)
-    if ago is not None:
-        return int((time.time() - int(ago[1]) * _SECONDS[ago[2]]) * 1000)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise UsageError(f"--from {text}: expected first, last, a time, or how long ago (10m)") from error
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    return time_ms(text, "--from", "first, last, ")
 
 
 class _Printer:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from orbitmq.cli.app import Common, make_app, run_async
+from orbitmq.cli.app import Common, confirm, make_app, run_async
 from orbitmq.cli.failures import EXIT_OK, UsageError
 from orbitmq.cli.output import print_json, print_table
 from orbitmq.message.reserved import REPLY_TOPIC_SUFFIX, is_system_topic
@@ -154,8 +153,7 @@ def delete(
     what = f"{topic}: {queues} queues, {messages} messages"
     brokers: list[str] = []
     if not dry_run:
-        if not yes:
-            _confirm(what)
+        confirm("Delete", what, yes=yes)
         brokers = run_async(_delete(topic, cluster, common))
     if common.json:
         print_json(
@@ -185,13 +183,6 @@ async def _delete(topic: str, cluster: str | None, common: Common) -> list[str]:
 
     async with Admin(common.addresses) as admin:
         return await admin.delete_topic(topic, cluster=cluster)
-
-
-def _confirm(what: str) -> None:
-    if not sys.stdin.isatty():
-        raise UsageError(f"not deleted: {what}; give --yes to delete it without being asked")
-    if input(f"Delete {what}? [y/N] ").strip().lower() not in ("y", "yes"):
-        raise UsageError("not deleted")
 
 
 @app.command

@@ -1,0 +1,295 @@
+"""``orbitmq group``: consumer groups, who is in them, how far they are."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from orbitmq.cli.app import Common, confirm, make_app, run_async
+from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
+from orbitmq.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from orbitmq.admin.groups import GroupDetails, QueueLag
+
+app = make_app(
+    "group",
+    "List, create, change and delete consumer groups; show members, conflicts and lag; move groups.",
+    """
+orbitmq group list
+orbitmq group show billing
+orbitmq group lag billing --json
+orbitmq group create billing --retries 5
+orbitmq group reset billing orders --to 2h --dry-run
+orbitmq group reset billing --undo billing-reset.json
+orbitmq group skip billing orders
+orbitmq group clone billing billing-test
+""",
+)
+
+
+@app.command(name="list")
+def list_groups(
+    *,
+    all: Annotated[bool, Parameter(name=["--all", "-a"], negative=())] = False,
+    cluster: str | None = None,
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """Print the names of the groups.
+
+    Parameters
+    ----------
+    all
+        RocketMQ's own groups too.
+    cluster
+        Only groups of this cluster's brokers.
+    """
+    names = run_async(_names(all, cluster, common))
+    if common.json:
+        print_json([{"group": name, "brokers": brokers} for name, brokers in names.items()])
+    else:
+        for name in names:
+            print(name)
+    return EXIT_OK
+
+
+async def _names(everything: bool, cluster: str | None, common: Common) -> dict[str, list[str]]:
+    from orbitmq.admin import Admin
+
+    async with Admin(common.addresses) as admin:
+        return await admin.groups.names(cluster=cluster, system=everything)
+
+
+@app.command
+def show(group: str, /, *, common: Common = Common()) -> int:  # noqa: B008 - immutable
+    """Show a group's settings, members, subscriptions and conflicts. The exit code is 1 when there are
+    conflicts.
+
+    Parameters
+    ----------
+    group
+        Its name.
+    """
+    details = run_async(_show(group, common))
+    if common.json:
+        print_json(_facts(details))
+    else:
+        _print(details)
+    return EXIT_FAILED if details.conflicts else EXIT_OK
+
+
+async def _show(group: str, common: Common) -> GroupDetails:
+    from orbitmq.admin import Admin
+
+    async with Admin(common.addresses) as admin:
+        return await admin.groups.show(group)
+
+
+def _facts(details: GroupDetails) -> dict[str, Any]:
+    return {
+        "group": details.group,
+        "brokers": {name: config.to_plain() for name, config in details.configs.items()},
+        "consumeType": details.consume_type or None,
+        "messageModel": details.message_model or None,
+        "members": [
+            {
+                "clientId": one.client_id,
+                "address": one.address,
+                "language": one.language,
+                "version": one.version,
+            }
+            for one in details.members
+        ],
+        "subscriptions": {
+            topic: {"type": kind, "expression": text} for topic, (kind, text) in details.subscriptions.items()
+        },
+        "conflicts": [conflict.to_plain() for conflict in details.conflicts],
+        "conflictCount": details.conflict_count,
+    }
+
+
+def _print(details: GroupDetails) -> None:
+    config = next(iter(details.configs.values()))
+    print(
+        f"{details.group} on {', '.join(details.configs)}: {config.retry_max_times} redeliveries, "
+        f"{config.retry_queue_nums} retry queues, consuming {'on' if config.consume_enable else 'off'}"
+    )
+    if not details.members:
+        print("no member is online")
+        return
+    print(f"{len(details.members)} members online, {details.message_model}, {details.consume_type}\n")
+    print_table(
+        ["client", "address", "language"], [[m.client_id, m.address, m.language] for m in details.members]
+    )
+    print()
+    rows = [[topic, kind, text] for topic, (kind, text) in details.subscriptions.items()]
+    print_table(["topic", "type", "expression"], rows)
+    if details.conflicts:
+        print(
+            f"\nCONFLICTS, messages are lost to a member ({details.conflict_count} since the brokers' start):"
+        )
+        rows = [
+            [c.topic, c.client_id, _wanted(c.wanted), c.other_client_id, _wanted(c.other_wanted)]
+            for c in details.conflicts
+        ]
+        print_table(["topic", "client", "wants", "client", "wants"], rows)
+
+
+def _wanted(expression: str | None) -> str:
+    return "(not subscribed)" if expression is None else expression
+
+
+@app.command
+def lag(
+    group: str,
+    /,
+    *,
+    topic: Annotated[str | None, Parameter(name=["--topic", "-t"])] = None,
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """Show how far a group is behind in each queue.
+
+    Parameters
+    ----------
+    group
+        Its name.
+    topic
+        Only this one.
+    """
+    queues = run_async(_lag(group, topic, common))
+    if common.json:
+        print_json([{**asdict(one), "queue": one.queue._asdict(), "lag": one.lag} for one in queues])
+        return EXIT_OK
+    rows = [
+        [one.queue.topic, one.queue.broker_name, one.queue.queue_id, one.committed, one.end, one.lag,
+         one.in_flight, round(one.lag_s, 1)]
+        for one in queues
+    ]  # fmt: skip
+    print_table(["topic", "broker", "queue", "committed", "end", "lag", "in flight", "lag s"], rows)
+    print(f"{sum(one.lag for one in queues)} messages behind in {len(queues)} queues")
+    return EXIT_OK
+
+
+async def _lag(group: str, topic: str | None, common: Common) -> list[QueueLag]:
+    from orbitmq.admin import Admin
+
+    async with Admin(common.addresses) as admin:
+        return await admin.groups.lag(group, topic=topic)
+
+
+@app.command
+def create(
+    group: str,
+    /,
+    *,
+    retries: int = 16,
+    retry_queues: int = 1,
+    consume: bool = True,
+    broadcast: bool = True,
+    orderly: Annotated[bool, Parameter(negative=())] = False,
+    cluster: str | None = None,
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """Create a group, or replace the settings of one that exists.
+
+    Parameters
+    ----------
+    group
+        Its name.
+    retries
+        Deliveries after the first before a message becomes a dead letter.
+    retry_queues
+        Queues of its retry topic on each broker.
+    consume
+        Whether it may consume.
+    broadcast
+        Whether it may consume by broadcast.
+    orderly
+        Its members consume in order.
+    cluster
+        Only on this cluster's brokers.
+    """
+    if retries < 0 or retry_queues < 0:
+        raise UsageError("--retries and --retry-queues: expected 0 or more")
+    brokers = run_async(_create(group, retries, retry_queues, consume, broadcast, orderly, cluster, common))
+    if common.json:
+        print_json({"group": group, "brokers": brokers, "retries": retries, "retryQueues": retry_queues})
+    else:
+        print(f"{group}: {retries} redeliveries, on {', '.join(brokers)}")
+    return EXIT_OK
+
+
+async def _create(
+    group: str,
+    retries: int,
+    retry_queues: int,
+    consume: bool,
+    broadcast: bool,
+    orderly: bool,
+    cluster: str | None,
+    common: Common,
+) -> list[str]:
+    from orbitmq.admin import Admin
+    from orbitmq.wire.bodies import SubscriptionGroupConfig
+
+    config = SubscriptionGroupConfig(
+        group_name=group,
+        retry_max_times=retries,
+        retry_queue_nums=retry_queues,
+        consume_enable=consume,
+        consume_broadcast_enable=broadcast,
+        consume_message_orderly=orderly,
+    )
+    async with Admin(common.addresses) as admin:
+        return await admin.create_group(config, cluster=cluster)
+
+
+@app.command
+def delete(
+    group: str,
+    /,
+    *,
+    offsets: Annotated[bool, Parameter(negative=())] = False,
+    cluster: str | None = None,
+    dry_run: Annotated[bool, Parameter(negative=())] = False,
+    yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative=())] = False,
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """Delete a group. Asks first.
+
+    Parameters
+    ----------
+    group
+        Its name.
+    offsets
+        Forget how far it is, too.
+    cluster
+        Only on this cluster's brokers.
+    dry_run
+        Only tell what would be deleted.
+    yes
+        Do not ask.
+    """
+    details = run_async(_show(group, common))
+    what = f"group {group}, {len(details.members)} members online"
+    what += ", with its offsets" if offsets else ""
+    brokers: list[str] = []
+    if not dry_run:
+        confirm("Delete", what, yes=yes)
+        brokers = run_async(_delete(group, offsets, cluster, common))
+    if common.json:
+        print_json(
+            {"group": group, "members": len(details.members), "deleted": not dry_run, "brokers": brokers}
+        )
+    else:
+        print(f"would delete {what}" if dry_run else f"deleted {what}")
+    return EXIT_OK
+
+
+async def _delete(group: str, offsets: bool, cluster: str | None, common: Common) -> list[str]:
+    from orbitmq.admin import Admin
+
+    async with Admin(common.addresses) as admin:
+        return await admin.delete_group(group, clean_offsets=offsets, cluster=cluster)

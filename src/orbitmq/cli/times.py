@@ -1,0 +1,32 @@
+"""Times as people give them at the command line."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+
+from orbitmq.cli.failures import UsageError
+
+_AGO = re.compile(r"(\d+)(s|m|h|d)")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def time_ms(text: str, option: str, others: str = "") -> int:
+    """Milliseconds since the epoch of a time (2026-11-21T14:00, UTC) or of how long ago (10m; s, m, h, d).
+
+    Args:
+        option: the one that it was given to.
+        others: what else that option takes, for the message.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        return int((time.time() - int(ago[1]) * _SECONDS[ago[2]]) * 1000)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: expected {others}a time, or how long ago (10m)") from error
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

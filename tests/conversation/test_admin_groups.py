@@ -1,0 +1,185 @@
+"""The operator's view of consumer groups: members, conflicts, lag; moving them, online and offline."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from orbitmq import BrokerError, ConsumeFrom, Message, ReceivedMessage, ValidationError
+from orbitmq.admin.groups import Move
+from orbitmq.message.model import MessageQueue
+from orbitmq.testing import World
+from orbitmq.wire.bodies import SubscriptionGroupConfig
+
+pytestmark = pytest.mark.orbitmq(brokers=2)
+
+
+async def filled(world: World, topic: str = "t", count: int = 40) -> None:
+    async with world.admin() as admin:
+        await admin.create_topic(topic, queues=2)
+    async with world.producer() as producer:
+        for number in range(count):
+            await producer.send(Message(topic, b"%d" % number))
+
+
+async def consumed(world: World, group: str, count: int, topic: str = "t") -> list[bytes]:
+    """What a member of the group gets: ``count`` messages, then it leaves."""
+    got: list[bytes] = []
+
+    async def keep(message: ReceivedMessage) -> None:
+        got.append(message.body)
+
+    async with world.consumer(group, consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe(topic)
+        task = asyncio.create_task(consumer.run(keep))
+        await world.until(lambda: len(got) >= count, 60)
+    await task
+    return got
+
+
+async def test_groups_are_listed_without_rocketmqs_own(orbitmq_world: World) -> None:
+    await filled(orbitmq_world, count=1)
+    await consumed(orbitmq_world, "g", 1)
+    async with orbitmq_world.admin() as admin:
+        await admin.create_group(SubscriptionGroupConfig("made", retry_max_times=3))
+        assert await admin.groups.names() == {
+            "g": ["broker-a", "broker-b"],
+            "made": ["broker-a", "broker-b"],
+        }
+        assert "SELF_TEST_C_GROUP" in await admin.groups.names(system=True)
+        shown = await admin.groups.show("made")
+        assert shown.configs["broker-b"].retry_max_times == 3
+        assert (list(shown.members), shown.message_model) == ([], "")
+        with pytest.raises(BrokerError, match="no broker has the group none") as unknown:
+            await admin.groups.show("none")
+        assert unknown.value.code == 26
+        with pytest.raises(BrokerError, match="none"):
+            await admin.groups.lag("none")
+        assert "none" not in await admin.groups.names()
+
+
+@pytest.mark.behaviour("SH-01")
+async def test_members_and_their_conflicts_are_shown(orbitmq_world: World) -> None:
+    await filled(orbitmq_world)
+    async with (
+        orbitmq_world.consumer("g") as one,
+        orbitmq_world.consumer("g") as two,
+        orbitmq_world.admin() as admin,
+    ):
+        one.subscribe("t", "a")
+        two.subscribe("t", "b")
+        await orbitmq_world.sleep(2)
+        shown = await admin.groups.show("g")
+        assert len(shown.members) == 2
+        assert {m.language for m in shown.members} == {"PYTHON"}
+        assert shown.message_model == "CLUSTERING"
+        assert set(shown.subscriptions) == {"t", "%RETRY%g"}
+        (conflict,) = shown.conflicts
+        assert {conflict.client_id, conflict.other_client_id} == {m.client_id for m in shown.members}
+        assert {conflict.wanted, conflict.other_wanted} == {"a", "b"}
+        assert shown.conflict_count == 2  # one at each broker
+
+
+async def test_lag_is_told_in_messages_and_in_seconds(orbitmq_world: World) -> None:
+    await filled(orbitmq_world)
+    await consumed(orbitmq_world, "g", 40)
+    async with orbitmq_world.admin() as admin:
+        queues = [one for one in await admin.groups.lag("g") if one.queue.topic == "t"]
+        assert sum(one.end for one in queues) == 40
+        assert all((one.lag, one.lag_s, one.in_flight) == (0, 0.0, 0) for one in queues)
+        async with orbitmq_world.producer() as producer:
+            sent = await producer.send(Message("t", b"late"))
+        await orbitmq_world.sleep(30)
+        queues = [one for one in await admin.groups.lag("g", topic="t") if one.lag]
+        assert [one.queue for one in queues] == [sent.queue]
+        assert 29 < queues[0].lag_s < 32
+
+
+async def test_a_group_is_moved_and_back_while_offline(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await filled(world)
+    await consumed(world, "g", 40)
+    async with world.admin() as admin:
+        moves = await admin.groups.plan_to_first("g", "t")
+        assert len(moves) == 4
+        assert all(move.to == 0 for move in moves)
+        assert sum(move.before or 0 for move in moves) == 40
+        assert not [one for one in await admin.groups.lag("g", topic="t") if one.lag]
+        await admin.groups.move("g", moves)
+        assert sum(one.lag for one in await admin.groups.lag("g", topic="t")) == 40
+        assert len(await consumed(world, "g", 40)) == 40
+        back = [Move(move.queue, move.to, move.before or 0) for move in moves]
+        await admin.groups.move("g", await admin.groups.plan("g", {m.queue: 1 for m in moves}))
+        await admin.groups.move("g", back)
+        assert not [one for one in await admin.groups.lag("g", topic="t") if one.lag]
+
+
+async def test_a_group_is_moved_while_members_are_online(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await filled(world)
+    got: list[bytes] = []
+
+    async def keep(message: ReceivedMessage) -> None:
+        got.append(message.body)
+
+    async with world.consumer("g", consume_from=ConsumeFrom.FIRST) as consumer, world.admin() as admin:
+        consumer.subscribe("t")
+        task = asyncio.create_task(consumer.run(keep))
+        await world.until(lambda: len(got) == 40, 60)
+        await world.sleep(10)
+        await admin.groups.move("g", await admin.groups.plan_to_first("g", "t"))
+        await world.until(lambda: len(got) == 80, 60)
+        await world.sleep(10)
+        assert len(got) == 80
+    await task
+
+
+async def test_time_skip_and_clone(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await filled(world, count=8)
+    await world.sleep(60)
+    middle = world.runtime.clock.now_ms()
+    async with world.producer() as producer, world.admin() as admin:
+        for number in range(8):
+            await producer.send(Message("t", b"late %d" % number))
+        await admin.create_group(SubscriptionGroupConfig("g"))
+        moves = await admin.groups.plan_to_time("g", "t", middle)
+        assert all(move.before is None for move in moves)
+        await admin.groups.move("g", moves)
+        assert sum(one.lag for one in await admin.groups.lag("g", topic="t")) == 8
+        assert await admin.groups.clone("g", "copy") == ["broker-a", "broker-b"]
+        assert sum(one.lag for one in await admin.groups.lag("copy", topic="t")) == 8
+        await admin.groups.move("g", await admin.groups.plan_to_last("g", "t"))
+        assert sum(one.lag for one in await admin.groups.lag("g", topic="t")) == 0
+        assert sum(one.lag for one in await admin.groups.lag("copy", topic="t")) == 8
+
+
+async def test_what_a_queue_does_not_have_is_refused_before_anything_moves(orbitmq_world: World) -> None:
+    await filled(orbitmq_world)
+    async with orbitmq_world.admin() as admin:
+        await admin.create_group(SubscriptionGroupConfig("g"))
+        ends = {move.queue: move.to for move in await admin.groups.plan_to_last("g", "t")}
+        queue, end = next(iter(ends.items()))
+        with pytest.raises(ValidationError, match=f"has the offsets 0 to {end}, not {end + 1}"):
+            await admin.groups.plan("g", {queue: end + 1})
+        with pytest.raises(ValidationError, match=r"there is no queue t broker-a\[7\]"):
+            await admin.groups.plan("g", {MessageQueue("t", "broker-a", 7): 0})
+        with pytest.raises(BrokerError, match="no broker has the topic none"):
+            await admin.groups.plan_to_first("g", "none")
+
+
+@pytest.mark.orbitmq(settings={"useServerSideResetOffset": "false"})
+async def test_a_broker_that_moves_no_group_by_itself(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await filled(world)
+    await consumed(world, "g", 40)
+    async with world.admin() as admin:
+        moves = await admin.groups.plan_to_first("g", "t")
+        async with world.consumer("g") as consumer:
+            consumer.subscribe("t")
+            await world.sleep(5)
+            with pytest.raises(ValidationError, match="members of g are online"):
+                await admin.groups.move("g", moves)
+        await admin.groups.move("g", moves)
+    assert len(await consumed(world, "g", 40)) == 40

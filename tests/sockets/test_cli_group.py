@@ -1,0 +1,135 @@
+"""``orbitmq group`` against a cluster on real sockets."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orbitmq import ConsumeFrom, Message
+from orbitmq.cli.main import main
+from orbitmq.sync import Consumer, Producer
+from orbitmq.testing import RunningCluster
+
+
+@pytest.fixture
+def orbitmq(
+    orbitmq_cluster: RunningCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> Callable[..., str]:
+    """Runs a command in this process, in an empty folder, and gives what it printed."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("NAMESRV_ADDR", orbitmq_cluster.name_server)
+
+    def run(*arguments: str, code: int = 0, out: bool = False) -> str:
+        capfd.readouterr()
+        actual = main(arguments)
+        sys.stdout.flush()
+        printed, errors = capfd.readouterr()
+        assert actual == code, errors
+        assert "Traceback" not in errors
+        return errors if code and not out else printed
+
+    return run
+
+
+def consume(servers: str, group: str, topic: str, count: int) -> None:
+    with Consumer(group, name_servers=servers, consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe(topic)
+        for number, message in enumerate(consumer, 1):
+            if number == count:
+                consumer.ack(message)
+                break
+
+
+def test_a_group_from_creation_to_deletion(
+    orbitmq: Callable[..., str], orbitmq_cluster: RunningCluster
+) -> None:
+    servers = orbitmq_cluster.name_server
+    orbitmq("topic", "create", "orders", "--queues", "2")
+    with Producer("pg", name_servers=servers) as producer:
+        for number in range(10):
+            producer.send(Message("orders", b"%d" % number))
+    assert "3 redeliveries" in orbitmq("group", "create", "billing", "--retries", "3")
+    assert orbitmq("group", "list").split() == ["billing"]
+    consume(servers, "billing", "orders", 10)
+    assert "0 messages behind" in orbitmq("group", "lag", "billing", "--topic", "orders")
+    assert "no member is online" in orbitmq("group", "show", "billing")
+
+    planned = orbitmq("group", "reset", "billing", "orders", "--to", "first", "--dry-run")
+    assert planned.splitlines()[0].split() == ["topic", "broker", "queue", "from", "to", "change"]
+    assert "0 messages behind" in orbitmq("group", "lag", "billing", "--topic", "orders")
+    assert "--yes" in orbitmq("group", "reset", "billing", "orders", "--to", "first", code=2)
+    assert "billing-reset.json" in orbitmq("group", "reset", "billing", "orders", "--to", "first", "--yes")
+    assert "10 messages behind" in orbitmq("group", "lag", "billing", "--topic", "orders")
+    orbitmq("group", "reset", "billing", "--undo", "billing-reset.json", "--save", "other.json", "--yes")
+    assert "0 messages behind" in orbitmq("group", "lag", "billing", "--topic", "orders")
+
+    moves = json.loads(orbitmq("group", "reset", "billing", "orders", "--to", "1h", "--dry-run", "--json"))
+    Path("moves.json").write_text(json.dumps(moves))
+    orbitmq("group", "reset", "billing", "--file", "moves.json", "--yes")
+    assert "10 messages behind" in orbitmq("group", "lag", "billing", "--topic", "orders")
+    orbitmq("group", "clone", "billing", "copy", "--yes")
+    orbitmq("group", "skip", "billing", "orders", "--yes")
+    assert "0 messages behind" in orbitmq("group", "lag", "billing", "--topic", "orders")
+    assert (
+        sum(one["lag"] for one in json.loads(orbitmq("group", "lag", "copy", "-t", "orders", "--json"))) == 10
+    )
+    queue = ["--queue", f"{next(iter(orbitmq_cluster.brokers))}:0"]
+    orbitmq("group", "reset", "billing", "orders", "--offset", "1", *queue, "--yes")
+    assert "would delete group billing" in orbitmq("group", "delete", "billing", "--dry-run")
+    orbitmq("group", "delete", "billing", "--offsets", "--yes")
+    assert "billing" not in orbitmq("group", "list").split()
+
+
+def test_members_are_shown_and_conflicts_have_an_exit_code(
+    orbitmq: Callable[..., str], orbitmq_cluster: RunningCluster
+) -> None:
+    servers = orbitmq_cluster.name_server
+    orbitmq("topic", "create", "orders")
+    with Consumer("g", name_servers=servers) as one, Consumer("g", name_servers=servers) as two:
+        one.subscribe("orders", "a")
+        two.subscribe("orders", sql="a > 1")
+        for _ in range(100):
+            if main(["group", "show", "g", "--json"]) == 1:
+                break
+        text = orbitmq("group", "show", "g", code=1, out=True)
+        assert "2 members online" in text
+        assert "CONFLICTS" in text
+        assert "a > 1" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["reset", "g", "t"], "one of --to"),
+        (["reset", "g", "--to", "first"], "a topic is needed"),
+        (["reset", "g", "t", "--to", "soon"], "expected first, last, a time"),
+        (["reset", "g", "t", "--offset", "3"], "belong together"),
+        (["reset", "g", "t", "--offset", "3", "--queue", "x"], "BROKER:ID"),
+        (["reset", "g", "--undo", "missing.json"], "missing.json"),
+        (["create", "g", "--retries", "-1"], "0 or more"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(orbitmq: Callable[..., str], words: list[str], says: str) -> None:
+    text = orbitmq("group", *words, code=2)
+    assert says in text
+    assert len(text.splitlines()) == 1
+
+
+def test_a_reset_beyond_the_queue_names_its_ends(orbitmq: Callable[..., str]) -> None:
+    orbitmq("topic", "create", "orders", "--queues", "1")
+    orbitmq("group", "create", "g")
+    broker = json.loads(orbitmq("topic", "route", "orders", "--json"))[0]["brokerName"]
+    text = orbitmq(
+        "group", "reset", "g", "orders", "--offset", "9", "--queue", f"{broker}:0", "--yes", code=1
+    )
+    assert "has the offsets 0 to 0, not 9" in text
+    assert not Path("g-reset.json").exists()
