@@ -10,6 +10,7 @@ from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.pop.held_pops import HeldPops, Looked, Place
 from orbitmq.broker.pop.ordered import OrderedPops
 from orbitmq.broker.pop.popping import MAX_MESSAGES, Popped, Popping, PopRequest
+from orbitmq.errors import OrbitError
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import GetStatus, MessageFilter, MessageStore
 from orbitmq.wire.bodies import TopicConfig
@@ -43,7 +44,7 @@ class NoticeClient(Protocol):
     def answer(self, has_messages: bool) -> None: ...
 
 
-class PopsFullError(Exception):
+class PopsFullError(OrbitError):
     """Too many pops wait already."""
 
 
