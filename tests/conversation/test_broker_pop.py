@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.conversation.broker_peer import BrokerPeer, records
+import pytest
+from tests.conversation.broker_peer import BrokerPeer, broker_config, records
 
 from orbitmq.broker.broker import Broker
+from orbitmq.testing import Keep, SimulatedRuntime
 from orbitmq.wire import bodies, headers, pop_info
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -130,3 +132,82 @@ async def test_a_batch_of_acknowledgements(broker: Broker, peer: BrokerPeer) -> 
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     again = await pop(peer, poll_time=15_000)
     assert again.bodies == [b"9"]
+
+
+# -- restarts ------------------------------------------------------------------------------------------
+
+
+class Restarts:
+    """A broker that stops and starts again on the same disk, and its client."""
+
+    def __init__(self, runtime: SimulatedRuntime, **settings: Any) -> None:
+        self.runtime = runtime
+        self.settings = settings
+
+    async def __aenter__(self) -> BrokerPeer:
+        self.broker = Broker(self.runtime, broker_config(**self.settings))
+        await self.broker.start()
+        self.peer = BrokerPeer(self.runtime)
+        return self.peer
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.peer.leave()
+        await self.broker.stop()
+
+
+def without_own_table(runtime: SimulatedRuntime) -> None:
+    """What a Java broker finds and leaves: not our table, not our journal."""
+    folder = "/store/config"
+    for name in runtime.files.list_dir(folder):
+        if name.startswith(("popInFlight", "tables.journal")):
+            runtime.files.remove(f"{folder}/{name}")
+
+
+@pytest.mark.parametrize("java_between", [False, True])
+async def test_messages_in_flight_outlive_a_clean_stop(
+    orbitmq_runtime: SimulatedRuntime, java_between: bool
+) -> None:
+    """With our own table exactly; by the check points in the revive topic when another broker takes over."""
+    world = Restarts(orbitmq_runtime)
+    async with world as peer:
+        for number in range(5):
+            await peer.sent(str(number).encode())
+        popped = await pop(peer, invisible_time=30_000)
+        assert len(popped.records) == 5
+        assert (await ack(peer, popped.receipt(1))).code == ResponseCode.SUCCESS
+    if java_between:
+        without_own_table(orbitmq_runtime)
+    async with world as peer:
+        assert (await ack(peer, popped.receipt(3))).code == ResponseCode.SUCCESS
+        assert (await pop(peer)).code == ResponseCode.POLLING_TIMEOUT
+        again = await pop(peer, poll_time=60_000)
+        assert again.header is not None
+        assert popped.header is not None
+        late_ms = again.header.pop_time - popped.header.pop_time - 30_000
+        assert 0 <= late_ms <= (3000 if java_between else 1000)
+        bodies = again.bodies
+        while len(bodies) < 3:
+            bodies += (await pop(peer, poll_time=10_000)).bodies
+        assert sorted(bodies) == [b"0", b"2", b"4"]
+
+
+async def test_a_peer_without_the_table_deals_out_again_and_loses_nothing(
+    orbitmq_runtime: SimulatedRuntime,
+) -> None:
+    """After power loss a Java broker finds the offset of the first message that is not done."""
+    world = Restarts(orbitmq_runtime)
+    peer = await world.__aenter__()
+    for number in range(5):
+        await peer.sent(str(number).encode())
+    popped = await pop(peer, invisible_time=300_000)
+    for index in (0, 1, 3):
+        assert (await ack(peer, popped.receipt(index))).code == ResponseCode.SUCCESS
+    await asyncio.sleep(10)
+    await peer.leave()
+    await world.broker._lifecycle.kill()
+    orbitmq_runtime.files.crash(keep=Keep.NOTHING)
+    without_own_table(orbitmq_runtime)
+    await world.broker.doors.close()
+    offsets = orbitmq_runtime.files.read_bytes("/store/config/consumerOffset.json").decode()
+    assert '"T@cg"' in offsets
+    assert "0:2" in offsets.replace(" ", "")

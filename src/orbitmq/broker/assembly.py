@@ -201,6 +201,7 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         transactions=transactions,
         pop=pop_parts(
             config,
+            role,
             events,
             feed,
             store,

@@ -14,8 +14,16 @@ SEPARATOR = "@"
 # Ended deliveries stay in the orders below until they come up; of these at most as many as there are others.
 SLACK = 64
 
+# RocketMQ stores an acknowledgement when its message is due, and waits for it as long.
+FOREIGN_GRACE_MS = 2000
+
 # (offset where the pop began, time of the pop in ms): what a receipt says about its delivery.
 Receipt: TypeAlias = tuple[int, int]
+
+
+def queue_key(topic: str, group: str, queue_id: int) -> str:
+    """The name of a queue of one group in tables."""
+    return f"{topic}{SEPARATOR}{group}{SEPARATOR}{queue_id}"
 
 
 class Delivery:
@@ -26,10 +34,11 @@ class Delivery:
         pop_time_ms, invisible_ms: their sum is when its messages become visible again.
         left: queue offsets of the messages in flight.
         postponed: its messages were not handled in time and now wait for the delay of the group's policy.
+        foreign: a broker of another make dealt them out: acknowledgements may come a moment later.
         leaving: its messages are on the way to another topic: too late to acknowledge them.
     """
 
-    __slots__ = ("invisible_ms", "key", "leaving", "left", "pop_time_ms", "postponed", "start")
+    __slots__ = ("foreign", "invisible_ms", "key", "leaving", "left", "pop_time_ms", "postponed", "start")
 
     def __init__(
         self, queue: PopQueue, start: int, pop_time_ms: int, invisible_ms: int, offsets: Iterable[int]
@@ -39,13 +48,14 @@ class Delivery:
         self.invisible_ms = invisible_ms
         self.left = set(offsets)
         self.postponed = False
+        self.foreign = False
         self.leaving = False
         self.key = f"{queue.key}{SEPARATOR}{start}{SEPARATOR}{pop_time_ms}"
 
     @property
     def due_ms(self) -> int:
         """When the messages become visible again."""
-        return self.pop_time_ms + self.invisible_ms
+        return self.pop_time_ms + self.invisible_ms + (FOREIGN_GRACE_MS if self.foreign else 0)
 
     @property
     def receipt(self) -> Receipt:
@@ -79,7 +89,7 @@ class PopQueue:
         self.topic = topic
         self.group = group
         self.queue_id = queue_id
-        self.key = SEPARATOR.join((topic, group, str(queue_id)))
+        self.key = queue_key(topic, group, queue_id)
         self.next = 0
         self.deliveries: dict[Receipt, Delivery] = {}
         self.in_flight = 0
@@ -92,8 +102,13 @@ class PopQueue:
     def floor(self) -> int:
         """Every message below this offset is done; at most :attr:`next`."""
         lowest = self._lowest
-        while lowest and not lowest[0][2].left:
+        while lowest:
+            offset, number, delivery = lowest[0]
+            if offset in delivery.left:
+                break
             heapq.heappop(lowest)
+            if delivery.left:
+                heapq.heappush(lowest, (min(delivery.left), number, delivery))
         return min(lowest[0][0], self.next) if lowest else self.next
 
     def enter(self, delivery: Delivery, number: int) -> None:
@@ -118,9 +133,16 @@ class InFlight:
     Args:
         changed, moved: told of every change, in this order, so that no position gets known before the
             messages that it left behind.
+        begin: where a group begins that pops a queue for the first time: topic, group, queue id.
     """
 
-    def __init__(self, changed: DeliveryChanged, moved: QueueMoved) -> None:
+    def __init__(
+        self,
+        changed: DeliveryChanged,
+        moved: QueueMoved,
+        begin: Callable[[str, str, int], int] = lambda _topic, _group, _queue_id: 0,
+    ) -> None:
+        self._begin = begin
         self._changed = changed
         self._moved = moved
         self._queues: dict[tuple[str, str, int], PopQueue] = {}
@@ -147,6 +169,7 @@ class InFlight:
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = PopQueue(topic, group, queue_id)
+            queue.next = self._begin(topic, group, queue_id)
         return queue
 
     # -- a message's way -------------------------------------------------------------------------------
@@ -203,6 +226,14 @@ class InFlight:
         changed = Delivery(queue, offset, _free_time(queue, offset, now_ms), invisible_ms, (offset,))
         self._split(queue, delivery, changed)
         return changed
+
+    def add(self, queue: PopQueue, offset: int, *, now_ms: int, invisible_ms: int) -> Delivery:
+        """A message that another broker has dealt out stays invisible from now on."""
+        added = Delivery(queue, offset, _free_time(queue, offset, now_ms), invisible_ms, (offset,))
+        self._enter(queue, added)
+        self._changed(queue, added)
+        self._tell(queue)
+        return added
 
     def postpone(self, queue: PopQueue, delivery: Delivery, offset: int, delay_ms: int) -> None:
         """A message that was not handled in time becomes visible ``delay_ms`` after its deadline."""

@@ -14,6 +14,7 @@ from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.pop.hand_over import CheckPoints
 from orbitmq.broker.pop.held_pops import HeldPops
 from orbitmq.broker.pop.ordered import OrderedPops
 from orbitmq.broker.pop.popping import Popping
@@ -21,6 +22,7 @@ from orbitmq.broker.pop.revive import PopRevive
 from orbitmq.broker.pop.service import Pops
 from orbitmq.broker.pop.settling import Settling
 from orbitmq.broker.pop.state import PopState
+from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import Counters
 from orbitmq.store import MessageStore
 
@@ -48,6 +50,7 @@ class PopParts:
 
 def pop_parts(
     config: BrokerConfig,
+    role: RoleState,
     events: Events,
     feed: ChangeFeed,
     store: MessageStore,
@@ -68,8 +71,24 @@ def pop_parts(
         config, metadata, topics, groups, offsets, store, state.in_flight, orders, counters, chance
     )
     pops = Pops(config, clock, topics, store, popping, orders, held, held_notices)
+    check_points = CheckPoints(config, clock, events, offsets, store, outlet, state)
     settling = Settling(config, clock, metadata, offsets, store, state.in_flight, orders)
-    revive = PopRevive(config, clock, events, metadata, topics, groups, offsets, store, outlet, state, orders)
+    revive = PopRevive(
+        config,
+        clock,
+        role,
+        events,
+        metadata,
+        topics,
+        groups,
+        offsets,
+        store,
+        outlet,
+        state,
+        orders,
+        check_points,
+    )
     settling.freed = pops.freed
+    settling.early = check_points.early
     settling.save_soon = revive.save_soon
     return PopParts(pops, settling, state, orders, held, held_notices, (revive, held, held_notices))

@@ -21,11 +21,12 @@ from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.pop import retry_policy
+from orbitmq.broker.pop.hand_over import CheckPoints
 from orbitmq.broker.pop.in_flight import Delivery, PopQueue
 from orbitmq.broker.pop.ordered import OrderedPops
 from orbitmq.broker.pop.popping import Sources
 from orbitmq.broker.pop.state import NEVER_MS, PopState
-from orbitmq.broker.role import LEADING, RoleChanged
+from orbitmq.broker.role import LEADING, RoleChanged, RoleState
 from orbitmq.message import property_names, reserved
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.properties import decode_properties, encode_properties
@@ -73,11 +74,13 @@ class PopRevive(Component):
 
     name = "popped messages"
     runs_as = LEADING  # behaviour PE-08
+    stop_limit_s = 30.0  # as many check points as there are deliveries
 
     def __init__(
         self,
         config: BrokerConfig,
         clock: Clock,
+        role: RoleState,
         events: Events,
         metadata: MetadataAccess,
         topics: TopicConfigs,
@@ -87,9 +90,11 @@ class PopRevive(Component):
         outlet: Outlet,
         state: PopState,
         orders: OrderedPops,
+        check_points: CheckPoints,
     ) -> None:
         self._config = config
         self._clock = clock
+        self._role = role
         self._metadata = metadata
         self._topics = topics
         self._groups = groups
@@ -99,6 +104,7 @@ class PopRevive(Component):
         self._state = state
         self._in_flight = state.in_flight
         self._orders = orders
+        self._check_points = check_points
         self._sources = Sources(config, topics)
         self._unsettled: deque[_Leaving] = deque()
         self._refused: dict[str, int] = {}
@@ -119,15 +125,19 @@ class PopRevive(Component):
         return (Table(POPS, self._state, parts=(POP_DELIVERIES,)), Table(POP_ORDERS, self._orders))
 
     async def start(self) -> None:
+        self._check_points.take_over()
         self._begin()
         self._running = True
         self._every(self._clock, AFTER_ERROR_SECONDS, self._run, first_s=0.0)
 
     async def stop(self) -> None:
-        """See what left stored, and count it."""
+        """See what left stored, and count it; leave the rest to whoever opens the folder next."""
         self._running = False
         await self.end_work()
         await self._settle_all()
+        self._check_points.end()
+        if self._role.takes_messages:
+            await self._check_points.leave()
 
     def save_soon(self) -> None:
         """Write changes within ``flushIntervalCommitLog``, without anybody waiting for it."""
@@ -165,7 +175,7 @@ class PopRevive(Component):
                 log.warning("%s was popped up to %d, its queue ends at %d", queue.key, queue.next, high)
                 self._in_flight.move(queue, high)
             committed = self._offsets.query(queue.group, queue.topic, queue.queue_id)
-            if committed is None or committed < queue.next:
+            if committed is None or committed <= queue.next:
                 self._in_flight.tell(queue)
         self._forget_revived()
 

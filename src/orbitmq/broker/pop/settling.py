@@ -5,7 +5,7 @@ RocketMQ's AckMessageProcessor and ChangeInvisibleTimeProcessor.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from orbitmq.broker.change_feed import OFFSETS, POP_ORDERS, POPS
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
-from orbitmq.broker.pop.in_flight import InFlight
+from orbitmq.broker.pop.in_flight import InFlight, Receipt, queue_key
 from orbitmq.broker.pop.ordered import OrderedPops
 from orbitmq.broker.pop.receipts import check_invisible_time, revive_queue
 from orbitmq.runtime.seam import Clock
@@ -55,6 +55,10 @@ T = TypeVar("T")
 Freed = Callable[[str, str, int], object]
 
 
+# Called with the key of a queue, a receipt, its invisible time and offsets (``CheckPoints.early``).
+Early = Callable[[str, Receipt, int, Iterable[int]], bool]
+
+
 class Settling:
     """Ends the time of messages in flight, or makes it longer.
 
@@ -63,6 +67,7 @@ class Settling:
 
     Attributes:
         freed: told when an acknowledgement lets a queue go on that waited for it.
+        early: keeps acknowledgements whose delivery may still come from another broker.
         save_soon: asks for the change to be written within that time.
     """
 
@@ -84,6 +89,7 @@ class Settling:
         self._in_flight = in_flight
         self._orders = orders
         self.freed: Freed = lambda _topic, _group, _queue_id: None
+        self.early: Early = lambda _queue, _receipt, _invisible_ms, _offsets: False
         self.save_soon: Callable[[], object] = lambda: None
 
     def acknowledge(self, settled: Settled) -> Awaitable[None] | None:
@@ -101,6 +107,7 @@ class Settling:
             settled.group,
             settled.queue_id,
             (info.check_point_offset, info.pop_time),
+            info.invisible_time,
             (settled.offset,),
         )
         if not done:
@@ -130,7 +137,12 @@ class Settling:
             else:
                 tables[POPS] = None
                 found = self._done(
-                    topic, ack.consumer_group, ack.queue_id, (ack.start_offset, ack.pop_time), offsets
+                    topic,
+                    ack.consumer_group,
+                    ack.queue_id,
+                    (ack.start_offset, ack.pop_time),
+                    ack.invisible_time,
+                    offsets,
                 )
             if found < len(offsets) and not missed:
                 missed = f"{topic}@{ack.queue_id} from {ack.start_offset} of popTime {ack.pop_time}"
@@ -166,14 +178,16 @@ class Settling:
                 info.pop_time, now + invisible_ms - info.pop_time, info.revive_queue_id
             )
             return self._after(changed_in_order, POP_ORDERS)
-        queue = self._in_flight.find(settled.topic, settled.group, settled.queue_id)
+        receipt = (info.check_point_offset, info.pop_time)
+        place = (settled.topic, settled.group, settled.queue_id)
+        queue = self._in_flight.find(*place)
         changed = queue and self._in_flight.change(
-            queue,
-            (info.check_point_offset, info.pop_time),
-            settled.offset,
-            now_ms=now,
-            invisible_ms=invisible_ms,
+            queue, receipt, settled.offset, now_ms=now, invisible_ms=invisible_ms
         )
+        if not changed and self.early(queue_key(*place), receipt, info.invisible_time, (settled.offset,)):
+            changed = self._in_flight.add(
+                self._in_flight.queue(*place), settled.offset, now_ms=now, invisible_ms=invisible_ms
+            )
         if not changed:
             raise self._not_in_flight(settled, info)
         time = changed.pop_time_ms
@@ -213,18 +227,25 @@ class Settling:
             )
 
     def _done(
-        self, topic: str, group: str, queue_id: int, receipt: tuple[int, int], offsets: Iterable[int]
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        receipt: Receipt,
+        invisible_ms: int,
+        offsets: Sequence[int],
     ) -> int:
+        """How many of these messages were in flight."""
         queue = self._in_flight.find(topic, group, queue_id)
-        if queue is None:
-            return 0
-        was_full = (
-            self._config.pop_threshold_enable and queue.in_flight > self._config.pop_in_flight_threshold
-        )
-        done = self._in_flight.acknowledge(queue, receipt, offsets)
-        if was_full and done:
-            self.freed(topic, group, queue_id)
-        return done
+        config = self._config
+        was_full = queue is not None and queue.in_flight > config.pop_in_flight_threshold
+        done = 0 if queue is None else self._in_flight.acknowledge(queue, receipt, offsets)
+        if done:
+            if was_full and config.pop_threshold_enable:
+                self.freed(topic, group, queue_id)
+            return done
+        key = queue_key(topic, group, queue_id)
+        return len(offsets) if self.early(key, receipt, invisible_ms, offsets) else 0
 
     def _done_in_order(self, settled: Settled, pop_time_ms: int) -> None:
         if not self._commit_in_order(

@@ -18,6 +18,7 @@ from orbitmq.broker.metadata.pretty import file_text, quoted
 from orbitmq.broker.pop.in_flight import SEPARATOR, Delivery, InFlight, PopQueue, of_runs, runs
 
 NEVER_MS = 1 << 62
+_POSTPONED, _FOREIGN = 1, 2
 
 
 class PopState:
@@ -25,19 +26,23 @@ class PopState:
 
     Attributes:
         looks_at_ms: when its reviver looks at deadlines next; :attr:`on_earlier` is called for one before.
-        ended_with: what the file said of the end of the last run, see :mod:`orbitmq.broker.pop.hand_over`.
+        marks, restored_marks: what tells whether another broker has worked since the file was written, now
+            and when it was, see :mod:`orbitmq.broker.pop.hand_over`; ``None``: there was no file.
     """
 
     def __init__(self, feed: ChangeFeed, offsets: ConsumerOffsets) -> None:
         self._feed = feed
         self._offsets = offsets
-        self.in_flight = InFlight(self._delivery_changed, self._queue_moved)
+        self.in_flight = InFlight(self._delivery_changed, self._queue_moved, self._begin)
         self.looks_at_ms = 0
         self.on_earlier: Callable[[], object] = lambda: None
-        self.ended_with: Any = None
-        self.restored = False
+        self.marks: Callable[[], list[int]] = list
+        self.restored_marks: list[int] | None = None
         feed.register(POPS, FedTable(int, self._apply_queue, items=self._positions))
         feed.register(POP_DELIVERIES, FedTable(_plain, self._apply_delivery, items=self._deliveries))
+
+    def _begin(self, topic: str, group: str, queue_id: int) -> int:
+        return max(0, self._offsets.query(group, topic, queue_id) or 0)
 
     def _delivery_changed(self, queue: PopQueue, delivery: Delivery) -> None:
         left = delivery.left
@@ -64,6 +69,12 @@ class PopState:
             (delivery.key, delivery) for queue in self.in_flight for delivery in queue.deliveries.values()
         ]
 
+    def adopt(self, queue: PopQueue, delivery: Delivery) -> None:
+        """Take up a delivery of another broker."""
+        self.in_flight.restore(queue, delivery)
+        self._delivery_changed(queue, delivery)
+        self.in_flight.tell(queue)
+
     # -- changes of another broker, or of an earlier run -------------------------------------------------
 
     def _queue_of(self, key: str) -> PopQueue:
@@ -89,8 +100,8 @@ class PopState:
 
     def file_text(self) -> Iterator[str]:
         """``popInFlight.json``, piece by piece; a queue is one piece, so that its parts fit together."""
-        ended = msgspec.json.encode(self.ended_with).decode()
-        return file_text([("endedWith", ended), ("queues", self._entries())])
+        marks = msgspec.json.encode(self.marks()).decode()
+        return file_text([("marks", marks), ("queues", self._entries())])
 
     def _entries(self) -> Iterator[tuple[str, str]]:
         for queue in self.in_flight:
@@ -103,8 +114,7 @@ class PopState:
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``popInFlight.json``."""
-        self.restored = True
-        self.ended_with = content.get("endedWith")
+        self.restored_marks = list(content.get("marks") or ())
         for key, plain in (content.get("queues") or {}).items():
             queue = self._queue_of(key)
             queue.next = queue.fed = int(plain["next"])
@@ -113,12 +123,14 @@ class PopState:
 
 
 def _plain(delivery: Delivery) -> list[int]:
-    return [delivery.invisible_ms, int(delivery.postponed), *runs(delivery.left, delivery.start)]
+    bits = _POSTPONED * delivery.postponed + _FOREIGN * delivery.foreign
+    return [delivery.invisible_ms, bits, *runs(delivery.left, delivery.start)]
 
 
 def _delivery(queue: PopQueue, start: int, pop_time_ms: int, plain: list[int] | None) -> Delivery:
     if plain is None:
         return Delivery(queue, start, pop_time_ms, 0, ())
     delivery = Delivery(queue, start, pop_time_ms, int(plain[0]), of_runs(plain[2:], start))
-    delivery.postponed = bool(plain[1])
+    delivery.postponed = bool(plain[1] & _POSTPONED)
+    delivery.foreign = bool(plain[1] & _FOREIGN)
     return delivery

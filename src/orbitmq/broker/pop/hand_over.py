@@ -1,0 +1,247 @@
+"""Messages in flight between brokers of different make: RocketMQ's check points and acknowledgements.
+
+At a clean stop every delivery is written into the revive topic as a check point, so that a Java broker that
+takes the folder over goes on with it. At a start the topic is read only if somebody else has written check
+points since: then those are what is in flight. Java brokers keep check points and acknowledgements among the
+timer messages until they are due, so some of them arrive here later.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.events import Events
+from orbitmq.broker.messaging.outlet import Outlet
+from orbitmq.broker.metadata.offsets import ConsumerOffsets
+from orbitmq.broker.pop.in_flight import Delivery, PopQueue, Receipt
+from orbitmq.broker.pop.receipts import revive_queue
+from orbitmq.broker.pop.state import PopState
+from orbitmq.message import property_names, reserved
+from orbitmq.message.errors import MessageFormatError
+from orbitmq.message.properties import decode_properties, encode_properties
+from orbitmq.message.record import Record, decode_record
+from orbitmq.message.tags import tags_code
+from orbitmq.runtime.seam import Clock
+from orbitmq.store import MessageStore, NewMessage
+from orbitmq.wire.bodies import AckMsg, BatchAckMsg, PopCheckPoint
+from orbitmq.wire.errors import RemotingError, WireError
+
+log = logging.getLogger(__name__)
+
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+CHECK_POINT, ACK, BATCH_ACK = "ck", "ack", "bAck"
+# So much before its messages come again a check point is due (PopAckConstants.ackTimeInterval).
+CHECK_POINT_AHEAD_MS = 1000
+# Acknowledgements that came before their check point; more than these are forgotten.
+MAX_EARLY = 100_000
+
+
+class CheckPoints:
+    """Writes and reads the revive topic."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        events: Events,
+        offsets: ConsumerOffsets,
+        store: MessageStore,
+        outlet: Outlet,
+        state: PopState,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._offsets = offsets
+        self._store = store
+        self._outlet = outlet
+        self._state = state
+        self._in_flight = state.in_flight
+        self._topic = reserved.REVIVE_TOPIC_PREFIX + config.broker_cluster_name
+        self._reads = False
+        # Receipts of before this time may be of check points that are still among the timer messages.
+        self._adopted_ms = 0
+        self._early: dict[tuple[str, Receipt], set[int]] = {}
+        state.marks = self._marks
+        events.on_messages_arrived(self._arrived, topic=self._topic)
+
+    def _queues(self) -> Iterable[int]:
+        return range(self._config.revive_queue_num)
+
+    def _marks(self) -> list[int]:
+        """Where the revive queues and the timer messages end: what tells whether somebody wrote since."""
+        ends = [self._store.max_offset(self._topic, queue_id) for queue_id in self._queues()]
+        return [self._store.max_offset(reserved.TIMER_TOPIC, 0), *ends]
+
+    # -- taking over -----------------------------------------------------------------------------------
+
+    def take_over(self) -> None:
+        """Begin with what an earlier run left, or with what another broker has written since."""
+        self._early.clear()
+        if not self._is_own():
+            for queue in self._in_flight:
+                self._in_flight.drop_queue(queue)
+            self._adopted_ms = self._clock.now_ms()
+            for queue_id in self._queues():
+                self._read(queue_id)
+            if len(self._in_flight):
+                log.warning(
+                    "%d messages are in flight by another broker's check points", len(self._in_flight)
+                )
+        self._reads = True
+        for queue_id in self._queues():
+            self._committed(queue_id, self._store.max_offset(self._topic, queue_id))
+            self._store.watch(self._topic, queue_id)
+
+    def _is_own(self) -> bool:
+        """Whether nobody has written check points since this broker's table was written."""
+        if not any(self._marks()):
+            return True
+        known = self._state.restored_marks
+        if known is None or len(known) != len(self._marks()) or known[1:] != self._marks()[1:]:
+            return False
+        return not any(
+            decode_properties(record.properties).get(property_names.REAL_TOPIC) == self._topic
+            for offset in range(known[0], self._store.max_offset(reserved.TIMER_TOPIC, 0))
+            if (record := self._record(reserved.TIMER_TOPIC, 0, offset)) is not None
+        )
+
+    def end(self) -> None:
+        """Read nothing more."""
+        self._reads = False
+
+    def _arrived(self, _topic: str, queue_id: int, _max_offset: int) -> None:
+        if self._reads:
+            self._read(queue_id)
+            self._store.watch(self._topic, queue_id)
+
+    def _read(self, queue_id: int) -> None:
+        """Take up the check points and acknowledgements of one queue that were not read yet."""
+        done = self._offsets.query(REVIVE_GROUP, self._topic, queue_id)
+        end = self._store.max_offset(self._topic, queue_id)
+        for offset in range(0 if done is None else done + 1, end):
+            record = self._record(self._topic, queue_id, offset)
+            if record is None:
+                continue
+            try:
+                self._take_up(decode_properties(record.properties).get(property_names.TAGS), record.body)
+            except WireError as error:
+                log.warning("message %d of %s@%d is left out: %s", offset, self._topic, queue_id, error)
+        self._committed(queue_id, end)
+
+    def _committed(self, queue_id: int, end: int) -> None:
+        """RocketMQ notes the last message that it has read."""
+        if end > 0:
+            self._offsets.commit(REVIVE_GROUP, self._topic, queue_id, end - 1)
+
+    def _take_up(self, tag: str | None, body: bytes) -> None:
+        if tag == CHECK_POINT:
+            point = PopCheckPoint.decode(body)
+            if point.broker_name not in (None, "", self._config.broker_name):
+                log.warning("a check point of broker %s is left to it: %s", point.broker_name, point)
+            elif point.topic and point.cid:
+                self._check_point(point)
+        elif tag == ACK:
+            ack = AckMsg.decode(body)
+            self._acknowledged(ack, {ack.ack_offset})
+        elif tag == BATCH_ACK:
+            batch = BatchAckMsg.decode(body)
+            self._acknowledged(batch, set(batch.ack_offset_list))
+
+    def _check_point(self, point: PopCheckPoint) -> None:
+        queue = self._in_flight.queue(point.topic, point.cid, point.queue_id)
+        diffs = point.queue_offset_diff or range(point.num)
+        left = {
+            point.start_offset + diff for index, diff in enumerate(diffs) if not point.bit_map >> index & 1
+        }
+        receipt = (point.start_offset, point.pop_time)
+        left -= self._early.pop((queue.key, receipt), set())
+        if left:
+            delivery = Delivery(queue, point.start_offset, point.pop_time, point.invisible_time, left)
+            delivery.foreign = True
+            self._state.adopt(queue, delivery)
+
+    def _acknowledged(self, ack: AckMsg, offsets: set[int]) -> None:
+        queue = self._in_flight.find(ack.topic, ack.consumer_group, ack.queue_id)
+        if queue is not None:
+            self._in_flight.acknowledge(queue, (ack.start_offset, ack.pop_time), offsets)
+
+    def early(self, key: str, receipt: Receipt, invisible_ms: int, offsets: Iterable[int]) -> bool:
+        """Whether these acknowledgements are of a check point that may still come; then they are kept for it.
+
+        A consumer that popped from the Java broker acknowledges to this one, while the check point still lies
+        among the timer messages.
+
+        Args:
+            key: of the queue, see ``PopQueue.key``.
+        """
+        taken_ms = receipt[1]
+        if taken_ms >= self._adopted_ms or self._clock.now_ms() >= taken_ms + invisible_ms:
+            return False
+        if len(self._early) >= MAX_EARLY:
+            self._early.pop(next(iter(self._early)))
+        known = self._early.setdefault((key, receipt), set())
+        fresh = set(offsets) - known
+        known |= fresh
+        return bool(fresh)
+
+    # -- leaving ---------------------------------------------------------------------------------------
+
+    async def leave(self) -> None:
+        """Write what is in flight as check points, the first that is due first."""
+        self._reads = False
+        in_flight = [(delivery, queue) for queue in self._in_flight for delivery in queue.deliveries.values()]
+        if not in_flight or not self._outlet.own:
+            return
+        try:
+            for delivery, queue in sorted(in_flight, key=lambda pair: pair[0].due_ms):
+                message, properties = self._message(queue, delivery)
+                self._outlet.hand(message, properties)
+            await self._outlet.settle()
+        except RemotingError as error:
+            log.error("what is in flight is not written as check points: %s", error)
+            return
+        for queue in self._in_flight:
+            self._offsets.commit(queue.group, queue.topic, queue.queue_id, queue.next)
+
+    def _message(self, queue: PopQueue, delivery: Delivery) -> tuple[NewMessage, dict[str, str]]:
+        offsets = sorted(delivery.left)
+        point = PopCheckPoint(
+            start_offset=delivery.start,
+            pop_time=delivery.pop_time_ms,
+            invisible_time=delivery.invisible_ms,
+            num=len(offsets),
+            queue_id=queue.queue_id,
+            topic=queue.topic,
+            cid=queue.group,
+            queue_offset_diff=[offset - delivery.start for offset in offsets],
+            broker_name=self._config.broker_name,
+        )
+        parts: list[Any] = [queue.topic, queue.queue_id, delivery.start, queue.group, delivery.pop_time_ms]
+        key = "@".join(map(str, [*parts, self._config.broker_name, CHECK_POINT]))
+        properties = {
+            property_names.TAGS: CHECK_POINT,
+            property_names.UNIQ_KEY: key,
+            property_names.TIMER_DELIVER_MS: str(delivery.due_ms - CHECK_POINT_AHEAD_MS),
+        }
+        message = NewMessage(
+            self._topic,
+            revive_queue(delivery.pop_time_ms, self._config.revive_queue_num),
+            point.encode(),
+            encode_properties(properties),
+            born_timestamp=self._clock.now_ms(),
+            born_host=self._store.config.store_host,
+            tags_code=tags_code(CHECK_POINT),
+        )
+        return message, properties
+
+    def _record(self, topic: str, queue_id: int, offset: int) -> Record | None:
+        entry = self._store.entry(topic, queue_id, offset)
+        stored = None if entry is None else self._store.record_at(entry[0])
+        try:
+            return None if stored is None else decode_record(stored)
+        except MessageFormatError as error:
+            log.error("message %d of %s@%d cannot be read: %s", offset, topic, queue_id, error)
+            return None
