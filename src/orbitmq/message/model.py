@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import NamedTuple
@@ -17,6 +18,29 @@ log = logging.getLogger("orbitmq.client")
 
 # MSG_TYPE of a message that answers another one, and the end of the name of each cluster's topic for them.
 REPLY_TYPE = "reply"
+
+
+def timer_properties(
+    delay_level: int | None, delay_s: float | None, deliver_at_ms: int | None
+) -> dict[str, str]:
+    """The property that asks for a delivery at a time.
+
+    Raises:
+        ValidationError: a time that is none, or more than one.
+    """
+    given = {"delay_level": delay_level, "delay_s": delay_s, "deliver_at_ms": deliver_at_ms}
+    named = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise ValidationError(f"a message is delayed in one way, got {' and '.join(named)}")
+    if delay_s is not None:
+        if isinstance(delay_s, bool) or not isinstance(delay_s, int | float) or not 0 < delay_s < 1e12:
+            raise ValidationError(f"delay_s must be a number of seconds above 0, got {delay_s!r}")
+        return {property_names.TIMER_DELAY_MS: str(max(1, math.ceil(delay_s * 1000)))}
+    if isinstance(deliver_at_ms, bool) or not isinstance(deliver_at_ms, int) or deliver_at_ms <= 0:
+        raise ValidationError(
+            f"deliver_at_ms must be a whole number of milliseconds since the epoch, got {deliver_at_ms!r}"
+        )
+    return {property_names.TIMER_DELIVER_MS: str(deliver_at_ms)}
 
 
 class MessageQueue(NamedTuple):
@@ -40,8 +64,15 @@ class Message:
         keys: words for key look-up, joined by one space on the wire.
         flag: 32 bits of the user's own, carried unchanged.
         delay_level: 1 to 18, the broker's delay table (1 s ... 2 h); ``None`` delivers at once.
+        delay_s: seconds until it is delivered, above 0, to the millisecond; a broker takes 3 days by default
+            (``timerMaxDelaySec``). The time is the broker's, from when it stores the message.
+        deliver_at_ms: when it is delivered, milliseconds since the epoch; a past time delivers at once.
         sharding_key: messages of one key go to one queue when sent in order.
         properties: further string properties; names and values must not be empty.
+
+    Raises:
+        ValidationError: a time that is none, or more than one of ``delay_level``, ``delay_s`` and
+            ``deliver_at_ms``.
     """
 
     __slots__ = ("body", "flag", "properties", "topic")
@@ -55,6 +86,8 @@ class Message:
         keys: str | Iterable[str] = (),
         flag: int = 0,
         delay_level: int | None = None,
+        delay_s: float | None = None,
+        deliver_at_ms: int | None = None,
         sharding_key: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
@@ -70,6 +103,8 @@ class Message:
                 self.properties[property_names.KEYS] = joined
         if delay_level is not None:
             self.properties[property_names.DELAY] = str(delay_level)
+        if delay_s is not None or deliver_at_ms is not None:
+            self.properties.update(timer_properties(delay_level, delay_s, deliver_at_ms))
         if sharding_key:
             self.properties[property_names.SHARDING_KEY] = sharding_key
 

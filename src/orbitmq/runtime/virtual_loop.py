@@ -46,6 +46,10 @@ class VirtualClock:
             raise ValueError("time does not go back")
         self._now += seconds
 
+    def set_wall(self, seconds: float) -> None:
+        """Set the wall clock forward, or back with a negative number; no time passes."""
+        self._epoch_ms += round(seconds * 1000)
+
 
 class _JumpingSelector:
     """Stands where asyncio waits for sockets: waiting is what moves the virtual clock."""

@@ -86,15 +86,13 @@ class Progress:
         ahead = tuple(pair for pair in self.ahead if pair[1] > done) if self.ahead else ()
         return Progress(done, taken, before, ahead)
 
-    def set_back(self, now_ms: int, before: int, lowest_waiting: int | None) -> Progress:
-        """The clock went back behind the mark.
+    def set_back(self, now_ms: int) -> Progress:
+        """The clock went back behind the mark, and all that waits and is due now is known to the caller.
 
-        Args:
-            before: behind all messages that were looked at, an offset of the commit log.
-            lowest_waiting: the mark of the first message that is still waiting, ``None`` for none.
+        For messages that were looked at until now the old mark stays; for others a new one begins.
         """
-        up_to = self.done if lowest_waiting is None else min(self.done, lowest_waiting - 1)
-        ahead = tuple(pair for pair in (*self.ahead, (before, up_to)) if pair[1] > all_of(now_ms))
+        pairs = (*self.ahead, (self.before, self.done))
+        ahead = tuple(pair for pair in pairs if pair[1] > all_of(now_ms))
         return replace(self, done=all_of(now_ms), ahead=ahead[-MAX_AHEAD:])
 
     def plain(self) -> dict[str, Any]:

@@ -208,8 +208,9 @@ class TimerService(Component):
     async def _pass(self) -> None:
         """Take what has arrived by now, then deliver what is due."""
         if await self._take_arrived():
-            await self._slowly(self.pending.load(self._clock.now_ms()))
-            await self._deliver()
+            now = self._clock.now_ms()
+            await self._slowly(self.pending.load(now))
+            await self._deliver(now)
         self._settle()
         self._take_snapshot()
         if self._clock.now_ms() >= self._save_at_ms:
@@ -227,17 +228,16 @@ class TimerService(Component):
             self._retry_at_ms = self._clock.now_ms() + RETRY_AFTER_MS
         return self.pending.position >= end
 
-    async def _deliver(self) -> None:
-        """Deliver what is due, in its order."""
+    async def _deliver(self, now: int) -> None:
+        """Deliver what is due, in its order; the slots that have begun by ``now`` are known."""
         last: Handed | None = None
         turn = 0
-        now = self._clock.now_ms()
         self._look_at_clock(now)
         while (first := self.pending.first) is not None and due_of(first) <= now >= self._retry_at_ms:
             if len(self._unsettled) >= MAX_UNSETTLED:
                 break
             try:
-                handed = self._move(first, now)
+                handed = self._move(first)
             except RemotingError as error:
                 log.warning("timer messages wait: %s", error)
                 self._retry_at_ms = now + RETRY_AFTER_MS
@@ -250,9 +250,6 @@ class TimerService(Component):
             turn += 1
             if turn % DELIVERIES_PER_TURN == 0:
                 await self._turn(last)
-                now = self._clock.now_ms()
-                if self.pending.behind:
-                    break
         await self._turn(last)
 
     async def _turn(self, last: Handed | None) -> None:
@@ -270,9 +267,9 @@ class TimerService(Component):
         """A clock that was set back must neither lose a message nor repeat one."""
         if now < due_of(self._progress.done):
             log.warning("the clock went back by %d ms", due_of(self._progress.done) - now)
-            self._progress = self._progress.set_back(now, self.pending.before, self.pending.first)
+            self._progress = self._progress.set_back(now)
 
-    def _move(self, first: int, now: int) -> Handed | None:
+    def _move(self, first: int) -> Handed | None:
         """Hand the first message over; ``None``: there is nothing to deliver.
 
         Raises:
@@ -291,6 +288,7 @@ class TimerService(Component):
             return None
         handed = None
         try:
+            now = self._clock.now_ms()
             if rolls:
                 message = forms.rolled(record, properties, record.store_timestamp, now)
             else:
@@ -357,6 +355,8 @@ class TimerService(Component):
         first, pending = self.pending.first, self.pending
         if first is not None and first <= self._progress.done:
             return  # it came too late for its time: as long as it waits, it must not count as looked at
+        if self._clock.now_ms() < due_of(self._progress.done):
+            return  # the clock went back in this moment
         done = self._progress.done
         self._progress = self._progress.advanced(done, pending.position, pending.before)
         if self._snapshot is None and self._progress != self._saved:

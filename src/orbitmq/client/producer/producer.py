@@ -296,8 +296,9 @@ class Producer:
     async def recall(self, topic: str, handle: str, *, timeout_ms: int | None = None) -> str:
         """Take back a message that was sent for a later time, before it is delivered.
 
-        Such messages have the property ``TIMER_DELAY_MS``, ``TIMER_DELAY_SEC`` or ``TIMER_DELIVER_MS``; the
-        broker must have them and allow it: Apache's 5.5 with ``recallMessageEnable=true``, not yet OrbitMQ's.
+        Such messages were made with ``delay_s`` or ``deliver_at_ms``, not with a level. The broker must allow
+        it (``recallMessageEnable=true``), OrbitMQ's or Apache's from 5.4 on. A recall comes in time until the
+        second begins in which the message is due.
 
         Args:
             handle: ``SendResult.recall_handle``.
