@@ -85,6 +85,28 @@ def group(broker: Broker, **values: Any) -> None:
     broker.services.groups.update(SubscriptionGroupConfig(group_name="cg", **values))
 
 
+@pytest.mark.behaviour("TW-14")
+async def test_a_message_sent_back_with_a_delay_in_time_comes_when_it_is_over(
+    broker: Broker, peer: Peer
+) -> None:
+    first = await peer.delivered()
+    start = peer.now()
+    answer = await peer.back(first, level=3, delay_ms=2500)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    again = await peer.one(RETRY)
+    assert start + 2500 <= again.store_timestamp <= start + 2600
+    # It has waited for a timer: that must not keep it from the next one.
+    start = peer.now()
+    assert (await peer.back(again, level=3, delay_ms=700)).code == ResponseCode.SUCCESS
+    again = await peer.one(RETRY, 1)
+    assert start + 700 <= again.store_timestamp <= start + 800
+    assert again.reconsume_times == 2
+    # One that goes by its level loses the timer.
+    start = peer.now()
+    assert (await peer.back(again, level=2)).code == ResponseCode.SUCCESS
+    assert (await peer.one(RETRY, 2)).store_timestamp >= start + 5000
+
+
 @pytest.mark.behaviour("SB-01")
 @pytest.mark.behaviour("SB-04")
 @pytest.mark.behaviour("SB-08")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -172,3 +174,31 @@ def test_name_server_addresses() -> None:
     for bad in ("a", "a:", ":1", "a:0", "a:70000", "a:x"):
         with pytest.raises(ValidationError, match="host:port"):
             parse_addresses(bad)
+
+
+def test_a_time_of_delivery_becomes_a_property() -> None:
+    assert Message("t", b"x", delay_s=1.2345).properties == {"TIMER_DELAY_MS": "1235"}
+    assert Message("t", b"x", delay_s=0.0001).properties == {"TIMER_DELAY_MS": "1"}
+    assert Message("t", b"x", deliver_at_ms=1_700_000_000_000).properties == {
+        "TIMER_DELIVER_MS": "1700000000000"
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"delay_s": 0}, "delay_s must be .* above 0, got 0"),
+        ({"delay_s": -1}, "got -1"),
+        ({"delay_s": float("nan")}, "got nan"),
+        ({"delay_s": "soon"}, "got 'soon'"),
+        ({"delay_s": True}, "got True"),
+        ({"deliver_at_ms": 0}, "deliver_at_ms must be .* milliseconds since the epoch, got 0"),
+        ({"deliver_at_ms": 1.5}, "got 1.5"),
+        ({"deliver_at_ms": -1}, "got -1"),
+        ({"delay_s": 1, "delay_level": 3}, "delay_level=3 and delay_s=1"),
+        ({"delay_s": 1, "deliver_at_ms": 3}, "delay_s=1 and deliver_at_ms=3"),
+    ],
+)
+def test_a_time_that_is_none_is_refused_at_once(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        Message("t", b"x", **values)

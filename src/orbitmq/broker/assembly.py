@@ -172,7 +172,8 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     transactions = Transactions(
         clock, config, store, append, metadata, offsets, clients, (config.broker_ip1, port)
     )
-    append.hooks += [transactions.prepare, levels.delayed, TimerHook(clock, config).timed]
+    timer_hook = TimerHook(clock, config)
+    append.hooks += [transactions.prepare, levels.delayed, timer_hook.timed]
     return Services(
         runtime=runtime,
         config=config,
@@ -197,6 +198,7 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         delays=delays,
         long_polling=LongPolling(clock, events, store.watch, limit=config.pull_queue_capacity),
         schedule=ScheduleService(clock, events, store, outlet, topics, levels, delays, search),
+        timer_hook=timer_hook,
         timers=TimerService(runtime, config, events, store, outlet, topics, feed),
         transactions=transactions,
         pop=pop_parts(
@@ -290,7 +292,9 @@ def ports(s: Services) -> Ports:
             filters,
             s.runtime.host,
         ),
-        send_back=SendBack(config, s.role, metadata, store, s.append, s.schedule.levels, chance),
+        send_back=SendBack(
+            config, s.role, metadata, store, s.append, s.schedule.levels, s.timer_hook, chance
+        ),
         queue_offsets=QueueOffsets(metadata, topics, groups, offsets, store),
         group_reset=GroupReset(config, metadata, topics, groups, offsets, clients, store),
         lookup=MessageLookup(config, store),

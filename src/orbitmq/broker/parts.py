@@ -33,6 +33,7 @@ from orbitmq.broker.pop.parts import PopParts
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import Counters, Stats
+from orbitmq.broker.timers.hook import TimerHook
 from orbitmq.broker.timers.recall import Recall
 from orbitmq.broker.timers.service import TimerService
 from orbitmq.broker.transactions.service import Transactions
@@ -68,6 +69,7 @@ class Services:
     delays: DelayProgress
     long_polling: LongPolling
     schedule: ScheduleService
+    timer_hook: TimerHook
     timers: TimerService
     transactions: Transactions
     pop: PopParts

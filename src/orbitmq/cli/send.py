@@ -51,6 +51,7 @@ def send(
     file: Annotated[Path | None, Parameter(name=["--file", "-f"])] = None,
     count: int = 1,
     delay_level: int | None = None,
+    delay: float | None = None,
     ordering_key: str | None = None,
     timeout_ms: int = 3000,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
@@ -77,6 +78,8 @@ def send(
         Send it that often.
     delay_level
         Deliver later: 1 (1 s) to 18 (2 h), the broker's delay levels.
+    delay
+        Deliver so many seconds later, such as 0.5 or 86400. Prints a handle for 'orbitmq timer cancel'.
     ordering_key
         Messages of one key go to one queue, in order.
     timeout_ms
@@ -92,7 +95,13 @@ def send(
 
     def make(content: bytes) -> Message:
         return Message(
-            topic, content, tags=tag, keys=key or (), delay_level=delay_level, properties=properties
+            topic,
+            content,
+            tags=tag,
+            keys=key or (),
+            delay_level=delay_level,
+            delay_s=delay,
+            properties=properties,
         )
 
     watch = None

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import NamedTuple
 
+from orbitmq.errors import ValidationError
 from orbitmq.message import property_names
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.reserved import REPLY_TOPIC_SUFFIX

@@ -26,6 +26,7 @@ class SendBackHandlers(Family):
             group=header.group,
             offset=header.offset,
             delay_level=header.delay_level,
+            delay_ms=header.delay_ms,
             max_reconsume_times=header.max_reconsume_times,
             unit_mode=header.unit_mode,
             version=command.version,

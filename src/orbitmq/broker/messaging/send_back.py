@@ -12,6 +12,7 @@ from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES, FIRST_RETRY_LEVEL, max_reconsume_times
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.role import RoleState
+from orbitmq.broker.timers.hook import TimerHook
 from orbitmq.message import property_names, reserved
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.properties import decode_properties, encode_properties
@@ -36,6 +37,8 @@ class ReturnedMessage:
         offset: where its record begins in the commit log.
         delay_level: after which level's time it is delivered again; 0: by the number of its deliveries;
             below 0: it is a dead letter now.
+        delay_ms: after how many milliseconds instead, with a timer, ``None``: by ``delay_level``. What is
+            over ``timerMaxDelaySec`` counts as that.
         max_reconsume_times: after how many deliveries it is dead, ``None``: what its group says.
         version: the consumer's protocol version.
     """
@@ -43,6 +46,7 @@ class ReturnedMessage:
     group: str
     offset: int
     delay_level: int = 0
+    delay_ms: int | None = None
     max_reconsume_times: int | None = None
     unit_mode: bool = False
     version: int = 0
@@ -59,6 +63,7 @@ class SendBack:
         store: MessageStore,
         append: MessageAppend,
         levels: DelayLevels,
+        timers: TimerHook,
         chance: Random,
     ) -> None:
         self._config = config
@@ -67,6 +72,7 @@ class SendBack:
         self._store = store
         self._append = append
         self._levels = levels
+        self._timers = timers
         self._chance = chance
 
     async def return_(self, returned: ReturnedMessage) -> None:
@@ -97,12 +103,24 @@ class SendBack:
                 properties[property_names.ORIGIN_MESSAGE_ID], returned.group, record.reconsume_times + 1,
             )  # fmt: skip
         else:
-            level = returned.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
-            properties[property_names.DELAY] = str(level)
+            if not self._with_timer(returned, properties):
+                level = returned.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
+                properties[property_names.DELAY] = str(level)
             # A retry topic made earlier may have fewer queues than the group has by now.
             queues = max(1, min(group.retry_queue_nums, retry.write_queue_nums))
             copy = _copy(record, properties, retry.topic_name, self._chance.randrange(queues))
         await self._stored(copy, properties)
+
+    def _with_timer(self, returned: ReturnedMessage, properties: dict[str, str]) -> bool:
+        """Ask for a timer, if the consumer wants one and this broker has them."""
+        if not returned.delay_ms or returned.delay_ms < 0 or not self._config.timer_wheel_enable:
+            return False
+        # What an earlier timer has left would count as delivered already.
+        for name in (property_names.DELAY, property_names.TIMER_OUT_MS, *property_names.TIMER_PROPERTIES):
+            properties.pop(name, None)
+        delay_ms = min(returned.delay_ms, self._config.timer_max_delay_s * 1000)
+        properties[property_names.TIMER_DELAY_MS] = str(delay_ms)
+        return True
 
     def _group(self, name: str) -> SubscriptionGroupConfig:
         config = self._config
@@ -142,7 +160,8 @@ class SendBack:
         """
         try:
             self._append.admit()
-            result = self._append.put_many([self._levels.delayed(copy, properties)])
+            delayed = self._timers.timed(self._levels.delayed(copy, properties), properties)
+            result = self._append.put_many([delayed])
             status = await self._append.stored(result)
         except (RemotingError, StoreClosedError) as error:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from error

@@ -282,7 +282,7 @@ class ConcurrentDelivery(Delivery):
         self, process_queue: ProcessQueue, message: ReceivedMessage, verdict: Verdict
     ) -> None:
         level = verdict.delay_level if verdict.delay_s is None else level_for(verdict.delay_s)
-        if await self._redelivery.send_back(message, level):
+        if await self._redelivery.send_back(message, level, verdict.delay_s):
             self._finish(process_queue, message)
             return
         process_queue.put_aside(message.queue_offset)

@@ -354,8 +354,12 @@ class BrokerCalls:
         topic: str,
         delay_level: int,
         max_reconsume_times: int | None,
+        delay_s: float | None = None,
     ) -> None:
         """Have the broker deliver ``message`` again later (CONSUMER_SEND_MSG_BACK, CR-07).
+
+        Args:
+            delay_s: seconds, for a broker with timers of ours; Apache's takes ``delay_level``.
 
         Raises:
             BrokerError, TransportError, TopicNotFoundError: it did not take it.
@@ -369,5 +373,6 @@ class BrokerCalls:
             origin_topic=topic,
             unit_mode=False,
             max_reconsume_times=self.group_limit(max_reconsume_times, address),
+            delay_ms=None if delay_s is None else max(1, round(delay_s * 1000)),
         )
         await self._client.invoke(address, header.command(), SEND_BACK_TIMEOUT_MS)

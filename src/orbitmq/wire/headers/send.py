@@ -115,7 +115,12 @@ class PushReplyMessageToClientRequest(TopicRequest, kw_only=True):
 
 
 class ConsumerSendMsgBackRequest(RpcRequest, kw_only=True):
-    """CONSUMER_SEND_MSG_BACK (36), client to broker."""
+    """CONSUMER_SEND_MSG_BACK (36), client to broker.
+
+    Attributes:
+        delay_ms: OrbitMQ's own field: deliver after so many milliseconds, with a timer, not after
+            ``delay_level``. Apache's broker does not read it and takes the level: a client gives both.
+    """
 
     code: ClassVar[int] = RequestCode.CONSUMER_SEND_MSG_BACK
 
@@ -126,6 +131,7 @@ class ConsumerSendMsgBackRequest(RpcRequest, kw_only=True):
     origin_topic: str | None = None
     unit_mode: bool = False
     max_reconsume_times: Int32 | None = None
+    delay_ms: Int64 | None = None
 
 
 class RecallMessageRequest(TopicRequest, kw_only=True):
