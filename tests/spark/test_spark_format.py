@@ -107,7 +107,7 @@ def numbers(rows: list[Row]) -> list[int]:
 
 def test_a_topic_is_a_table(spark: SparkSession, cluster: Cluster) -> None:
     cluster.send("table", range(300))
-    rows = table(spark, cluster, "table").collect()
+    rows = table(spark, cluster, "table", properties="map").collect()
     assert numbers(rows) == list(range(300))
     for row in rows:
         number = int(bytes(row["body"]))
@@ -214,7 +214,7 @@ def test_a_replayed_batch_is_written_once(spark: SparkSession, cluster: Cluster,
         query.awaitTermination(90)
 
     run()
-    copies = table(spark, cluster, "to").where("properties['copy'] = 'yes'")
+    copies = table(spark, cluster, "to", properties="map").where("properties['copy'] = 'yes'")
     assert numbers(copies.collect()) == list(range(400))
     # The last batch was sent, but neither Spark nor the sink could note it: it is played again.
     commits = sorted(p for p in (tmp_path / "commits").iterdir() if not p.name.startswith("."))
@@ -223,7 +223,7 @@ def test_a_replayed_batch_is_written_once(spark: SparkSession, cluster: Cluster,
     assert json.loads(record.read_text())["rows"] == 150
     record.unlink()
     run()
-    again = table(spark, cluster, "to").where("properties['copy'] = 'yes'").collect()
+    again = table(spark, cluster, "to", properties="map").where("properties['copy'] = 'yes'").collect()
     assert numbers(again) == list(range(400))
     assert len({row["message_id"] for row in again}) == 400
     assert record.exists()

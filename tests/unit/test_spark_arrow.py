@@ -38,9 +38,10 @@ def _records() -> bytes:
 
 
 def test_all_columns_have_their_values() -> None:
-    batch = BatchMaker(message_schema()).batch(_records(), [("broker-a", 1), ("broker-b", 1)])
+    schema = message_schema(properties="map").add("body_size", IntegerType())
+    batch = BatchMaker(schema).batch(_records(), [("broker-a", 1), ("broker-b", 1)])
     batch.validate(full=True)
-    assert batch.schema.equals(to_arrow_schema(message_schema(), timezone="UTC"))
+    assert batch.schema.equals(to_arrow_schema(schema, timezone="UTC"))
     first, second = batch.to_pylist()
     born = datetime.datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=datetime.UTC)
     assert first == {
@@ -51,6 +52,7 @@ def test_all_columns_have_their_values() -> None:
         "tags": "UA",
         "keys": "N1 N2",
         "body": b"\x00body",
+        "body_size": 5,
         "properties": [("TAGS", "UA"), ("KEYS", "N1 N2"), ("UNIQ_KEY", "ID")],
         "born_timestamp": born,
         "store_timestamp": born + datetime.timedelta(milliseconds=1),
@@ -67,6 +69,14 @@ def test_a_subset_in_any_order_and_the_body_as_text() -> None:
     schema = StructType([StructField("body", StringType()), StructField("queue_id", IntegerType())])
     batch = BatchMaker(schema).batch(_records(), [("broker-a", 2)])
     assert batch.to_pydict() == {"body": ["\x00body", ""], "queue_id": [3, 4]}
+
+
+def test_properties_come_when_they_are_asked_for() -> None:
+    assert "properties" not in message_schema().fieldNames()
+    assert message_schema(["properties"]).fields[0].dataType.typeName() == "map"
+    raw = BatchMaker(message_schema(properties="raw")).batch(_records(), [("broker-a", 2)])
+    block = encode_properties({"TAGS": "UA", "KEYS": "N1 N2", "UNIQ_KEY": "ID"})
+    assert raw.to_pydict()["properties"] == [block, b""]
 
 
 def test_no_records_make_an_empty_batch() -> None:

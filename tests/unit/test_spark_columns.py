@@ -72,7 +72,7 @@ def rows_of(columns: Any) -> list[dict[str, Any]]:
     """Column buffers as rows of Python values."""
     out: list[dict[str, Any]] = [{} for _ in range(columns.rows)]
     for name, column in columns.fixed.items():
-        code = "i" if name in ("queue_id", "reconsume_times") else "q"
+        code = "i" if name in ("queue_id", "reconsume_times", "body_size") else "q"
         for row, value in zip(out, memoryview(column.values).cast(code), strict=True):
             row[name] = value
     for name, text in columns.texts.items():
@@ -110,6 +110,8 @@ def expected_row(record: Record, body: bytes) -> dict[str, Any]:
         "tags": tags.encode() if tags else None,
         "keys": keys.encode() if keys else None,
         "body": body,
+        "body_size": len(record.body),
+        "property_block": record.properties,
         "message_id": properties.get("UNIQ_KEY", record.message_id).encode(),
         "properties": properties,
     }

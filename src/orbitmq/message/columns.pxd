@@ -28,7 +28,7 @@ cpdef scan_range(const uint8_t[::1] src, int64_t expected, int64_t end, bint str
 cdef class ColumnDecoder:
     cdef readonly object names, bad_body
     cdef dict errors
-    cdef bint want_topic, want_tags, want_keys, want_body, want_id, want_pairs, want_numbers, want_properties
+    cdef bint want_topic, want_tags, want_keys, want_body, want_id, want_pairs, want_block, want_numbers, want_properties
     # The record that _parse looked at last.
     cdef Py_ssize_t total, store_at, host_bytes, tail_at, body_at, body_bytes, topic_at, topic_bytes, props_at, props_bytes
     cdef int64_t sys_flag
@@ -36,9 +36,9 @@ cdef class ColumnDecoder:
     cdef Py_ssize_t rows, bodies_size, topics_size, props_size, pair_limit, pairs, compressed
     # Where _fill writes.
     cdef int32_t[::1] queue_ids, reconsumed, topic_offsets, tags_offsets, keys_offsets, body_offsets, id_offsets
-    cdef int32_t[::1] pair_offsets, name_offsets, value_offsets
+    cdef int32_t[::1] pair_offsets, name_offsets, value_offsets, body_sizes, block_offsets
     cdef int64_t[::1] queue_offsets, born, stored
-    cdef uint8_t[::1] topic_data, tags_data, tags_bits, keys_data, keys_bits, body_data, id_data, name_data, value_data
+    cdef uint8_t[::1] topic_data, tags_data, tags_bits, keys_data, keys_bits, body_data, id_data, block_data, name_data, value_data
 
     @cython.locals(magic=int64_t, stop=Py_ssize_t, length_bytes=Py_ssize_t)
     cdef bint _parse(self, const uint8_t[::1] src, Py_ssize_t at, Py_ssize_t end) noexcept nogil

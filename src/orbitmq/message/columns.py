@@ -43,7 +43,9 @@ TOPIC = "topic"
 TAGS = "tags"
 KEYS = "keys"
 BODY = "body"
+BODY_SIZE = "body_size"
 PROPERTIES = "properties"
+PROPERTY_BLOCK = "property_block"
 MESSAGE_ID = "message_id"
 
 COLUMN_NAMES = frozenset(
@@ -57,7 +59,9 @@ COLUMN_NAMES = frozenset(
         TAGS,
         KEYS,
         BODY,
+        BODY_SIZE,
         PROPERTIES,
+        PROPERTY_BLOCK,
         MESSAGE_ID,
     )
 )
@@ -234,8 +238,9 @@ class ColumnDecoder:
         self.want_body = BODY in columns
         self.want_id = MESSAGE_ID in columns
         self.want_pairs = PROPERTIES in columns
+        self.want_block = PROPERTY_BLOCK in columns
         self.want_numbers = bool(
-            self.names & {QUEUE_ID, QUEUE_OFFSET, BORN_TIMESTAMP, STORE_TIMESTAMP, RECONSUME_TIMES}
+            self.names & {QUEUE_ID, QUEUE_OFFSET, BORN_TIMESTAMP, STORE_TIMESTAMP, RECONSUME_TIMES, BODY_SIZE}
         )
         self.want_properties = self.want_tags or self.want_keys or self.want_id or self.want_pairs
 
@@ -329,6 +334,7 @@ class ColumnDecoder:
             BORN_TIMESTAMP: 8 * numbers,
             STORE_TIMESTAMP: 8 * numbers,
             RECONSUME_TIMES: 4 * numbers,
+            BODY_SIZE: 4 * numbers,
             "topic_offsets": 4 * many,
             "topic_data": self.topics_size if self.want_topic else 0,
             "tags_offsets": 4 * many,
@@ -341,6 +347,8 @@ class ColumnDecoder:
             "body_data": self.bodies_size if self.want_body and not self.compressed else 0,
             "id_offsets": 4 * many,
             "id_data": ids,
+            "block_offsets": 4 * many,
+            "block_data": self.props_size if self.want_block else 0,
             "pair_offsets": 4 * many,
             "name_offsets": 4 * (pairs + 1),
             "name_data": text,
@@ -357,6 +365,9 @@ class ColumnDecoder:
         self.born = memoryview(buffers[BORN_TIMESTAMP]).cast("q")
         self.stored = memoryview(buffers[STORE_TIMESTAMP]).cast("q")
         self.reconsumed = memoryview(buffers[RECONSUME_TIMES]).cast("i")
+        self.body_sizes = memoryview(buffers[BODY_SIZE]).cast("i")
+        self.block_offsets = memoryview(buffers["block_offsets"]).cast("i")
+        self.block_data = memoryview(buffers["block_data"])
         self.topic_offsets = memoryview(buffers["topic_offsets"]).cast("i")
         self.topic_data = memoryview(buffers["topic_data"])
         self.tags_offsets = memoryview(buffers["tags_offsets"]).cast("i")
@@ -388,6 +399,11 @@ class ColumnDecoder:
                 self.born[row] = _i64(src, at + BORN_TIME_AT)
                 self.stored[row] = _i64(src, self.store_at)
                 self.reconsumed[row] = _i32(src, self.tail_at)
+                self.body_sizes[row] = self.body_bytes
+            if self.want_block:
+                self.block_offsets[row + 1] = _copy(
+                    self.block_data, self.block_offsets[row], src, self.props_at, self.props_bytes
+                )
             if self.want_topic:
                 self.topic_offsets[row + 1] = _copy(
                     self.topic_data, self.topic_offsets[row], src, self.topic_at, self.topic_bytes
@@ -485,7 +501,7 @@ class ColumnDecoder:
 
     def _finish(self, src: bytes, buffers: dict[str, bytearray]) -> Columns:
         rows = self.rows
-        numbers = (QUEUE_ID, QUEUE_OFFSET, BORN_TIMESTAMP, STORE_TIMESTAMP, RECONSUME_TIMES)
+        numbers = (QUEUE_ID, QUEUE_OFFSET, BORN_TIMESTAMP, STORE_TIMESTAMP, RECONSUME_TIMES, BODY_SIZE)
         fixed = {name: Fixed(buffers[name]) for name in numbers if name in self.names}
         texts: dict[str, Text] = {}
         if self.want_topic:
@@ -500,6 +516,9 @@ class ColumnDecoder:
             texts[KEYS] = Text(buffers["keys_offsets"], buffers["keys_data"], size, buffers["keys_bits"])
         if self.want_id:
             texts[MESSAGE_ID] = Text(buffers["id_offsets"], buffers["id_data"], self.id_offsets[rows], None)
+        if self.want_block:
+            size = self.block_offsets[rows]
+            texts[PROPERTY_BLOCK] = Text(buffers["block_offsets"], buffers["block_data"], size, None)
         if self.want_body and self.compressed:
             texts[BODY] = self._decompressed(src, buffers["body_offsets"])
         elif self.want_body:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, DataType, StructType
 
 from orbitmq.message import columns as names
 from orbitmq.message.columns import ColumnDecoder, Columns, Pairs, Text
@@ -38,7 +38,7 @@ class BatchMaker:
 
     @cached_property
     def _decoder(self) -> ColumnDecoder:
-        wanted = {f.name.lower() for f in self._schema.fields} - {BROKER}
+        wanted = {_decoded(f.name.lower(), f.dataType) for f in self._schema.fields} - {BROKER}
         if ERROR in wanted:
             wanted = wanted - {ERROR} | {names.BODY}
         return ColumnDecoder(wanted if self._tags is None else wanted | {names.TAGS}, self._bad_body)
@@ -68,6 +68,8 @@ class BatchMaker:
             return pa.concat_arrays(pieces) if pieces else pa.array([], field.type)
         if name == ERROR:
             return pa.array([columns.errors.get(row) for row in range(columns.rows)], field.type)
+        if name == names.PROPERTIES and columns.properties is None:
+            return _text(field.type, columns.rows, columns.texts[names.PROPERTY_BLOCK])
         if name == names.PROPERTIES:
             assert columns.properties is not None
             return _map(field.type, columns.rows, columns.properties)
@@ -79,6 +81,12 @@ class BatchMaker:
         times = pa.Array.from_buffers(pa.timestamp("ms", "UTC"), columns.rows, [None, values])
         # Unsafe: a sender may claim any time, and an absurd one must not stop the query.
         return times.cast(field.type, safe=False)
+
+
+def _decoded(name: str, kind: DataType) -> str:
+    """The column of the decoder that gives a column of the schema."""
+    raw = name == names.PROPERTIES and isinstance(kind, BinaryType)
+    return names.PROPERTY_BLOCK if raw else name
 
 
 def _text(kind: Any, rows: int, text: Text) -> pa.Array:

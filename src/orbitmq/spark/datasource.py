@@ -44,7 +44,9 @@ class DefaultSource(DataSource):  # type: ignore[misc]
     @override
     def schema(self) -> StructType:
         options = read_options(self._given)
-        return message_schema(options.columns, errors=options.on_bad_message != "fail")
+        return message_schema(
+            options.columns, errors=options.on_bad_message != "fail", properties=options.properties
+        )
 
     @override
     def reader(self, schema: StructType) -> BatchReader:

@@ -50,6 +50,7 @@ class ReadOptions:
     max_bytes_per_task: int = _GIB // 4
     fail_on_data_loss: bool = True
     on_bad_message: str = "fail"
+    properties: str = "none"
     parallelism: int | None = None
     batch_bytes: int = 4 << 20
     pull_messages: int = 32
@@ -99,6 +100,7 @@ _READ = (
     _Option("maxTriggerDelay", "max_delay_ms", values_of.duration_ms),
     _Option("failOnDataLoss", "fail_on_data_loss", values_of.boolean),
     _Option("onBadMessage", "on_bad_message", values_of.one_of("fail", "null", "raw")),
+    _Option("properties", "properties", values_of.one_of("none", "map", "raw")),
     _Option("parallelism", "parallelism", values_of.count),
     _Option("maxRowsPerTask", "max_rows_per_task", values_of.count),
     _Option("maxBytesPerTask", "max_bytes_per_task", values_of.size_bytes),

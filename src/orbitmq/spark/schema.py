@@ -20,6 +20,10 @@ from orbitmq.message import columns as names
 from orbitmq.spark.errors import SchemaError
 
 BROKER = "broker"
+# What the option properties may be, besides map.
+NO_PROPERTIES, RAW_PROPERTIES = "none", "raw"
+# Columns that are only there when somebody asks for them.
+_ON_REQUEST = (names.BODY_SIZE, names.PROPERTIES)
 # Why a body could not be read; only with another onBadMessage than fail.
 ERROR = "error"
 
@@ -31,7 +35,8 @@ _TYPES: dict[str, tuple[DataType, ...]] = {
     names.TAGS: (StringType(),),
     names.KEYS: (StringType(),),
     names.BODY: (BinaryType(), StringType()),
-    names.PROPERTIES: (MapType(StringType(), StringType()),),
+    names.BODY_SIZE: (IntegerType(),),
+    names.PROPERTIES: (MapType(StringType(), StringType()), BinaryType()),
     names.BORN_TIMESTAMP: (TimestampType(),),
     names.STORE_TIMESTAMP: (TimestampType(),),
     names.MESSAGE_ID: (StringType(),),
@@ -39,24 +44,35 @@ _TYPES: dict[str, tuple[DataType, ...]] = {
 }
 
 
-def message_schema(columns: Sequence[str] = (), *, errors: bool = False) -> StructType:
-    """The schema of a topic: all columns, or the named ones in their order.
+def message_schema(
+    columns: Sequence[str] = (), *, errors: bool = False, properties: str = NO_PROPERTIES
+) -> StructType:
+    """The schema of a topic: the usual columns, or the named ones in their order.
 
     Args:
         errors: there is a column ``error`` too.
+        properties: ``none``; ``map``: there is a column ``properties`` too; ``raw``: as its stored bytes. To
+            name the column is to ask for the map.
 
     ``keys`` holds the key words joined by one space; ``message_id`` is the sender's unique key, or the offset
-    id when there is none; the times have milliseconds.
+    id when there is none; ``body_size`` is that of the stored body; the times have milliseconds.
 
     Raises:
         SchemaError: a column is unknown or named twice.
     """
-    types = _TYPES | {ERROR: (StringType(),)} if errors else _TYPES
-    wanted = [name.lower() for name in columns] or list(types)
+    types = {name: kinds[0] for name, kinds in _TYPES.items()}
+    if properties == RAW_PROPERTIES:
+        types[names.PROPERTIES] = BinaryType()
+    if errors:
+        types[ERROR] = StringType()
+    usual = [name for name in types if name not in _ON_REQUEST]
+    if properties != NO_PROPERTIES:
+        usual.append(names.PROPERTIES)
+    wanted = [name.lower() for name in columns] or usual
     unknown = [name for name in wanted if name not in types]
     if unknown or len(set(wanted)) < len(wanted):
         raise SchemaError(f"columns {wanted}: unknown {unknown} or repeated; known: {', '.join(types)}")
-    return StructType([StructField(name, types[name][0], True) for name in wanted])
+    return StructType([StructField(name, types[name], True) for name in wanted])
 
 
 def check_schema(schema: StructType, *, errors: bool = False) -> None:
