@@ -5,41 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.conversation.replication_world import MASTER, SLAVE, following, log_of, same_end, send
 from tests.seeds import seeds
 
-from orbitmq import Message
 from orbitmq.testing import Keep, World
 from orbitmq.wire.bodies import TopicConfig
 
 pytestmark = pytest.mark.orbitmq(replicas=2)
-
-MASTER, SLAVE = "broker-a", "broker-a-1"
-
-
-def log_of(world: World, name: str) -> bytes:
-    store = world.brokers[name].services.store
-    data, at = b"", store.min_commit_log_offset
-    while piece := store.log_data(at, 1 << 30):
-        data += piece
-        at += len(piece)
-    return data
-
-
-def ends(world: World) -> tuple[int, int]:
-    first, second = (world.brokers[name].services.store.max_commit_log_offset for name in (MASTER, SLAVE))
-    return first, second
-
-
-def same_end(world: World) -> bool:
-    first, second = ends(world)
-    return first == second > 0
-
-
-async def send(world: World, count: int, size: int = 100, pause_s: float = 0) -> None:
-    async with world.producer() as producer:
-        for number in range(count):
-            await world.sleep(pause_s)
-            await producer.send(Message("t", b"%d" % number + bytes(size)))
 
 
 @pytest.mark.behaviour("PO-15")
@@ -78,5 +50,22 @@ async def test_it_goes_on_after_crashes_and_cuts(orbitmq_world: World, keep: Kee
         world.crash(SLAVE, keep)
         await world.start_broker(SLAVE)
     await sending
+    await world.until(lambda: same_end(world))
+    assert log_of(world, MASTER) == log_of(world, SLAVE)
+
+
+async def test_the_protocol_of_rocketmq_does_the_same(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    link = following(world)
+    assert link.ha_address is not None
+    link.follow(link.ha_address, None)
+    await send(world, 50, 3000)
+    assert await world.until(lambda: same_end(world)) < 0.2
+    assert log_of(world, MASTER) == log_of(world, SLAVE)
+    assert link.transferring
+    world.crash(MASTER)
+    await world.until(lambda: not link.connected)
+    await world.start_broker(MASTER)
+    await send(world, 50, 3000)
     await world.until(lambda: same_end(world))
     assert log_of(world, MASTER) == log_of(world, SLAVE)

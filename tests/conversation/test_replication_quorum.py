@@ -73,7 +73,7 @@ async def sending(world: World) -> tuple[Sends, asyncio.Task[None]]:
 def bodies(world: World, name: str) -> set[bytes]:
     store = world.brokers[name].services.store
     data, at = b"", store.min_commit_log_offset
-    while piece := store.log_data(at, 1 << 30):
+    while piece := store.raw.data(at, 1 << 30):
         data += piece
         at += len(piece)
     return {record.body for record in iter_records(data) if record.topic == "t"}

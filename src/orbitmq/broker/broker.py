@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from orbitmq.broker.assembly import assemble
-from orbitmq.broker.component import Lifecycle
+from orbitmq.broker.component import C, Lifecycle
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.doors import Doors
 from orbitmq.broker.extension import Extension, HandOver
@@ -56,6 +56,14 @@ class Broker:
     def running(self) -> tuple[str, ...]:
         """The names of the parts at work."""
         return self._lifecycle.running
+
+    def part(self, kind: type[C]) -> C:
+        """A part with a life, also of an extension, to look at: for programs that embed one, and for tests.
+
+        Raises:
+            LookupError: the broker has none of that class, or is not started.
+        """
+        return self._lifecycle.find(kind)
 
     @property
     def address(self) -> str:

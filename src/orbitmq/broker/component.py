@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from orbitmq.broker.metadata.table_files import StoredTable
 from orbitmq.broker.role import EVERY_ROLE, Role
@@ -14,6 +14,8 @@ from orbitmq.runtime.seam import Clock
 from orbitmq.runtime.tasks import Background, every
 
 log = logging.getLogger(__name__)
+
+C = TypeVar("C", bound="Component")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,17 @@ class Lifecycle:
     def running(self) -> tuple[str, ...]:
         """The names of the components at work, in the order in which they started."""
         return tuple(component.name for component in self._running)
+
+    def find(self, kind: type[C]) -> C:
+        """The first component of a class, running or not.
+
+        Raises:
+            LookupError: there is none.
+        """
+        for component in self._components:
+            if isinstance(component, kind):
+                return component
+        raise LookupError(f"no component is a {kind.__name__}")
 
     async def start(self, role: Role) -> None:
         """Start what works in ``role``.

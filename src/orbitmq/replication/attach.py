@@ -8,10 +8,13 @@ from orbitmq.broker.extension import Attachment, Host
 from orbitmq.replication.escape.escape import Escape
 from orbitmq.replication.gate import ReplicaGate, rule_of
 from orbitmq.replication.ha_handlers import HaHandlers
+from orbitmq.replication.link.cutting import Cutting
 from orbitmq.replication.link.follower import Following
 from orbitmq.replication.link.ha_port import HaPort
+from orbitmq.replication.link.identity import Identity
 from orbitmq.replication.link.peers import PeerLink, Peers
 from orbitmq.replication.link.stream import Kind
+from orbitmq.replication.link.stream_follower import Ours
 from orbitmq.replication.members.handlers import MemberHandlers
 from orbitmq.replication.members.links import Links
 from orbitmq.replication.members.membership import Membership, OwnState, Surroundings
@@ -36,16 +39,16 @@ def attach(host: Host) -> Attachment:
     def listens(port: int) -> None:
         s.registration.ha_port = port
 
-    port = HaPort(s.runtime, s.config, s.store, replicas, listens)
-    following = Following(s.runtime, s.config, s.store, s.address)
-    status = ReplicationStatus(s.runtime.clock, s.role, s.store, port, following)
-
-    escape = s.outlet.elsewhere = Escape(s.runtime, s.config, s.groups)
-
     def term() -> int:
         return s.topics.version.state_version
 
-    peers = Peers()
+    peers, cutting = Peers(), Cutting(s.runtime, s.store)
+    identity = Identity(s.runtime, s.config, s.store, s.role, s.address, term)
+    port = HaPort(s.runtime, s.config, s.store, replicas, peers, identity, listens)
+    following = Following(s.runtime, s.config, s.store, s.address, Ours(peers, identity, cutting))
+    status = ReplicationStatus(s.runtime.clock, s.role, s.store, port, following)
+
+    escape = s.outlet.elsewhere = Escape(s.runtime, s.config, s.groups)
     exchange = StateExchange(s.runtime.clock, s.events, s.role, s.feed, s.store, peers)
     client = RemotingClient(s.runtime)
     codes = TableCodes(client, s.feed, s.topics)

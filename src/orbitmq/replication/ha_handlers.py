@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.role import RoleState
+from orbitmq.replication.link.stream import STREAM_VERSION
 from orbitmq.replication.status import ReplicationStatus
 from orbitmq.store import MessageStore
 from orbitmq.transport.server import ServerConnection
@@ -69,6 +70,7 @@ class HaHandlers(Family):
             master_ha_address=self._ha_address(),
             master_flush_offset=self._store.flushed_offset,
             master_address=self._address,
+            orbitmq_stream=STREAM_VERSION,
         ).reply_to(command)
         answer.ext[TERM] = str(self._term())
         return answer

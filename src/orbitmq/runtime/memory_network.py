@@ -377,7 +377,7 @@ class MemoryNetwork:
         return listener
 
     async def connect(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, *, local_host: str = ""
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         world = self._world
         host = self._resolve(host)

@@ -235,9 +235,9 @@ class Network(Protocol):
         ...
 
     async def connect(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, *, local_host: str = ""
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Open a connection. TCP_NODELAY is set.
+        """Open a connection, from the address ``local_host`` if one is given. TCP_NODELAY is set.
 
         Raises:
             OSError: refused or unreachable.

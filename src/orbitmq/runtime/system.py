@@ -331,9 +331,10 @@ class SystemNetwork:
         return SystemListener(server)
 
     async def connect(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, *, local_host: str = ""
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        return await asyncio.get_running_loop().create_connection(factory, host, port)
+        local = (local_host, 0) if local_host else None
+        return await asyncio.get_running_loop().create_connection(factory, host, port, local_addr=local)
 
 
 def system_runtime(seed: int | None = None) -> Runtime:

@@ -16,6 +16,7 @@ from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.files import LogFiles
 from orbitmq.store.log.flush import Flusher
 from orbitmq.store.log.following import Following, Progress
+from orbitmq.store.log.raw import RawLog
 from orbitmq.store.model import GetResult, NewMessage, PutResult
 from orbitmq.store.ports import LogFollower, LogPiece
 from orbitmq.store.queues import layout as table
@@ -108,6 +109,7 @@ class MessageStore:
             self._codes,
             self._all_followings,
         )
+        self.raw = RawLog(runtime, self._files, lambda: self.appender.batch_base)
         self._followings: dict[str, Following] = {}
         self._unlock: Callable[[], None] | None = None
         self.on_arrival: Arrival | None = None
@@ -411,31 +413,6 @@ class MessageStore:
             StoreClosedError: the disk refused.
         """
         self._raw.append(offset, data)
-
-    def log_data(self, offset: int, most: int) -> memoryview | None:
-        """Written bytes of the log from ``offset`` on: up to ``most``, all in one file, ending anywhere.
-
-        ``None``: nothing is written there, or it is deleted.
-        """
-        size = min(most, self.appender.batch_base - offset)
-        segment = self._files.segment(offset)
-        if size <= 0 or segment is None:
-            return None
-        at = offset - self._files.start_of(offset)
-        return segment.view()[at : at + size]
-
-    def read_ahead(self, start: int, end: int) -> None:
-        """Somebody is about to read this part of the log; does not wait."""
-        for segment in self._files.between(max(start, self._files.first), min(end, self._files.end)):
-            begin = (
-                max(0, start - self._files.start_of(start)) if segment is self._files.segment(start) else 0
-            )
-            segment.read_ahead(begin, min(segment.size_bytes, begin + end - start))
-
-    @property
-    def last_file_start(self) -> int:
-        """Where the newest file of the log begins."""
-        return max(self._files.first, self._files.start_of(self.appender.batch_base))
 
     def drop_partial(self) -> None:
         """Forget what a master sent behind the last whole record.

@@ -23,7 +23,7 @@ class Cursor:
 
     def take(self, most: int) -> tuple[int, memoryview] | None:
         """The next piece: its offset, and up to ``most`` bytes within one file. ``None``: there is none."""
-        data = self._store.log_data(self.position, most)
+        data = self._store.raw.data(self.position, most)
         if data is None:
             return None
         offset = self.position

@@ -10,9 +10,12 @@ from typing import cast
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.errors import StartError
-from orbitmq.replication.link.classic import ReportReader, data_frame_header
 from orbitmq.replication.link.errors import LinkError
+from orbitmq.replication.link.identity import Identity
+from orbitmq.replication.link.masters import ClassicMaster, MasterEnd, Port, StreamMaster
+from orbitmq.replication.link.peers import Peers
 from orbitmq.replication.link.sending import HIGH_WATER_BYTES, LogSender, Pace
+from orbitmq.replication.link.stream import MAGIC
 from orbitmq.replication.replicas import Replicas, ReplicaState, ReportError
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Listener, Runtime
@@ -31,7 +34,6 @@ class HaPort(Component):
         listens: told the port, when it is listened on.
 
     Attributes:
-        port: the one it listens on, once it does.
         connections: those open now.
     """
 
@@ -43,18 +45,19 @@ class HaPort(Component):
         config: BrokerConfig,
         store: MessageStore,
         replicas: Replicas,
+        peers: Peers,
+        identity: Identity,
         listens: Callable[[int], object],
     ) -> None:
-        self.runtime = runtime
-        self.config = config
-        self.store = store
-        self.replicas = replicas
-        self.pace = Pace(runtime.clock, config)
-        self.port = config.ha_listen_port
-        self.connections: dict[HaConnection, None] = {}
-        self.peers_log = LogLimiter(log)
+        self._runtime = runtime
+        self._config = config
+        self._store = store
         self._listens = listens
         self._listener: Listener | None = None
+        self._peers_log = LogLimiter(log)
+        pace = Pace(runtime.clock, config)
+        self.shared = Port(runtime.clock, config, store, pace, replicas, peers, identity)
+        self.connections: dict[HaConnection, None] = {}
 
     async def start(self) -> None:
         """Listen.
@@ -62,25 +65,23 @@ class HaPort(Component):
         Raises:
             StartError: the port is in use.
         """
-        host = self.config.bind_address
+        host, port = self._config.bind_address, self._config.ha_listen_port
         try:
-            self._listener = await self.runtime.network.listen(self._accept, host, self.port)
+            self._listener = await self._runtime.network.listen(self._accept, host, port)
         except OSError as error:
-            raise StartError(
-                f"cannot listen on {host}:{self.port} (haListenPort): {error.strerror or error}"
-            ) from error
-        self.port = self._listener.port
-        self._listens(self.port)
-        self.store.log.wakers.append(self._written)
-        least_ms = min(self.config.ha_send_heartbeat_interval_ms, self.config.ha_housekeeping_interval_ms)
-        self._every(self.runtime.clock, least_ms / 1000 / CHECKS_PER_INTERVAL, self._look_after)
+            text = f"cannot listen on {host}:{port} (haListenPort): {error.strerror or error}"
+            raise StartError(text) from error
+        self._listens(self._listener.port)
+        self._store.log.wakers.append(self._written)
+        least_ms = min(self._config.ha_send_heartbeat_interval_ms, self._config.ha_housekeeping_interval_ms)
+        self._every(self._runtime.clock, least_ms / 1000 / CHECKS_PER_INTERVAL, self._look_after)
 
     async def stop(self) -> None:
         await self.end_work()
         if self._listener is not None:
             await self._listener.close()
             self._listener = None
-            self.store.log.wakers.remove(self._written)
+            self._store.log.wakers.remove(self._written)
         for connection in list(self.connections):
             connection.close()
 
@@ -88,13 +89,32 @@ class HaPort(Component):
         return HaConnection(self)
 
     def _written(self) -> None:
-        for connection in self.connections:
+        for connection in list(self.connections):
             connection.pump()
 
     def _look_after(self) -> None:
-        now = self.runtime.clock.monotonic()
+        now = self._runtime.clock.monotonic()
         for connection in list(self.connections):
             connection.look_after(now)
+
+    def opened(self, connection: HaConnection) -> bool:
+        """A connection tells that it is open; whether there is room for it."""
+        if len(self.connections) >= MAX_CONNECTIONS or self._listener is None:
+            return False
+        self.connections[connection] = None
+        return True
+
+    def lost(self, connection: HaConnection) -> bool:
+        """A connection tells that it is gone; whether it was one of ours."""
+        if connection not in self.connections:
+            return False
+        del self.connections[connection]
+        return True
+
+    def complain(self, connection: HaConnection, why: str) -> None:
+        """Say why a connection is closed."""
+        text = "the follower at %s is cut off: %s"
+        self._peers_log.write(logging.WARNING, "link closed", text, connection.address, why)
 
 
 class HaConnection(asyncio.Protocol):
@@ -102,19 +122,27 @@ class HaConnection(asyncio.Protocol):
 
     Attributes:
         address: the follower's end of the connection, host:port.
-        sender: what it is sent, ``None`` before its first report.
-        reports: what it has said.
+        end: what we know of it, once it has said something.
     """
 
     def __init__(self, port: HaPort) -> None:
         self._port = port
-        self._clock = port.runtime.clock
+        self._shared = port.shared
         self._transport: asyncio.Transport | None = None
-        self._heard = self._clock.monotonic()
-        self.address = ""
-        self.host = ""
-        self.sender: LogSender | None = None
-        self.reports = ReportReader()
+        self._heard = self._shared.clock.monotonic()
+        self._first = b""
+        self.host = self.address = ""
+        self.end: MasterEnd | None = None
+
+    @property
+    def sender(self) -> LogSender | None:
+        """What it is sent, ``None`` before it has said where to begin."""
+        return self.end.sender if self.end is not None else None
+
+    @property
+    def state(self) -> ReplicaState | None:
+        """What is counted of it."""
+        return self._shared.replicas.states.get(self.end) if self.end is not None else None
 
     # -- from the network ------------------------------------------------------------------------------
 
@@ -123,20 +151,32 @@ class HaConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername") or ("?", 0)
         self.host, self.address = str(peer[0]), f"{peer[0]}:{peer[1]}"
-        if len(self._port.connections) >= MAX_CONNECTIONS:
-            self._end(f"all {MAX_CONNECTIONS} connections are in use")
-            return
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
-        self._port.connections[self] = None
+        if not self._port.opened(self):
+            self._port.complain(self, f"all {MAX_CONNECTIONS} connections are in use")
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        self._heard = self._clock.monotonic()
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._heard = self._shared.clock.monotonic()
+        if self.end is None:
+            self._first += data
+            if len(self._first) < len(MAGIC):
+                return
+            data, self._first = self._first, b""
+            if data.startswith(MAGIC):
+                self.end, data = StreamMaster(self._shared, self._transport, self.cut_off), data[len(MAGIC) :]
+            else:
+                self.end = ClassicMaster(self._shared, self._transport, self.host)
+        followed = self.sender is not None
         try:
-            limit = self.sender.cursor.position if self.sender else self._port.store.max_commit_log_offset
-            for reported in self.reports.feed(data, limit):
-                self._reported(reported)
+            self.end.receive(data, self._heard)
         except (LinkError, ReportError) as error:
-            self._end(str(error))
+            self.cut_off(str(error))
+            return
+        if self.sender is not None and not followed:
+            log.info("%s follows from %d on", self.address, self.sender.begin)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
@@ -149,71 +189,39 @@ class HaConnection(asyncio.Protocol):
         if self.sender is not None:
             self.sender.resume()
 
-    # -- what it says ----------------------------------------------------------------------------------
-
-    def _reported(self, end: int) -> None:
-        now = self._heard
-        if self.sender is None:
-            self.sender = self._begin(end)
-            # Nobody says who he is: one address has one vote.
-            self._port.replicas.connected(self, self.host, now)
-            log.info("%s follows from %d on", self.address, self.sender.cursor.position)
-        self._port.replicas.reported(self, end, end, now)
-        self.sender.pump()
-
-    def _begin(self, end: int) -> LogSender:
-        port, store = self._port, self._port.store
-        first = store.min_commit_log_offset
-        if 0 < end < first:
-            raise LinkError(
-                f"its log ends at {end}, ours begins at {first}: what is between is gone. "
-                "Stop it, empty its store folder, start it again"
-            )
-        # A follower without a log gets the newest file only (DefaultHAConnection).
-        position = end or store.last_file_start
-        assert self._transport is not None
-        return LogSender(
-            self._clock, port.config, store, port.pace, self._transport, position, data_frame_header
-        )
-
-    @property
-    def state(self) -> ReplicaState | None:
-        """What is counted of it."""
-        return self._port.replicas.states.get(self)
-
     # -- from the port ---------------------------------------------------------------------------------
 
     def pump(self) -> None:
         """Something may have been written."""
         if self.sender is not None:
             if self.sender.cursor.behind < 0:
-                self._end("our log became shorter")
+                self.cut_off("our log became shorter")
             else:
                 self.sender.pump()
 
     def look_after(self, now: float) -> None:
         """Show that we live, and close what shows no life."""
-        config = self._port.config
+        config = self._shared.config
         if now - self._heard > config.ha_housekeeping_interval_ms / 1000:
-            self._end(f"not heard of for {config.ha_housekeeping_interval_ms} ms")
+            self.cut_off(f"not heard of for {config.ha_housekeeping_interval_ms} ms")
         elif self.sender and now - self.sender.last_sent >= config.ha_send_heartbeat_interval_ms / 1000:
             self.sender.heartbeat()
 
-    def close(self) -> None:
-        """End the connection without a word."""
-        self._forget()
-        if self._transport is not None:
-            self._transport.abort()
-
-    def _end(self, why: str) -> None:
-        self._port.peers_log.write(
-            logging.WARNING, "link closed", "the follower at %s is cut off: %s", self.address, why
-        )
+    def cut_off(self, why: str) -> None:
+        """End the connection and say why; what was written to it before still goes out."""
+        self._port.complain(self, why)
+        if self._transport is not None and self.sender is None:
+            self._transport.close()
         self.close()
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.abort()
+        self._forget()
 
     def _forget(self) -> None:
         if self.sender is not None:
             self.sender.stop()
-        if self in self._port.connections:
-            del self._port.connections[self]
-            self._port.replicas.gone(self, self._clock.monotonic())
+        if self._port.lost(self) and self.end is not None:
+            self.end.gone(self._shared.clock.monotonic())

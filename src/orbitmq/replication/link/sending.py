@@ -50,6 +50,7 @@ class LogSender:
         header: makes what stands before a piece, of its offset and size.
 
     Attributes:
+        begin: where it began.
         cursor: what was sent.
         last_sent: monotonic seconds.
     """
@@ -74,6 +75,7 @@ class LogSender:
         self._next: asyncio.Handle | None = None
         self._ahead = position
         self._flow = Flow(clock.monotonic())
+        self.begin = position
         self.cursor = Cursor(store, position)
         self.last_sent = clock.monotonic()
 
@@ -120,7 +122,7 @@ class LogSender:
         if behind > READ_AHEAD_BYTES and self.cursor.position + READ_AHEAD_BYTES // 2 >= self._ahead:
             start = max(self._ahead, self.cursor.position)
             self._ahead = self.cursor.position + READ_AHEAD_BYTES
-            self._store.read_ahead(start, self._ahead)
+            self._store.raw.read_ahead(start, self._ahead)
 
     def heartbeat(self) -> None:
         """Send a piece without bytes."""

@@ -1,12 +1,31 @@
 """The stream between two brokers of OrbitMQ, without I/O: everything that they tell each other, in one order.
 
 It runs on the HA port in place of RocketMQ's protocol once the master has said in its answer to
-EXCHANGE_BROKER_HA_INFO (906) that it speaks it: RocketMQ ignores that field and never sends it.
+EXCHANGE_BROKER_HA_INFO (906) that it speaks it: RocketMQ ignores that field and never sends it. The follower
+begins with :data:`MAGIC`, which as a report of RocketMQ's protocol would be negative; then both sides send
+frames: one byte kind, three of zero, four of size, and so many bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
+from struct import Struct
+
+from orbitmq.replication.link.classic import MAX_DATA_BYTES, check_piece
+from orbitmq.replication.link.errors import LinkError
+
+MAGIC = b"\xffOrbitMQ"
+# What the answer to 906 says.
+STREAM_VERSION = 1
+_HEAD = Struct(">BxxxI")
+_PIECE_HEAD = Struct(">BxxxIq")
+_OFFSET_BYTES = 8
+_ACK = Struct(">qq")
+# Of a frame that is kept until it is whole.
+MAX_FRAME_BYTES = 4 << 20
+# What may wait to be sent when one more frame comes; a link that is slower is closed.
+MAX_WAITING_BYTES = 16 << 20
 
 
 class Kind(IntEnum):
@@ -27,3 +46,109 @@ class Kind(IntEnum):
     STATE_ACK = 5
     TAKE_OVER = 6
     HAND_OVER = 7
+
+
+def frame(kind: Kind, payload: bytes) -> bytes:
+    """One frame.
+
+    Raises:
+        ValueError: the payload is longer than :data:`MAX_FRAME_BYTES`.
+    """
+    if len(payload) > MAX_FRAME_BYTES:
+        raise ValueError(f"a frame of {len(payload)} bytes, possible are {MAX_FRAME_BYTES}")
+    return _HEAD.pack(kind, len(payload)) + payload
+
+
+def piece_header(offset: int, size_bytes: int) -> bytes:
+    """What stands before ``size_bytes`` of the log from ``offset`` on."""
+    return _PIECE_HEAD.pack(Kind.PIECE, _OFFSET_BYTES + size_bytes, offset)
+
+
+def ack(received: int, durable: int) -> bytes:
+    """A frame that says how far a follower is."""
+    return frame(Kind.ACK, _ACK.pack(received, durable))
+
+
+def read_ack(payload: bytes) -> tuple[int, int]:
+    """Received and durable end.
+
+    Raises:
+        LinkError: it is no such payload.
+    """
+    if len(payload) != _ACK.size:
+        raise LinkError(f"it sends an acknowledgement of {len(payload)} bytes")
+    received, durable = _ACK.unpack(payload)
+    return received, durable
+
+
+class StreamReader:
+    """Reads frames; the bytes of pieces are given on as they come.
+
+    Attributes:
+        expected: the offset that the next piece must have, -1: no piece is expected.
+    """
+
+    def __init__(self, file_bytes: int) -> None:
+        self.expected = -1
+        self._file_bytes = file_bytes
+        self._kept = bytearray()
+        self._left = 0
+
+    def feed(self, data: memoryview) -> Iterator[tuple[Kind, int, memoryview]]:
+        """Kind, offset (of pieces) and payload; a piece without bytes is a heartbeat.
+
+        Pieces are parts of ``data``. What the receiver of a frame does holds for the next one.
+
+        Raises:
+            LinkError: no such kind, an impossible size, or a piece that is not the next one of the log.
+        """
+        while len(data):
+            if self._left:
+                piece = data[: self._left]
+                data = data[len(piece) :]
+                self._left -= len(piece)
+                offset, self.expected = self.expected, self.expected + len(piece)
+                yield Kind.PIECE, offset, piece
+                continue
+            data = self._keep(data, _HEAD.size)
+            if len(self._kept) < _HEAD.size:
+                return
+            kind, size = self._head()
+            # Of a piece the offset is kept, of all others the whole frame.
+            wanted = _HEAD.size + (_OFFSET_BYTES if kind is Kind.PIECE else size)
+            data = self._keep(data, wanted)
+            if len(self._kept) < wanted:
+                return
+            payload = bytes(self._kept[_HEAD.size :])
+            self._kept.clear()
+            if kind is not Kind.PIECE:
+                yield kind, -1, memoryview(payload)
+            elif self._begin(int.from_bytes(payload, "big", signed=True), size - _OFFSET_BYTES):
+                yield kind, self.expected, data[:0]
+
+    def _keep(self, data: memoryview, wanted: int) -> memoryview:
+        """Keep what is missing of ``wanted`` bytes; the rest of ``data``."""
+        missing = max(0, wanted - len(self._kept))
+        self._kept += data[:missing]
+        return data[missing:]
+
+    def _head(self) -> tuple[Kind, int]:
+        number, size = _HEAD.unpack_from(self._kept)
+        try:
+            kind = Kind(number)
+        except ValueError:
+            raise LinkError(f"it sends a frame of kind {number}") from None
+        least, most = 0, MAX_FRAME_BYTES
+        if kind is Kind.PIECE:
+            least, most = _OFFSET_BYTES, _OFFSET_BYTES + MAX_DATA_BYTES
+        if not least <= size <= most:
+            raise LinkError(f"it sends a frame {kind.name} of {size} bytes, possible are {least} to {most}")
+        return kind, size
+
+    def _begin(self, offset: int, size: int) -> bool:
+        """A piece begins; whether it is a heartbeat."""
+        if self.expected < 0:
+            raise LinkError("it sends a piece of its log before it was asked to")
+        check_piece(offset, size, self.expected, self._file_bytes)
+        self.expected, self._left = offset, size
+        return size == 0

@@ -234,7 +234,8 @@ def _of_slave(situation: Situation, sightings: Sightings, terms: Terms, now_s: f
     if min(members, default=MASTER_ID) < situation.broker_id or now_s < situation.yielded_until_s:
         # Also when only one of several name servers still shows a master.
         return Decision(Move.STAY, master)
-    if situation.link_up:
+    # A master that handed over keeps its link: it takes messages, but does no more of the background work.
+    if situation.link_up and situation.port is not Port.REFUSES:
         return Decision(Move.ASK, master, "the name servers have lost the master, but its link lives")
     if not situation.fence_open:
         return Decision(Move.STAY, master)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from orbitmq.wire.codes import RequestCode
-from orbitmq.wire.headers.base import Int64, RequestHeader, ResponseHeader
+from orbitmq.wire.headers.base import Int32, Int64, RequestHeader, ResponseHeader
 
 __all__ = [
     "AddBrokerRequest",
@@ -137,11 +137,15 @@ class ExchangeBrokerHaInfoRequest(RequestHeader, kw_only=True):
 
 
 class ExchangeBrokerHaInfoResponse(ResponseHeader, kw_only=True):
-    """Response to EXCHANGE_BROKER_HA_INFO (906)."""
+    """Response to EXCHANGE_BROKER_HA_INFO (906).
+
+    ``orbitmq_stream`` is ours: the version of the stream that the HA port speaks besides RocketMQ's protocol.
+    """
 
     master_ha_address: str | None = None
     master_flush_offset: Int64 | None = None
     master_address: str | None = None
+    orbitmq_stream: Int32 | None = None
 
 
 class GetBrokerHaStatusRequest(RequestHeader, kw_only=True):

@@ -1,0 +1,97 @@
+"""Whether the log of a broker of RocketMQ goes on where ours ends: asked before its HA port is.
+
+Over that port a master sends whatever its log has behind the reported end, so a follower whose last records
+are others would never notice. VIEW_MESSAGE_BY_ID (33) gives a record by its place in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.replication.link.cutting import Cutting
+from orbitmq.replication.link.errors import LinkError
+from orbitmq.replication.link.inquiry import Inquiry
+from orbitmq.store import MessageStore
+
+
+class Comparing:
+    """Compares this broker's log with a master's."""
+
+    def __init__(self, config: BrokerConfig, store: MessageStore, cutting: Cutting) -> None:
+        self._config = config
+        self._store = store
+        self._cutting = cutting
+
+    async def agree(self, master: Inquiry) -> None:
+        """Set aside what the master does not have, if anything.
+
+        Raises:
+            LinkError: it is not a master to follow, or its log and ours have nothing to go on with.
+            TransportError: it does not answer.
+            OSError, StoreError: the disk refused.
+        """
+        self._check_settings(master.address, await master.settings())
+        store = self._store
+        begin, end = store.min_commit_log_offset, store.max_commit_log_offset
+        there = await master.log_range()
+        if there is None or begin == end:
+            return
+        first, last = there
+        if end < first:
+            raise LinkError(
+                f"our log ends at {end}, that of {master.address} begins at {first}: what is between is "
+                "deleted. To copy it anew stop this broker and move its store folder away"
+            )
+        if last <= first:
+            raise LinkError(f"the log of {master.address} is empty, ours ends at {end}: it stays as it is")
+        common = await self._common(master, max(begin, first), end)
+        if common < end:
+            await self._cutting.cut(common, end, master.address)
+
+    def _check_settings(self, address: str, settings: dict[str, str]) -> None:
+        config = self._config
+        ours = {
+            "mappedFileSizeCommitLog": str(config.mapped_file_size_commit_log),
+            "brokerClusterName": config.broker_cluster_name,
+            "brokerName": config.broker_name,
+        }
+        for key, value in ours.items():
+            if settings.get(key, value) != value:
+                raise LinkError(
+                    f"{key} is {settings[key]} at {address} and {value} here: it has to be the same"
+                )
+        if settings.get("brokerId") == str(config.broker_id):
+            raise LinkError(f"{address} has brokerId {config.broker_id} too")
+
+    async def _common(self, master: Inquiry, begin: int, end: int) -> int:
+        """The end of the last record that both logs have, from ``begin`` on."""
+        store, file_bytes = self._store, self._store.config.commit_log_file_bytes
+        while end > begin:
+            file_start = max(begin, (end - 1) // file_bytes * file_bytes)
+            starts = [at for at in await store.raw.record_starts(file_start, end) if at >= file_start]
+            if starts and store.record_at(starts[-1]) is None:
+                starts.pop()  # the blank at the end of a file
+            same = await self._same(master, starts)
+            if same == len(starts):
+                return end
+            if same > 0 or file_start == begin:
+                return starts[same] if starts else begin
+            end = file_start
+        return begin
+
+    async def _same(self, master: Inquiry, starts: Sequence[int]) -> int:
+        """How many of the records are the master's too: all below the first other one."""
+        if not starts or await self._equal(master, starts[-1]):
+            return len(starts)
+        low, high = 0, len(starts) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if await self._equal(master, starts[middle]):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    async def _equal(self, master: Inquiry, offset: int) -> bool:
+        return await master.record(offset) == self._store.record_at(offset)

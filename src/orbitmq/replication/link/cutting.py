@@ -1,0 +1,53 @@
+"""What a follower's log holds and its master's does not: kept in a file, then taken from the log."""
+
+from __future__ import annotations
+
+import logging
+
+from orbitmq.runtime.seam import Runtime
+from orbitmq.store import MessageStore
+
+log = logging.getLogger(__name__)
+
+COPY_BYTES = 1 << 20
+
+
+class Cutting:
+    """Cuts the end of the log.
+
+    Attributes:
+        times, size_bytes: how often that was done since the start, and how much was set aside.
+    """
+
+    def __init__(self, runtime: Runtime, store: MessageStore) -> None:
+        self._runtime = runtime
+        self._store = store
+        self.times = 0
+        self.size_bytes = 0
+
+    async def cut(self, start: int, end: int, master: str) -> None:
+        """Let the log end at ``start`` durably; what it has up to ``end`` is in a file then.
+
+        Raises:
+            OSError, StoreError: the disk refused; nothing is removed before it is set aside.
+        """
+        path = f"{self._store.config.root}/aside/{start:020d}-{self._runtime.clock.now_ms()}.log"
+        await self._runtime.threads.run(self._copy, path, start, end)
+        await self._store.truncate(start)
+        self.times += 1
+        self.size_bytes += end - start
+        log.warning(
+            "the master %s does not have what this log holds from %d to %d: set aside in %s, copied anew",
+            master, start, end, path,
+        )  # fmt: skip
+
+    def _copy(self, path: str, start: int, end: int) -> None:
+        segment = self._runtime.files.open_segment(path, end - start, create=True)
+        try:
+            at = start
+            while at < end and (data := self._store.raw.data(at, min(COPY_BYTES, end - at))) is not None:
+                segment.pwrite(data, at - start)
+                at += len(data)
+            segment.sync()
+        finally:
+            segment.close()

@@ -1,0 +1,195 @@
+"""A follower's end of one link: appends what comes, and reports how far it is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from typing import cast
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.replication.link.classic import REPORT, FrameReader
+from orbitmq.replication.link.cursor import Flow
+from orbitmq.replication.link.errors import LinkError
+from orbitmq.runtime.seam import Clock
+from orbitmq.store import MessageStore, StoreError
+
+log = logging.getLogger(__name__)
+
+READ_BYTES = 256 * 1024
+
+
+class FollowerLink(asyncio.BufferedProtocol, ABC):
+    """One connection to a master.
+
+    Attributes:
+        address: the master's HA port.
+        transferring: the master has been told where to go on.
+        heard_something: the master has sent something.
+        last_read, last_write: monotonic seconds.
+    """
+
+    def __init__(self, clock: Clock, config: BrokerConfig, store: MessageStore, address: str) -> None:
+        self._clock = clock
+        self._config = config
+        self._store = store
+        self._sync = store.flusher.sync
+        self._buffer = memoryview(bytearray(READ_BYTES))
+        self._transport: asyncio.Transport | None = None
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._written = asyncio.Event()
+        self._flow = Flow(clock.monotonic())
+        self.address = address
+        self.transferring = False
+        self.heard_something = False
+        self.last_read = self.last_write = clock.monotonic()
+
+    @property
+    def rate(self) -> int:
+        """Bytes received in the last whole second."""
+        return self._flow.rate(self._clock.monotonic())
+
+    # -- what the two languages differ in --------------------------------------------------------------
+
+    @abstractmethod
+    async def _begin(self) -> None:
+        """Tell the master where to go on."""
+
+    @abstractmethod
+    def _take(self, data: memoryview) -> None:
+        """Bytes came.
+
+        Raises:
+            LinkError, StoreError: the master cannot mean that, or they cannot be stored.
+        """
+
+    @abstractmethod
+    def _report(self, received: int, durable: int) -> None:
+        """Say how far we are, if that is news."""
+
+    @abstractmethod
+    def _repeat(self) -> None:
+        """Say it again, to show that we live."""
+
+    # -- from the network ------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are asyncio.Transport by shape only.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._ended.done():
+            return
+        self.last_read = self._clock.monotonic()
+        self._flow.sent(self.last_read, nbytes)
+        self.heard_something = True
+        try:
+            self._take(self._buffer[:nbytes])
+        except (LinkError, StoreError) as error:
+            self.end(error)
+        except Exception as error:
+            # A mistake of ours in a receiver: it must be seen, and the order of frames is broken.
+            log.exception("link to %s", self.address)
+            self.end(LinkError(f"what it sent could not be taken: {error!r}"))
+        else:
+            if self._sync:
+                self._written.set()
+            elif self.transferring:
+                self._report(self._store.received_offset, self._store.flushed_offset)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.end(exc if isinstance(exc, OSError) else ConnectionResetError("the master closed the link"))
+
+    def _write(self, data: bytes) -> None:
+        self.last_write = self._clock.monotonic()
+        if self._transport is not None and not self._ended.done():
+            self._transport.write(data)
+
+    def _append(self, offset: int, piece: memoryview) -> None:
+        if len(piece):
+            self._store.append_raw(offset, piece)
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Return when the link was ended on purpose.
+
+        Raises:
+            OSError: the connection broke.
+            LinkError, StoreError: the master sent what cannot be taken, or the disk refused.
+        """
+        tasks = [asyncio.ensure_future(self._look_after()), asyncio.ensure_future(self._copy())]
+        try:
+            await self._ended
+        finally:
+            self.end(None)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def end(self, error: Exception | None) -> None:
+        """Close the connection; :meth:`run` returns, or raises ``error``."""
+        if not self._ended.done():
+            if error is None:
+                self._ended.set_result(None)
+            else:
+                self._ended.set_exception(error)
+        self.transferring = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def _copy(self) -> None:
+        """Begin; then report what is durable, when that is what counts."""
+        try:
+            await self._begin()
+            while self._sync:
+                await self._written.wait()
+                self._written.clear()
+                await self._store.flush()
+                if self._store.flusher.error is not None:
+                    raise OSError(f"the disk refused: {self._store.flusher.error}")
+                self._report(self._store.received_offset, self._store.flushed_offset)
+        except (OSError, LinkError, StoreError) as error:
+            self.end(error)
+
+    async def _look_after(self) -> None:
+        """Show that we live, and notice when the master does not."""
+        heartbeat_s = self._config.ha_send_heartbeat_interval_ms / 1000
+        silence_s = self._config.ha_housekeeping_interval_ms / 1000
+        while True:
+            await self._clock.sleep(min(heartbeat_s, silence_s) / 4)
+            now = self._clock.monotonic()
+            if now - self.last_read > silence_s:
+                self.end(TimeoutError(f"nothing came from the master for {silence_s:g} s"))
+            elif self.transferring and now - self.last_write >= heartbeat_s:
+                self._repeat()
+
+
+class ClassicFollowerLink(FollowerLink):
+    """The master speaks RocketMQ's protocol."""
+
+    def __init__(self, clock: Clock, config: BrokerConfig, store: MessageStore, address: str) -> None:
+        super().__init__(clock, config, store, address)
+        self._reported = store.received_offset
+        self._frames = FrameReader(self._reported, store.config.commit_log_file_bytes)
+
+    async def _begin(self) -> None:
+        # The first report says where the master goes on: the exact end, all of it durable.
+        self._repeat()
+        self.transferring = True
+
+    def _take(self, data: memoryview) -> None:
+        for offset, piece in self._frames.feed(data):
+            self._append(offset, piece)
+
+    def _report(self, received: int, durable: int) -> None:
+        end = durable if self._sync else received
+        if end > self._reported:
+            self._reported = end
+            self._repeat()
+
+    def _repeat(self) -> None:
+        self._write(REPORT.pack(self._reported))

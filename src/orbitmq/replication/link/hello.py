@@ -1,0 +1,124 @@
+"""How two brokers of OrbitMQ greet each other: who they are, and where their logs agree."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from orbitmq.replication.link.errors import LinkError
+from orbitmq.replication.link.stream import Kind, frame
+
+# Where a block begins, where it ends, and its CRC-32.
+Mark: TypeAlias = tuple[int, int, int]
+MAX_MARKS = 4096
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """What a side says of itself.
+
+    Attributes:
+        cluster, group, broker_id, address: of the broker; the address is that for clients.
+        run: chance; another one at each start.
+        role: a value of ``Role``.
+        term: a master of a lower term is not followed.
+        epochs: (term, log offset): from there on this broker's log was written in that term.
+        file_bytes: the size of log files.
+        begin, end: of the log.
+        marks: a follower's: blocks of its log, the highest first.
+        matched: a master's answer: which of the marks is the first that its log has too, -1: none.
+        start: a follower's: send the log from here on; -1: not yet.
+        refusal: a master's: why it sends nothing.
+    """
+
+    cluster: str
+    group: str
+    broker_id: int
+    address: str
+    run: str
+    role: str
+    term: int
+    epochs: list[tuple[int, int]]
+    file_bytes: int
+    begin: int
+    end: int
+    marks: list[Mark] = []
+    matched: int = -1
+    start: int = -1
+    refusal: str = ""
+
+    def encode(self) -> bytes:
+        """The whole frame."""
+        return frame(Kind.HELLO, _encoder.encode(self))
+
+    @staticmethod
+    def decode(payload: bytes | memoryview) -> Hello:
+        """The hello of a frame.
+
+        Raises:
+            LinkError: it is none.
+        """
+        try:
+            hello = _decoder.decode(payload)
+        except msgspec.DecodeError as error:
+            raise LinkError(f"its hello cannot be read: {error}") from error
+        if not 0 <= hello.begin <= hello.end or len(hello.marks) > MAX_MARKS:
+            raise LinkError(
+                f"its hello says that its log goes from {hello.begin} to {hello.end}, "
+                f"with {len(hello.marks)} marks"
+            )
+        return hello
+
+    def refuses(self, other: Hello) -> str:
+        """Why a broker that says this of itself cannot be linked with the other; empty: it can."""
+        if other.run == self.run:
+            return f"{other.address} is this broker itself"
+        if (other.cluster, other.group) != (self.cluster, self.group):
+            return (
+                f"{other.address} is of group {other.group} of cluster {other.cluster}, "
+                f"this broker is of {self.group} of {self.cluster}"
+            )
+        if other.broker_id == self.broker_id:
+            return f"{other.address} has brokerId {other.broker_id} as {self.address} has"
+        if other.file_bytes != self.file_bytes:
+            return (
+                f"mappedFileSizeCommitLog is {other.file_bytes} at {other.address} "
+                f"and {self.file_bytes} at {self.address}: both brokers need the same"
+            )
+        return ""
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Hello)
+
+LogData: TypeAlias = Callable[[int, int], memoryview | None]
+
+
+def mark(data: LogData, start: int, end: int) -> Mark:
+    """The mark of a block of the log."""
+    return start, end, digest(data, start, end)
+
+
+def digest(data: LogData, start: int, end: int) -> int:
+    """The checksum of a block of the log; -1: the log does not have all of it."""
+    crc = 0
+    while start < end:
+        piece = data(start, end - start)
+        if piece is None:
+            return -1
+        crc = zlib.crc32(piece, crc)
+        start += len(piece)
+    return crc
+
+
+def first_match(marks: Sequence[Mark], data: LogData, begin: int, end: int) -> int:
+    """Which of another log's marks is the first that this log has too, -1: none."""
+    for number, (start, stop, crc) in enumerate(marks):
+        if begin <= start <= stop <= end and stop - start <= BLOCK_BYTES and digest(data, start, stop) == crc:
+            return number
+    return -1
+
+
+BLOCK_BYTES = 4096

@@ -1,0 +1,57 @@
+"""Who this broker is among the brokers of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.role import RoleState
+from orbitmq.replication.link.hello import Hello
+from orbitmq.runtime.seam import Runtime
+from orbitmq.store import MessageStore
+
+
+class Identity:
+    """What this broker says of itself on a link.
+
+    Args:
+        term: of the last master that this broker was or followed.
+
+    Attributes:
+        run: tells this start from all others.
+        epochs: see ``Hello.epochs``.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        store: MessageStore,
+        role: RoleState,
+        address: str,
+        term: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._role = role
+        self._address = address
+        self.run = runtime.random.randbytes(8).hex()
+        self._term = term
+        self.epochs: list[tuple[int, int]] = []
+
+    def hello(self) -> Hello:
+        """What holds now."""
+        config, store = self._config, self._store
+        return Hello(
+            cluster=config.broker_cluster_name,
+            group=config.broker_name,
+            broker_id=config.broker_id,
+            address=self._address,
+            run=self.run,
+            role=self._role.role.value,
+            term=self._term(),
+            epochs=self.epochs,
+            file_bytes=config.mapped_file_size_commit_log,
+            begin=store.min_commit_log_offset,
+            end=store.max_commit_log_offset,
+        )

@@ -1,0 +1,65 @@
+"""What a follower asks a master at its port for clients before it connects to its HA port."""
+
+from __future__ import annotations
+
+from orbitmq.replication.link.errors import LinkError
+from orbitmq.settings import properties_text
+from orbitmq.transport.client import RemotingClient
+from orbitmq.wire.bodies import KVTable
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import WireError
+from orbitmq.wire.headers import (
+    ExchangeBrokerHaInfoRequest,
+    ExchangeBrokerHaInfoResponse,
+    ViewMessageByIdRequest,
+)
+
+TIMEOUT_MS = 3000
+
+
+class Inquiry:
+    """Questions to one master.
+
+    Raises:
+        TransportError: it does not answer.
+    """
+
+    def __init__(self, client: RemotingClient, address: str) -> None:
+        self._client = client
+        self.address = address
+
+    async def ha_info(self) -> ExchangeBrokerHaInfoResponse:
+        """Its HA port and the protocols there (906); all empty when it does not know the question (4.x)."""
+        answer = await self._ask(ExchangeBrokerHaInfoRequest().command())
+        if answer is None:
+            return ExchangeBrokerHaInfoResponse()
+        try:
+            return ExchangeBrokerHaInfoResponse.from_ext(answer.ext)
+        except WireError as error:
+            raise LinkError(f"its answer to {RequestCode.EXCHANGE_BROKER_HA_INFO.name}: {error}") from error
+
+    async def settings(self) -> dict[str, str]:
+        """Its settings, empty when it does not tell them."""
+        answer = await self._ask(Command(RequestCode.GET_BROKER_CONFIG))
+        return {} if answer is None else properties_text.parse(answer.body.decode("utf-8", "replace"))
+
+    async def log_range(self) -> tuple[int, int] | None:
+        """Where its log begins and ends, ``None`` when it does not tell."""
+        answer = await self._ask(Command(RequestCode.GET_BROKER_RUNTIME_INFO))
+        if answer is None:
+            return None
+        try:
+            table = KVTable.decode(answer.body).table
+            return int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
+        except (WireError, KeyError, ValueError):
+            return None
+
+    async def record(self, offset: int) -> bytes | None:
+        """The record at a place of its log, ``None`` when it says that there is none."""
+        answer = await self._ask(ViewMessageByIdRequest(offset=offset).command())
+        return None if answer is None else answer.body
+
+    async def _ask(self, command: Command) -> Command | None:
+        answer = await self._client.request(self.address, command, TIMEOUT_MS)
+        return answer if answer.code == ResponseCode.SUCCESS else None

@@ -1,0 +1,193 @@
+"""A master's end of one link, in the two languages that followers speak."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from msgspec import structs
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.replication.link import stream
+from orbitmq.replication.link.classic import ReportReader, data_frame_header
+from orbitmq.replication.link.errors import LinkError
+from orbitmq.replication.link.hello import Hello, first_match
+from orbitmq.replication.link.identity import Identity
+from orbitmq.replication.link.peers import Peers
+from orbitmq.replication.link.sending import LogSender, Pace
+from orbitmq.replication.link.stream import Kind, StreamReader
+from orbitmq.replication.replicas import Replicas
+from orbitmq.runtime.seam import Clock
+from orbitmq.store import MessageStore
+
+# Before a follower has said who it is, it gets no place for more.
+MAX_HELLO_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """What the links of one HA port share."""
+
+    clock: Clock
+    config: BrokerConfig
+    store: MessageStore
+    pace: Pace
+    replicas: Replicas
+    peers: Peers
+    identity: Identity
+
+
+class MasterEnd(Protocol):
+    """One follower.
+
+    Attributes:
+        sender: what sends it the log; ``None`` before it has said from where on.
+    """
+
+    sender: LogSender | None
+
+    def __hash__(self) -> int: ...
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Bytes came.
+
+        Raises:
+            LinkError, ReportError: the follower cannot mean that.
+        """
+        ...
+
+    def gone(self, now: float) -> None:
+        """The connection is closed."""
+        ...
+
+
+def _sender(
+    port: Port, transport: asyncio.Transport, position: int, header: Callable[[int, int], bytes]
+) -> LogSender:
+    return LogSender(port.clock, port.config, port.store, port.pace, transport, position, header)
+
+
+class ClassicMaster:
+    """A follower that speaks RocketMQ's protocol. Nobody says who he is: one address has one vote.
+
+    Args:
+        host: the follower's address.
+    """
+
+    def __init__(self, port: Port, transport: asyncio.Transport, host: str) -> None:
+        self._port = port
+        self._transport = transport
+        self._host = host
+        self._reports = ReportReader()
+        self.sender: LogSender | None = None
+
+    def receive(self, data: bytes, now: float) -> None:
+        store = self._port.store
+        limit = self.sender.cursor.position if self.sender else store.max_commit_log_offset
+        for reported in self._reports.feed(data, limit):
+            if self.sender is None:
+                self.sender = _sender(self._port, self._transport, self._begin(reported), data_frame_header)
+                self._port.replicas.connected(self, self._host, now)
+            self._port.replicas.reported(self, reported, reported, now)
+            self.sender.pump()
+
+    def _begin(self, end: int) -> int:
+        """Where a follower goes on whose log ends at ``end``; one without a log gets the newest file only."""
+        first = self._port.store.min_commit_log_offset
+        if 0 < end < first:
+            raise LinkError(
+                f"its log ends at {end}, ours begins at {first}: what is between is deleted. "
+                "Stop it, empty its store folder, start it again"
+            )
+        return end or self._port.store.raw.last_file_start
+
+    def gone(self, now: float) -> None:
+        self._port.replicas.gone(self, now)
+
+
+class StreamMaster:
+    """A follower of OrbitMQ.
+
+    Attributes:
+        hello: what it last said of itself; ``None`` before it has.
+    """
+
+    is_master = False
+
+    def __init__(self, port: Port, transport: asyncio.Transport, close: Callable[[str], object]) -> None:
+        self._port = port
+        self._transport = transport
+        self._close = close
+        self._reader = StreamReader(port.store.config.commit_log_file_bytes)
+        self._received = 0
+        self.hello: Hello | None = None
+        self.sender: LogSender | None = None
+
+    # -- as the other parts of replication see it ------------------------------------------------------
+
+    @property
+    def broker_id(self) -> int:
+        return self.hello.broker_id if self.hello is not None else -1
+
+    @property
+    def address(self) -> str:
+        return self.hello.address if self.hello is not None else ""
+
+    def send(self, kind: Kind, payload: bytes) -> None:
+        if self._transport.get_write_buffer_size() > stream.MAX_WAITING_BYTES:
+            self._close(f"more than {stream.MAX_WAITING_BYTES} bytes wait for it")
+        else:
+            self._transport.write(stream.frame(kind, payload))
+
+    # -- what comes ------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now: float) -> None:
+        self._received += len(data)
+        if self.sender is None and self._received > MAX_HELLO_BYTES:
+            raise LinkError(f"it sends {self._received} bytes before it follows")
+        for kind, _, payload in self._reader.feed(memoryview(data)):
+            if kind is Kind.HELLO:
+                self._greeted(Hello.decode(payload), now)
+            elif self.sender is None:
+                raise LinkError(f"it sends a frame {kind.name} before it follows")
+            elif kind is Kind.ACK:
+                self._acknowledged(*stream.read_ack(payload.tobytes()), now)
+            else:
+                self._port.peers.received(self, kind, payload.tobytes())
+
+    def _greeted(self, hello: Hello, now: float) -> None:
+        if self.sender is not None:
+            raise LinkError("it says hello again while it follows")
+        self.hello = hello
+        store, own = self._port.store, self._port.identity.hello()
+        refusal = own.refuses(hello)
+        if refusal:
+            self._transport.write(structs.replace(own, refusal=refusal).encode())
+            raise LinkError(refusal)
+        if hello.start < 0:
+            matched = first_match(hello.marks, store.raw.data, own.begin, own.end)
+            self._transport.write(structs.replace(own, matched=matched).encode())
+        elif not own.begin <= hello.start <= own.end:
+            raise LinkError(
+                f"it asks for the log from {hello.start} on, it goes from {own.begin} to {own.end}"
+            )
+        else:
+            self._begin(hello, now)
+
+    def _begin(self, hello: Hello, now: float) -> None:
+        self.sender = _sender(self._port, self._transport, hello.start, stream.piece_header)
+        self._port.replicas.connected(self, hello.broker_id, now)
+        self._port.peers.opened(self)
+        self.sender.pump()
+
+    def _acknowledged(self, received: int, durable: int, now: float) -> None:
+        assert self.sender is not None
+        if received > self.sender.cursor.position:
+            raise LinkError(f"it has received {received}, it was sent {self.sender.cursor.position}")
+        self._port.replicas.reported(self, received, durable, now)
+
+    def gone(self, now: float) -> None:
+        self._port.replicas.gone(self, now)
+        self._port.peers.closed(self)

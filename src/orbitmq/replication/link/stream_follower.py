@@ -1,0 +1,160 @@
+"""A follower's end of a link to a broker of OrbitMQ: agrees on the last common record, then follows."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import structs
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.replication.link import stream
+from orbitmq.replication.link.agreement import Agreement
+from orbitmq.replication.link.cutting import Cutting
+from orbitmq.replication.link.errors import LinkError
+from orbitmq.replication.link.follower_link import FollowerLink
+from orbitmq.replication.link.hello import Hello, Mark, mark
+from orbitmq.replication.link.identity import Identity
+from orbitmq.replication.link.peers import Peers
+from orbitmq.replication.link.stream import Kind, StreamReader
+from orbitmq.runtime.seam import Clock
+from orbitmq.store import MessageStore
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """What the links of this broker as a follower share."""
+
+    peers: Peers
+    identity: Identity
+    cutting: Cutting
+
+
+class StreamFollowerLink(FollowerLink):
+    """The master is a broker of OrbitMQ.
+
+    Attributes:
+        hello: what the master last said of itself.
+    """
+
+    is_master = True
+
+    def __init__(
+        self, clock: Clock, config: BrokerConfig, store: MessageStore, address: str, ours: Ours
+    ) -> None:
+        super().__init__(clock, config, store, address)
+        self._ours = ours
+        self._reader = StreamReader(store.config.commit_log_file_bytes)
+        self._answer: asyncio.Future[Hello] | None = None
+        self._reported = (-1, -1)
+        self.hello: Hello | None = None
+
+    # -- as the other parts of replication see it ------------------------------------------------------
+
+    @property
+    def broker_id(self) -> int:
+        return self.hello.broker_id if self.hello is not None else -1
+
+    def send(self, kind: Kind, payload: bytes) -> None:
+        if self._transport is None or self._ended.done():
+            return
+        if self._transport.get_write_buffer_size() > stream.MAX_WAITING_BYTES:
+            self.end(LinkError(f"more than {stream.MAX_WAITING_BYTES} bytes wait for it"))
+        else:
+            self._write(stream.frame(kind, payload))
+
+    # -- the greeting ----------------------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        self._write(stream.MAGIC)
+        start = await self._agree()
+        own = self._ours.identity.hello()
+        self._reader.expected = start
+        self._write(structs.replace(own, start=start).encode())
+        self._report(self._store.received_offset, self._store.flushed_offset)
+        self.transferring = True
+        self._ours.peers.opened(self)
+
+    async def _agree(self) -> int:
+        """Where the master has to go on, after what it does not have is set aside."""
+        raw, own = self._store.raw, self._ours.identity.hello()
+        if own.begin == own.end:
+            return max(own.begin, (await self._exchange(own, [])).begin)
+        search = Agreement(own.begin, own.end)
+        while search.common < 0:
+            if search.near and search.high is not None:
+                places = search.borders(await raw.record_starts(search.low, search.high))
+            else:
+                places = search.places()
+            marks = [mark(raw.data, *search.block(place)) for place in places]
+            master = await self._exchange(own, marks)
+            search.answered(master.matched)
+        common = search.common if search.common >= master.begin else own.begin
+        if common < own.end:
+            await self._ours.cutting.cut(common, own.end, master.address)
+        return max(common, master.begin)
+
+    async def _exchange(self, own: Hello, marks: list[Mark]) -> Hello:
+        """Ask the master which of the marks its log has.
+
+        Raises:
+            LinkError: it refuses, or it is not one to follow.
+        """
+        self._answer = asyncio.get_running_loop().create_future()
+        self._write(structs.replace(own, marks=marks).encode())
+        either: list[asyncio.Future[Any]] = [self._answer, self._ended]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not self._answer.done():
+            raise LinkError("the link ended in the greeting")
+        master, self._answer = self._answer.result(), None
+        if reason := master.refusal or own.refuses(master):
+            raise LinkError(reason)
+        if master.term < own.term:
+            raise LinkError(f"{master.address} is in term {master.term}, this broker is in term {own.term}")
+        if master.begin == master.end and own.begin < own.end:
+            raise LinkError(
+                f"the log of {master.address} is empty, ours ends at {own.end}: it stays as it is"
+            )
+        if master.end < own.begin:
+            raise LinkError(
+                f"the log of {master.address} ends at {master.end}, ours begins at {own.begin}. "
+                "To copy it anew stop this broker and move its store folder away"
+            )
+        self.hello = master
+        return master
+
+    # -- what comes ------------------------------------------------------------------------------------
+
+    def _take(self, data: memoryview) -> None:
+        for kind, offset, payload in self._reader.feed(data):
+            if kind is Kind.PIECE:
+                self._append(offset, payload)
+            elif kind is Kind.HELLO:
+                self._greeted(Hello.decode(payload))
+            elif self.transferring:
+                self._ours.peers.received(self, kind, payload.tobytes())
+            else:
+                raise LinkError(f"it sends a frame {kind.name} in the greeting")
+
+    def _greeted(self, hello: Hello) -> None:
+        if self._answer is None or self._answer.done():
+            raise LinkError("it says hello without having been asked")
+        self._answer.set_result(hello)
+
+    # -- what we say -----------------------------------------------------------------------------------
+
+    def _report(self, received: int, durable: int) -> None:
+        if (received, durable) != self._reported:
+            self._reported = received, durable
+            self._repeat()
+
+    def _repeat(self) -> None:
+        self._write(stream.ack(*self._reported))
+
+    def end(self, error: Exception | None) -> None:
+        super().end(error)
+        self._ours.peers.closed(self)

@@ -1,0 +1,169 @@
+"""What a follower has and its master does not is set aside; masters that are none are not followed."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from tests.conversation.replication_world import MASTER, SLAVE, following, log_of, same_end, send, store
+
+from orbitmq.replication.link.cutting import Cutting
+from orbitmq.runtime.memory_files import Keep
+from orbitmq.testing import World
+
+pytestmark = pytest.mark.orbitmq(
+    replicas=2, settings={"flushDiskType": "ASYNC_FLUSH", "flushIntervalCommitLog": "60000"}
+)
+
+
+def aside(world: World) -> dict[str, bytes]:
+    files = world.machines[SLAVE].disk
+    folder = f"/store/{SLAVE}/aside"
+    return {name: files.read_bytes(f"{folder}/{name}") for name in files.list_dir(folder)}
+
+
+async def lose_the_tail(world: World, kept: int, lost: int) -> bytes:
+    """The master forgets its last messages in a power loss; the slave's log before that."""
+    await send(world, kept, 3000)
+    await store(world, MASTER).flush()
+    end = store(world, MASTER).max_commit_log_offset
+    await send(world, lost, 3000)
+    await world.until(lambda: same_end(world))
+    log = log_of(world, SLAVE)
+    world.crash(MASTER, Keep.NOTHING)
+    await world.start_broker(MASTER)
+    assert store(world, MASTER).max_commit_log_offset == end
+    return log[end:]
+
+
+@pytest.mark.parametrize("classic", [False, True])
+@pytest.mark.parametrize("lost", [1, 40, 500])
+async def test_what_the_master_lost_is_set_aside(
+    orbitmq_world: World,
+    lost: int,
+    classic: bool,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = orbitmq_world
+    if classic:
+        # As a broker of RocketMQ: it does not say that it speaks another protocol.
+        monkeypatch.setattr("orbitmq.replication.ha_handlers.STREAM_VERSION", None)
+    tail = await lose_the_tail(world, 30, lost)
+    await world.until(lambda: same_end(world))
+    assert list(aside(world).values()) == [tail]
+    (line,) = [r.getMessage() for r in caplog.records if "set aside" in r.getMessage()]
+    assert f"{len(log_of(world, MASTER))} to {len(log_of(world, MASTER)) + len(tail)}" in line
+    await send(world, 30, 3000)
+    await world.until(lambda: same_end(world))
+    assert log_of(world, MASTER) == log_of(world, SLAVE)
+
+
+@pytest.mark.parametrize("classic", [False, True])
+async def test_it_is_noticed_when_the_master_has_written_more(
+    orbitmq_world: World, classic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = orbitmq_world
+    if classic:
+        monkeypatch.setattr("orbitmq.replication.ha_handlers.STREAM_VERSION", None)
+    world.partition(SLAVE)
+    await send(world, 10, 3000)
+    world.heal()
+    await world.until(lambda: same_end(world), 60)
+    log = log_of(world, SLAVE)
+    await store(world, SLAVE).flush()
+    world.crash(SLAVE)
+    world.crash(MASTER)
+    await world.start_broker(MASTER)
+    assert store(world, MASTER).max_commit_log_offset == 0
+    await send(world, 200, 3000)
+    await world.start_broker(SLAVE)
+    await world.until(lambda: same_end(world), 60)
+    assert list(aside(world).values()) == [log]
+    assert log_of(world, MASTER) == log_of(world, SLAVE)
+
+
+@pytest.mark.parametrize("classic", [False, True])
+async def test_an_emptied_master_takes_nothing_from_its_slave(
+    orbitmq_world: World, classic: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = orbitmq_world
+    if classic:
+        monkeypatch.setattr("orbitmq.replication.ha_handlers.STREAM_VERSION", None)
+    await send(world, 20)
+    await world.until(lambda: same_end(world))
+    log = log_of(world, SLAVE)
+    world.crash(MASTER, Keep.NOTHING)
+    await world.start_broker(MASTER)
+    await world.sleep(60)
+    assert log_of(world, SLAVE) == log
+    lines = [r.getMessage() for r in caplog.records if "is empty, ours ends at" in r.getMessage()]
+    assert len(lines) == 1
+
+
+async def test_the_cut_is_counted(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    tail = await lose_the_tail(world, 3, 5)
+    await world.until(lambda: same_end(world))
+    cutting: Cutting = following(world).ours.cutting
+    assert (cutting.times, cutting.size_bytes) == (1, len(tail))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"mappedFileSizeCommitLog": "524288"}, "mappedFileSizeCommitLog"),
+        ({"brokerName": "other"}, "other"),
+        ({"brokerClusterName": "other"}, "other"),
+        ({"brokerId": "7"}, "brokerId 7"),
+    ],
+)
+@pytest.mark.parametrize("classic", [False, True])
+async def test_masters_of_others_are_not_followed(
+    orbitmq_world: World,
+    changes: dict[str, str],
+    words: str,
+    classic: bool,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = orbitmq_world
+    if classic:
+        monkeypatch.setattr("orbitmq.replication.ha_handlers.STREAM_VERSION", None)
+    await send(world, 3)
+    await world.until(lambda: same_end(world))
+    before = log_of(world, SLAVE)
+    link = following(world)
+    master = world.brokers[MASTER].config
+    ha_address, address = link.ha_address, link.master_address
+    link.follow(None, None)
+    await world.sleep(1)
+    if "brokerId" in changes:
+        world.brokers[SLAVE].config.broker_id = 7
+    updated, _ = master.updated(changes)
+    for name in ("mapped_file_size_commit_log", "broker_name", "broker_cluster_name", "broker_id"):
+        setattr(master, name, getattr(updated, name))
+    caplog.clear()
+    link.follow(ha_address, address)
+    await world.sleep(30)
+    assert log_of(world, SLAVE) == before
+    assert not link.transferring
+    lines = [
+        r.getMessage()
+        for r in caplog.records
+        if r.levelno >= logging.WARNING and "cannot follow" in r.message
+    ]
+    assert len(lines) == 1
+    assert words in lines[0]
+
+
+async def test_a_broker_does_not_follow_itself(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = orbitmq_world
+    link, broker = following(world), world.brokers[SLAVE]
+    link.follow(broker.services.registration.ha_address, broker.address)
+    await world.sleep(30)
+    assert [r.getMessage() for r in caplog.records if "this broker itself" in r.getMessage()] == [
+        f"cannot follow {broker.services.registration.ha_address}: it is this broker itself"
+    ]

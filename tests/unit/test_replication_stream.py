@@ -1,0 +1,155 @@
+"""The stream between brokers of OrbitMQ: frames, greetings, and the search for the last common record."""
+
+from __future__ import annotations
+
+import random
+from struct import pack
+
+import pytest
+from tests.seeds import seeds
+
+from orbitmq.replication.link.agreement import Agreement
+from orbitmq.replication.link.errors import LinkError
+from orbitmq.replication.link.hello import Hello, first_match, mark
+from orbitmq.replication.link.stream import (
+    MAGIC,
+    MAX_FRAME_BYTES,
+    Kind,
+    StreamReader,
+    ack,
+    frame,
+    piece_header,
+    read_ack,
+)
+
+FILE_BYTES = 1 << 20
+
+
+def test_it_can_be_told_from_a_report() -> None:
+    assert int.from_bytes(MAGIC, "big", signed=True) < 0
+    assert len(MAGIC) == 8
+
+
+@pytest.mark.parametrize("seed", seeds(10))
+def test_frames_may_come_in_any_pieces(seed: int) -> None:
+    source = random.Random(seed)
+    log = source.randbytes(20_000)
+    stream, sent, at = b"", [], 0
+    while at < len(log):
+        if source.random() < 0.3:
+            payload = source.randbytes(source.randrange(300))
+            stream += frame(Kind.STATE, payload)
+            sent.append((at, payload))
+        size = min(source.randrange(0, 900), len(log) - at)
+        stream += piece_header(at, size) + log[at : at + size]
+        at += size
+    reader = StreamReader(FILE_BYTES)
+    reader.expected = 0
+    got, copied = [], b""
+    while stream:
+        cut = source.randrange(1, 700)
+        for kind, offset, payload in reader.feed(memoryview(stream[:cut])):
+            if kind is Kind.PIECE:
+                assert offset == len(copied)
+                copied += payload
+            else:
+                got.append((len(copied), bytes(payload)))
+        stream = stream[cut:]
+    assert (copied, got) == (log, sent)
+
+
+def test_acknowledgements() -> None:
+    (found,) = StreamReader(FILE_BYTES).feed(memoryview(ack(7, 5)))
+    assert (found[0], read_ack(bytes(found[2]))) == (Kind.ACK, (7, 5))
+    with pytest.raises(LinkError, match="acknowledgement of 3 bytes"):
+        read_ack(b"abc")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (pack(">BxxxI", 99, 0), "frame of kind 99"),
+        (pack(">BxxxI", Kind.STATE, MAX_FRAME_BYTES + 1), "frame STATE of 4194305 bytes"),
+        (pack(">BxxxI", Kind.PIECE, 7), "frame PIECE of 7 bytes"),
+        (pack(">BxxxI", Kind.PIECE, 2**31), "frame PIECE of 2147483648 bytes"),
+        (piece_header(71, 5), "bytes for offset 71, this log ends at 70"),
+        (piece_header(70, FILE_BYTES), "crosses the border of a file"),
+    ],
+)
+def test_frames_that_lie_are_refused(data: bytes, words: str) -> None:
+    reader = StreamReader(FILE_BYTES)
+    reader.expected = 70
+    with pytest.raises(LinkError, match=words):
+        list(reader.feed(memoryview(data)))
+
+
+def test_no_piece_comes_unasked() -> None:
+    with pytest.raises(LinkError, match="before it was asked"):
+        list(StreamReader(FILE_BYTES).feed(memoryview(piece_header(0, 5))))
+
+
+def hello(**changes: object) -> Hello:
+    values: dict[str, object] = {
+        "cluster": "c", "group": "g", "broker_id": 0, "address": "a:1", "run": "r", "role": "master",
+        "term": 0, "epochs": [], "file_bytes": 100, "begin": 0, "end": 0,
+    }  # fmt: skip
+    return Hello(**{**values, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "is this broker itself"),
+        ({"run": "s"}, "b:2 has brokerId 0 as a:1 has"),
+        ({"run": "s", "broker_id": 1, "group": "h"}, "b:2 is of group h of cluster c, this broker is of g"),
+        (
+            {"run": "s", "broker_id": 1, "file_bytes": 50},
+            "mappedFileSizeCommitLog is 50 at b:2 and 100 at a:1",
+        ),
+        ({"run": "s", "broker_id": 1}, ""),
+    ],
+)
+def test_who_is_refused(changes: dict[str, object], words: str) -> None:
+    refusal = hello().refuses(hello(**{"address": "b:2", **changes}))
+    assert words in refusal
+    assert bool(words) == bool(refusal)
+
+
+def test_greetings_that_cannot_be() -> None:
+    assert Hello.decode(hello(end=5).encode()[8:]).end == 5
+    for bad in (b"x", b"{}", hello(begin=5).encode()[8:], hello(marks=[(0, 0, 0)] * 5000).encode()[8:]):
+        with pytest.raises(LinkError):
+            Hello.decode(bad)
+
+
+def cut_log(source: random.Random, size: int) -> tuple[bytes, list[int]]:
+    """Bytes, and where records begin."""
+    starts, at = [], 0
+    while at < size:
+        starts.append(at)
+        at += source.choice((100, 300, 5000, 90_000))
+    return source.randbytes(at), starts
+
+
+@pytest.mark.parametrize("seed", seeds(60))
+def test_the_last_common_record_is_found(seed: int) -> None:
+    source = random.Random(seed)
+    ours, starts = cut_log(source, source.choice((2000, 100_000, 3_000_000)))
+    common = source.choice([*starts, len(ours)])
+    theirs = ours[:common] + source.randbytes(source.choice((0, 10, 5_000_000)))
+
+    def data_of(log: bytes) -> object:
+        return lambda at, most: memoryview(log)[at : at + most] if at < len(log) else None
+
+    search, rounds = Agreement(0, len(ours)), 0
+    while search.common < 0:
+        if search.near and search.high is not None:
+            floor = max(start for start in starts if start <= search.low)
+            places = search.borders([at for at in starts if floor <= at < search.high])
+        else:
+            places = search.places()
+        marks = [mark(data_of(ours), *search.block(place)) for place in places]  # type: ignore[arg-type]
+        search.answered(first_match(marks, data_of(theirs), 0, len(theirs)))  # type: ignore[arg-type]
+        rounds += 1
+    assert search.common == common
+    assert rounds <= 5
