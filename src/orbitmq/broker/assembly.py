@@ -78,6 +78,9 @@ from orbitmq.broker.timers.hook import TimerHook
 from orbitmq.broker.timers.inspection import TimerInspection
 from orbitmq.broker.timers.recall import Recall
 from orbitmq.broker.timers.service import TimerService
+from orbitmq.broker.transactions.acting import HalfEscape
+from orbitmq.broker.transactions.escaped import EscapedHalves
+from orbitmq.broker.transactions.reading import HalfQueue
 from orbitmq.broker.transactions.service import Transactions
 from orbitmq.message import reserved
 from orbitmq.message.ids import UniqueIds
@@ -133,6 +136,7 @@ def components(
         s.timers,
         s.schedule,
         s.transactions,
+        s.half_escape,
         s.clients,
         s.assignments,
         s.long_polling,
@@ -169,9 +173,10 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     outlet = Outlet(role, append, store)
     delays = DelayProgress(clock, levels.highest, feed)
     search = DeliverySearch(clock, runtime.threads, store, levels, delays)
-    transactions = Transactions(
-        clock, config, store, append, metadata, offsets, clients, (config.broker_ip1, port)
-    )
+    half_queue = HalfQueue(store, offsets)
+    escaped = EscapedHalves(feed)
+    host = (config.broker_ip1, port)
+    transactions = Transactions(clock, config, store, append, metadata, half_queue, escaped, clients, host)
     timer_hook = TimerHook(clock, config)
     append.hooks += [transactions.prepare, levels.delayed, timer_hook.timed]
     return Services(
@@ -201,6 +206,7 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         timer_hook=timer_hook,
         timers=TimerService(runtime, config, events, store, outlet, topics, feed),
         transactions=transactions,
+        half_escape=HalfEscape(clock, config, half_queue, outlet, escaped),
         pop=pop_parts(
             config,
             role,

@@ -36,6 +36,7 @@ from orbitmq.broker.statistics import Counters, Stats
 from orbitmq.broker.timers.hook import TimerHook
 from orbitmq.broker.timers.recall import Recall
 from orbitmq.broker.timers.service import TimerService
+from orbitmq.broker.transactions.acting import HalfEscape
 from orbitmq.broker.transactions.service import Transactions
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore
@@ -72,6 +73,7 @@ class Services:
     timer_hook: TimerHook
     timers: TimerService
     transactions: Transactions
+    half_escape: HalfEscape
     pop: PopParts
     counters: Counters
     stats: Stats

@@ -47,7 +47,7 @@ class TransactionHandlers(Family):
     def end(self, connection: ServerConnection, command: Command) -> Answer:
         """Commit or roll back; an undecided producer gets no answer, as in RocketMQ."""
         header = EndTransactionRequest.from_ext(command.ext)
-        if not self._role.leads:
+        if not (self._role.leads and self._role.takes_messages):
             raise RemotingError(
                 ResponseCode.SLAVE_NOT_AVAILABLE,
                 f"this broker is a {self._role.role.value}: its master ends transactions",

@@ -84,6 +84,32 @@ def renewed(record: Record, properties: Mapping[str, str]) -> NewMessage:
     return message
 
 
+def handed_on(record: Record, properties: Mapping[str, str]) -> NewMessage:
+    """The half message as its producer sent it, for another master (TX-04).
+
+    Its own timeout has passed, so that master is to ask about it at once.
+
+    Raises:
+        RemotingError: it does not say where it belongs.
+    """
+    changed = dict(properties)
+    topic = changed.pop(property_names.REAL_TOPIC, "")
+    queue_id = changed.pop(property_names.REAL_QUEUE_ID, "")
+    if not topic or not queue_id.isdecimal():
+        raise RemotingError(
+            ResponseCode.SYSTEM_ERROR,
+            f"half message {record.message_id} has REAL_TOPIC {topic!r} and REAL_QID {queue_id!r}",
+        )
+    changed.pop(property_names.TRANSACTION_PREPARED_QUEUE_OFFSET, None)
+    changed[property_names.TRANSACTION_PREPARED] = "true"
+    changed.setdefault(property_names.CHECK_IMMUNITY_TIME_IN_SECONDS, "0")
+    message = _again(record, changed)
+    message.topic = topic
+    message.queue_id = int(queue_id)
+    message.sys_flag = sysflag.with_transaction(record.sys_flag, sysflag.TRANSACTION_PREPARED)
+    return message
+
+
 def discarded(record: Record, properties: Mapping[str, str]) -> NewMessage:
     """What becomes of a half message that was asked about too often."""
     message = _again(record, properties)

@@ -16,16 +16,19 @@ from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.metadata.access import MetadataAccess
-from orbitmq.broker.metadata.offsets import ConsumerOffsets
-from orbitmq.broker.role import LEADING
+from orbitmq.broker.role import LEADING, TAKES_MESSAGES
 from orbitmq.broker.transactions import forms as messages
+from orbitmq.broker.transactions.escaped import EscapedHalves
 from orbitmq.broker.transactions.half_table import Half, HalfTable, MarkProgress
+from orbitmq.broker.transactions.reading import HALF as _HALF
+from orbitmq.broker.transactions.reading import OP as _OP
+from orbitmq.broker.transactions.reading import HalfQueue
 from orbitmq.message import property_names, reserved, sysflag
 from orbitmq.message.ids import offset_message_id
 from orbitmq.message.properties import decode_properties
-from orbitmq.message.record import Record, decode_record, iter_records
+from orbitmq.message.record import Record, decode_record
 from orbitmq.runtime.seam import Clock
-from orbitmq.store import GetStatus, MessageStore, NewMessage, PutResult
+from orbitmq.store import MessageStore, NewMessage, PutResult
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 from orbitmq.wire.headers import CheckTransactionStateRequest, EndTransactionRequest
@@ -39,10 +42,6 @@ HOLD_MS = 600_000
 _HOUR_MS = 3_600_000
 _SLICE = 2000
 _ASK_SLICE = 200
-
-_HALF = reserved.TRANS_HALF_TOPIC
-_OP = reserved.TRANS_OP_TOPIC
-_GROUP = reserved.TRANS_GROUP
 
 
 class _Summary:
@@ -69,7 +68,7 @@ class Transactions(Component):
     """
 
     name = "transactions"
-    runs_as = LEADING
+    runs_as = LEADING & TAKES_MESSAGES
 
     def __init__(
         self,
@@ -78,7 +77,8 @@ class Transactions(Component):
         store: MessageStore,
         append: MessageAppend,
         metadata: MetadataAccess,
-        offsets: ConsumerOffsets,
+        queue: HalfQueue,
+        escaped: EscapedHalves,
         clients: ClientManager,
         host: tuple[str, int],
     ) -> None:
@@ -87,7 +87,9 @@ class Transactions(Component):
         self._store = store
         self._append = append
         self._metadata = metadata
-        self._offsets = offsets
+        self._queue = queue
+        self._escaped = escaped
+        self._handed_on: list[int] = []
         self._clients = clients
         self._host = host
         self._table = HalfTable(0)
@@ -110,31 +112,12 @@ class Transactions(Component):
         self._write_marks()
 
     def _load(self) -> None:
-        """Take up the progress that is on disk, and the marks behind it."""
-        half = self._progress_on_disk(_HALF)
-        self._table = HalfTable(half)
-        op = self._progress_on_disk(_OP)
-        self._marks = MarkProgress(op)
-        while True:
-            found = self._store.get(_OP, 0, op, 1024, max_bytes=1 << 20)
-            if found.status is not GetStatus.FOUND:
-                return
-            for record in iter_records(found.body):
-                self._take_marks(record, half)
-            op = found.next_offset
-
-    def _progress_on_disk(self, topic: str) -> int:
-        low, high = self._store.min_offset(topic, 0), self._store.max_offset(topic, 0)
-        known = self._offsets.query(_GROUP, topic, 0)
-        # A log that lost its end in a crash gives the same offsets once more.
-        return min(max(low, known if known is not None else low), high)
-
-    def _take_marks(self, record: Record, first: int) -> None:
-        offsets = messages.marked_offsets(record.body)
-        for offset in offsets:
-            if offset >= first:
-                self._table.finish(offset)
-        self._marks.note(record.queue_offset, max(offsets, default=-1))
+        """Take up the progress that is known, and the marks behind it."""
+        self._table, self._marks = self._queue.load()
+        # What another broker has while this one was away is ended here.
+        self._handed_on = [offset for offset in self._escaped if offset < self._queue.end]
+        for offset in self._handed_on:
+            self._finish(offset)
 
     # -- the first half ----------------------------------------------------------------------------------
 
@@ -289,11 +272,10 @@ class Transactions(Component):
                 await asyncio.sleep(0)
 
     def _read_one(self, offset: int) -> None:
-        found = self._store.get(_HALF, 0, offset, 1)
-        if found.status is not GetStatus.FOUND:
+        record = self._queue.half(offset)
+        if record is None:
             # Its file is gone: who has not ended it in that time does not.
             return
-        record = decode_record(found.body)
         properties = decode_properties(record.properties)
         checks = messages.checks_so_far(properties)
         self._table.admit(
@@ -416,14 +398,11 @@ class Transactions(Component):
             return
         _, half, op = self._settling
         self._settling = None
-        self._commit(_HALF, half)
-        self._commit(_OP, op)
-
-    def _commit(self, topic: str, offset: int) -> None:
-        """Commit a progress that moved; a broker without transactions shows no group that makes them."""
-        offsets = self._offsets
-        if offset != (offsets.query(_GROUP, topic, 0) or 0):
-            offsets.commit(_GROUP, topic, 0, offset)
+        self._queue.commit(_HALF, half)
+        self._queue.commit(_OP, op)
+        handed_on, self._handed_on = self._handed_on, []
+        for offset in handed_on:
+            self._escaped.remove(offset)
 
     # -- an administrator --------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orbitmq.message import property_names, reserved
+from orbitmq.message import property_names, reserved, sysflag
 from orbitmq.message.properties import properties_text
 from orbitmq.store import NewMessage, PutStatus
 from orbitmq.wire.bodies import TopicRouteData
@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 
 DEFAULT_TOPIC_QUEUES = 8
 # What the message waited by; with one of these it would wait there once more (ScheduleMessageService, TX-04).
-_REMOVED = frozenset(
+_PLACES = frozenset(
     {
-        property_names.DELAY,
         property_names.REAL_TOPIC,
         property_names.REAL_QUEUE_ID,
         property_names.TRANSACTION_PREPARED_QUEUE_OFFSET,
+    }
+)
+_TIMES = frozenset(
+    {
+        property_names.DELAY,
         *property_names.TIMER_PROPERTIES,
         property_names.TIMER_ENQUEUE_MS,
         property_names.TIMER_DEQUEUE_MS,
@@ -91,7 +95,10 @@ def request(
         group: the producer group for a message that names none.
         limit: the maximum of deliveries of a retry message, behind which it is a dead letter.
     """
-    kept = {name: value for name, value in properties.items() if name not in _REMOVED}
+    # The delay of a half message begins when its transaction is committed.
+    half = sysflag.transaction_of(message.sys_flag) == sysflag.TRANSACTION_PREPARED
+    removed = _PLACES if half else _PLACES | _TIMES
+    kept = {name: value for name, value in properties.items() if name not in removed}
     kept[property_names.WAIT] = "false"
     return SendMessageV2Request(
         producer_group=properties.get(property_names.PRODUCER_GROUP) or group,

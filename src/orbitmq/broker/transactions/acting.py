@@ -1,0 +1,135 @@
+"""Open transactions of a lost master: their half messages go to another one, which asks about them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+
+from orbitmq.broker.change_feed import ESCAPED_HALVES
+from orbitmq.broker.component import Component, Table
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
+from orbitmq.broker.role import Role
+from orbitmq.broker.transactions import forms
+from orbitmq.broker.transactions.escaped import EscapedHalves
+from orbitmq.broker.transactions.half_table import Half, HalfTable, MarkProgress
+from orbitmq.broker.transactions.reading import HALF, OP, HalfQueue
+from orbitmq.message import property_names
+from orbitmq.message.properties import decode_properties
+from orbitmq.message.record import Record
+from orbitmq.runtime.seam import Clock
+from orbitmq.wire.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.5
+_SLICE = 500
+
+
+class HalfEscape(Component):
+    """Hands each half message that has no end to the outlet, once, when its own timeout has passed.
+
+    Nobody is asked here: the broker that takes the message asks its producer (behaviours TX-02 to TX-06). One
+    that is not stored yet when this broker stops to act is the returned master's again.
+    """
+
+    name = "open transactions of the master"
+    runs_as = frozenset({Role.ACTING_MASTER})
+
+    def __init__(
+        self, clock: Clock, config: BrokerConfig, queue: HalfQueue, outlet: Outlet, escaped: EscapedHalves
+    ) -> None:
+        self._clock = clock
+        self._config = config
+        self._queue = queue
+        self._outlet = outlet
+        self._escaped = escaped
+        self._table = HalfTable(0)
+        self._marks = MarkProgress(0)
+        self._on_the_way: dict[int, Handed] = {}
+
+    def tables(self) -> Sequence[Table]:
+        return (Table(ESCAPED_HALVES, self._escaped),)
+
+    async def start(self) -> None:
+        self._table, self._marks = self._queue.load()
+        self._on_the_way.clear()
+        for offset in self._escaped:
+            self._table.finish(offset)
+        self._every(self._clock, TICK_SECONDS, self.tick, first_s=0.0)
+
+    async def stop(self) -> None:
+        """See what is on the way stored, as far as that goes, and note it."""
+        await self.end_work()
+        if self._on_the_way:
+            await self._outlet.settle()
+            self._settle()
+
+    async def tick(self) -> None:
+        """Read what is new, hand out what is due, note what has arrived."""
+        self._settle()
+        await self._read_new()
+        await self._hand_due()
+
+    async def _read_new(self) -> None:
+        """The half queue grows only until the master's last bytes have come."""
+        while self._table.next_offset < self._queue.end:
+            if not self._table.skip():
+                offset = self._table.next_offset
+                record = self._queue.half(offset)
+                if record is not None:
+                    properties = decode_properties(record.properties)
+                    self._table.admit(self._half(offset, record, properties))
+            self._table.next_offset += 1
+            if self._table.next_offset % _SLICE == 0:
+                await asyncio.sleep(0)
+
+    def _half(self, offset: int, record: Record, properties: Mapping[str, str]) -> Half:
+        config = self._config
+        if forms.checks_so_far(properties):
+            due = record.store_timestamp + config.transaction_check_interval_ms
+        elif forms.has_immunity(properties):
+            # The clock of a producer may be ahead of ours.
+            begin = min(record.born_timestamp, record.store_timestamp)
+            due = begin + forms.immunity_ms(properties, config.transaction_timeout_ms)
+        else:
+            due = record.store_timestamp + config.transaction_timeout_ms
+        unique_id = properties.get(property_names.UNIQ_KEY, "")
+        return Half(offset, record.physical_offset, forms.origin(offset, properties), unique_id, due)
+
+    async def _hand_due(self) -> None:
+        now = self._clock.now_ms()
+        while due := self._table.due(now, _SLICE):
+            for at, half in enumerate(due):
+                if half.offset in self._on_the_way:
+                    continue
+                record = self._queue.half(half.offset)
+                if record is None:
+                    self._table.finish(half.offset)
+                    continue
+                try:
+                    self._hand(half, record)
+                except RemotingError as error:
+                    for late in due[at:]:
+                        self._table.postpone(late, now + int(TICK_SECONDS * 1000))
+                    if not is_not_now(error):
+                        log.error("the half message %s cannot be handed on: %s", half.unique_id, error)
+                    return
+            await asyncio.sleep(0)
+
+    def _hand(self, half: Half, record: Record) -> None:
+        properties = decode_properties(record.properties)
+        message = forms.handed_on(record, properties)
+        self._on_the_way[half.offset] = self._outlet.hand(message, decode_properties(message.properties))
+
+    def _settle(self) -> None:
+        for offset in [offset for offset, handed in self._on_the_way.items() if handed.stored]:
+            del self._on_the_way[offset]
+            self._table.finish(offset)
+            self._escaped.add(offset)
+        progress = self._table.progress
+        self._queue.commit(HALF, progress)
+        self._queue.commit(OP, self._marks.progress(progress))
+        for offset in [offset for offset in self._escaped if offset < progress]:
+            self._escaped.remove(offset)

@@ -1,0 +1,58 @@
+"""Half messages that a broker has brought to another master while it acted for its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from orbitmq.broker.change_feed import ESCAPED_HALVES, ChangeFeed, FedTable
+from orbitmq.broker.metadata.pretty import file_text
+
+
+class EscapedHalves:
+    """Their offsets in the half queue, until they are marked as ended there; ``config/escapedHalves.json``.
+
+    Who acts for a master writes nothing into its log, so no mark can be made. The table travels with the
+    others: the master that returns marks them, and asks nobody about them.
+    """
+
+    def __init__(self, feed: ChangeFeed) -> None:
+        self._feed = feed
+        self._offsets: dict[int, None] = {}
+        feed.register(ESCAPED_HALVES, FedTable(int, self._apply, items=self._items))
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted(self._offsets))
+
+    def add(self, offset: int) -> None:
+        """The half message at this offset is another broker's now."""
+        self._offsets[offset] = None
+        self._feed.changed(ESCAPED_HALVES, str(offset), 1)
+
+    def remove(self, offset: int) -> None:
+        """It is marked as ended, or the progress is behind it."""
+        if offset in self._offsets:
+            del self._offsets[offset]
+            self._feed.changed(ESCAPED_HALVES, str(offset), None)
+
+    def _items(self) -> list[tuple[str, int]]:
+        return [(str(offset), 1) for offset in self._offsets]
+
+    def _apply(self, key: str, value: int | None) -> None:
+        if value is None:
+            self.remove(int(key))
+        else:
+            self.add(int(key))
+
+    # -- on disk ---------------------------------------------------------------------------------------
+
+    def file_text(self) -> Iterator[str]:
+        """``escapedHalves.json``, piece by piece."""
+        return file_text([("offsets", str(list(self)))])
+
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Take over the content of ``escapedHalves.json``."""
+        self._offsets.update(dict.fromkeys(int(offset) for offset in content.get("offsets") or ()))

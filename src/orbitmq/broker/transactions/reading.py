@@ -1,0 +1,59 @@
+"""Reading the half queue and the op queue: which half messages nobody has ended, as the log has it."""
+
+from __future__ import annotations
+
+from orbitmq.broker.metadata.offsets import ConsumerOffsets
+from orbitmq.broker.transactions import forms
+from orbitmq.broker.transactions.half_table import HalfTable, MarkProgress
+from orbitmq.message import reserved
+from orbitmq.message.record import Record, decode_record, iter_records
+from orbitmq.store import GetStatus, MessageStore
+
+HALF = reserved.TRANS_HALF_TOPIC
+OP = reserved.TRANS_OP_TOPIC
+GROUP = reserved.TRANS_GROUP
+
+
+class HalfQueue:
+    """The queues of half messages and of their marks, and how far group CID_RMQ_SYS_TRANS has got in them."""
+
+    def __init__(self, store: MessageStore, offsets: ConsumerOffsets) -> None:
+        self._store = store
+        self._offsets = offsets
+
+    @property
+    def end(self) -> int:
+        """The offset behind the newest half message."""
+        return self._store.max_offset(HALF, 0)
+
+    def load(self) -> tuple[HalfTable, MarkProgress]:
+        """Take up the known progress, and the marks behind it."""
+        half, op = self._progress(HALF), self._progress(OP)
+        table, marks = HalfTable(half), MarkProgress(op)
+        while True:
+            found = self._store.get(OP, 0, op, 1024, max_bytes=1 << 20)
+            if found.status is not GetStatus.FOUND:
+                return table, marks
+            for record in iter_records(found.body):
+                offsets = forms.marked_offsets(record.body)
+                for offset in offsets:
+                    if offset >= half:
+                        table.finish(offset)
+                marks.note(record.queue_offset, max(offsets, default=-1))
+            op = found.next_offset
+
+    def _progress(self, topic: str) -> int:
+        low, high = self._store.min_offset(topic, 0), self._store.max_offset(topic, 0)
+        known = self._offsets.query(GROUP, topic, 0)
+        # A log that lost its end in a crash gives the same offsets once more.
+        return min(max(low, known if known is not None else low), high)
+
+    def half(self, offset: int) -> Record | None:
+        """The half message at an offset, ``None``: its file is gone."""
+        found = self._store.get(HALF, 0, offset, 1)
+        return decode_record(found.body) if found.status is GetStatus.FOUND else None
+
+    def commit(self, topic: str, offset: int) -> None:
+        """Commit a progress that moved; a broker without transactions shows no group that makes them."""
+        if offset != (self._offsets.query(GROUP, topic, 0) or 0):
+            self._offsets.commit(GROUP, topic, 0, offset)

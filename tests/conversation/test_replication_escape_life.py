@@ -1,0 +1,188 @@
+"""A master is lost and returns: what its slave did meanwhile was done once, and is not done again."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from tests.conversation.test_replication_escape import stored
+
+from orbitmq import LocalTransactionState, Message, ReceivedMessage
+from orbitmq.broker.broker import Broker
+from orbitmq.broker.role import Role
+from orbitmq.message.properties import decode_properties, encode_properties
+from orbitmq.store import NewMessage
+from orbitmq.testing import Keep, World
+from orbitmq.transport.client import RemotingClient
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+
+MASTER, SLAVE, OTHER = "broker-a", "broker-a-1", "broker-b"
+SETTINGS = {"enableSlaveActingMaster": "true", "enableRemoteEscape": "true", "slaveReadEnable": "true"}
+
+pytestmark = pytest.mark.orbitmq(brokers=2, replicas=2, settings=SETTINGS)
+
+
+async def ready(world: World, topic: str) -> None:
+    """All serve, and both groups have the topic."""
+    for name in (MASTER, OTHER):
+        await world.until(lambda name=name: world.brokers[name].services.role.role is Role.MASTER)  # type: ignore[misc]
+        world.brokers[name].services.topics.create_if_absent(topic, 4)
+    await world.sleep(12)  # the slave has copied the tables
+
+
+def put(broker: Broker, topic: str, body: bytes, **properties: str) -> None:
+    """Store a message as a producer's send does."""
+    services = broker.services
+    born = services.runtime.clock.now_ms()
+    message = NewMessage(topic, 0, body, encode_properties(properties), born_timestamp=born)
+    services.append.put(message, properties)
+
+
+async def copied(world: World) -> None:
+    master, slave = (world.brokers[name].services.store for name in (MASTER, SLAVE))
+    await world.until(lambda: slave.max_commit_log_offset == master.end == master.flushed_offset)
+
+
+async def lose(world: World) -> Broker:
+    """Kill the master when its slave has all; wait until that one acts."""
+    await copied(world)
+    world.crash(MASTER, keep=Keep.ANY)
+    slave = world.brokers[SLAVE]
+    assert await world.until(lambda: slave.services.role.role is Role.ACTING_MASTER) <= 1.5
+    return slave
+
+
+async def come_back(world: World) -> Broker:
+    await world.start_broker(MASTER)
+    master = world.brokers[MASTER]
+    await world.until(lambda: master.services.role.role is Role.MASTER)
+    return master
+
+
+def everywhere(world: World, topic: str) -> Counter[bytes]:
+    return Counter(record.body for name in (MASTER, OTHER) for record in stored(world.brokers[name], topic))
+
+
+@pytest.mark.behaviour("SS-02")
+async def test_each_delayed_message_comes_once_whoever_delivers_it(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await ready(world, "orders")
+    master = world.brokers[MASTER]
+    for number in range(60):
+        put(master, "orders", b"level %d" % number, DELAY=str(1 + number % 4), UNIQ_KEY=f"L{number}")
+        await world.sleep(0.02)
+    await world.sleep(3)
+    slave = await lose(world)
+    before = len(stored(slave, "orders"))
+    assert before > 10
+    await world.sleep(12)
+    assert len(stored(slave, "orders")) == before
+    assert len(stored(world.brokers[OTHER], "orders")) > 20
+    await come_back(world)
+    await world.sleep(40)
+    found = everywhere(world, "orders")
+    assert len(found) == 60
+    assert {body: count for body, count in found.items() if count != 1} == {}
+
+
+@pytest.mark.behaviour("ES-11")
+async def test_timer_messages_escape_as_well(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await ready(world, "orders")
+    for number in range(20):
+        body, delay = b"timer %d" % number, str(1000 + 500 * number)
+        put(world.brokers[MASTER], "orders", body, TIMER_DELAY_MS=delay, UNIQ_KEY=f"T{number}")
+    await world.sleep(2)
+    await lose(world)
+    begin = len(stored(world.brokers[OTHER], "orders"))
+    await world.sleep(12)
+    there = stored(world.brokers[OTHER], "orders")
+    assert len(there) - begin >= 15
+    assert not any("TIMER_DELAY_MS" in decode_properties(record.properties) for record in there)
+    await come_back(world)
+    await world.sleep(20)
+    assert len(everywhere(world, "orders")) == 20
+
+
+@pytest.mark.behaviour("TX-02")
+@pytest.mark.behaviour("TX-03")
+@pytest.mark.behaviour("TX-04")
+async def test_an_open_transaction_is_asked_about_once_by_the_broker_that_got_it(
+    orbitmq_world: World,
+) -> None:
+    world = orbitmq_world
+    await ready(world, "orders")
+    master = world.brokers[MASTER]
+    asked: Counter[bytes] = Counter()
+    times: dict[bytes, float] = {}
+
+    async def check(message: ReceivedMessage) -> LocalTransactionState:
+        asked[message.body] += 1
+        times[message.body] = world.clock.monotonic()
+        return LocalTransactionState.COMMIT
+
+    async with world.transaction_producer("shop", check=check) as producer:
+        for _ in range(8):
+            await producer.send(Message("beats", b"so that all masters know this producer"))
+        begin = world.clock.monotonic()
+        for number in range(10):
+            put(
+                master,
+                "orders",
+                b"half %d" % number,
+                TRAN_MSG="true",
+                PGROUP="shop",
+                UNIQ_KEY=f"H{number}",
+                **({"DELAY": "1"} if number == 9 else {}),
+            )
+        await lose(world)
+        await world.sleep(15)
+        assert asked == Counter({b"half %d" % number: 1 for number in range(10)})
+        assert max(times.values()) - begin <= 6 + 2
+        there = stored(world.brokers[OTHER], "orders")
+        assert {record.body for record in there} == {b"half %d" % number for number in range(10)}
+        properties = decode_properties(there[0].properties)
+        assert properties["PGROUP"] == "shop"
+        master = await come_back(world)
+        await world.sleep(100)
+        assert set(asked.values()) == {1}
+        assert set(everywhere(world, "orders").values()) == {1}
+        assert master.services.offsets.query("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0) == 10
+
+
+@pytest.mark.behaviour("TX-05")
+@pytest.mark.behaviour("TX-06")
+async def test_half_messages_wait_for_another_master_as_long_as_it_takes(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await ready(world, "orders")
+    put(world.brokers[MASTER], "orders", b"half", TRAN_MSG="true", PGROUP="shop", UNIQ_KEY="H")
+    await copied(world)
+    world.crash(OTHER, keep=Keep.ANY)
+    world.crash("broker-b-1", keep=Keep.ANY)
+    slave = await lose(world)
+    await world.sleep(120)
+    assert len(list(slave.services.half_escape._escaped)) == 0
+    await world.start_broker(OTHER)
+    await world.sleep(10)
+    store = world.brokers[OTHER].services.store
+    assert store.max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0) >= 1
+
+
+@pytest.mark.behaviour("TX-01")
+async def test_a_slave_that_acts_ends_no_transaction(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await ready(world, "orders")
+    slave = await lose(world)
+    end = {
+        "producerGroup": "shop",
+        "tranStateTableOffset": "0",
+        "commitLogOffset": "0",
+        "commitOrRollback": "8",
+        "fromTransactionCheck": "false",
+        "msgId": "m",
+    }
+    client = RemotingClient(world.runtime)
+    answer = await client.request(slave.address, Command(RequestCode.END_TRANSACTION, end), 3000)
+    assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+    await client.close()
