@@ -18,6 +18,7 @@ from orbitmq import AutoBatch, ConsumeFrom, Consumer, Message, Producer, Receive
 
 BODY = b"x" * 128
 MANY, VERY_MANY = 256, 4096
+BATCH = 32
 
 
 def cpu_seconds() -> float:
@@ -65,33 +66,40 @@ async def produce(names: str, topic: str, way: str, warmup: int, messages: int) 
         meter.report()
 
 
-async def consume(names: str, topic: str, warmup: int, messages: int) -> None:
-    """Read a backlog with an async listener."""
+async def consume(names: str, topic: str, warmup: int, messages: int, batch: int | None) -> None:
+    """Read a backlog with an async handler, of single messages or of lists."""
     enough = asyncio.Event()
     meter = Meter()
     count = 0
 
-    async def listener(_message: ReceivedMessage) -> None:
+    def handled(number: int) -> None:
         nonlocal count
-        count += 1
-        if count == warmup:
+        before, count = count, count + number
+        if before < warmup <= count:
             meter.begin()
-        elif count == warmup + messages:
+        elif before < warmup + messages <= count:
             meter.report()
             enough.set()
+
+    async def handler(_message: ReceivedMessage) -> None:
+        handled(1)
+
+    async def handler_of_lists(messages: list[ReceivedMessage]) -> None:
+        handled(len(messages))
 
     group = f"client_speed_{uuid.uuid4().hex}"
     consumer = Consumer(group, name_servers=names, consume_from=ConsumeFrom.FIRST)
     consumer.subscribe(topic)
     async with consumer:
-        work = asyncio.create_task(consumer.run(listener))
+        run = consumer.run(handler_of_lists if batch else handler, batch=batch)
+        work = asyncio.create_task(run)
         await enough.wait()
     await work
 
 
 async def main(names: str, topic: str, way: str, warmup: int, messages: int) -> None:
-    if way == "consume":
-        await consume(names, topic, warmup, messages)
+    if way in ("consume", "consume_batch"):
+        await consume(names, topic, warmup, messages, BATCH if way == "consume_batch" else None)
     else:
         await produce(names, topic, way, warmup, messages)
 

@@ -61,7 +61,8 @@ WAYS = (
     Way("many", "send awaited, 256 in flight", "many", 1.0, 60_000),
     Way("batch", "auto-batch, awaited, 4096 in flight", "batch", 4.0),
     Way("submit", "auto-batch, submit, 4096 in flight", "batch", 4.0, 300_000),
-    Way("consume", "consume a backlog", "consume", 2.0),
+    Way("consume", "consume a backlog", "consume", 2.0, 150_000),
+    Way("consume_batch", "consume a backlog, batches of 32", "consume_batch", 2.0, 250_000),
 )
 
 
@@ -147,7 +148,7 @@ def measure(ours: Runner, theirs: Runner | None, messages: int, rounds: int) -> 
 
 def java(theirs: Runner, way: Way, warmup: int, count: int) -> Speed:
     """One run of the Java client, warmed."""
-    return theirs(way.peer, JVM_WARMUP_CONSUMED if way.peer == "consume" else warmup, count)
+    return theirs(way.peer, JVM_WARMUP_CONSUMED if way.peer.startswith("consume") else warmup, count)
 
 
 def report(found: dict[str, list[Speed | None]], rounds: int, kind: str) -> str:

@@ -12,7 +12,8 @@ import org.apache.rocketmq.common.message.Message;
 
 /**
  * How fast Apache's Java client is: ClientSpeed NAME_SERVER TOPIC WAY WARMUP MESSAGES SECONDS, where
- * WAY is single (one in flight), many (256 in flight), batch (auto-batch, 4096 in flight) or consume.
+ * WAY is single (one in flight), many (256 in flight), batch (auto-batch, 4096 in flight), consume or
+ * consume_batch (lists of up to 32).
  * A sender warms up with WARMUP messages again and again for SECONDS, a consumer with WARMUP messages.
  * Prints seconds and this process's CPU seconds of the messages after the warm-up.
  */
@@ -26,8 +27,8 @@ public final class ClientSpeed {
     public static void main(String[] args) throws Exception {
         int warmup = Integer.parseInt(args[3]);
         int messages = Integer.parseInt(args[4]);
-        if (args[2].equals("consume")) {
-            consume(args[0], args[1], warmup, messages);
+        if (args[2].startsWith("consume")) {
+            consume(args[0], args[1], warmup, messages, args[2].equals("consume_batch") ? 32 : 1);
         } else {
             send(args[0], args[1], args[2], warmup, messages, Integer.parseInt(args[5]));
         }
@@ -95,7 +96,8 @@ public final class ClientSpeed {
         inFlight.acquire(limit);
     }
 
-    private static void consume(String names, String topic, int warmup, int messages) throws Exception {
+    private static void consume(String names, String topic, int warmup, int messages, int batch)
+        throws Exception {
         AtomicLong count = new AtomicLong();
         Semaphore enough = new Semaphore(0);
         double[] cpu = new double[1];
@@ -103,6 +105,7 @@ public final class ClientSpeed {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("client_speed_java_" + System.nanoTime());
         consumer.setNamesrvAddr(names);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeMessageBatchMaxSize(batch);
         consumer.subscribe(topic, "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (list, context) -> {
             long now = count.addAndGet(list.size());

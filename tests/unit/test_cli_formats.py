@@ -16,7 +16,6 @@ def received(body: bytes = b"hello") -> ReceivedMessage:
     message.store_timestamp_ms = 1_700_000_000_123
     message.born_timestamp_ms = 1_700_000_000_100
     message.reconsume_times = 0
-    message.offset_message_id = "0A"
     return message
 
 

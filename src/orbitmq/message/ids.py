@@ -37,6 +37,30 @@ def unpack_ip(packed: bytes) -> str:
     return socket.inet_ntop(socket.AF_INET6, packed)
 
 
+@lru_cache(maxsize=4096)
+def pack_host(ip: str, port: int) -> bytes:
+    """A host as records have it: address and port, 8 or 20 bytes.
+
+    Raises:
+        MessageFormatError: ``ip`` is no numeric address.
+        OverflowError: the port does not fit 32 bits.
+    """
+    return pack_ip(ip) + port.to_bytes(4, "big", signed=True)
+
+
+@lru_cache(maxsize=4096)
+def unpack_host(packed: bytes) -> tuple[str, int]:
+    """Address and port of a host in a record."""
+    return unpack_ip(packed[:-4]), int.from_bytes(packed[-4:], "big", signed=True)
+
+
+@lru_cache(maxsize=4096)
+def host_text(packed: bytes) -> str:
+    """``address:port`` of a host in a record."""
+    ip, port = unpack_host(packed)
+    return f"{ip}:{port}"
+
+
 def offset_message_id(host: bytes | str, port: int, offset: int) -> str:
     """The id of a stored message: store host and commit log offset in upper-case hex, 32 or 56 characters."""
     packed = pack_ip(host) if isinstance(host, str) else host

@@ -11,6 +11,8 @@ from typing import NamedTuple
 from orbitmq.errors import ValidationError
 from orbitmq.message import property_names
 from orbitmq.message.errors import MessageFormatError
+from orbitmq.message.ids import host_text
+from orbitmq.message.properties import decode_properties
 from orbitmq.message.reserved import REPLY_TOPIC_SUFFIX
 from orbitmq.message.settling import ACK, Ending, Keeper, Settled, Verdict, retry_verdict, settle
 from orbitmq.runtime.tasks import failed_itself
@@ -160,18 +162,19 @@ class ReceivedMessage(Message):
     """
 
     __slots__ = (
+        "_properties",
         "body_crc",
-        "born_host",
         "born_timestamp_ms",
         "broker_name",
         "commit_log_offset",
         "keeper",
-        "offset_message_id",
+        "packed_born_host",
+        "packed_properties",
+        "packed_store_host",
         "prepared_transaction_offset",
         "queue_id",
         "queue_offset",
         "reconsume_times",
-        "store_host",
         "store_size_bytes",
         "store_timestamp_ms",
         "sys_flag",
@@ -186,15 +189,44 @@ class ReceivedMessage(Message):
     sys_flag: int
     body_crc: int
     born_timestamp_ms: int
-    born_host: str
     store_timestamp_ms: int
-    store_host: str
     reconsume_times: int
     prepared_transaction_offset: int
-    offset_message_id: str
+    # As stored. Most of it nobody reads, so it is unpacked for those who ask.
+    packed_born_host: bytes
+    packed_store_host: bytes
+    packed_properties: bytes
+    _properties: dict[str, str] | None
     # Of the delivery (orbitmq.message.settling).
     keeper: Keeper
     verdict: Verdict | None
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties, by name."""
+        found = self._properties
+        if found is None:
+            found = self._properties = decode_properties(self.packed_properties)
+        return found
+
+    @properties.setter
+    def properties(self, value: dict[str, str]) -> None:
+        self._properties = value
+
+    @property
+    def born_host(self) -> str:
+        """The sender, ``address:port``."""
+        return host_text(self.packed_born_host)
+
+    @property
+    def store_host(self) -> str:
+        """The broker that stored it, ``address:port``."""
+        return host_text(self.packed_store_host)
+
+    @property
+    def offset_message_id(self) -> str:
+        """The broker's id: its host and port and the commit log offset, in hex."""
+        return (self.packed_store_host + self.commit_log_offset.to_bytes(8, "big", signed=True)).hex().upper()
 
     @property
     def body_bytes(self) -> int:

@@ -10,16 +10,15 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 from orbitmq.message import sysflag
 from orbitmq.message.compression import MAX_DECOMPRESSED_BYTES, decompress
 from orbitmq.message.errors import CompressionError
 from orbitmq.message.errors import RecordError as RecordError
-from orbitmq.message.ids import offset_message_id, pack_ip, unpack_ip
+from orbitmq.message.ids import offset_message_id, pack_host, unpack_host
 from orbitmq.message.model import ReceivedMessage, UnreadableMessage
-from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties
+from orbitmq.message.properties import MAX_PROPERTIES_BYTES
 from orbitmq.message.record_layout import (
     MAGIC_BLANK,
     MAGIC_V1,
@@ -44,6 +43,7 @@ _HEADS = tuple(
     struct.Struct(f">iiiiiqqiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20))
 )
 _V6_BITS: Final = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
+_UNUSUAL: Final = _V6_BITS | sysflag.COMPRESSED
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ def encode_record(record: Record) -> bytes:
     else:
         magic, topic_length = MAGIC_V2, _TOPIC_LENGTH_V2.pack(len(topic))
     try:
-        born, store = _pack_host(*record.born_host), _pack_host(*record.store_host)
+        born, store = pack_host(*record.born_host), pack_host(*record.store_host)
     except OverflowError as error:
         raise RecordError(f"a port does not fit 32 bits: {record.born_host}, {record.store_host}") from error
     kind = (len(born) == 20) + 2 * (len(store) == 20)
@@ -185,9 +185,9 @@ def decode_record(buffer: Buffer, position: int = 0) -> Record:
         fields[6],
         flags,
         fields[8],
-        _unpack_host(fields[9]),
+        unpack_host(fields[9]),
         fields[10],
-        _unpack_host(fields[11]),
+        unpack_host(fields[11]),
         fields[12],
         fields[13],
         fields[2],
@@ -266,11 +266,10 @@ def readable(record: Record, broker_name: str) -> ReceivedMessage:
 
 def _filled(message: ReceivedMessage, record: Record, broker_name: str, flags: int) -> ReceivedMessage:
     """Everything but the body."""
-    born_ip, born_port = record.born_host
-    store_ip, store_port = record.store_host
     message.topic = record.topic
     message.flag = record.flag
-    message.properties = decode_properties(record.properties)
+    message.packed_properties = record.properties
+    message._properties = None
     message.broker_name = broker_name
     message.queue_id = record.queue_id
     message.queue_offset = record.queue_offset
@@ -279,26 +278,76 @@ def _filled(message: ReceivedMessage, record: Record, broker_name: str, flags: i
     message.sys_flag = flags
     message.body_crc = record.body_crc
     message.born_timestamp_ms = record.born_timestamp
-    message.born_host = f"{born_ip}:{born_port}"
+    message.packed_born_host = pack_host(*record.born_host)
     message.store_timestamp_ms = record.store_timestamp
-    message.store_host = f"{store_ip}:{store_port}"
+    message.packed_store_host = pack_host(*record.store_host)
     message.reconsume_times = record.reconsume_times
     message.prepared_transaction_offset = record.prepared_transaction_offset
-    message.offset_message_id = offset_message_id(store_ip, store_port, record.physical_offset)
     return message
+
+
+def readable_messages(buffer: bytes, broker_name: str) -> list[ReceivedMessage]:
+    """All messages of a pull response, as :func:`readable` gives them.
+
+    Raises:
+        RecordError: a record is damaged or cut.
+    """
+    found: list[ReceivedMessage] = []
+    position, end = 0, len(buffer)
+    topic, topic_bytes = "", b""
+    head, make = _HEADS[0], ReceivedMessage.__new__
+    while position < end:
+        if end - position >= MIN_RECORD_BYTES:
+            # The usual record: version 1, IPv4, not compressed. Anything else goes the long way below.
+            (size, magic, crc, queue_id, flag, queue_offset, physical_offset, flags, born, born_host, stored,
+             store_host, times, prepared, body_length) = head.unpack_from(buffer, position)  # fmt: skip
+            record_end = position + size
+            body_at = position + 88
+            topic_at = body_at + body_length + 1
+            if (
+                magic == MAGIC_V1
+                and not flags & _UNUSUAL
+                and record_end <= end
+                and body_length >= 0
+                and topic_at + 2 <= record_end
+            ):
+                lengths_at = topic_at + buffer[topic_at - 1]
+                at = lengths_at + 2
+                if at <= record_end and buffer[lengths_at] << 8 | buffer[at - 1] == record_end - at:
+                    if buffer[topic_at:lengths_at] != topic_bytes:
+                        topic_bytes = buffer[topic_at:lengths_at]
+                        topic = topic_bytes.decode("utf-8", "replace")
+                    message = make(ReceivedMessage)
+                    message.topic = topic
+                    message.body = buffer[body_at : topic_at - 1]
+                    message.flag = flag
+                    message.packed_properties = buffer[at:record_end]
+                    message._properties = None
+                    message.broker_name = broker_name
+                    message.queue_id = queue_id
+                    message.queue_offset = queue_offset
+                    message.commit_log_offset = physical_offset
+                    message.store_size_bytes = size
+                    message.sys_flag = flags
+                    message.body_crc = crc
+                    message.born_timestamp_ms = born
+                    message.packed_born_host = born_host
+                    message.store_timestamp_ms = stored
+                    message.packed_store_host = store_host
+                    message.reconsume_times = times
+                    message.prepared_transaction_offset = prepared
+                    found.append(message)
+                    position = record_end
+                    continue
+        if end - position >= _BLANK.size and is_blank(buffer, position):
+            break
+        record = decode_record(buffer, position)
+        found.append(readable(record, broker_name))
+        position += record.total_size
+    return found
 
 
 def _magic_problem(position: int, magic: int) -> str:
     if magic == MAGIC_BLANK:
         return f"record at {position} is the blank end of a file, not a message"
     return f"record at {position}: magic number 0x{magic & 0xFFFFFFFF:08X} is not one of a message"
-
-
-@lru_cache(maxsize=4096)
-def _pack_host(ip: str, port: int) -> bytes:
-    return pack_ip(ip) + port.to_bytes(4, "big", signed=True)
-
-
-@lru_cache(maxsize=4096)
-def _unpack_host(packed: bytes) -> Host:
-    return unpack_ip(packed[:-4]), int.from_bytes(packed[-4:], "big", signed=True)

@@ -32,6 +32,8 @@ TIMEOUT_DELAY_LEVEL = 3
 # How often it is looked for messages that take too long, at most.
 EXPIRY_CHECK_S = 60.0
 
+# Messages that are with the user's code, each with its queue.
+Held = list[tuple[ProcessQueue, ReceivedMessage]]
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
 
@@ -82,7 +84,7 @@ class Delivery:
         """The next message for the user's code, with an open delivery; None when none is ready."""
         raise NotImplementedError
 
-    def take_batch(self, at_most: int) -> list[ReceivedMessage]:
+    def take_batch(self, at_most: int) -> Held:
         """The next messages that are handled together; empty when none is ready."""
         raise NotImplementedError
 
@@ -173,11 +175,7 @@ class Delivery:
         """It is handled, or a broker has it back."""
         if self._hooks is not None:
             self._hooks.end(message)
-        self._finish(process_queue, message)
-
-    def _finish(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
-        if not process_queue.released:
-            process_queue.finish(message.queue_offset)
+        process_queue.finish(message.queue_offset)
 
     async def returned(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
         """The handler came to its end: what it did not settle is done."""
@@ -219,7 +217,7 @@ class Delivery:
                     "%s of %s takes too long, it is sent back", message.message_id, process_queue.queue
                 )
                 if await self._redelivery.send_back(message, TIMEOUT_DELAY_LEVEL):
-                    self._finish(process_queue, message)
+                    process_queue.finish(message.queue_offset)
 
 
 class ConcurrentDelivery(Delivery):
@@ -261,11 +259,11 @@ class ConcurrentDelivery(Delivery):
                 return message
         return None
 
-    def take_batch(self, at_most: int) -> list[ReceivedMessage]:
-        batch: list[ReceivedMessage] = []
-        while len(batch) < at_most and (message := self.take()) is not None:
-            batch.append(message)
-        return batch
+    def take_batch(self, at_most: int) -> Held:
+        held: Held = []
+        while len(held) < at_most and (message := self.take()) is not None:
+            held.append((message.keeper, message))  # type: ignore[arg-type]
+        return held
 
     def give_back(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
         process_queue.put_aside(message.queue_offset)
@@ -283,7 +281,7 @@ class ConcurrentDelivery(Delivery):
     ) -> None:
         level = verdict.delay_level if verdict.delay_s is None else level_for(verdict.delay_s)
         if await self._redelivery.send_back(message, level, verdict.delay_s):
-            self._finish(process_queue, message)
+            process_queue.finish(message.queue_offset)
             return
         process_queue.put_aside(message.queue_offset)
         message.reconsume_times += 1
@@ -342,25 +340,25 @@ class OrderedDelivery(Delivery):
             self._ready.put(process_queue)
 
     def take(self) -> ReceivedMessage | None:
-        batch = self.take_batch(1)
-        return batch[0] if batch else None
+        held = self.take_batch(1)
+        return held[0][1] if held else None
 
-    def take_batch(self, at_most: int) -> list[ReceivedMessage]:
+    def take_batch(self, at_most: int) -> Held:
         while (process_queue := self._ready.pop()) is not None:
             if process_queue.dropped:
                 continue
             if self._locks is not None and not self._locks.holds(process_queue.queue):
                 self._rest(process_queue, LOCK_PAUSE_S)
                 continue
-            batch: list[ReceivedMessage] = []
+            held: Held = []
             for message in process_queue.line:
-                if len(batch) == at_most or (batch and message.topic != batch[0].topic):
+                if len(held) == at_most or (held and message.topic != held[0][1].topic):
                     break
                 if message.queue_offset in process_queue:
                     give(message, process_queue)
                     self._begin(process_queue, message)
-                    batch.append(message)
-            return batch
+                    held.append((process_queue, message))
+            return held
         return []
 
     def give_back(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
@@ -394,7 +392,7 @@ class OrderedDelivery(Delivery):
         dead = verdict.delay_level < 0 or isinstance(message, UnreadableMessage)
         spent = message.reconsume_times >= self._max
         if (dead or spent) and await self._redelivery.give_up(message, dead=dead):
-            self._finish(process_queue, message)
+            process_queue.finish(message.queue_offset)
             return
         process_queue.put_aside(message.queue_offset)
         message.reconsume_times += 1

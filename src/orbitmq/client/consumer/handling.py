@@ -8,11 +8,11 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any
 
-from orbitmq.client.consumer.delivery import Delivery
+from orbitmq.client.consumer.delivery import Delivery, Held
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.errors import ClientStateError
 from orbitmq.message.model import ReceivedMessage
-from orbitmq.message.settling import Ending, Verdict, is_open, settle, take
+from orbitmq.message.settling import Ending, Verdict, is_open, settle
 from orbitmq.runtime.seam import Threads
 from orbitmq.runtime.tasks import failed_itself
 
@@ -119,15 +119,15 @@ async def serve(delivery: Delivery, call: Call) -> None:
 
 async def serve_batches(delivery: Delivery, call: Call, at_most: int) -> None:
     """Give lists of up to so many messages to the handler, until the consumer closes (CR-01, CR-04)."""
+    served = 0
     while True:
-        batch = delivery.take_batch(at_most)
-        if not batch:
+        held = delivery.take_batch(at_most)
+        if not held:
             if not await delivery.wait():
                 return
             continue
-        held = [(_queue_of(message), message) for message in batch]
         try:
-            result = await call(batch)
+            result = await call([message for _, message in held])
             if result is not None:
                 _check_result(result)
         except BaseException as error:
@@ -138,14 +138,25 @@ async def serve_batches(delivery: Delivery, call: Call, at_most: int) -> None:
             for process_queue, message in held:
                 await delivery.raised(process_queue, message, error)
         else:
-            for process_queue, message in held:
-                if take(message):
-                    delivery.done(process_queue, message)
-                else:
-                    await delivery.carry_out(process_queue, message)
+            await _returned(delivery, held)
         if delivery.ordered:
             delivery.release(held[0][0])
-        await asyncio.sleep(0)
+        served += len(held)
+        if served >= _YIELD_EVERY:
+            served = 0
+            await asyncio.sleep(0)
+
+
+async def _returned(delivery: Delivery, held: Held) -> None:
+    """What the user's code left unsettled of these is done, the rest as it said."""
+    for process_queue, message in held:
+        # delivery.returned(), without its call for the usual case.
+        try:
+            del message.keeper
+        except AttributeError:
+            await delivery.carry_out(process_queue, message)
+        else:
+            delivery.done(process_queue, message)
 
 
 async def one_by_one(
@@ -160,7 +171,7 @@ async def one_by_one(
             if not await delivery.wait():
                 return
             continue
-        process_queue = _queue_of(message)
+        process_queue: ProcessQueue = message.keeper  # type: ignore[assignment]
         if not auto_ack:
             process_queue.loose.add(message.queue_offset)
         try:
@@ -183,29 +194,21 @@ async def in_batches(
     """The same in lists of up to so many; see ``Consumer.batches``."""
     await prepared()
     while True:
-        batch = delivery.take_batch(at_most)
-        if not batch:
+        held = delivery.take_batch(at_most)
+        if not held:
             if not await delivery.wait():
                 return
             continue
-        held = [(_queue_of(message), message) for message in batch]
         try:
-            yield batch
+            yield [message for _, message in held]
         except GeneratorExit:
             for process_queue, message in held:
                 _left_open(delivery, process_queue, message)
             raise
-        for process_queue, message in held:
-            await delivery.returned(process_queue, message)
+        await _returned(delivery, held)
         if delivery.ordered:
             delivery.release(held[0][0])
         await asyncio.sleep(0)
-
-
-def _queue_of(message: ReceivedMessage) -> ProcessQueue:
-    keeper = message.keeper
-    assert isinstance(keeper, ProcessQueue)
-    return keeper
 
 
 def _left_open(delivery: Delivery, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
@@ -215,7 +218,7 @@ def _left_open(delivery: Delivery, process_queue: ProcessQueue, message: Receive
         delivery.settle_now(process_queue, message)
 
 
-def _let_go(delivery: Delivery, held: list[tuple[ProcessQueue, ReceivedMessage]]) -> None:
+def _let_go(delivery: Delivery, held: Held) -> None:
     for process_queue, message in held:
         delivery.give_back(process_queue, message)
     delivery.release(held[0][0])

@@ -142,8 +142,8 @@ class ProcessQueue:
         return new
 
     def finish(self, offset: int) -> bool:
-        """One message is done (consumed or sent back); False when it was not here."""
-        message = self._pending.pop(offset, None)
+        """One message is done (consumed or sent back); False when it was not here or may not count."""
+        message = None if self.released else self._pending.pop(offset, None)
         if message is None:
             return False
         self.begun.pop(offset, None)

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import BrokerError, TopicNotFoundError, ValidationError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
-from orbitmq.message.record import iter_records, readable
+from orbitmq.message.record import readable_messages
 from orbitmq.message.sysflag import PullFlag
 from orbitmq.transport.errors import ConnectError
 from orbitmq.wire.bodies import (
@@ -117,9 +117,6 @@ class Filter:
     kind: str = "TAG"
     tags: frozenset[str] = frozenset()
     version: int = 0
-
-    def wants(self, message: ReceivedMessage) -> bool:
-        return not self.tags or message.tags in self.tags
 
 
 class BrokerCalls:
@@ -285,11 +282,10 @@ class BrokerCalls:
         fields = PullMessageResponse.from_ext(answer.ext)
         messages: Sequence[ReceivedMessage] = ()
         if status is PullStatus.FOUND:
-            messages = [
-                message
-                for record in iter_records(answer.body)
-                if wanted.wants(message := readable(record, queue.broker_name))
-            ]
+            messages = readable_messages(answer.body, queue.broker_name)
+            if wanted.tags:
+                # Brokers compare hashes only.
+                messages = [message for message in messages if message.tags in wanted.tags]
         return Pulled(
             status,
             messages,
