@@ -200,3 +200,36 @@ async def test_three_copies(orbitmq_world: World) -> None:
     assert sends.ended[-1][2] == "1"
     sends.stop()
     await task
+
+
+@pytest.mark.orbitmq(replicas=2, settings=DEGRADING)
+async def test_a_full_disk_at_the_slave_stops_no_sender_of_a_degrading_master(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    sends, task = await sending(world)
+    full = world.clock.monotonic()
+    world.machines[SLAVE].disk.fail("pwrite", "commitlog", times=-1)
+    await asyncio.sleep(10)
+    seen = sends.since(full)
+    assert {how for _, _, how in seen} == {"SEND_OK"}
+    assert max(took for _, took, _ in seen) <= 1.5
+    world.machines[SLAVE].disk.heal()
+    await asyncio.sleep(30)
+    await in_sync(world)
+    sends.stop()
+    await task
+
+
+@pytest.mark.orbitmq(replicas=2, settings=STRICT)
+async def test_a_full_disk_at_the_slave_makes_a_strict_master_refuse(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    sends, task = await sending(world)
+    full = world.clock.monotonic()
+    world.machines[SLAVE].disk.fail("pwrite", "commitlog", times=-1)
+    await asyncio.sleep(10)
+    hows = [how for begun, _, how in sends.since(full) if begun > 5]
+    assert set(hows) <= {"1", "FLUSH_SLAVE_TIMEOUT"}
+    world.machines[SLAVE].disk.heal()
+    await world.until(lambda: sends.ended[-1][2] == "SEND_OK", 60)
+    assert set(sends.acknowledged) <= bodies(world, SLAVE)
+    sends.stop()
+    await task

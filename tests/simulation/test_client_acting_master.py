@@ -122,3 +122,21 @@ async def test_a_frozen_master(orbitmq_world: World) -> None:
     await asyncio.sleep(10)
     assert max(when for when, broker in load.sent.values() if broker == MASTER) > frozen + 30
     await ended(load, tasks)
+
+
+@pytest.mark.parametrize("orbitmq_seed", seeds(3))
+async def test_a_group_that_starts_after_the_fault_reads_the_backlog_at_once(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    load = Load(world)
+    load.received = {"late": {}}
+    load.again = {"late": 0}
+    producing = asyncio.create_task(load.produce())
+    await asyncio.sleep(20)
+    world.crash(MASTER, Keep.PREFIX)
+    await asyncio.sleep(2)
+    backlog = {body for body, (_, broker) in load.sent.items() if broker == MASTER}
+    begun = world.clock.monotonic()
+    consuming = asyncio.create_task(load.consume("late"))
+    await load.until_received(backlog, 60)
+    assert world.clock.monotonic() - begun <= 1.5
+    await ended(load, [producing, consuming])
