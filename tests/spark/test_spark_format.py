@@ -153,6 +153,23 @@ def test_what_is_read_can_be_chosen(spark: SparkSession, cluster: Cluster) -> No
     assert newer.count() == 100
 
 
+def test_a_group_shows_how_far_a_query_is(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    cluster.send("watched", range(100))
+    query = (
+        spark.readStream.format("rocketmq")
+        .options(nameServers=cluster.name_server, topic="watched", groupId="watchers", maxRowsPerTrigger="40")
+        .load()
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    brokers = Brokers([cluster.name_server], 5000)
+    assert brokers.committed("watchers", brokers.readable(["watched"])) == dict(cluster.ends("watched"))
+    assert brokers.readable(["%RETRY%watchers"]), "tools find a group by its retry topic"
+
+
 def test_a_wrong_option_is_explained(spark: SparkSession, cluster: Cluster) -> None:
     with pytest.raises(Exception, match=r"unknown option 'maxrows'.*did you mean maxRowsPer"):
         table(spark, cluster, "table", maxRows=5).collect()

@@ -65,8 +65,8 @@ def test_options_are_read_whatever_their_case() -> None:
         ({"topic": "a", "startingTimestamp": "5", "startingOffsetsByTimestamp": "{}"}, "say the same thing"),
         ({"topic": "a", "startingOffsetsByTimestamp": '{"a":5}'}, 'is not {"topic":{"broker":{"0":milli'),
         ({"topic": "a", "startingOffsets": '{"a":{"b":{"0":-3}}}'}, "-2 is the first message, -1 the end"),
-        ({"topic": "a", "startingOffsets": "group"}, "where the option consumerGroup stands: name it"),
-        ({"topic": "a", "consumerGroup": "g", "endingOffsets": "group"}, "not where it ends"),
+        ({"topic": "a", "startingOffsets": "group"}, "where the group of the option groupId stands: name it"),
+        ({"topic": "a", "groupId": "g", "endingOffsets": "group"}, "not where it ends"),
         ({"topic": "a", "startingTimestampStrategy": "newest"}, "is not error or latest"),
         ({"topic": "a", "maxBytesPerTrigger": "2x"}, "not a size"),
         ({}, "option topic is missing"),
@@ -137,7 +137,7 @@ def test_places_have_several_forms() -> None:
     assert utc.starting == iso.starting
     single = read_options({"topic": "t", "startingOffsetsByTimestamp": '{"t":{"broker-a":{"0":5}}}'})
     assert single.starting == AtTime(None, {queue: 5})
-    group = read_options({"topic": "t", "startingOffsets": "group", "consumerGroup": "g"})
+    group = read_options({"topic": "t", "startingOffsets": "group", "groupId": "g"})
     assert group.starting is Start.GROUP
 
 

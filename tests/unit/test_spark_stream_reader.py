@@ -48,6 +48,9 @@ class ScriptedCluster:
         self.by_time: dict[MessageQueue, int] = {}
         self.body_bytes = 100
         self.samples = 0
+        self.refusal = ResponseCode.SUCCESS
+        self.heartbeats = 0
+        self.committed_offsets: list[tuple[str, str, str]] = []
 
     def __call__(self, name_servers: Any, timeout_ms: int) -> ScriptedCluster:
         return self
@@ -73,13 +76,22 @@ class ScriptedCluster:
 
     def ask(self, address: str, commands: Sequence[Command]) -> list[Command]:
         """Messages of ``body_bytes``, as many as each pull wants."""
+        if any(command.code == RequestCode.UPDATE_CONSUMER_OFFSET for command in commands):
+            self.committed_offsets += [
+                (c.ext["consumerGroup"], c.ext["queueId"], c.ext["commitOffset"]) for c in commands
+            ]
+        elif commands[0].code == RequestCode.HEART_BEAT:
+            self.heartbeats += 1
+        if commands[0].code != RequestCode.PULL_MESSAGE:
+            return [Command(self.refusal) for _ in commands]
         self.samples += len(commands)
         body = b"".join(encode_record(Record("t", b"x" * self.body_bytes, queue_offset=i)) for i in range(2))
         assert all(command.code == RequestCode.PULL_MESSAGE for command in commands)
         return [Command(ResponseCode.SUCCESS, body=body) for _ in commands]
 
     def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
-        return QueueAddresses({queue: f"{queue.broker_name}:1" for queue in self.last}, {})
+        there = {queue: f"{queue.broker_name}:1" for queue in self.last}
+        return QueueAddresses(there, there, frozenset(there.values()))
 
     def is_master(self, topic: str, address: str) -> bool:
         return address not in self.slaves
@@ -136,7 +148,7 @@ def test_the_start_is_where_the_option_says(cluster: ScriptedCluster) -> None:
     ends = reader(startingOffsets='{"t":{"broker-a":{"0":-1,"1":-2}}}')
     assert places(ends.initialOffset()) == {A0: 100, A1: 10}
     cluster.group = {A0: 33}
-    assert places(reader(startingOffsets="group", consumerGroup="g").initialOffset()) == {A0: 33, A1: 10}
+    assert places(reader(startingOffsets="group", groupId="g").initialOffset()) == {A0: 33, A1: 10}
     named = reader(startingOffsets=Offsets({A0: 7}).text())
     assert places(named.initialOffset()) == {A0: 7, A1: 10}
     with pytest.raises(DataLossError, match=r"offset 3 of .* is gone, the first one left is 10"):
@@ -186,6 +198,29 @@ def test_a_few_rows_are_not_sampled(cluster: ScriptedCluster) -> None:
     stream = reader()
     stream.latestOffset(at(), stream.getDefaultReadLimit())
     assert cluster.samples == 0
+
+
+def test_progress_is_published_when_a_batch_is_done(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = reader(groupId="g")
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, stream.getDefaultReadLimit())
+    assert cluster.committed_offsets == [], "no batch is done"
+    stream.latestOffset(end, stream.getDefaultReadLimit())
+    assert cluster.committed_offsets == [("g", "0", "100"), ("g", "1", "60")]
+    assert cluster.heartbeats == 1
+    stream.latestOffset(end, stream.getDefaultReadLimit())
+    assert len(cluster.committed_offsets) == 2, "nothing new"
+    cluster.last[A1] = 61
+    end = stream.latestOffset(end, stream.getDefaultReadLimit())
+    cluster.refusal = ResponseCode.SYSTEM_BUSY
+    assert places(stream.latestOffset(end, stream.getDefaultReadLimit()))[A1] == 61
+    assert "the progress of group g is not published" in caplog.text
+    cluster.refusal = ResponseCode.SUCCESS
+    stream.latestOffset(end, stream.getDefaultReadLimit())
+    assert cluster.committed_offsets[-1] == ("g", "1", "61")
+    assert cluster.heartbeats == 1
 
 
 def test_tasks_are_limited_in_bytes(cluster: ScriptedCluster) -> None:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from orbitmq.message.reserved import group_fault
+
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h)?", re.IGNORECASE)
 _UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 _BYTES = re.compile(r"(\d+)\s*([kmgt]?)b?", re.IGNORECASE)
@@ -34,6 +36,14 @@ def text(value: str) -> str:
     """Any text but an empty one."""
     if not value.strip():
         raise ValueError("is empty")
+    return value.strip()
+
+
+def group(value: str) -> str:
+    """The name of a consumer group."""
+    fault = group_fault(text(value))
+    if fault is not None:
+        raise ValueError(f"cannot name a group: {fault}")
     return value.strip()
 
 

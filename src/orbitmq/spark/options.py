@@ -19,6 +19,8 @@ from orbitmq.spark.places import AtTime, Place, Start, offsets_of, queues_of, ti
 # Options that Spark itself puts among ours.
 _SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
 _GIB = 1 << 30
+# Who reads, when nobody gave a group.
+READER_GROUP = "orbitmq-spark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class ReadOptions:
         topics: the topics by name; with ``assigned`` those of its queues, empty with ``topic_pattern``.
         topic_pattern: a regular expression that whole names of topics match.
         assigned: only these queues; ``None``: all of the topics.
+        group_id: under which progress is published; ``None``: it is not.
         time_strategy: what a start at a time is when no message of a topic is so new: ``error``, ``latest``.
     """
 
@@ -38,7 +41,7 @@ class ReadOptions:
     name_servers: tuple[str, ...] = ("127.0.0.1:9876",)
     columns: tuple[str, ...] = ()
     tags: str = "*"
-    consumer_group: str = "orbitmq-spark"
+    group_id: str | None = None
     starting: Place = Start.EARLIEST
     ending: Place = Start.LATEST
     time_strategy: str = "error"
@@ -57,6 +60,11 @@ class ReadOptions:
     pull_depth: int = 16
     request_timeout_ms: int = 10_000
     offset_timeout_ms: int = 60_000
+
+    @property
+    def consumer_group(self) -> str:
+        """The group that brokers see in requests."""
+        return self.group_id or READER_GROUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +94,7 @@ _READ = (
     _Option("nameServers", "name_servers", values_of.addresses),
     _Option("columns", "columns", values_of.names),
     _Option("tags", "tags", values_of.text),
-    _Option("consumerGroup", "consumer_group", values_of.text),
+    _Option("groupId", "group_id", values_of.group),
     _Option("startingOffsets", "starting", offsets_of),
     _Option("startingTimestamp", "starting_at_ms", values_of.instant_ms),
     _Option("startingOffsetsByTimestamp", "starting_times", times_of),
@@ -187,8 +195,10 @@ def read_options(options: Mapping[str, str], reading: Reading | None = None) -> 
     _choose_place(values, "starting")
     _choose_place(values, "ending")
     made = ReadOptions(**values)
-    if made.starting is Start.GROUP and "consumer_group" not in values:
-        raise OptionError("startingOffsets=group begins where the option consumerGroup stands: name it")
+    if made.starting is Start.GROUP and made.group_id is None:
+        raise OptionError(
+            "startingOffsets=group begins where the group of the option groupId stands: name it"
+        )
     if made.ending is Start.GROUP:
         raise OptionError("endingOffsets=group: a group stands where it began to read, not where it ends")
     if made.max_rows is not None and made.min_rows is not None and made.min_rows > made.max_rows:

@@ -17,7 +17,7 @@ EARLIEST_OFFSET = -2
 
 
 class Start(Enum):
-    """A named place in every queue; ``GROUP`` is where the option consumerGroup stands."""
+    """A named place in every queue; ``GROUP`` is where the group of the option groupId stands."""
 
     EARLIEST = "earliest"
     LATEST = "latest"

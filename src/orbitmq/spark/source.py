@@ -31,6 +31,7 @@ from orbitmq.spark.offsets import Offsets, backlog, prorate
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.partitions import CORES_VARIABLE, QueueRange, TaskLimits, plan, task_count
 from orbitmq.spark.positions import Positions
+from orbitmq.spark.progress import Progress
 from orbitmq.spark.pull import RangeReader
 
 log = logging.getLogger("orbitmq.spark")
@@ -99,7 +100,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Reads the topics as they grow. Progress is the query's checkpoint, never a consumer group's."""
+    """Reads the topics as they grow. It resumes from Spark's checkpoint; a group is only told (``groupId``)."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -107,6 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._positions = Positions(options)
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
+        self._progress = Progress(self._positions.brokers, options.group_id)
         self._away = Patience(options.offset_timeout_ms)
         self._warned = -SILENCE_WARNING_SECONDS
         self._waiting_since: float | None = None
@@ -134,6 +136,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         for, with ``start`` as the answer, until nothing has answered for the offset time-out.
         """
         begin = Offsets.from_json(start)
+        if not begin.is_first:
+            # Spark asks when the batch that ended here is done, the last one of an AvailableNow run too.
+            self._progress.publish(begin)
         try:
             end = self._end(begin)
         except (UnreachableError, TopicNotFoundError, BrokerError) as error:
@@ -178,7 +183,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     @override
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the checkpoint is the only progress."""
+        """Nothing: Spark does not call this for the last batch of a run; see :meth:`latestOffset`."""
 
     @override
     def stop(self) -> None:

@@ -13,14 +13,14 @@ SAME_AS_KAFKA: Mapping[str, str] = {
     "minoffsetspertrigger": "minRowsPerTrigger",
     "minpartitions": "parallelism",
     "maxrecordsperpartition": "maxRowsPerTask",
+    "kafka.group.id": "groupId",
     "startingoffsetsbytimestampstrategy": "startingTimestampStrategy",
 }
 # Names that mean something else here, and what to use.
 _INSTEAD: Mapping[str, str] = {
     "kafka.bootstrap.servers": "use nameServers, the addresses of RocketMQ's name servers",
-    "kafka.group.id": "use consumerGroup",
-    "groupidprefix": "use consumerGroup",
-    "groupid": "use consumerGroup",
+    "groupidprefix": "use groupId",
+    "consumergroup": "use groupId",
     "includeheaders": "use properties=map",
     "fetchoffset.numretries": "use offsetTimeout",
     "fetchoffset.retryintervalms": "use offsetTimeout",
