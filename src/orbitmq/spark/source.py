@@ -100,7 +100,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Reads the topics as they grow. It resumes from Spark's checkpoint; a group is only told (``groupId``)."""
+    """Reads the topics as they grow. It resumes from the checkpoint; a group is only told."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
