@@ -19,6 +19,8 @@ class CheckFile:
         self._path = path
         self._segment: Segment | None = None
         self._syncing = False
+        # Whether there was a write since the last sync began.
+        self._written = False
 
     def load(self) -> tuple[Check, Progress] | None:
         """What it says, ``None`` when there is none."""
@@ -33,14 +35,20 @@ class CheckFile:
         if self._segment is None:
             self._segment = self._files.open_segment(self._path, FILE_BYTES, create=True)
         self._segment.pwrite(encode_file(check, progress), 0)
+        self._written = True
         if not self._syncing:
-            self._syncing = True
-            self._threads.sync([self._segment], self._synced)
+            self._sync(self._segment)
+
+    def _sync(self, segment: Segment) -> None:
+        self._syncing, self._written = True, False
+        self._threads.sync([segment], self._synced)
 
     def _synced(self, error: BaseException | None) -> None:
         self._syncing = False
         if error is not None:
             log.error("the progress of timers is not on the device: %s", error)
+        elif self._written and self._segment is not None:
+            self._sync(self._segment)
 
     async def close(self) -> None:
         """Bring it to the device and release it."""

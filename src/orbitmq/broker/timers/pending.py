@@ -11,6 +11,7 @@ from enum import Enum
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.timers import forms, units
 from orbitmq.broker.timers.forms import Timer
+from orbitmq.broker.timers.hand_over import take_out, write_wheel
 from orbitmq.broker.timers.progress import Progress, due_of, mark
 from orbitmq.broker.timers.timer_log import TimerLog
 from orbitmq.broker.timers.wheel import NONE, Wheel
@@ -18,6 +19,7 @@ from orbitmq.errors import OrbitError
 from orbitmq.message import reserved
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.record import Record, decode_record, iter_records
+from orbitmq.runtime.seam import Files
 from orbitmq.store import GetStatus, MessageStore
 
 log = logging.getLogger(__name__)
@@ -314,6 +316,47 @@ class PendingTimers:
         slot = self._wheel.next_slot()
         first = self._loaded + 1 if slot is None else slot
         return min(first, due_of(self._heap[0]) // self._precision - 1) if self._heap else first
+
+    def hand_over(self, files: Files, wheel_path: str, progress: Progress) -> None:
+        """Leave the files as a broker of Apache's wants them, which goes by whole slots.
+
+        Raises:
+            OSError: the disk refused; the files are usable as they are.
+            BrokenChainError: the timer log is torn.
+        """
+        self._log.write()
+        slots = []
+        over = (due_of(progress.done + 1) - 1) // self._precision
+        for slot, tail in sorted(self._tails.items()):
+            if slot >= over:
+                slots.append((slot, self._without_delivered(slot, tail, over, progress)))
+        slots += [(slot, last) for slot, last, _ in self._wheel.slots()]
+        described = (self._described(slot, last) for slot, last in slots if last != NONE)
+        write_wheel(files, wheel_path, described)
+        self._log.sync()
+
+    def _without_delivered(self, slot: int, tail: int, over: int, progress: Progress) -> int:
+        chain, position = [], tail
+        for unit in self._chain(tail):
+            chain.append((position, unit))
+            position = unit.below
+        gone = {
+            position
+            for position, unit in chain
+            if not unit.magic & units.DELETE
+            and progress.delivered(
+                mark(units.due_ms(unit.out_ms, unit.extra, self._precision), unit.physical)
+            )
+        }
+        return take_out(self._log, chain, gone, (over - 1) * self._precision) if gone else tail
+
+    def _described(self, slot: int, last: int) -> tuple[int, int, int, int]:
+        first, number = last, 0
+        position = last
+        for unit in self._chain(last):
+            first, position = position, unit.below
+            number += -1 if unit.magic & units.DELETE else 1
+        return slot, first, last, max(0, number)
 
     # -- looking ---------------------------------------------------------------------------------------
 

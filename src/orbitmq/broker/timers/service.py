@@ -76,7 +76,11 @@ class TimerService(Component):
         self._topics = topics
         self._feed = feed
         root = config.store_path_root_dir
-        self._log = TimerLog(runtime.files, f"{root}/timerlog", config.mapped_file_size_timer_log)
+        self._files, self._threads = runtime.files, runtime.threads
+        self._wheel_path = f"{root}/timerwheel"
+        self._log = TimerLog(
+            runtime.files, f"{root}/timerlog", config.mapped_file_size_timer_log, runtime.threads
+        )
         self._file = CheckFile(runtime, f"{root}/config/timercheck")
         self.pending = PendingTimers(config, store, self._log)
         self.version = DataVersion(state_version=0, timestamp=runtime.clock.now_ms(), counter=0)
@@ -85,8 +89,9 @@ class TimerService(Component):
         self._save_at_ms = 0
         self._unsettled: deque[Handed] = deque()
         self._handed = self._settled = 0
-        # The progress that may be written down when so many messages are settled.
-        self._snapshot: tuple[int, Progress] | None = None
+        # The progress that may be written down when so many messages are settled,
+        # and the timer log is on the device up to a position.
+        self._snapshot: tuple[int, int, Progress] | None = None
         self._retry_at_ms = 0
         self._patient_until_ms = 0
         self._trusted = False
@@ -121,7 +126,9 @@ class TimerService(Component):
         try:
             await self._save_last()
             await self._file.close()
-        except OSError as error:
+            if not self._log.empty:
+                await self._threads.run(self.pending.hand_over, self._files, self._wheel_path, self._progress)
+        except (OSError, BrokenChainError) as error:
             log.error("the progress of timers is not on the device: %s", error)
         self._log.close()
 
@@ -140,6 +147,7 @@ class TimerService(Component):
             self._progress = self._progress.advanced(all_of(now), 0, 0)
         self._snapshot = None
         self._take_snapshot()
+        await self._threads.run(self._log.sync)
         self._save_snapshot()
 
     def _arrived(self, _topic: str, _queue_id: int, _max_offset: int) -> None:
@@ -360,7 +368,7 @@ class TimerService(Component):
         done = self._progress.done
         self._progress = self._progress.advanced(done, pending.position, pending.before)
         if self._snapshot is None and self._progress != self._saved:
-            self._snapshot = (self._handed, self._progress)
+            self._snapshot = (self._handed, self._log.end, self._progress)
 
     def _try_to_save(self) -> None:
         try:
@@ -377,7 +385,10 @@ class TimerService(Component):
         """
         if self._snapshot is None or self._settled < self._snapshot[0]:
             return
-        progress = self._snapshot[1]
+        _, log_end, progress = self._snapshot
+        if self._log.synced < log_end:
+            self._log.bring_to_device(self._log_synced)
+            return
         now = self._clock.now_ms()
         version = self.version.next(now)
         self._file.write(check_of(progress, version, self._config.timer_precision_ms), progress)
@@ -385,6 +396,11 @@ class TimerService(Component):
         self._save_at_ms = now + SETTLE_MS
         self._feed.changed(TIMERS, "progress", progress)
         self.pending.pass_by(progress.done)
+
+    def _log_synced(self, worked: bool) -> None:
+        if not worked:
+            self._save_at_ms = self._clock.now_ms() + RETRY_AFTER_MS
+        self._wake.set()
 
     def _apply(self, _key: str, value: dict[str, Any] | None) -> None:
         """Take over the progress of another broker, which worked while this one did not."""

@@ -1,16 +1,16 @@
 """The timer log on disk: a unit of 52 bytes for each message, in the order of the timer topic (TimerLog).
 
-It is derived from the commit log. Nothing waits for its bytes to be on the device: what is missing or torn
-behind a crash is made again from the timer topic.
+It is derived from the commit log: what is missing or torn behind a crash is made again from the timer topic.
+Only ``config/timercheck`` waits for it to be on the device, because a Java broker makes nothing again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from orbitmq.broker.timers.units import BLANK, BLANK_MAGIC, UNIT, UNIT_BYTES, Unit
-from orbitmq.runtime.seam import Files, Segment
+from orbitmq.runtime.seam import Files, Segment, Threads
 
 log = logging.getLogger(__name__)
 
@@ -25,10 +25,12 @@ class TimerLog:
 
     Attributes:
         end: where the next unit goes.
+        synced: everything below this position is on the device.
     """
 
-    def __init__(self, files: Files, folder: str, file_bytes: int) -> None:
+    def __init__(self, files: Files, folder: str, file_bytes: int, threads: Threads | None = None) -> None:
         self._files = files
+        self._threads = threads
         self._folder = folder
         self._file_bytes = file_bytes
         self._segments: dict[int, Segment] = {}
@@ -37,6 +39,8 @@ class TimerLog:
         # Pieces that are not in the files yet, each within one file.
         self._unwritten: list[tuple[int, bytearray]] = []
         self._written = 0
+        self._syncing = False
+        self.synced = 0
         self.end = 0
 
     # -- life ------------------------------------------------------------------------------------------
@@ -55,7 +59,7 @@ class TimerLog:
                 self._remove(starts[at:])
                 break
             self._segments[start] = self._files.open_segment(self._path(start), self._file_bytes)
-        self.end = self._written = min(self._segments, default=0)
+        self.end = self._written = self.synced = min(self._segments, default=0)
 
     def close(self) -> None:
         """Release the files."""
@@ -70,7 +74,7 @@ class TimerLog:
         self._remove(starts)
         self._latest_ms.clear()
         self._unwritten.clear()
-        self.end = self._written = 0
+        self.end = self._written = self.synced = 0
 
     def _remove(self, starts: list[int]) -> None:
         for start in starts:
@@ -178,7 +182,7 @@ class TimerLog:
             segment = self._segments.get(start)
             if segment is None:
                 segment = self._segments[start] = self._files.open_segment(
-                    self._path(start), self._file_bytes, create=True, durable=False
+                    self._path(start), self._file_bytes, create=True
                 )
             at = position - start
             # The end is marked with the same write: bytes of an earlier life may lie behind.
@@ -186,9 +190,46 @@ class TimerLog:
             self._unwritten.pop(0)
             self._written = position + len(piece)
 
-    def segments(self) -> list[Segment]:
-        """The open files, to be brought to the device."""
-        return list(self._segments.values())
+    def bring_to_device(self, done: Callable[[bool], object]) -> None:
+        """Sync what is written off the event loop, then tell ``done`` whether it worked.
+
+        Nothing happens while an earlier call is at work.
+        """
+        if self._threads is None or self._syncing:
+            return
+        first, written = self.synced - self.synced % self._file_bytes, self._written
+        segments = [segment for start, segment in self._segments.items() if start >= first]
+
+        def synced(error: BaseException | None) -> None:
+            self._syncing = False
+            if error is None:
+                self.synced = max(self.synced, written)
+            else:
+                log.error("the timer log is not on the device: %s", error)
+            done(error is None)
+
+        self._syncing = True
+        self._threads.sync(segments, synced)
+
+    def rewrite(self, position: int, unit: Unit) -> None:
+        """Change a unit that was written.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        start = position - position % self._file_bytes
+        self._segments[start].pwrite(UNIT.pack(*unit), position - start)
+
+    def sync(self) -> None:
+        """Bring the files to the device, in a thread.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        written = self._written
+        for segment in self._segments.values():
+            segment.sync()
+        self.synced = written
 
     def drop_before(self, passed_ms: int) -> None:
         """Remove files from the front whose slots are all over."""

@@ -1,0 +1,57 @@
+"""What a clean stop leaves for a Java broker: the wheel, and in its slots no message that was delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orbitmq.broker.timers import units
+from orbitmq.broker.timers.timer_log import TimerLog
+from orbitmq.broker.timers.units import Unit
+from orbitmq.runtime.seam import Files
+
+
+def write_wheel(files: Files, path: str, slots: Iterable[tuple[int, int, int, int]]) -> None:
+    """Write ``timerwheel`` anew (TimerWheel, Slot).
+
+    Args:
+        slots: number of a slot, positions of its first and its newest unit, how many messages wait in it.
+
+    Raises:
+        OSError: the disk refused. The file is then missing or in part zeros, which Apache's broker mends with
+            the timer log.
+    """
+    files.remove(path)
+    segment = files.open_segment(path, units.WHEEL_BYTES, create=True, durable=False)
+    try:
+        for slot, first, last, number in slots:
+            place = slot % units.WHEEL_SLOTS * units.SLOT.size
+            segment.pwrite(units.SLOT.pack(slot, first, last, number, 0), place)
+        segment.sync()
+    finally:
+        segment.close()
+
+
+def take_out(timer_log: TimerLog, chain: list[tuple[int, Unit]], delivered: set[int], past_ms: int) -> int:
+    """Take the delivered units of a slot out of its chain, for a broker that reads whole slots.
+
+    They become units of a slot that is over, so that whoever finds them does not put them back.
+
+    Args:
+        chain: positions and units, newest first.
+        delivered: positions.
+
+    Returns:
+        The newest unit that is left, -1 for none.
+
+    Raises:
+        OSError: the disk refused; the chain is whole, maybe with delivered units in it.
+    """
+    below = -1
+    for position, unit in reversed(chain):
+        if position in delivered:
+            timer_log.rewrite(position, unit._replace(below=-1, delay_ms=past_ms - unit.written_ms))
+        else:
+            if unit.below != below:
+                timer_log.rewrite(position, unit._replace(below=below))
+            below = position
+    return below

@@ -1,0 +1,299 @@
+"""The parts of timers that work without a broker: wheel, units, timer log, progress, forms of messages."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.timers import forms, units
+from orbitmq.broker.timers.hand_over import take_out
+from orbitmq.broker.timers.pending import roll_ms
+from orbitmq.broker.timers.progress import (
+    FILE_BYTES,
+    Check,
+    Progress,
+    all_of,
+    check_of,
+    decode_file,
+    due_of,
+    encode_file,
+    mark,
+)
+from orbitmq.broker.timers.timer_log import TimerLog
+from orbitmq.broker.timers.units import Unit
+from orbitmq.broker.timers.wheel import NONE, Wheel
+from orbitmq.message.record import Record
+from orbitmq.runtime.simulated import simulated_runtime
+from orbitmq.wire.bodies import DataVersion
+
+NOW = 1_700_000_000_123
+
+
+# -- the wheel -------------------------------------------------------------------------------------------
+
+
+def test_a_slot_names_its_newest_unit() -> None:
+    wheel = Wheel()
+    assert wheel.next_slot() is None
+    assert wheel.add(7000, 0) == NONE
+    assert wheel.add(7000, 52) == 0
+    assert wheel.add(65, 104) == NONE
+    assert wheel.add(7000, 156, -1) == 52
+    assert [*wheel.slots()] == [(65, 104, 1), (7000, 156, 1)]
+    assert (wheel.number(7000), wheel.last(7000), wheel.last(7001)) == (1, 156, NONE)
+    assert wheel.next_slot() == 65
+    assert wheel.take(65) == 104
+    assert wheel.take(65) == NONE
+    assert wheel.next_slot() == 7000
+    assert wheel.take(7000) == 156
+    assert wheel.next_slot() is None
+    assert [*wheel.slots()] == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 500), st.booleans())))
+def test_slots_come_in_the_order_of_time(steps: list[tuple[int, bool]]) -> None:
+    wheel, expected = Wheel(), {}
+    for position, (slot, take) in enumerate(steps):
+        first = wheel.next_slot()
+        assert first == min(expected, default=None)
+        if take and first is not None:
+            assert wheel.take(first) == expected.pop(first)
+        else:
+            assert wheel.add(slot, position) == expected.get(slot, NONE)
+            expected[slot] = position
+
+
+# -- units and the timer log -----------------------------------------------------------------------------
+
+
+def java_unit(
+    below: int, magic: int, written: int, delay: int, physical: int, size: int, hashed: int
+) -> bytes:
+    """A unit as TimerMessageStore.doEnqueue puts it into its buffer."""
+    return b"".join(
+        (
+            struct.pack(">i", 52),
+            struct.pack(">q", below),
+            struct.pack(">i", magic),
+            struct.pack(">q", written),
+            struct.pack(">i", delay),
+            struct.pack(">q", physical),
+            struct.pack(">i", size),
+            struct.pack(">i", hashed),
+            struct.pack(">q", 0),
+        )
+    )
+
+
+def test_a_unit_has_the_bytes_of_apache() -> None:
+    out = NOW // 1000 * 1000 + 60_000
+    ours = units.unit_bytes(-1, 1, NOW, out, 4711, 215, -99, units.reserved_bytes(377, 0xDEADBEEF))
+    assert ours[:44] == java_unit(-1, 1, NOW, out - NOW, 4711, 215, -99)[:44]
+    unit = Unit(*units.UNIT.unpack(ours))
+    assert (unit.valid, unit.out_ms, unit.physical) == (True, out, 4711)
+    assert units.due_ms(unit.out_ms, unit.extra, 1000) == out + 377
+    assert units.hash_of(unit.extra) == 0xDEADBEEF
+    java = Unit(*units.UNIT.unpack(java_unit(52, 4, NOW, 5, 1, 2, 3)))
+    # Of a unit of Apache's only the slot is known: it is due when that is over.
+    assert (units.due_ms(java.out_ms, java.extra, 1000), units.hash_of(java.extra)) == (NOW + 1005, None)
+    assert not Unit(*units.UNIT.unpack(bytes(52))).valid
+    assert struct.pack(">i", units.BLANK_MAGIC).hex() == "cbd43194"
+
+
+def fill(log: TimerLog, places: range) -> list[int]:
+    positions = []
+    for place in places:
+        unit = units.unit_bytes(-1, 1, NOW, NOW + place, place, 10, 0, 0)
+        positions.append(log.append(unit, NOW + place))
+    log.write()
+    return positions
+
+
+def found(log: TimerLog, end: int = 1 << 40) -> list[int]:
+    return [unit.physical for piece in log.scan(end) for _, unit in piece]
+
+
+def test_the_timer_log_goes_on_behind_its_last_unit() -> None:
+    files = simulated_runtime(1).files
+    log = TimerLog(files, "/timerlog", 170)
+    log.open()
+    # Two units and the blank fit a file of 170 bytes.
+    assert fill(log, range(1, 6)) == [0, 52, 170, 222, 340]
+    assert files.list_dir("/timerlog") == [f"{start:020d}" for start in (0, 170, 340)]
+    blank = files.read_bytes(f"/timerlog/{0:020d}")[104:120]
+    assert blank == struct.pack(">iqi", 66, 0, units.BLANK_MAGIC)
+    again = TimerLog(files, "/timerlog", 170)
+    again.open()
+    assert found(again) == [1, 2, 3, 4, 5]
+    assert again.end == 392
+    assert fill(again, range(6, 8)) == [392, 510]
+    again.drop_before(NOW + 4)
+    assert files.list_dir("/timerlog")[0] == f"{170:020d}"
+    assert again.read(0) is None
+    unit = again.read(222)
+    assert unit is not None
+    assert unit.physical == 4
+    log = TimerLog(files, "/timerlog", 170)
+    log.open()
+    assert found(log) == [3, 4, 5, 6, 7]
+
+
+def test_units_of_a_log_that_was_cut_are_not_valid() -> None:
+    files = simulated_runtime(1).files
+    log = TimerLog(files, "/timerlog", 4096)
+    log.open()
+    fill(log, range(1, 20))
+    log = TimerLog(files, "/timerlog", 4096)
+    log.open()
+    assert found(log, end=10) == [*range(1, 10)]
+    fill(log, range(10, 12))
+    log = TimerLog(files, "/timerlog", 4096)
+    log.open()
+    # Units of the earlier life stand behind; the new ones mark their end.
+    assert found(log) == [*range(1, 12)]
+
+
+def test_a_file_of_another_size_and_those_behind_are_dropped() -> None:
+    files = simulated_runtime(1).files
+    log = TimerLog(files, "/timerlog", 170)
+    log.open()
+    fill(log, range(1, 8))
+    files.write_atomic(f"/timerlog/{170:020d}", b"torn")
+    log = TimerLog(files, "/timerlog", 170)
+    log.open()
+    assert found(log) == [1, 2]
+    assert files.list_dir("/timerlog") == [f"{0:020d}"]
+
+
+def test_a_disk_that_refuses_gets_the_units_later() -> None:
+    files = simulated_runtime(1).files
+    log = TimerLog(files, "/timerlog", 4096)
+    log.open()
+    files.fail("pwrite")
+    position = log.append(units.unit_bytes(-1, 1, NOW, NOW, 7, 10, 0, 0), NOW)
+    with pytest.raises(OSError, match="pwrite"):
+        log.write()
+    unit = log.read(position)
+    assert unit is not None
+    assert unit.physical == 7
+    files.heal()
+    log.write()
+    assert found(log) == [7]
+
+
+def test_delivered_units_leave_their_chain() -> None:
+    files = simulated_runtime(1).files
+    log = TimerLog(files, "/timerlog", 4096)
+    log.open()
+    below, chain = -1, []
+    for place in range(1, 6):
+        unit = units.unit_bytes(below, 1, 4500, 5000, place, 10, 0, 0)
+        below = log.append(unit, 5000)
+        chain.insert(0, (below, Unit(*units.UNIT.unpack(unit))))
+    log.write()
+    assert take_out(log, chain, {52, 208}, 4000) == 156
+    left, at = [], 156
+    while at != -1:
+        read = log.read(at)
+        assert read is not None
+        left.append((read.physical, read.out_ms))
+        at = read.below
+    assert left == [(4, 5000), (3, 5000), (1, 5000)]
+    assert [unit.out_ms for piece in log.scan(100) for _, unit in piece] == [5000, 4000, 5000, 5000, 4000]
+
+
+# -- progress --------------------------------------------------------------------------------------------
+
+
+def test_what_is_delivered_is_below_the_mark_and_was_looked_at() -> None:
+    progress = Progress().advanced(mark(1000, 50), 3, 100)
+    assert progress.delivered(mark(1000, 50))
+    assert progress.delivered(mark(999, 99))
+    assert not progress.delivered(mark(1000, 51))
+    assert not progress.delivered(mark(5, 100))
+
+
+def test_a_clock_that_goes_back_keeps_the_old_mark_for_old_messages() -> None:
+    old = Progress().advanced(all_of(90_000), 5, 500)
+    progress = old.set_back(10_000)
+    assert progress.delivered(mark(80_000, 499))
+    later = progress.advanced(mark(20_000, 600), 7, 700)
+    assert not later.delivered(mark(80_000, 600))
+    assert later.delivered(mark(80_000, 400))
+    assert later.delivered(mark(15_000, 600))
+    assert later.advanced(all_of(90_000), 7, 700).ahead == ()
+
+
+def test_the_check_file_is_read_by_both() -> None:
+    version = DataVersion(state_version=1, timestamp=NOW, counter=9)
+    progress = Progress(mark(7_500, 12), 3, 100, ((50, mark(9_000, 1)), (60, all_of(8_000))))
+    check = check_of(progress, version, 1000)
+    assert check.read_ms == 7000
+    data = encode_file(check, progress) + bytes(100)
+    assert struct.unpack(">7q", data[:56]) == (7000, 0, 3, 3, 1, NOW, 9)
+    assert decode_file(data) == (check, progress)
+    # Apache's broker has written its seven numbers over ours: they count.
+    java = struct.pack(">7q", 9000, 104, 8, 7, 1, NOW, 10) + data[56:]
+    found = decode_file(java)
+    assert found is not None
+    assert found[1] == Progress(all_of(9000), 7)
+    assert found[0].version.counter == 10
+    assert decode_file(bytes(FILE_BYTES)) is None
+    assert decode_file(b"") is None
+    assert Check.decode(check.encode()) == check
+    assert Progress.from_plain(progress.plain()) == progress
+
+
+@given(st.integers(0, 10**7), st.integers(0, 1 << 40))
+def test_slots_before_the_read_time_are_delivered(due: int, place: int) -> None:
+    check = check_of(Progress(mark(due, place)), DataVersion(), 1000)
+    # The slot before holds what is due up to the read time.
+    assert all_of(check.read_ms) <= mark(due, place) or check.read_ms == 0
+    assert due_of(mark(due, place)) - check.read_ms <= 1000
+
+
+# -- messages --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("TW-02")
+@pytest.mark.parametrize(
+    ("deliver", "out"), [(10_500, 10_000), (10_000, 9_000), (10_001, 10_000), (9_999, 9_000)]
+)
+def test_the_slot_of_a_time(deliver: int, out: int) -> None:
+    assert forms.slot_ms(deliver, 1000) == out
+
+
+@given(st.integers(1, 10**9), st.sampled_from([100, 200, 500, 1000]), st.integers(-(10**6), 10**6))
+def test_a_timer_is_never_due_before_its_time(delay: int, precision: int, lag: int) -> None:
+    """``lag``: the store's clock is ahead of the broker's, or the record was written again later."""
+    out = forms.slot_ms(NOW + delay, precision)
+    properties = {"TIMER_DELAY_MS": str(delay), "TIMER_OUT_MS": str(out), "REAL_TOPIC": "T"}
+    record = Record("rmq_sys_wheel_timer", b"x", store_timestamp=NOW + max(0, lag))
+    timer = forms.timer_of(record, properties, precision)
+    assert timer is not None
+    assert NOW + delay <= timer.due_ms <= out + precision
+    assert out < timer.due_ms
+    if lag <= 0:
+        assert timer.due_ms == NOW + delay
+
+
+@pytest.mark.parametrize(
+    ("wait_h", "rolled_h"),
+    [(48, 24), (60, 24), (63, 24), (64, 48), (72, 48)],
+)
+def test_a_long_wait_is_cut_as_apache_cuts_it(wait_h: int, rolled_h: int) -> None:
+    hour = 3_600_000
+    now = NOW // 1000 * 1000
+    assert roll_ms(now + wait_h * hour, NOW, 48 * hour, 1000) == now + rolled_h * hour
+
+
+def test_the_window_follows_the_retention() -> None:
+    assert BrokerConfig().timer_roll_window_ms == 48 * 3_600_000
+    assert BrokerConfig(file_reserved_time_hours=3).timer_roll_window_ms == 2 * 3_600_000
+    assert BrokerConfig(file_reserved_time_hours=0).timer_roll_window_ms == 60_000
+    config, _ = BrokerConfig().updated({"timerPrecisionMs": "999"})
+    assert config.timer_precision_ms == 500
