@@ -133,6 +133,28 @@ def decode_message_offsets(text: str) -> dict[QueueKey, list[int]]:
     return _decode(text, lambda word: [int(number) for number in word.split(",")], "msgOffsetInfo")
 
 
+# Field of the answer to BATCH_ACK_MESSAGE: an extension of OrbitMQ's broker.
+MISSED: Final = "missedOffsets"
+
+
+def encode_missed(missed: Mapping[int, Iterable[int]]) -> str:
+    """Which offsets of which acknowledgement, by its number in the body, were not in flight."""
+    return ";".join(f"{number} {','.join(map(str, offsets))}" for number, offsets in missed.items())
+
+
+def decode_missed(text: str) -> dict[int, list[int]]:
+    """Read what :func:`encode_missed` wrote.
+
+    Raises:
+        HeaderError: it is not of this form.
+    """
+    try:
+        pairs = [entry.split(" ") for entry in text.split(";")] if text else []
+        return {int(number): [int(offset) for offset in offsets.split(",")] for number, offsets in pairs}
+    except ValueError as error:
+        raise HeaderError(f"{MISSED} is {text[:80]!r}; expected 'number offsets'") from error
+
+
 def order_count_key(queue_id: int, queue_offset: int) -> str:
     """The second word of an ``orderCountInfo`` entry that is about one message."""
     return f"qo{queue_id}%{queue_offset}"

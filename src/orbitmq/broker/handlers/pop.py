@@ -8,7 +8,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.handlers.base import Answer, Family, Handler, answer_with
 from orbitmq.broker.pop.popping import Popped, PopRequest
 from orbitmq.broker.pop.service import Pops, PopsFullError
-from orbitmq.broker.pop.settling import Changed, Settled, Settling
+from orbitmq.broker.pop.settling import Changed, Missed, Settled, Settling
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import bodies, headers, pop_info
@@ -88,7 +88,7 @@ class PopHandlers(Family):
         if body is None or not body.acks:
             return command.reply(ResponseCode.NO_MESSAGE, "the body has no acks")
         outcome = self._settling.acknowledge_many(body.acks)
-        return answer_with(outcome, lambda remark: command.reply(remark=remark))
+        return answer_with(outcome, partial(_acknowledged, command))
 
     def change(self, _connection: ServerConnection, command: Command) -> Answer:
         """Give a message another invisible time, and a new receipt."""
@@ -134,6 +134,15 @@ class PopHandlers(Family):
         header = headers.PollingInfoRequest.from_ext(command.ext)
         waiting = self._pops.waiting(header.consumer_group, header.topic, header.queue_id)
         return headers.PollingInfoResponse(polling_num=waiting).reply_to(command)
+
+
+def _acknowledged(command: Command, missed: Missed) -> Command:
+    if not missed:
+        return command.reply()
+    count = sum(map(len, missed.values()))
+    # A field of ours: RocketMQ does not say which.
+    ext = {pop_info.MISSED: pop_info.encode_missed(missed)}
+    return command.reply(ResponseCode.SUCCESS, f"acks: {count} messages are not in flight", ext)
 
 
 def _changed(command: Command, changed: Changed) -> Command:

@@ -197,15 +197,15 @@ class InFlight:
         queue.next = next_offset
         self._tell(queue)
 
-    def acknowledge(self, queue: PopQueue, receipt: Receipt, offsets: Iterable[int]) -> int:
-        """These messages are done; returns how many of them were in flight under this receipt."""
+    def acknowledge(self, queue: PopQueue, receipt: Receipt, offsets: Iterable[int]) -> set[int]:
+        """These messages are done; returns those of them that were in flight under this receipt."""
         delivery = self.delivery(queue, receipt)
         if delivery is None:
-            return 0
+            return set()
         done = delivery.left.intersection(offsets)
         if done:
             self.remove(queue, delivery, done)
-        return len(done)
+        return done
 
     def delivery(self, queue: PopQueue, receipt: Receipt) -> Delivery | None:
         """The delivery of a receipt, ``None`` when it has ended or its messages are leaving."""

@@ -16,6 +16,8 @@ from orbitmq.broker.metadata.pretty import file_text, pretty_value, quoted
 SEPARATOR = "@"
 # RocketMQ notes what is done in a 64 bit number; the sign stays free.
 MAX_BATCH = 63
+# The deadline of a message that is noted in a batch without being out.
+NOT_OUT_MS = 0
 
 
 @dataclass(slots=True)
@@ -143,22 +145,9 @@ class OrderedPops:
     ) -> Batch:
         """Messages go out. What is done of the batch before and lies behind the first one stays noted."""
         before = self.find(topic, group, queue_id)
-        counts: dict[int, int] = {}
-        done: set[int] = set()
+        batch = Batch(now_ms, invisible_ms, list(offsets), last_ms=now_ms, attempt_id=attempt_id)
         if before is not None:
-            again = set(before.offsets)
-            repeated = bool(attempt_id) and attempt_id == before.attempt_id
-            for offset in offsets:
-                if offset in again:
-                    count = before.counts.get(offset, 0) + (0 if repeated else 1)
-                    if count:
-                        counts[offset] = count
-            done = {offset for offset in before.done_offsets if offset > offsets[0]}
-        together = sorted(done.union(offsets))
-        bits = sum(1 << index for index, offset in enumerate(together) if offset in done)
-        batch = Batch(
-            now_ms, invisible_ms, together, bits, counts=counts, last_ms=now_ms, attempt_id=attempt_id
-        )
+            _carry_on(before, batch, repeated=bool(attempt_id) and attempt_id == before.attempt_id)
         self._put(topic, group, queue_id, batch)
         return batch
 
@@ -233,6 +222,29 @@ class OrderedPops:
             self._table[topic, group] = {
                 int(queue_id): Batch.of_plain(plain) for queue_id, plain in (queues or {}).items()
             }
+
+
+def _carry_on(before: Batch, batch: Batch, *, repeated: bool) -> None:
+    """Let a batch know what the one before it knew.
+
+    What is done and lies behind the first message of the batch must not come again, so it stays noted; and so
+    does what is not done between, or the group's offset would pass it. That is not out now: its time is over.
+    """
+    dealt = set(batch.offsets)
+    done = {offset for offset in before.done_offsets if offset > batch.offsets[0]} - dealt
+    last = max(done, default=0)
+    waiting = {
+        offset for offset in before.offsets if batch.offsets[0] < offset < last and offset not in dealt | done
+    }
+    for offset in dealt | waiting:
+        if offset in before.offsets:
+            was_out = before.visible.get(offset) != NOT_OUT_MS and not (repeated and offset in dealt)
+            count = before.counts.get(offset, 0) + was_out
+            if count:
+                batch.counts[offset] = count
+    batch.visible = dict.fromkeys(waiting, NOT_OUT_MS)
+    batch.offsets = sorted(dealt | done | waiting)
+    batch.done = sum(1 << index for index, offset in enumerate(batch.offsets) if offset in done)
 
 
 def _key(topic: str, group: str, queue_id: int) -> str:

@@ -405,7 +405,8 @@ class Popping:
             return
         before = self._orders.find(topic, group, queue_id)
         done = before.done_offsets if before is not None else set()
-        room = MAX_BATCH - len([offset for offset in done if offset > start])
+        noted = sum(offset > start for offset in before.offsets) if before is not None else 0
+        room = MAX_BATCH - noted
         result = self._read(topic, queue_id, start, max(1, min(wanted + len(done), room)), filter)
         if result.status is not GetStatus.FOUND:
             self._in_flight.skip(queue, result.next_offset)
@@ -424,7 +425,10 @@ class Popping:
             invisible_ms=request.invisible_ms,
             attempt_id=request.attempt_id,
         )
-        for offset, count in batch.counts.items():
+        for offset in offsets:
+            count = batch.counts.get(offset, 0)
+            if not count:
+                continue
             popped.order_counts["0", pop_info.order_count_key(queue_id, offset)] = count
         least = min((batch.counts.get(offset, 0) for offset in offsets), default=0)
         popped.order_counts["0", str(queue_id)] = least

@@ -167,7 +167,8 @@ class PopRevive(Component):
     def _begin(self) -> None:
         """Bring what an earlier run or another broker left into the bounds of the store."""
         for queue in self._in_flight:
-            if queue.topic not in self._topics or queue.group not in self._groups:
+            # Not so its group: one that made itself known a moment before a crash is made again.
+            if queue.topic not in self._topics:
                 self._in_flight.drop_queue(queue)
                 continue
             high = self._store.max_offset(queue.topic, queue.queue_id)
@@ -272,7 +273,7 @@ class PopRevive(Component):
         Raises:
             RemotingError: not all of them; those that were put are on their way.
         """
-        group = self._groups.get(queue.group)
+        group = self._groups.find(queue.group)
         on_the_way = {each.offset for each in self._unsettled if each.delivery is delivery}
         gone: set[int] = set()
         for offset in sorted(delivery.left - on_the_way):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from orbitmq.broker.change_feed import OFFSETS, POP_ORDERS, POPS
 from orbitmq.broker.config import BrokerConfig
@@ -50,6 +50,9 @@ class Changed:
 
 
 T = TypeVar("T")
+
+# Offsets by the number of the acknowledgement that named them.
+Missed: TypeAlias = dict[int, list[int]]
 
 # Called when a queue may deal messages out again: topic, group, queue id.
 Freed = Callable[[str, str, int], object]
@@ -114,45 +117,44 @@ class Settling:
             raise self._not_in_flight(settled, info)
         return self._after(None, POPS)
 
-    def acknowledge_many(self, acks: Iterable[BatchAck]) -> Awaitable[str | None] | str | None:
-        """Messages of several pops are done; returns what is to say about those that were not in flight.
+    def acknowledge_many(self, acks: Sequence[BatchAck]) -> Awaitable[Missed] | Missed:
+        """Messages of several pops are done; returns those that were not in flight, by the number of the ack.
 
         Raises:
             RemotingError: none of them was (NO_MESSAGE), or a queue is not there.
         """
-        done = asked = 0
+        asked = 0
         tables: dict[str, None] = {}
-        missed = ""
-        for ack in acks:
-            topic = pop_info.retry_topic(ack.topic, ack.consumer_group, ack.retry)
+        missed: Missed = {}
+        places = [(pop_info.retry_topic(ack.topic, ack.consumer_group, ack.retry), ack) for ack in acks]
+        for topic, ack in places:
             self._checked_queue(topic, ack.queue_id)
+        for number, (topic, ack) in enumerate(places):
             offsets = ack.offsets()
             asked += len(offsets)
             if ack.revive_queue_id == pop_info.ORDERLY_REVIVE_QUEUE:
                 tables.update({POP_ORDERS: None, OFFSETS: None})
-                found = sum(
-                    self._commit_in_order(topic, ack.consumer_group, ack.queue_id, offset, ack.pop_time)
+                done = {
+                    offset
                     for offset in offsets
-                )
+                    if self._commit_in_order(topic, ack.consumer_group, ack.queue_id, offset, ack.pop_time)
+                }
             else:
                 tables[POPS] = None
-                found = self._done(
-                    topic,
-                    ack.consumer_group,
-                    ack.queue_id,
-                    (ack.start_offset, ack.pop_time),
-                    ack.invisible_time,
-                    offsets,
+                receipt = (ack.start_offset, ack.pop_time)
+                done = self._done(
+                    topic, ack.consumer_group, ack.queue_id, receipt, ack.invisible_time, offsets
                 )
-            if found < len(offsets) and not missed:
-                missed = f"{topic}@{ack.queue_id} from {ack.start_offset} of popTime {ack.pop_time}"
-            done += found
-        if done == asked and asked:
-            return self._after(None, *tables)
-        remark = f"acks: {asked - done} of {asked} messages are not in flight: {missed or 'no bit is set'}"
-        if not done:
-            raise RemotingError(ResponseCode.NO_MESSAGE, remark)
-        return self._after(remark, *tables)
+            if len(done) < len(offsets):
+                missed[number] = [offset for offset in offsets if offset not in done]
+        if sum(map(len, missed.values())) == asked:
+            first = acks[0]
+            raise RemotingError(
+                ResponseCode.NO_MESSAGE,
+                f"acks: none of {asked} messages is in flight; the first ack is of queue {first.topic}@"
+                f"{first.queue_id} from offset {first.start_offset}, popTime {first.pop_time}",
+            )
+        return self._after(missed, *tables)
 
     def change(self, settled: Settled, invisible_ms: int) -> Awaitable[Changed] | Changed:
         """A message stays invisible for ``invisible_ms`` from now on.
@@ -234,18 +236,18 @@ class Settling:
         receipt: Receipt,
         invisible_ms: int,
         offsets: Sequence[int],
-    ) -> int:
-        """How many of these messages were in flight."""
+    ) -> set[int]:
+        """Those of the messages that were in flight."""
         queue = self._in_flight.find(topic, group, queue_id)
         config = self._config
         was_full = queue is not None and queue.in_flight > config.pop_in_flight_threshold
-        done = 0 if queue is None else self._in_flight.acknowledge(queue, receipt, offsets)
+        done = set() if queue is None else self._in_flight.acknowledge(queue, receipt, offsets)
         if done:
             if was_full and config.pop_threshold_enable:
                 self.freed(topic, group, queue_id)
             return done
         key = queue_key(topic, group, queue_id)
-        return len(offsets) if self.early(key, receipt, invisible_ms, offsets) else 0
+        return set(offsets) if self.early(key, receipt, invisible_ms, offsets) else set()
 
     def _done_in_order(self, settled: Settled, pop_time_ms: int) -> None:
         if not self._commit_in_order(

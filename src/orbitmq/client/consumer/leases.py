@@ -196,16 +196,17 @@ class Leases:
                     pass
         if len(leases) > 1:
             try:
-                remark = await self._pops.acknowledge_many(
+                missed = await self._pops.acknowledge_many(
                     self._group, broker_name, [lease.receipt for lease in leases]
                 )
             except BrokerError as error:
                 if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     raise
             else:
-                if remark:
-                    log.warning("acknowledged too late: %s", remark)
-                _tell(leases, Settled.DONE)
+                if missed:
+                    log.warning("%d messages were acknowledged too late", len(missed))
+                for lease in leases:
+                    _tell([lease], Settled.GONE if lease.receipt in missed else Settled.DONE)
                 return
         for lease in leases:
             await self._pops.acknowledge(self._group, lease.receipt)

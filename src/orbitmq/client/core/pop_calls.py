@@ -151,8 +151,10 @@ class PopCalls:
         address = self._master(receipt.info.broker_name)
         await self._client.invoke(address, header.command(), SETTLE_TIMEOUT_MS)
 
-    async def acknowledge_many(self, group: str, broker_name: str, receipts: Sequence[Receipt]) -> str:
-        """Messages of one broker are done; what the broker says about those that were not in flight.
+    async def acknowledge_many(
+        self, group: str, broker_name: str, receipts: Sequence[Receipt]
+    ) -> set[Receipt]:
+        """Messages of one broker are done; those that were not in flight, as far as the broker says.
 
         Raises:
             BrokerError: NO_MESSAGE, none of them was; TransportError: no answer.
@@ -167,7 +169,14 @@ class PopCalls:
         )
         command = headers.BatchAckMessageRequest().command(body.encode())
         answer = await self._client.invoke(self._master(broker_name), command, SETTLE_TIMEOUT_MS)
-        return answer.remark or ""
+        deliveries = list(acks)
+        missed = pop_info.decode_missed(answer.ext.get(pop_info.MISSED, ""))
+        places = {(*deliveries[number], offset) for number in missed for offset in missed[number]}
+        return {
+            receipt
+            for receipt in receipts
+            if (receipt.asked_topic, receipt.info._replace(queue_offset=None), receipt.offset) in places
+        }
 
     async def change(self, group: str, receipt: Receipt, invisible_ms: int) -> Receipt:
         """Let a message stay invisible for ``invisible_ms`` from now on; its new receipt.
