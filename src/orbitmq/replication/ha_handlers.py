@@ -24,6 +24,8 @@ Pushed: TypeAlias = Callable[[ExchangeBrokerHaInfoRequest], Awaitable[bool]]
 LEADS = "orbitmqLeads"
 # In the answer to a question: the state version of this broker's tables.
 TERM = "orbitmqTerm"
+# In the same answer: the end of its log, flushed or not.
+LOG_END = "orbitmqLogEnd"
 
 
 class HaHandlers(Family):
@@ -72,7 +74,7 @@ class HaHandlers(Family):
             master_address=self._address,
             orbitmq_stream=STREAM_VERSION,
         ).reply_to(command)
-        answer.ext[TERM] = str(self._term())
+        answer.ext |= {TERM: str(self._term()), LOG_END: str(self._store.max_commit_log_offset)}
         return answer
 
     async def _hear(self, header: ExchangeBrokerHaInfoRequest, command: Command) -> Command:

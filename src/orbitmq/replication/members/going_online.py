@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.reserved import MASTER_ID
-from orbitmq.replication.ha_handlers import LEADS
+from orbitmq.replication.ha_handlers import LEADS, LOG_END
 from orbitmq.replication.members.ports import ExchangeError, FollowsMaster, LooksAtLinks, TableExchange
 from orbitmq.replication.members.pre_online import Outcome, PreOnline, Step, Task
 from orbitmq.runtime.seam import Clock
@@ -98,7 +98,7 @@ class GoingOnline:
         try:
             match task.step:
                 case Step.COMPARE:
-                    return Outcome(True, (await self._ha_info(task.address)).master_flush_offset)
+                    return Outcome(True, await self._end_at(task.address))
                 case Step.COPY_BACK:
                     return Outcome(await self._copy_back(task.address))
                 case Step.ANNOUNCE:
@@ -130,15 +130,19 @@ class GoingOnline:
             await self._clock.sleep(LOOK_AGAIN_S)
         return True
 
-    async def _ha_info(self, address: str) -> ExchangeBrokerHaInfoResponse:
+    async def _end_at(self, address: str) -> int | None:
+        """The end of a member's log, as far as it says; RocketMQ's slaves do not."""
         answer = await self._client.request(address, ExchangeBrokerHaInfoRequest().command(), ASK_TIMEOUT_MS)
         if answer.code != ResponseCode.SUCCESS:
             raise ExchangeError(f"{address} refuses to tell of its log: code {answer.code}, {answer.remark}")
-        return ExchangeBrokerHaInfoResponse.from_ext(answer.ext)
+        end = answer.ext.get(LOG_END, "")
+        if end.isdecimal():
+            return int(end)
+        return ExchangeBrokerHaInfoResponse.from_ext(answer.ext).master_flush_offset
 
     async def _copy_back(self, address: str) -> bool:
         """Follow the member until its log is here, as long as something comes."""
-        target = (await self._ha_info(address)).master_flush_offset
+        target = await self._end_at(address)
         if target is None:
             return True
         begin = self._log_end()
