@@ -175,3 +175,18 @@ async def test_a_master_that_is_lost_again_right_after_its_return_is_stood_in_fo
     await world.sleep(1.5)
     world.crash(MASTER)
     assert await world.until(lambda: watch.leaders() == [SLAVE]) <= 1.5
+
+
+async def test_an_operator_sees_roles_and_lags(orbitmq_world: World, watch: Watch) -> None:
+    world = orbitmq_world
+    await online(world, watch)
+    async with world.admin(timeout_ms=500) as admin:
+        master, slave = await admin.broker_states()
+        assert (master.role, master.special_services) == ("master", True)
+        assert (slave.role, slave.special_services) == ("slave", False)
+        assert (slave.lag_bytes, slave.lag_ms, slave.in_sync) == (0, 0, True)
+        assert slave.log_end == master.log_end
+        world.crash(MASTER)
+        await world.until(lambda: watch.leaders() == [SLAVE])
+        (slave,) = await admin.broker_states()
+        assert (slave.role, slave.special_services) == ("acting master", True)

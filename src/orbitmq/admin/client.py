@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from orbitmq.admin.asking import Asking
+from orbitmq.admin.brokers import states
 from orbitmq.admin.groups import GroupAdmin
-from orbitmq.admin.model import BrokerInfo, QueueProgress, QueueStatus, RouteEntry
+from orbitmq.admin.model import BrokerInfo, BrokerState, QueueProgress, QueueStatus, RouteEntry
 from orbitmq.client.core.name_servers import NameServers, parse_addresses
 from orbitmq.errors import (
     BrokerError,
@@ -24,9 +25,11 @@ from orbitmq.message.reserved import AUTO_CREATE_TOPIC, MASTER_ID
 from orbitmq.runtime import Runtime, system_runtime
 from orbitmq.settings import properties_text
 from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.errors import TransportError
 from orbitmq.wire import headers
 from orbitmq.wire.bodies import (
     ConsumeStats,
+    KVTable,
     SubscriptionGroupConfig,
     TopicFilterType,
     TopicList,
@@ -34,6 +37,7 @@ from orbitmq.wire.bodies import (
 )
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
+from orbitmq.wire.errors import WireError
 
 TIMEOUT_MS = 5000
 MAX_TIME_MS = 2**63 - 1
@@ -99,6 +103,23 @@ class Admin:
             NameServerError: no name server answers.
         """
         return await self._asking.brokers()
+
+    async def broker_states(self) -> list[BrokerState]:
+        """How every live broker does: its role, its log, how far it is behind; in the order of
+        :meth:`cluster_list`. A broker that does not answer is in the list, with the reason.
+
+        Raises:
+            NameServerError: no name server answers.
+        """
+
+        async def told(broker: BrokerInfo) -> tuple[BrokerInfo, Mapping[str, str] | str]:
+            try:
+                answer = await self._ask(broker.address, Command(RequestCode.GET_BROKER_RUNTIME_INFO))
+                return broker, KVTable.decode(answer.body).table
+            except (BrokerError, TransportError, WireError) as error:
+                return broker, str(error)
+
+        return states(await asyncio.gather(*map(told, await self.cluster_list())))
 
     async def broker_config(self, address: str) -> dict[str, str]:
         """Settings of the broker at ``address`` by RocketMQ's keys.

@@ -24,6 +24,32 @@ class BrokerInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerState:
+    """How one broker does among those of its name. ``None``: not known.
+
+    Attributes:
+        role: of OrbitMQ's brokers the present one, of RocketMQ's what their id says.
+        log_end: bytes that its log has ever had.
+        lag_bytes, lag_ms: how much of the log it lacks that the broker it copies has, and for how long it has
+            lacked something; of a slave that no master shows, against the longest log of its name.
+        in_sync: whether its copies count for senders that wait for replicas.
+        special_services: whether delayed messages are delivered and transactions are checked here.
+        epoch: the state version of its tables, which grows when a broker takes the lead.
+        problem: why it does not tell.
+    """
+
+    broker: BrokerInfo
+    role: str
+    log_end: int | None = None
+    lag_bytes: int | None = None
+    lag_ms: int | None = None
+    in_sync: bool | None = None
+    special_services: bool | None = None
+    epoch: int | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RouteEntry:
     """What one broker group offers for a topic.
 

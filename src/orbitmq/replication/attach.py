@@ -8,6 +8,7 @@ from orbitmq.broker.extension import Attachment, Host
 from orbitmq.replication.escape.escape import Escape
 from orbitmq.replication.gate import ReplicaGate, rule_of
 from orbitmq.replication.ha_handlers import HaHandlers
+from orbitmq.replication.lag import ReplicationLines
 from orbitmq.replication.link.cutting import Cutting
 from orbitmq.replication.link.follower import Following
 from orbitmq.replication.link.ha_port import HaPort
@@ -70,13 +71,14 @@ def attach(host: Host) -> Attachment:
     if not s.config.enable_slave_acting_master:
         # Without acting masters the name server's answer to a registration is all that a slave knows.
         s.registration.on_master = master_named
+    lines = ReplicationLines(s.runtime.clock, s.role, s.store, replicas, term)
     handlers = HaHandlers(s.role, s.store, status, s.address, lambda: s.registration.ha_address, pushed, term)
     return Attachment(
         # The gate starts last and stops first, while the port still takes acknowledgements.
-        components=[port, following, exchange, copies, membership, locks, escape, gate],
+        components=[port, following, exchange, copies, membership, locks, escape, lines, gate],
         families=[handlers, MemberHandlers(membership.look_now), LockHandlers(locks)],
         hand_over=membership.hand_over,
-        status=gate.status,
+        status=lambda: {**gate.status(), **lines.lines()},
     )
 
 

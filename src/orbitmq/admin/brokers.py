@@ -1,0 +1,84 @@
+"""What brokers tell of themselves, put together for an operator: roles, logs, followers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from orbitmq.admin.model import BrokerInfo, BrokerState
+
+Told = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Follower:
+    behind_bytes: int
+    behind_ms: int
+    in_sync: bool
+
+
+def states(told: Sequence[tuple[BrokerInfo, Told | str]]) -> list[BrokerState]:
+    """The state of each broker from what all told: their brokerStatus, or why there is none."""
+    alone = [_alone(broker, answer) for broker, answer in told]
+    followers = {
+        (broker.cluster, broker.name): _followers(answer)
+        for broker, answer in told
+        if not isinstance(answer, str) and answer.get("brokerActive") == "true"
+    }
+    return [
+        _beside(state, alone, followers.get((state.broker.cluster, state.broker.name), {})) for state in alone
+    ]
+
+
+def _alone(broker: BrokerInfo, told: Told | str) -> BrokerState:
+    role = "master" if broker.is_master else "slave"
+    if isinstance(told, str):
+        return BrokerState(broker, role, problem=told)
+    return BrokerState(
+        broker,
+        told.get("brokerRoleNow", role),
+        log_end=_number(told.get("commitLogMaxOffset")),
+        special_services={"true": True, "false": False}.get(told.get("brokerActive", "")),
+        epoch=_number(told.get("brokerTerm")),
+    )
+
+
+def _beside(
+    state: BrokerState, others: Sequence[BrokerState], followers: Mapping[str, _Follower]
+) -> BrokerState:
+    broker = state.broker
+    host = broker.address.rpartition(":")[0]
+    follower = followers.get(str(broker.broker_id)) or followers.get(host)
+    if state.role == "master":
+        return state
+    if follower is not None:
+        return replace(
+            state, lag_bytes=follower.behind_bytes, lag_ms=follower.behind_ms, in_sync=follower.in_sync
+        )
+    ends = [
+        other.log_end
+        for other in others
+        if (other.broker.cluster, other.broker.name) == (broker.cluster, broker.name)
+        and other.log_end is not None
+    ]
+    if state.log_end is None or len(ends) < 2:
+        return state
+    return replace(state, lag_bytes=max(ends) - state.log_end)
+
+
+def _followers(told: Told) -> dict[str, _Follower]:
+    try:
+        table: Any = msgspec.json.decode(told.get("followers", "{}"))
+        return {
+            str(key): _Follower(int(each["behindBytes"]), int(each["behindMs"]), bool(each["inSync"]))
+            for key, each in table.items()
+        }
+    except (msgspec.DecodeError, LookupError, TypeError, ValueError, AttributeError):
+        return {}
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None

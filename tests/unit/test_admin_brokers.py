@@ -1,0 +1,59 @@
+"""Roles, logs and lags of brokers from what they tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orbitmq.admin.brokers import states
+from orbitmq.admin.model import BrokerInfo, BrokerState
+
+A0 = BrokerInfo("c", "a", 0, "h0:1")
+A1 = BrokerInfo("c", "a", 1, "h1:1")
+FOLLOWERS = '{"1":{"behindBytes":60,"behindMs":250,"inSync":true}}'
+
+
+def ours(role: str, end: int, **more: str) -> dict[str, str]:
+    return {
+        "brokerRoleNow": role,
+        "brokerActive": "true" if role in ("master", "acting master") else "false",
+        "brokerTerm": "3",
+        "commitLogMaxOffset": str(end),
+        **more,
+    }
+
+
+def test_a_slave_is_behind_by_what_its_master_says() -> None:
+    found = states([(A0, ours("master", 100, followers=FOLLOWERS)), (A1, ours("slave", 50))])
+    assert found == [
+        BrokerState(A0, "master", log_end=100, special_services=True, epoch=3),
+        BrokerState(A1, "slave", 50, 60, 250, True, False, 3),
+    ]
+
+
+def test_a_follower_that_tells_no_id_is_known_by_its_host() -> None:
+    master = ours("master", 100, followers=FOLLOWERS.replace('"1"', '"h1"'))
+    assert states([(A0, master), (A1, ours("slave", 50))])[1].lag_ms == 250
+
+
+def test_without_a_leader_that_knows_it_the_longest_log_counts() -> None:
+    found = states([(A0, ours("fenced master", 100)), (A1, ours("slave", 30))])
+    assert [state.lag_bytes for state in found] == [0, 70]
+    (alone,) = states([(A1, ours("acting master", 30))])
+    assert alone == BrokerState(A1, "acting master", 30, special_services=True, epoch=3)
+
+
+def test_a_rocketmq_broker_shows_what_its_id_says() -> None:
+    (state,) = states([(A1, {"brokerActive": "false", "commitLogMaxOffset": "7"})])
+    assert state == BrokerState(A1, "slave", log_end=7, special_services=False)
+
+
+def test_a_broker_that_does_not_answer_is_in_the_list() -> None:
+    silent, other = states([(A0, "no answer"), (A1, ours("slave", 50))])
+    assert silent == BrokerState(A0, "master", problem="no answer")
+    assert other.lag_bytes is None
+
+
+def test_what_cannot_be_read_is_left_out() -> None:
+    for followers in ("[", "[1]", '{"1":{}}', '{"1":{"behindBytes":"x","behindMs":1,"inSync":true}}'):
+        found = states([(A0, ours("master", 100, followers=followers)), (A1, ours("slave", 50))])
+        assert found[1] == replace(BrokerState(A1, "slave", 50, 50), special_services=False, epoch=3)
