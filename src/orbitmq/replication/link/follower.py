@@ -78,6 +78,11 @@ class Following(Component):
         """The connection that is open."""
         return self._link
 
+    @property
+    def classic_master(self) -> str | None:
+        """The address of a master that is followed in RocketMQ's protocol, once that is known."""
+        return self.master_address if isinstance(self._link, ClassicFollowerLink) else None
+
     def follow(self, ha_address: str | None, master_address: str | None) -> None:
         """Follow this master from now on, at once; none when both are ``None``.
 

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import structs
 
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.role import Role
 from orbitmq.replication.link import stream
 from orbitmq.replication.link.agreement import Agreement
 from orbitmq.replication.link.cutting import Cutting
@@ -23,6 +24,9 @@ from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore
 
 log = logging.getLogger(__name__)
+
+# A returning master, which has not taken over the tables of who acted for it, nor the end of its log.
+_CATCHING_UP = Role.PRE_ONLINE.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,9 @@ class StreamFollowerLink(FollowerLink):
             master = await self._exchange(own, marks)
             search.answered(master.matched)
         common = search.common if search.common >= master.begin else own.begin
+        if common < own.end and master.role == _CATCHING_UP:
+            # It copies what only we have before it serves; then there is nothing to set aside.
+            raise LinkError(f"{master.address} has yet to copy what this log has from {common} to {own.end}")
         if common < own.end:
             await self._ours.cutting.cut(common, own.end, master.address)
         return max(common, master.begin)
@@ -113,7 +120,7 @@ class StreamFollowerLink(FollowerLink):
         master, self._answer = self._answer.result(), None
         if reason := master.refusal or own.refuses(master):
             raise LinkError(reason)
-        if master.term < own.term:
+        if master.term < own.term and master.role != _CATCHING_UP:
             raise LinkError(f"{master.address} is in term {master.term}, this broker is in term {own.term}")
         if master.begin == master.end and own.begin < own.end:
             raise LinkError(

@@ -26,7 +26,8 @@ class TableCopies(Component):
     """Asks the master again and again: offsets each 5 s, the others each 10 s.
 
     Args:
-        master: the master's address for clients, ``None``: there is none.
+        master: the address for clients of a master that speaks RocketMQ's protocol, ``None``: there is none.
+            A master of ours tells its tables itself; before it is online they may be empty.
     """
 
     name = "copies of the master's tables"
