@@ -13,6 +13,7 @@ from orbitmq import _speed as _speed  # before any other module: how compiled mo
 if TYPE_CHECKING:
     from orbitmq.client.consumer.assigned import AssignedConsumer as AssignedConsumer
     from orbitmq.client.consumer.consumer import Consumer as Consumer
+    from orbitmq.client.consumer.pull import PullConsumer as PullConsumer
     from orbitmq.client.consumer.simple import SimpleConsumer as SimpleConsumer
     from orbitmq.client.model import ConsumeFrom as ConsumeFrom
     from orbitmq.client.model import SendResult as SendResult
@@ -61,6 +62,7 @@ _HOMES = {
     "NotStoredSafelyError": "orbitmq.errors",
     "OrbitError": "orbitmq.errors",
     "Producer": "orbitmq.client.producer.producer",
+    "PullConsumer": "orbitmq.client.consumer.pull",
     "ReceivedMessage": "orbitmq.message.model",
     "ReplyTimeoutError": "orbitmq.errors",
     "RequestTimeoutError": "orbitmq.transport.errors",
@@ -97,6 +99,7 @@ __all__ = [
     "NotStoredSafelyError",
     "OrbitError",
     "Producer",
+    "PullConsumer",
     "ReceivedMessage",
     "ReplyTimeoutError",
     "RequestTimeoutError",

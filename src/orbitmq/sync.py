@@ -20,13 +20,15 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from orbitmq.client.consumer import assigned, consumer, simple
+from orbitmq.client.consumer import assigned, consumer, pull, simple
 from orbitmq.client.consumer.handling import Listener
 from orbitmq.client.consumer.options import (
     AssignedKeywords,
     AssignedOptions,
     ConsumerKeywords,
     ConsumerOptions,
+    PullConsumerOptions,
+    PullKeywords,
     SimpleKeywords,
     SimpleOptions,
 )
@@ -44,7 +46,14 @@ from orbitmq.message.model import Message, MessageQueue, Processing, ReceivedMes
 from orbitmq.message.settling import Settled
 from orbitmq.runtime.loop_thread import LoopThread
 
-__all__ = ["AssignedConsumer", "Consumer", "Producer", "SimpleConsumer", "TransactionProducer"]
+__all__ = [
+    "AssignedConsumer",
+    "Consumer",
+    "Producer",
+    "PullConsumer",
+    "SimpleConsumer",
+    "TransactionProducer",
+]
 
 
 H = TypeVar("H", bound=Callable[..., Any])
@@ -54,7 +63,13 @@ T = TypeVar("T")
 class _Face:
     """Life of a client on its own loop."""
 
-    _core: producer.Producer | consumer.Consumer | assigned.AssignedConsumer | simple.SimpleConsumer
+    _core: (
+        producer.Producer
+        | consumer.Consumer
+        | assigned.AssignedConsumer
+        | pull.PullConsumer
+        | simple.SimpleConsumer
+    )
 
     def __init__(self) -> None:
         self._loop: LoopThread | None = None
@@ -437,6 +452,79 @@ class SimpleConsumer(_Face):
         finally:
             if self._loop is loop:
                 loop.wait(source.aclose())
+
+
+class PullConsumer(_Face):
+    """Asks for its group's share; see :class:`orbitmq.client.consumer.pull.PullConsumer`.
+
+    Takes the same arguments, and raises the same errors.
+    """
+
+    @shows_keywords(PullConsumerOptions)
+    def __init__(self, group: str, **options: Unpack[PullKeywords]) -> None:
+        super().__init__()
+        self._core: pull.PullConsumer = pull.PullConsumer(group, **options)
+
+    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None:
+        """Receive the messages of ``topic``; before or after the start.
+
+        Raises:
+            BrokerError: after the start: a broker cannot filter by ``sql``. Before, the start raises it.
+        """
+        if self._loop is None:
+            self._core.subscribe(topic, tags, sql=sql)
+        else:
+            self._loop.wait(self._subscribed(topic, tags, sql))
+
+    async def _subscribed(self, topic: str, tags: str, sql: str | None) -> None:
+        await self._core.subscribe(topic, tags, sql=sql)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop receiving the messages of ``topic``."""
+        if self._loop is None:
+            self._core.unsubscribe(topic)
+        else:
+            self._loop.call(self._core.unsubscribe, topic)
+
+    def pause(self, *topics: str) -> None:
+        """Pull and hand out nothing of these topics, or of none at all."""
+        self._running().call(self._core.pause, *topics)
+
+    def resume(self, *topics: str) -> None:
+        """End the pause of these topics, or every pause."""
+        self._running().call(self._core.resume, *topics)
+
+    def poll(self, max_messages: int = 32, *, timeout_ms: int = 5000) -> list[ReceivedMessage]:
+        """The next messages; an empty list when none came in time. What it gave before is done."""
+        return self._running().wait(self._core.poll(max_messages, timeout_ms=timeout_ms))
+
+    def commit(self) -> None:
+        """What :meth:`poll` gave is done; commit that now."""
+        self._running().wait(self._core.commit())
+
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that this member works on now."""
+        return self._running().call(self._core.assignment)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """The next :meth:`poll` reads ``queue`` from ``offset`` on."""
+        self._running().wait(self._core.seek(queue, offset))
+
+    def seek_to_begin(self, *queues: MessageQueue) -> None:
+        """Go to the oldest messages of these queues."""
+        self._running().wait(self._core.seek_to_begin(*queues))
+
+    def seek_to_end(self, *queues: MessageQueue) -> None:
+        """Go behind the newest messages of these queues."""
+        self._running().wait(self._core.seek_to_end(*queues))
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset of the next message that :meth:`poll` gives of this queue."""
+        return self._running().wait(self._core.position(queue))
+
+    def committed(self, queue: MessageQueue) -> int:
+        """The group's committed offset, -1 when it has none."""
+        return self._running().wait(self._core.committed(queue))
 
 
 class AssignedConsumer(_Face):

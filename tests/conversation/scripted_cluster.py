@@ -131,6 +131,8 @@ class ScriptedBroker:
         }
         return command.reply(code, ext=found, body=b"".join(batch))
 
+    _on_lite_pull_message = _on_pull_message
+
     def _on_heart_beat(self, connection: Any, command: Command) -> Command:
         data = HeartbeatData.decode(command.body)
         before = self._members()

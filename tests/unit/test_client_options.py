@@ -17,6 +17,8 @@ from orbitmq.client.consumer.options import (
     AssignedOptions,
     ConsumerKeywords,
     ConsumerOptions,
+    PullConsumerOptions,
+    PullKeywords,
 )
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.producer.options import ProducerKeywords, ProducerOptions
@@ -32,6 +34,8 @@ SURFACE = {
     "send_in_transaction send_oneway start submit transaction",
     "Consumer": "ack assignment batches close commit group messages on pause process resume retry run start "
     "subscribe unsubscribe",
+    "PullConsumer": "assignment close commit committed group pause poll position resume seek seek_to_begin "
+    "seek_to_end start subscribe unsubscribe",
     "AssignedConsumer": "assign assignment close commit committed group max_offset min_offset offset_by_time "
     "poll position queues seek seek_to_begin seek_to_end start",
 }
@@ -62,6 +66,7 @@ def made(kind: type[Any], **options: Any) -> Any:
         (ProducerKeywords, ProducerOptions),
         (ConsumerKeywords, ConsumerOptions),
         (AssignedKeywords, AssignedOptions),
+        (PullKeywords, PullConsumerOptions),
     ],
 )
 def test_the_keywords_are_the_fields_of_the_options(keywords: Any, options: Any) -> None:
@@ -109,7 +114,7 @@ def test_every_public_method_is_documented_and_typed(name: str) -> None:
                 assert parameter.annotation not in ("Any", Any), f"{method}: {parameter}"
 
 
-@pytest.mark.parametrize("name", ["Producer", "Consumer", "AssignedConsumer"])
+@pytest.mark.parametrize("name", ["Producer", "Consumer", "PullConsumer", "AssignedConsumer"])
 def test_every_option_is_explained(name: str) -> None:
     kind = getattr(orbitmq, name)
     text = inspect.getdoc(kind) or ""

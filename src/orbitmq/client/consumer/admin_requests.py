@@ -72,7 +72,8 @@ class PushMember:
     def consumer_data(self) -> ConsumerData:
         """What heartbeats say about this consumer."""
         model = MessageModel.BROADCASTING if self._mode.broadcast else MessageModel.CLUSTERING
-        return self._membership.consumer_data(ConsumeType.CONSUME_PASSIVELY, model, self._filters)
+        kind = ConsumeType.CONSUME_ACTIVELY if self._mode.pulls else ConsumeType.CONSUME_PASSIVELY
+        return self._membership.consumer_data(kind, model, self._filters)
 
     def route_changed(self, topic: str) -> None:
         """Rebalance at once when it is a topic of this consumer."""

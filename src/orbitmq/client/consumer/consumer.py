@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
-from orbitmq.client.consumer.admin_requests import PushMember
-from orbitmq.client.consumer.assigned_queues import AssignedQueues
 from orbitmq.client.consumer.direct import consume_directly
-from orbitmq.client.consumer.filter_checks import Checked, FilterChecks
+from orbitmq.client.consumer.group_consumer import GroupConsumer
 from orbitmq.client.consumer.handling import (
     Call,
     Listener,
@@ -24,27 +21,16 @@ from orbitmq.client.consumer.handling import (
     serve,
     serve_batches,
 )
-from orbitmq.client.consumer.membership import Membership, tag_filter
-from orbitmq.client.consumer.mode import ConsumeMode, assemble
-from orbitmq.client.consumer.offsets import LocalOffsets
+from orbitmq.client.consumer.mode import ConsumeMode
 from orbitmq.client.consumer.options import ConsumerKeywords, ConsumerOptions
-from orbitmq.client.consumer.puller import FlowLimits
-from orbitmq.client.consumer.queue_locks import FIRST_RENEWAL_S, RENEW_EVERY_S
-from orbitmq.client.consumer.rebalance import Rebalancer
 from orbitmq.client.consumer.redelivery import restore_topic
 from orbitmq.client.consumer.shutdown import closing_on_signals
-from orbitmq.client.core.broker_calls import Filter, PullOptions
-from orbitmq.client.hooks import ConsumeHooks, around_listener
+from orbitmq.client.hooks import around_listener
 from orbitmq.client.keywords import shows_keywords
-from orbitmq.client.life import Life, State
-from orbitmq.client.observe.trace import ConsumeTrace
-from orbitmq.client.producer.inner import InnerSender, make_tracer
 from orbitmq.errors import ClientStateError, ValidationError
-from orbitmq.message.model import MessageQueue, Processing, ReceivedMessage
-from orbitmq.message.reserved import INNER_PRODUCER_GROUP, retry_topic
+from orbitmq.message.model import Processing, ReceivedMessage
 from orbitmq.message.settling import Settled
 from orbitmq.runtime.seam import Threads
-from orbitmq.runtime.tasks import Background, every
 from orbitmq.wire.bodies import ConsumeMessageDirectlyResult
 
 log = logging.getLogger("orbitmq.client")
@@ -55,7 +41,7 @@ COMMIT_EVERY_S = 5.0
 MAX_BATCH = 10_000
 
 
-class Consumer:
+class Consumer(GroupConsumer):
     """Receives the messages of its group's topics; every message is handled by one member.
 
     With a handler, which may be ``async`` or plain; a plain one runs in a thread::
@@ -115,38 +101,7 @@ class Consumer:
     @shows_keywords(ConsumerOptions)
     def __init__(self, group: str, **options: Unpack[ConsumerKeywords]) -> None:
         settings = ConsumerOptions(**options)
-        self._membership = membership = Membership(
-            group,
-            name_servers=settings.name_servers,
-            consume_from=settings.consume_from,
-            consume_timestamp_ms=settings.consume_timestamp_ms,
-            namespace=settings.namespace,
-            namespace_v2=settings.namespace_v2,
-            client=settings.client,
-            runtime=settings.runtime,
-        )
-        self.group = group = membership.group
-        self._namespace, self._client = membership.namespace, membership.client
-        self._settings = settings
-        self._sender = InnerSender(self._client, INNER_PRODUCER_GROUP)
-        self._trace_sender, self._tracer = make_tracer(self._client, settings.trace)
-        hooks = tuple(settings.hooks)
-        if self._tracer is not None:
-            hooks = (*hooks, ConsumeTrace(self._tracer, self._namespace))
-        clock = self._client.runtime.clock
-        self._hooks = ConsumeHooks(group, hooks, clock, settings.consume_timeout_s) if hooks else None
-        self._filters: dict[str, Filter] = {}
-        self._filter_checks = FilterChecks(membership)
-        self._background = Background(f"consumer {group}")
-        self._workers: set[asyncio.Task[None]] = set()
-        self._threads: Threads | None = None
-        # The handlers of `on`, by topic, and what `run` calls now.
-        self._handlers: dict[str, Listener] = {}
-        self._call: Call | None = None
-        self._batch: int | None = None
-        self._paused: set[str] | None = set()
-        self._life = Life(f"consumer {group!r}")
-        self._mode = ConsumeMode(
+        mode = ConsumeMode(
             settings.ordered,
             settings.broadcast,
             settings.max_reconsume_times,
@@ -154,168 +109,23 @@ class Consumer:
             settings.offsets_folder,
             settings.consume_timeout_s,
         )
-        self._assemble()
+        super().__init__(group, settings, mode)
+        self._workers: set[asyncio.Task[None]] = set()
+        self._threads: Threads | None = None
+        # The handlers of `on`, by topic, and what `run` calls now.
+        self._handlers: dict[str, Listener] = {}
+        self._call: Call | None = None
+        self._batch: int | None = None
 
-    def _assemble(self) -> None:
-        calls, group, settings = self._membership.calls, self.group, self._settings
-        parts = assemble(
-            self._mode,
-            self._client,
-            calls,
-            group,
-            self._namespace,
-            self._sender.send,
-            self._lock_lost,
-            self._background.spawn,
-            self._hooks,
-        )
-        self._offsets, self._delivery, self._locks = parts.offsets, parts.delivery, parts.locks
-        self._queues = AssignedQueues(
-            self._client,
-            calls,
-            self._background,
-            self._offsets,
-            self._delivery,
-            self._filters,
-            PullOptions(group, settings.pull_batch_size, commits=not settings.broadcast),
-            settings.limits or FlowLimits(),
-            self._start_offset,
-            self._locks,
-        )
-        allocate = None if settings.broadcast else settings.allocate
-        self._rebalancer = Rebalancer(self._client, calls, group, self._queues, allocate)
-        self._member = PushMember(
-            self._membership,
-            self._mode,
-            self._filters,
-            self._queues,
-            self._offsets,
-            rebalance_soon=self._rebalancer.soon,
-            consume=self._consume_now,
-        )
-
-    async def _start_offset(self, queue: MessageQueue) -> int:
-        if not self._settings.broadcast:
-            return await self._membership.start_offset(queue)
-        known = self._offsets.get(queue)
-        if known >= 0:
-            return known
-        return await self._membership.first_offset(queue)
-
-    async def _lock_lost(self, queue: MessageQueue) -> None:
-        await self._queues.drop(queue)
-        self._rebalancer.soon()
-
-    # -- life ------------------------------------------------------------------------------------------
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def start(self) -> None:
-        """Begin to work. Subscriptions may be made before or after.
-
-        Raises:
-            ClientStateError: it was started before, or the client has a consumer of the group already.
-            BrokerError: a broker cannot filter by the SQL92 expression of a subscription.
-        """
-        self._life.move(State.RUNNING)
-        try:
-            self._client.register_consumer(self.group, self._member)
-        except ClientStateError:
-            self._life.move(State.CLOSED)
-            raise
-        self._member.started_ms = self._now_ms()
-        await self._client.start()
-        try:
-            await self._filter_checks.check_all(self._filters)
-        except BaseException:
-            await self.close()
-            raise
-        clock = self._client.runtime.clock
-        if self._tracer is not None:
-            await self._tracer.start()
-        if isinstance(self._offsets, LocalOffsets):
-            await self._offsets.load()
-        else:
-            self._filters.setdefault(retry_topic(self.group), tag_filter("*", self._now_ms()))
-            self._client.watch(retry_topic(self.group))
-        if self._locks is not None:
-            renewals = every(clock, RENEW_EVERY_S, self._locks.renew, first_s=FIRST_RENEWAL_S)
-            self._background.spawn(renewals, "locks")
-        self._background.spawn(self._rebalancer.run(), "rebalance")
-        self._background.spawn(every(clock, COMMIT_EVERY_S, self._offsets.commit_periodically), "commit")
-        self._background.spawn(every(clock, self._delivery.expiry_s, self._expire), "expiry")
-
-    async def close(self) -> None:
-        """Stop pulling, let running handler calls end, commit the offsets and leave the group."""
-        if self._life.move(State.CLOSED) is not State.RUNNING:
-            return
-        self._delivery.close()
-        self._filter_checks.close()
-        await self._background.stop()
-        await self._handlers_ended()
-        await self._queues.close()
-        await self._client.unregister_consumer(self.group)
-        if self._tracer is not None:
-            await self._tracer.close()
-        for sender in (self._sender, self._trace_sender):
-            if sender is not None:
-                await sender.close()
-        if self._threads is not None:
-            self._threads.close(wait=False)
-        await self._client.close()
-
-    async def _handlers_ended(self) -> None:
+    async def _user_code_ended(self) -> None:
         # A handler that closes its own consumer cannot be waited for.
         running = self._workers - {asyncio.current_task()}
         if running:
             _, late = await asyncio.wait(running, timeout=self._settings.close_timeout_s)
             if late:
                 log.warning("%d handler calls of group %s still run at close", len(late), self.group)
-
-    # -- subscriptions ---------------------------------------------------------------------------------
-
-    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Checked:
-        """Receive the messages of ``topic``; replaces an earlier subscription to it.
-
-        Args:
-            tags: ``*`` for all, else ``a || b``.
-            sql: an SQL92 expression over properties instead of tags. The topic's brokers are asked whether
-                they can filter by it: await what this call returns to hear a refusal here; else
-                :meth:`start`, :meth:`run` or the iteration raises it before the first message.
-
-        Raises:
-            ValidationError: the topic or the expression cannot be right.
-            BrokerError: when awaited: a broker does not filter by SQL92 expressions (code 1), or this one is
-                broken (code 23, with the place of the mistake).
-        """
-        topic = self._membership.full_topic(topic)
-        self._filters[topic] = wanted = self._membership.wanted(tags, sql)
-        self._client.watch(topic)
-        self._subscriptions_changed()
-        return self._filter_checks.begin(topic, wanted) if self._life.running else Checked()
-
-    def unsubscribe(self, topic: str) -> None:
-        """Stop receiving the messages of ``topic``."""
-        self._filter_checks.forget(self._namespace.full(topic))
-        if self._filters.pop(self._namespace.full(topic), None) is not None:
-            self._subscriptions_changed()
-
-    def _subscriptions_changed(self) -> None:
-        if self._life.running:
-            self._background.spawn(self._announce(), "announce")
-
-    async def _announce(self) -> None:
-        # The brokers must know what we want before we pull it.
-        await self._client.heartbeat()
-        await self._queues.drop_unwanted()
-        self._rebalancer.soon()
+        if self._threads is not None:
+            self._threads.close(wait=False)
 
     def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]:
         """Subscribe, and let the function below handle the messages of ``topic``, also those that come again.
@@ -337,32 +147,6 @@ class Consumer:
             return handler
 
         return register
-
-    def pause(self, *topics: str) -> None:
-        """Pull and hand out nothing of these topics, or of none at all; the member stays in its group.
-
-        Handlers that run go on. What is held of a paused topic stays here and comes first afterwards; it
-        does not count in the limit of all queues.
-        """
-        self._set_paused(None if not topics or self._paused is None else self._paused | set(topics))
-
-    def resume(self, *topics: str) -> None:
-        """End the pause of these topics, or every pause.
-
-        Raises:
-            ClientStateError: one topic shall go on, but all are paused: resume them all.
-        """
-        if topics and self._paused is None:
-            raise ClientStateError(
-                "all topics are paused by pause(); only resume() without a topic ends that"
-            )
-        self._set_paused(self._paused - set(topics) if topics and self._paused else set())
-
-    def _set_paused(self, topics: set[str] | None) -> None:
-        self._paused = topics
-        # Queues have the full name, messages the short one.
-        self._queues.pause(None if topics is None else {self._namespace.full(topic) for topic in topics})
-        self._delivery.pause(None if topics is None else frozenset(topics) or ())
 
     # -- receiving -------------------------------------------------------------------------------------
 
@@ -478,19 +262,6 @@ class Consumer:
         """:meth:`message.process() <orbitmq.message.model.ReceivedMessage.process>`."""
         return message.process()
 
-    async def _expire(self) -> None:
-        await self._delivery.expire(self._queues.process_queues().values())
-
-    # -- offsets ---------------------------------------------------------------------------------------
-
-    async def commit(self) -> None:
-        """Commit what is done, now; it is done every 5 s and at close anyway. Failures are logged."""
-        await self._offsets.commit()
-
-    def assignment(self) -> list[MessageQueue]:
-        """The queues that this member works on now."""
-        return sorted(self._queues.process_queues())
-
     # -- small things ------------------------------------------------------------------------------------
 
     async def _consume_now(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult | None:
@@ -503,6 +274,3 @@ class Consumer:
         )
         result.order = self._mode.ordered
         return result
-
-    def _now_ms(self) -> int:
-        return self._client.runtime.clock.now_ms()

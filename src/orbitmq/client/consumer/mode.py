@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from orbitmq.client.consumer.delivery import SUSPEND_MS, ConcurrentDelivery, Delivery, OrderedDelivery, Spawn
-from orbitmq.client.consumer.offsets import LocalOffsets, OffsetStore, offsets_path
+from orbitmq.client.consumer.offsets import LocalOffsets, OffsetsByHand, OffsetStore, offsets_path
 from orbitmq.client.consumer.queue_locks import MemberLocks
 from orbitmq.client.consumer.redelivery import ORDERED_MAX_RECONSUME_TIMES, Discard, Redelivery
 from orbitmq.client.core.broker_calls import BrokerCalls
@@ -18,7 +18,12 @@ from orbitmq.message.model import Message, MessageQueue
 
 @dataclass(frozen=True, slots=True)
 class ConsumeMode:
-    """How is consumed; the fields are those of :class:`~orbitmq.client.consumer.consumer.Consumer`."""
+    """How is consumed; most fields are those of :class:`~orbitmq.client.consumer.consumer.Consumer`.
+
+    Attributes:
+        pulls: the user asks for messages instead of being called (PullConsumer).
+        auto_commit: progress is committed unasked.
+    """
 
     ordered: bool = False
     broadcast: bool = False
@@ -26,6 +31,13 @@ class ConsumeMode:
     suspend_ms: int = SUSPEND_MS
     offsets_folder: str | None = None
     consume_timeout_s: float = 900.0
+    pulls: bool = False
+    auto_commit: bool = True
+
+    @property
+    def commits_with_pulls(self) -> bool:
+        """Whether pulls may tell the broker how far the group is (MO-16)."""
+        return self.auto_commit and not self.broadcast
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +74,7 @@ def assemble(
         offsets = LocalOffsets(client.runtime, offsets_path(client.runtime.host, group, mode.offsets_folder))
         redelivery = Discard()
     else:
-        offsets = OffsetStore(calls, group)
+        offsets = OffsetStore(calls, group) if mode.auto_commit else OffsetsByHand(calls, group)
         redelivery = Redelivery(calls, send, group, most, namespace)
     delivery: Delivery
     if not mode.ordered:

@@ -161,6 +161,26 @@ class OffsetStore(_Known):
             log.warning("offset %d of %s is not committed yet: %s", offset, queue, error)
 
 
+class OffsetsByHand(OffsetStore):
+    """Offsets that are committed when the user says so, and never otherwise."""
+
+    def release(self, queue: MessageQueue) -> None:
+        """Forget a queue that goes to another member, and progress that was not committed."""
+        self.follow(queue, None)
+        self._offsets.pop(queue, None)
+        self._changed.discard(queue)
+
+    async def commit_periodically(self) -> None:
+        """Nothing."""
+
+    async def commit(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Nothing."""
+
+    async def commit_by_hand(self) -> None:
+        """Commit everything and wait for the brokers. What cannot be committed is logged."""
+        await super().commit()
+
+
 def offsets_path(host: Host, group: str, folder: str | None = None) -> str:
     """The file of a group.
 

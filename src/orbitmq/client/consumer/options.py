@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TypedDict
 
 from orbitmq.client.consumer.allocation import Allocation, ByBroker, average
@@ -81,6 +81,55 @@ class ConsumerOptions:
 
     def __post_init__(self) -> None:
         checked_start(self.consume_from)
+
+
+class PullKeywords(TypedDict, total=False):
+    """The keywords of :class:`~orbitmq.client.consumer.pull.PullConsumer`, which says what they mean."""
+
+    name_servers: str
+    consume_from: ConsumeFrom
+    consume_timestamp_ms: int | None
+    auto_commit: bool
+    pull_batch_size: int
+    limits: FlowLimits | None
+    max_reconsume_times: int
+    allocate: Allocation | ByBroker
+    consume_timeout_s: float
+    hooks: Sequence[ConsumeHook]
+    trace: bool | str
+    namespace: str
+    namespace_v2: str
+    client: ClientInstance | None
+    runtime: Runtime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullConsumerOptions:
+    """:class:`PullKeywords` with their defaults."""
+
+    name_servers: str = "127.0.0.1:9876"
+    consume_from: ConsumeFrom = ConsumeFrom.LAST
+    consume_timestamp_ms: int | None = None
+    auto_commit: bool = True
+    pull_batch_size: int = 32
+    limits: FlowLimits | None = None
+    max_reconsume_times: int = -1
+    allocate: Allocation | ByBroker = average
+    consume_timeout_s: float = 900.0
+    hooks: Sequence[ConsumeHook] = ()
+    trace: bool | str = False
+    namespace: str = ""
+    namespace_v2: str = ""
+    client: ClientInstance | None = None
+    runtime: Runtime | None = None
+
+    def __post_init__(self) -> None:
+        checked_start(self.consume_from)
+
+    def as_consumer(self) -> ConsumerOptions:
+        """The options of a consumer of the group that are meant by these."""
+        names = {field.name for field in fields(self)} - {"auto_commit"}
+        return ConsumerOptions(**{name: getattr(self, name) for name in names})
 
 
 class AssignedKeywords(TypedDict, total=False):

@@ -181,6 +181,11 @@ class ProcessQueue:
             return self._first()
         return max(self._highest + 1, self.next_offset) if self._highest >= 0 else -1
 
+    def position(self) -> int:
+        """The offset of the next message that was not given to the user's code yet."""
+        waiting = self._pending.keys() - self.begun.keys()
+        return min(waiting) if waiting else self.next_offset
+
     def count_in(self, total: TotalSize) -> None:
         """Count what is held, now and later, in another total: that of a paused topic holds up no other."""
         self._total.size_bytes -= self.unfinished_bytes

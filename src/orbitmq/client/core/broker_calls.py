@@ -32,6 +32,7 @@ from orbitmq.wire.headers import (
     GetMaxOffsetResponse,
     GetMinOffsetRequest,
     GetMinOffsetResponse,
+    LitePullMessageRequest,
     LockBatchMqRequest,
     PullMessageRequest,
     PullMessageResponse,
@@ -73,6 +74,9 @@ _PULL_STATUSES = {
 }
 
 
+_NO_LITE = frozenset({int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED), int(ResponseCode.NO_PERMISSION)})
+
+
 @dataclass(frozen=True, slots=True)
 class Pulled:
     """The answer to a pull. Offsets are those of the queue at the broker."""
@@ -94,12 +98,14 @@ class PullOptions:
         max_messages: at most this many messages per pull; brokers give 32 by default.
         suspend_ms: how long the broker may hold the request when there is nothing.
         commits: pulls tell the broker on the way how far the group is; not so in broadcasting.
+        lite: as a lite pull consumer (LITE_PULL_MESSAGE), from brokers that let such pull.
     """
 
     group: str
     max_messages: int = 32
     suspend_ms: int = 15_000
     commits: bool = True
+    lite: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +130,8 @@ class BrokerCalls:
 
     def __init__(self, client: ClientInstance) -> None:
         self._client = client
+        # Brokers that take plain pulls only.
+        self._without_lite: set[str] = set()
 
     async def address_of(self, queue: MessageQueue, broker_id: int = 0) -> tuple[str, bool]:
         """Where to read ``queue`` and whether that is a slave.
@@ -275,7 +283,14 @@ class BrokerCalls:
             expression_type=wanted.kind,
         )
         timeout_ms = options.suspend_ms + PULL_MARGIN_MS
-        answer = await self._client.remoting.request(address, header.command(), timeout_ms)
+        if options.lite and address not in self._without_lite:
+            answer = await self._client.remoting.request(address, _lite(header), timeout_ms)
+            if answer.code in _NO_LITE:
+                # Too old for it, or litePullMessageEnable is off there: a plain pull gives the same.
+                self._without_lite.add(address)
+                answer = await self._client.remoting.request(address, header.command(), timeout_ms)
+        else:
+            answer = await self._client.remoting.request(address, header.command(), timeout_ms)
         status = _PULL_STATUSES.get(answer.code)
         if status is None:
             raise BrokerError(answer.code, answer.remark, address)
@@ -372,3 +387,10 @@ class BrokerCalls:
             delay_ms=None if delay_s is None else max(1, round(delay_s * 1000)),
         )
         await self._client.invoke(address, header.command(), SEND_BACK_TIMEOUT_MS)
+
+
+def _lite(header: PullMessageRequest) -> Command:
+    """The same pull as one of a lite pull consumer."""
+    fields = {name: getattr(header, name) for name in header.__struct_fields__}
+    fields["sys_flag"] |= PullFlag.LITE_PULL
+    return LitePullMessageRequest(**fields).command()

@@ -1,0 +1,166 @@
+"""The pull consumer: a member of a group like the push consumer, that asks for messages when it wants."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Unpack
+
+from orbitmq.client.consumer.delivery import Held
+from orbitmq.client.consumer.group_consumer import GroupConsumer
+from orbitmq.client.consumer.mode import ConsumeMode
+from orbitmq.client.consumer.offsets import OffsetsByHand
+from orbitmq.client.consumer.options import PullConsumerOptions, PullKeywords
+from orbitmq.client.consumer.process_queue import ProcessQueue
+from orbitmq.client.keywords import shows_keywords
+from orbitmq.errors import ClientStateError, ValidationError
+from orbitmq.message.model import MessageQueue, ReceivedMessage
+
+MAX_POLLED = 10_000
+
+
+class PullConsumer(GroupConsumer):
+    """Gets its share of the group's queues and gives their messages when asked, list by list.
+
+    ::
+
+        async with PullConsumer("audit", name_servers="127.0.0.1:9876") as consumer:
+            consumer.subscribe("orders")
+            while running:
+                for message in await consumer.poll(timeout_ms=1000):
+                    ...
+
+    The messages of one :meth:`poll` are done with the next one, unless they were settled before:
+    ``message.ack()``, ``message.retry()`` and ``message.reject()`` work as in a handler. A group has pull
+    consumers or push consumers, not both.
+
+    Args:
+        group: the consumer group. Its members must subscribe to the same topics and tags.
+        name_servers: ``host:port;host:port``.
+        consume_from: where to begin on a queue for which the group has no offset.
+        consume_timestamp_ms: for :attr:`ConsumeFrom.TIMESTAMP`; 30 minutes ago by default.
+        auto_commit: commit every 5 s, with pulls, when a queue goes to another member and at close. Without
+            it progress is committed by :meth:`commit` and never otherwise.
+        pull_batch_size: messages per pull; a broker gives 32 at most by default.
+        limits: how much is pulled ahead: of one queue, and of all together.
+        max_reconsume_times: deliveries after the first before a message becomes a dead letter; -1 for the
+            group's own setting at the broker.
+        allocate: how queues are shared; all members must use the same way.
+        consume_timeout_s: a polled message that is neither settled nor followed by another poll for longer is
+            sent back.
+        hooks: see every message before and after it is handled.
+        trace: record in RMQ_SYS_TRACE_TOPIC, or the topic named here, what was handled when.
+        namespace: topics and the group are meant inside this namespace (``namespace%topic``).
+        namespace_v2: sent along with every request, for servers that tell tenants apart by it.
+        client: share the connections of another client instance.
+        runtime: the machine; the real one by default.
+    """
+
+    @shows_keywords(PullConsumerOptions)
+    def __init__(self, group: str, **options: Unpack[PullKeywords]) -> None:
+        settings = PullConsumerOptions(**options)
+        mode = ConsumeMode(
+            max_reconsume_times=settings.max_reconsume_times,
+            consume_timeout_s=settings.consume_timeout_s,
+            pulls=True,
+            auto_commit=settings.auto_commit,
+        )
+        super().__init__(group, settings.as_consumer(), mode)
+        # What the last poll gave.
+        self._given: Held = []
+
+    async def poll(self, max_messages: int = 32, *, timeout_ms: int = 5000) -> list[ReceivedMessage]:
+        """The next messages, each queue's in order; waits when there are none. What it gave before is done.
+
+        Args:
+            max_messages: 1 to 10,000.
+            timeout_ms: after so long an empty list is returned; also when the consumer is closed meanwhile.
+
+        Raises:
+            ClientStateError: not running.
+            ValidationError: ``max_messages`` is out of its range.
+            BrokerError: a broker cannot filter by the SQL92 expression of a subscription.
+        """
+        self._life.check_running()
+        if not (isinstance(max_messages, int) and 1 <= max_messages <= MAX_POLLED):
+            raise ValidationError(f"max_messages must be 1 to {MAX_POLLED:,}, got {max_messages!r}")
+        await self._filter_checks.ended()
+        await self._finish_given()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        while not (held := self._delivery.take_batch(max_messages)):
+            try:
+                if not await asyncio.wait_for(self._delivery.wait(), max(deadline - loop.time(), 0)):
+                    return []
+            except TimeoutError:
+                return []
+        for process_queue, message in held:
+            process_queue.loose.add(message.queue_offset)
+        self._given = held
+        return [message for _, message in held]
+
+    async def _finish_given(self) -> None:
+        given, self._given = self._given, []
+        for process_queue, message in given:
+            process_queue.loose.discard(message.queue_offset)
+            await self._delivery.returned(process_queue, message)
+
+    async def commit(self) -> None:
+        """What :meth:`poll` gave is done; commit that now. Failures are logged."""
+        await self._finish_given()
+        if isinstance(self._offsets, OffsetsByHand):
+            await self._offsets.commit_by_hand()
+        else:
+            await super().commit()
+
+    # -- positions -------------------------------------------------------------------------------------
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """The next :meth:`poll` reads ``queue`` from ``offset`` on; settling what it gave before is too late.
+
+        An offset outside the queue becomes the nearest one inside it.
+
+        Raises:
+            ClientStateError: the queue is not assigned to this member.
+            ValidationError: the offset is below 0.
+        """
+        self._process_queue(queue)
+        if offset < 0:
+            raise ValidationError(f"offset must be 0 or more, got {offset!r}")
+        await self._queues.move({queue: offset})
+
+    async def seek_to_begin(self, *queues: MessageQueue) -> None:
+        """Go to the oldest messages of these queues.
+
+        Raises:
+            ClientStateError: a queue is not assigned to this member.
+            OrbitError: its broker did not say where that is.
+        """
+        for queue in queues:
+            await self.seek(queue, await self._membership.calls.min_offset(queue))
+
+    async def seek_to_end(self, *queues: MessageQueue) -> None:
+        """Go behind the newest messages of these queues; errors as :meth:`seek_to_begin`."""
+        for queue in queues:
+            await self.seek(queue, await self._membership.calls.max_offset(queue))
+
+    async def position(self, queue: MessageQueue) -> int:
+        """The offset of the next message that :meth:`poll` gives of this queue.
+
+        Raises:
+            ClientStateError: the queue is not assigned to this member.
+        """
+        return self._process_queue(queue).position()
+
+    async def committed(self, queue: MessageQueue) -> int:
+        """The group's committed offset, -1 when it has none.
+
+        Raises:
+            OrbitError: no broker said.
+        """
+        return await self._membership.calls.committed(self.group, queue)
+
+    def _process_queue(self, queue: MessageQueue) -> ProcessQueue:
+        found = self._queues.process_queues().get(queue)
+        if found is None:
+            raise ClientStateError(f"{queue} is not assigned to this member now")
+        return found
