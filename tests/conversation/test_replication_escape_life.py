@@ -28,7 +28,7 @@ async def ready(world: World, topic: str) -> None:
     for name in (MASTER, OTHER):
         await world.until(lambda name=name: world.brokers[name].services.role.role is Role.MASTER)  # type: ignore[misc]
         world.brokers[name].services.topics.create_if_absent(topic, 4)
-    await world.sleep(12)  # the slave has copied the tables
+    await world.until(lambda: topic in world.brokers[SLAVE].services.topics, timeout_s=1)
 
 
 def put(broker: Broker, topic: str, body: bytes, **properties: str) -> None:
@@ -49,7 +49,7 @@ async def lose(world: World) -> Broker:
     await copied(world)
     world.crash(MASTER, keep=Keep.ANY)
     slave = world.brokers[SLAVE]
-    assert await world.until(lambda: slave.services.role.role is Role.ACTING_MASTER) <= 1.5
+    await world.until(lambda: slave.services.role.role is Role.ACTING_MASTER, timeout_s=5)
     return slave
 
 
@@ -102,7 +102,10 @@ async def test_timer_messages_escape_as_well(orbitmq_world: World) -> None:
     assert not any("TIMER_DELAY_MS" in decode_properties(record.properties) for record in there)
     await come_back(world)
     await world.sleep(20)
-    assert len(everywhere(world, "orders")) == 20
+    found = everywhere(world, "orders")
+    assert len(found) == 20
+    # Their progress is written down a moment after the delivery: one may have come within it.
+    assert sum(found.values()) <= 21
 
 
 @pytest.mark.behaviour("TX-02")
@@ -186,3 +189,34 @@ async def test_a_slave_that_acts_ends_no_transaction(orbitmq_world: World) -> No
     answer = await client.request(slave.address, Command(RequestCode.END_TRANSACTION, end), 3000)
     assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
     await client.close()
+
+
+@pytest.mark.behaviour("MO-13")
+async def test_a_topic_made_a_moment_before_the_fault_is_readable_and_offsets_are_there(
+    orbitmq_world: World,
+) -> None:
+    world = orbitmq_world
+    await ready(world, "orders")
+    master = world.brokers[MASTER]
+    master.services.topics.create_if_absent("young", 4)
+    for number in range(20):
+        put(master, "young", b"%d" % number)
+    master.services.offsets.commit("billing", "young", 0, 12)
+    await world.sleep(0.2)
+    slave = await lose(world)
+    async with world.consumer("billing") as consumer:
+        consumer.subscribe("young")
+        got = []
+        async for message in consumer:
+            got.append(message.body)
+            if message.body == b"19":
+                break
+    assert got == [b"%d" % number for number in range(12, 20)]
+    committed = slave.services.offsets.query("billing", "young", 0)
+    assert committed is not None
+    assert committed >= 19
+    back = await come_back(world)
+    assert back.services.offsets.query("billing", "young", 0) == committed
+    await world.sleep(30)
+    for name in (MASTER, SLAVE):
+        assert world.brokers[name].services.offsets.query("billing", "young", 0) == committed

@@ -10,6 +10,7 @@ from orbitmq.broker.broker import Broker
 from orbitmq.broker.delay.progress import Place
 from orbitmq.replication.members.ports import ExchangeError
 from orbitmq.replication.state.codes import TableCodes
+from orbitmq.replication.state.copies import TableCopies
 from orbitmq.testing import World
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.bodies import DataVersion, SubscriptionGroupConfig, TopicConfig
@@ -24,21 +25,32 @@ def codes(broker: Broker) -> tuple[TableCodes, RemotingClient]:
     return TableCodes(client, broker.services.feed, broker.services.topics), client
 
 
-@pytest.mark.behaviour("MO-08")
 @pytest.mark.behaviour("SS-07")
-@pytest.mark.orbitmq(replicas=2)
-async def test_a_slave_copies_its_masters_tables(orbitmq_world: World) -> None:
+@pytest.mark.orbitmq(brokers=2)
+async def test_the_tables_of_a_master_that_tells_none_over_the_link_are_copied(orbitmq_world: World) -> None:
     world = orbitmq_world
-    master, slave = (world.brokers[name].services for name in (MASTER, SLAVE))
-    master.topics.update(TopicConfig("orders", 3, 3))
+    master, slave = (world.brokers[name].services for name in ("broker-a", "broker-b"))
+    own, client = codes(world.brokers["broker-b"])
+    linked: list[str] = []
+    copies = TableCopies(world.clock, own, lambda: linked[0] if linked else None)
+    await copies.start()
+    for queues in (2, 3):
+        master.topics.update(TopicConfig("orders", queues, queues))
     master.groups.update(SubscriptionGroupConfig(group_name="billing", retry_max_times=3))
     master.groups.set_readable("billing", "secrets", False)
     master.offsets.commit("billing", "orders", 1, 77)
     master.delays.move(3, Place(5))
-    await world.sleep(10.5)
+    slave.topics.update(TopicConfig("stale"))
+    await world.sleep(20)
+    assert "orders" not in slave.topics
+    linked.append(world.brokers["broker-a"].address)
+    await world.sleep(2)
+    assert "orders" not in slave.topics  # a master that returns takes tables back first
+    await world.sleep(13)
     topic, group = slave.topics.get("orders"), slave.groups.get("billing")
     assert topic is not None
     assert topic.read_queue_nums == 3
+    assert "stale" not in slave.topics
     assert group is not None
     assert group.retry_max_times == 3
     assert not slave.groups.may_read("billing", "secrets")
@@ -50,6 +62,23 @@ async def test_a_slave_copies_its_masters_tables(orbitmq_world: World) -> None:
     await world.sleep(10.5)
     assert "orders" not in slave.topics
     assert slave.groups.may_read("billing", "secrets")
+    await copies.stop()
+    await client.close()
+
+
+@pytest.mark.behaviour("MO-08")
+@pytest.mark.orbitmq(replicas=2)
+async def test_a_slave_has_its_masters_tables_within_a_fifth_of_a_second(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    master, slave = (world.brokers[name].services for name in (MASTER, SLAVE))
+    await world.sleep(2)
+    master.topics.update(TopicConfig("orders", 3, 3))
+    master.offsets.commit("billing", "orders", 1, 77)
+    master.delays.move(3, Place(5))
+    await world.sleep(0.2)
+    assert "orders" in slave.topics
+    assert slave.offsets.query("billing", "orders", 1) == 77
+    assert slave.delays.place(3).offset == 5
 
 
 @pytest.mark.behaviour("PO-08")

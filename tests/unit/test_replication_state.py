@@ -18,7 +18,7 @@ from orbitmq.replication.members.ports import ExchangeError
 from orbitmq.replication.state.exchange import StateExchange
 from orbitmq.replication.state.frames import Ack, Changes, decode_ack, decode_state, encode
 from orbitmq.replication.state.inbox import MAX_WAITING, Complete, Inbox
-from orbitmq.replication.state.outbox import MAX_ENTRIES, WINDOW, Outbox, SendingLink
+from orbitmq.replication.state.outbox import FRAME_BYTES, MAX_ENTRIES, WINDOW, Outbox, SendingLink
 from orbitmq.runtime.simulated import VirtualClock
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.wire.bodies import DataVersion, TopicConfig
@@ -329,10 +329,28 @@ def test_so_many_changes_wait_for_the_log_and_no_more() -> None:
 def test_acknowledgements_of_what_was_not_sent_are_refused() -> None:
     sending = SendingLink()
     assert not sending.acknowledged(Ack(1, 0))
-    sending.frame(0, 7, [])
+    assert len(list(sending.frames(0, 7, []))) == 1
     assert not sending.acknowledged(Ack(1, 8))
     assert sending.acknowledged(Ack(1, 7))
     assert not sending.acknowledged(Ack(0, 7))
+
+
+def test_frames_have_a_limit_of_entries_and_of_bytes() -> None:
+    sending = SendingLink()
+    entries = [Entry(1, 0, TOPICS, str(at), "x" * 10_000) for at in range(400)]
+    entries += [Entry(1, 0, OFFSETS, str(at), at) for at in range(2000)]
+    payloads = list(sending.frames(3, 9, entries, begins=True, ends=True))
+    frames = [decode_state(payload) for payload in payloads]
+    assert max(map(len, payloads)) <= FRAME_BYTES
+    told = [frame for frame in frames if isinstance(frame, Changes)]
+    assert max(len(frame.entries) for frame in told) <= MAX_ENTRIES
+    assert [each for frame in told for each in frame.entries] == entries
+    assert [frame.number for frame in told] == list(range(1, len(told) + 1))
+    assert [frame.begins for frame in told].count(True) == 1
+    assert told[0].begins
+    assert told[-1].ends
+    assert [frame.ends for frame in told].count(True) == 1
+    assert [frame.sequence for frame in told] == [0] * (len(told) - 1) + [9]
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xc1", encode(Ack(1, 2)), b"\x00" * 10])

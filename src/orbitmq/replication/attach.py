@@ -53,7 +53,7 @@ def attach(host: Host) -> Attachment:
     exchange = StateExchange(s.runtime.clock, s.events, s.role, s.feed, s.store, peers)
     client = RemotingClient(s.runtime)
     codes = TableCodes(client, s.feed, s.topics)
-    copies = TableCopies(s.runtime.clock, peers, codes, lambda: following.classic_master)
+    copies = TableCopies(s.runtime.clock, codes, lambda: following.classic_master)
     tables = TravellingTables(peers, exchange, codes)
     membership = _membership(host, port, following, peers, client, tables, term)
     locks = ReplicatedLocks(s.config, s.locks, client, membership.others, tables.push)

@@ -23,7 +23,7 @@ class Hello(msgspec.Struct, frozen=True):
         cluster, group, broker_id, address: of the broker; the address is that for clients.
         run: chance; another one at each start.
         role: a value of ``Role``.
-        term: a master of a lower term is not followed.
+        term: a master of a lower term is not followed, unless it is isolated.
         epochs: (term, log offset): from there on this broker's log was written in that term.
         file_bytes: the size of log files.
         begin, end: of the log.

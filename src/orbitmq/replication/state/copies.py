@@ -20,10 +20,15 @@ log = logging.getLogger(__name__)
 # RocketMQ copies all each 63 s, so a slave that takes over repeats as much.
 OFFSETS_SECONDS = 5.0
 OTHERS_SECONDS = 10.0
+FIRST_SECONDS = 3.0
+LOOK_SECONDS = 0.5
 
 
 class TableCopies(Component):
     """Asks the master again and again: offsets each 5 s, the others each 10 s.
+
+    It begins when the link has been up for a while: a master that returns first takes back what was changed
+    while this broker acted for it, and its own tables must not come before.
 
     Args:
         master: the address for clients of a master that speaks RocketMQ's protocol, ``None``: there is none.
@@ -33,16 +38,16 @@ class TableCopies(Component):
     name = "copies of the master's tables"
     runs_as = frozenset({Role.SLAVE})
 
-    def __init__(
-        self, clock: Clock, peers: Peers, codes: TableCodes, master: Callable[[], str | None]
-    ) -> None:
+    def __init__(self, clock: Clock, codes: TableCodes, master: Callable[[], str | None]) -> None:
         self._clock = clock
-        self._peers = peers
         self._codes = codes
         self._master = master
         self._said = ""
+        self._up_since: float | None = None
 
     async def start(self) -> None:
+        self._up_since = None
+        self._every(self._clock, LOOK_SECONDS, self.look, first_s=0.0)
         self._every(self._clock, OFFSETS_SECONDS, self.copy_offsets, first_s=0.0)
         self._every(self._clock, OTHERS_SECONDS, self.copy_others, first_s=0.0)
 
@@ -62,9 +67,18 @@ class TableCopies(Component):
             await self._try(address, lambda: self._codes.delays(address))
             await self._try(address, lambda: self._codes.timers(address))
 
+    def look(self) -> None:
+        """Note since when there is a master to ask."""
+        if self._master() is None:
+            self._up_since = None
+        elif self._up_since is None:
+            self._up_since = self._clock.monotonic()
+
     def _address(self) -> str | None:
-        told_by_link = any(link.is_master for link in self._peers.links)
-        return None if told_by_link else self._master()
+        self.look()
+        if self._up_since is None or self._clock.monotonic() - self._up_since < FIRST_SECONDS:
+            return None
+        return self._master()
 
     async def _try(self, address: str, work: Callable[[], Awaitable[None]]) -> None:
         try:

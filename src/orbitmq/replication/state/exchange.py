@@ -130,8 +130,8 @@ class StateExchange(Component):
             return
         sequence, entries, term = self._feed.sequence, self._outbox.take(), self.terms.term
         for link, sending in self._followers().items():
-            for frame in sending.frames(term, sequence, entries):
-                link.send(Kind.STATE, encode(frame))
+            for payload in sending.frames(term, sequence, entries):
+                link.send(Kind.STATE, payload)
 
     async def _tell_everything(self, link: PeerLink, *, asked: bool) -> None:
         """Send all that the tables hold, not faster than the peer takes it."""
@@ -164,10 +164,10 @@ class StateExchange(Component):
     ) -> None:
         # Older changes go first, so that none of them undoes what was read after it.
         self._flush()
-        frame = sending.frame(
+        for payload in sending.frames(
             self.terms.term, self._feed.sequence, entries, begins=begins, ends=ends, asked=asked
-        )
-        link.send(Kind.STATE, encode(frame))
+        ):
+            link.send(Kind.STATE, payload)
 
     # -- hearing -----------------------------------------------------------------------------------------
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orbitmq.broker.change_feed import ChangeFeed, Entry
-from orbitmq.replication.state.frames import Ack, Changes
+from orbitmq.replication.state.frames import Ack, Changes, encode
 
 MAX_ENTRIES = 500
+# A frame may be longer only when one entry is; the link takes up to 4 MiB.
+FRAME_BYTES = 1 << 20
 # Frames that a link may have without an acknowledgement while it is told all that the tables hold.
 WINDOW = 8
 
@@ -54,7 +56,6 @@ class SendingLink:
 
     def __init__(self) -> None:
         self._number = 0
-        self._told_at: list[tuple[int, int]] = []
         self.received = 0
         self.applied = 0
         self.told = 0
@@ -64,13 +65,7 @@ class SendingLink:
         """Whether more of the tables may be sent."""
         return self._number - self.received < WINDOW
 
-    def frames(self, term: int, sequence: int, entries: list[Entry]) -> Iterator[Changes]:
-        """The frames for changes."""
-        for at in range(0, len(entries), MAX_ENTRIES):
-            last = at + MAX_ENTRIES >= len(entries)
-            yield self.frame(term, sequence if last else self.told, entries[at : at + MAX_ENTRIES])
-
-    def frame(
+    def frames(
         self,
         term: int,
         sequence: int,
@@ -79,11 +74,18 @@ class SendingLink:
         begins: bool = False,
         ends: bool = False,
         asked: bool = False,
-    ) -> Changes:
-        """The next frame."""
-        self._number += 1
-        self.told = max(self.told, sequence)
-        return Changes(self._number, term, self.told, entries, begins, ends, asked)
+    ) -> Iterator[bytes]:
+        """The payloads of the next frames, which tell these entries; one at least."""
+        frame = Changes(self._number + 1, term, max(self.told, sequence), entries, begins, ends, asked)
+        payload = encode(frame)
+        if len(entries) > 1 and (len(entries) > MAX_ENTRIES or len(payload) > FRAME_BYTES):
+            half = len(entries) // 2
+            yield from self.frames(term, self.told, entries[:half], begins=begins, asked=asked)
+            yield from self.frames(term, sequence, entries[half:], ends=ends, asked=asked)
+            return
+        self._number = frame.number
+        self.told = frame.sequence
+        yield payload
 
     def acknowledged(self, ack: Ack) -> bool:
         """Note an acknowledgement; ``False``: it speaks of frames that were not sent."""
