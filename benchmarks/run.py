@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import growth
+from benchmarks import growth, replicas
 from benchmarks.measure import (
     Bench,
     Case,
@@ -239,6 +239,14 @@ class Session:
         self.report.content["growth"] = {"topics": topics, **found}
         self.report.missed += missed
 
+    def replicas(self) -> None:
+        """What a slave costs; master and slave share the processor of the brokers."""
+        text, found = replicas.measure(
+            Ours(), self.generator, self.folder, short=self.short, cpus=self.server_cpus
+        )
+        self.report.note(f"\n## Replicas\n\n{text}")
+        self.report.content["replicas"] = found
+
     def run(self) -> None:
         about = machine()
         effort = self.bench.effort
@@ -260,6 +268,7 @@ class Session:
         for durable in (False, True):
             self.flush_mode(durable=durable)
         self.uncompiled()
+        self.replicas()
         self.growth()
         rates = self.page_cache.rates
         self.report.content["page_cache_mib_per_s"] = rates

@@ -30,6 +30,7 @@ from tests.interop import (
     python_recall_cells,
     python_trace_cells,
     python_transaction_cells,
+    replica_cells,
     sql_cells,
 )
 from tests.interop.baseline import load
@@ -228,7 +229,15 @@ def main() -> int:
         }
     if options.list:
         names = [f"{kind} {name}" for kind, cells in places.items() for name in cells]
-        print("\n".join([*names, *(f"disk {name}" for name in DISK)]))
+        print(
+            "\n".join(
+                [
+                    *names,
+                    *(f"disk {name}" for name in DISK),
+                    *(f"replicas {name}" for name in replica_cells.CELLS),
+                ]
+            )
+        )
         return 0
     logging.getLogger("orbitmq.client").setLevel(logging.ERROR)  # listeners fail here on purpose
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -247,6 +256,9 @@ def main() -> int:
                 continue
             if matrix.chosen("disk", name):
                 matrix.attempt("disk", name, partial(disk_cell, matrix.world))
+        for name, replica_cell in replica_cells.CELLS.items():
+            if matrix.chosen("replicas", name):
+                matrix.attempt("replicas", name, partial(replica_cell, matrix.world))
     print("\n" + matrix.table())
     failed = sum(outcome.state == "FAILED" for outcome in matrix.outcomes)
     passed = sum(outcome.state == "passed" for outcome in matrix.outcomes)
