@@ -62,6 +62,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 BAD_HELLO = stream.frame(Kind.HELLO, b'{"cluster": 5}')
 
 
+@pytest.mark.behaviour("HL-07")
 @pytest.mark.parametrize(
     ("data", "words"),
     [
@@ -147,6 +148,7 @@ def spoiled(log: bytes, place: int) -> bytes:
     return log[:place] + bytes([log[place] ^ 1]) + log[place + 1 :]
 
 
+@pytest.mark.behaviour("HL-06")
 @pytest.mark.parametrize(
     ("lie", "words"),
     [

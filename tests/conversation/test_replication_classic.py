@@ -68,6 +68,7 @@ async def slave(world: World) -> Peer:
 # -- our master ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("HL-01")
 async def test_nothing_is_sent_before_the_first_report(orbitmq_world: World) -> None:
     world = orbitmq_world
     await send(world, 5)
@@ -76,6 +77,7 @@ async def test_nothing_is_sent_before_the_first_report(orbitmq_world: World) -> 
     assert peer.got == b""
 
 
+@pytest.mark.behaviour("HL-02")
 async def test_a_report_of_nothing_begins_at_the_last_file(orbitmq_world: World) -> None:
     world = orbitmq_world
     await send(world, 150, 3000)
@@ -89,6 +91,7 @@ async def test_a_report_of_nothing_begins_at_the_last_file(orbitmq_world: World)
     assert b"".join(data for _, data in peer.frames()) == log_of(world, MASTER)[begin:]
 
 
+@pytest.mark.behaviour("HL-03")
 async def test_no_frame_crosses_a_file_and_the_blank_is_part_of_the_bytes(orbitmq_world: World) -> None:
     world = orbitmq_world
     await send(world, 150, 3000)
@@ -108,6 +111,7 @@ async def test_no_frame_crosses_a_file_and_the_blank_is_part_of_the_bytes(orbitm
     assert unpack_from(">i", log, last)[0] == FILE_BYTES - last
 
 
+@pytest.mark.behaviour("HL-11")
 async def test_pieces_are_sent_before_they_are_flushed(orbitmq_world: World) -> None:
     world = orbitmq_world
     peer = await slave(world)
@@ -124,6 +128,7 @@ async def test_pieces_are_sent_before_they_are_flushed(orbitmq_world: World) -> 
         assert isinstance(sending.exception(), Exception)
 
 
+@pytest.mark.behaviour("HL-04")
 async def test_a_silent_master_shows_every_five_seconds_where_it_is(orbitmq_world: World) -> None:
     world = orbitmq_world
     await send(world, 3)
@@ -138,6 +143,7 @@ async def test_a_silent_master_shows_every_five_seconds_where_it_is(orbitmq_worl
     assert all(pause < 0.01 or 5 <= pause <= 6.5 for pause in pauses)
 
 
+@pytest.mark.behaviour("HL-08")
 async def test_a_slave_behind_the_first_file_is_told_off(
     orbitmq_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -153,6 +159,7 @@ async def test_a_slave_behind_the_first_file_is_told_off(
     assert "empty its store folder" in line
 
 
+@pytest.mark.behaviour("HL-12")
 @pytest.mark.orbitmq(
     settings={
         "mappedFileSizeCommitLog": str(FILE_BYTES),
@@ -196,6 +203,7 @@ class Master:
 
 
 @with_slave
+@pytest.mark.behaviour("HL-05")
 async def test_the_first_report_is_the_exact_end_and_durable(orbitmq_world: World) -> None:
     world = orbitmq_world
     await send(world, 5)
@@ -206,6 +214,7 @@ async def test_the_first_report_is_the_exact_end_and_durable(orbitmq_world: Worl
     assert store(world, SLAVE).flushed_offset == end
 
 
+@pytest.mark.behaviour("HL-05")
 @pytest.mark.parametrize(
     "flush",
     [
@@ -260,6 +269,7 @@ async def test_the_rest_of_a_record_is_asked_for_again(orbitmq_world: World) -> 
 
 
 @with_slave
+@pytest.mark.behaviour("HL-04")
 async def test_a_slave_says_that_it_lives_and_notices_that_its_master_does_not(
     orbitmq_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -36,6 +36,7 @@ async def lose_the_tail(world: World, kept: int, lost: int) -> bytes:
     return log[end:]
 
 
+@pytest.mark.behaviour("HL-10")
 @pytest.mark.parametrize("classic", [False, True])
 @pytest.mark.parametrize("lost", [1, 40, 500])
 async def test_what_the_master_lost_is_set_aside(
@@ -83,6 +84,7 @@ async def test_it_is_noticed_when_the_master_has_written_more(
     assert log_of(world, MASTER) == log_of(world, SLAVE)
 
 
+@pytest.mark.behaviour("HL-14")
 @pytest.mark.parametrize("classic", [False, True])
 async def test_an_emptied_master_takes_nothing_from_its_slave(
     orbitmq_world: World, classic: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -109,6 +111,7 @@ async def test_the_cut_is_counted(orbitmq_world: World) -> None:
     assert (cutting.times, cutting.size_bytes) == (1, len(tail))
 
 
+@pytest.mark.behaviour("HL-09")
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

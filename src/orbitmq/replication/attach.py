@@ -78,7 +78,7 @@ def attach(host: Host) -> Attachment:
         components=[port, following, exchange, copies, membership, locks, escape, lines, gate],
         families=[handlers, MemberHandlers(membership.look_now), LockHandlers(locks)],
         hand_over=membership.hand_over,
-        status=lambda: {**gate.status(), **lines.lines()},
+        status=lambda: {**gate.status(), **status.lines(), **lines.lines()},
     )
 
 

@@ -35,6 +35,7 @@ class ReplicationStatus:
     def table(self) -> HARuntimeInfo:
         """The state by RocketMQ's names."""
         end = self._store.max_commit_log_offset
+        self._port.shared.replicas.judge(self._clock.monotonic())
         if not self._role.takes_messages:
             return HARuntimeInfo(ha_client_runtime_info=self._follower(end))
         followers = [self._one(each, end) for each in self._port.connections if each.sender is not None]
@@ -44,6 +45,21 @@ class ReplicationStatus:
             in_sync_slave_nums=sum(each.in_sync for each in followers),
             ha_connection_info=followers,
         )
+
+    def lines(self) -> dict[str, str]:
+        """Lines of brokerStatus."""
+        end, following = self._store.max_commit_log_offset, self._following
+        followers = [self._one(each, end) for each in self._port.connections if each.sender is not None]
+        cutting = following.ours.cutting
+        return {
+            "haFollowers": str(len(followers)),
+            "haFollowersBehindBytes": str(max((each.diff for each in followers), default=0)),
+            "haMaster": following.link.address if following.link is not None else "",
+            "haTransferring": str(following.transferring).lower(),
+            "haReceivedOffset": str(following.received),
+            "haSetAsideTimes": str(cutting.times),
+            "haSetAsideBytes": str(cutting.size_bytes),
+        }
 
     def _one(self, follower: HaConnection, end: int) -> HAConnectionRuntimeInfo:
         assert follower.sender is not None
@@ -61,7 +77,7 @@ class ReplicationStatus:
     def _follower(self, end: int) -> HAClientRuntimeInfo:
         link = self._following.link
         shown = HAClientRuntimeInfo(
-            master_addr=self._following.ha_address,
+            master_addr=link.address if link is not None else self._following.ha_address,
             max_offset=end,
             master_flush_offset=self.master_flush_offset,
         )

@@ -1,0 +1,90 @@
+"""What administrators see of replication: codes 906, 907, 908 and brokerStatus."""
+
+from __future__ import annotations
+
+import pytest
+from tests.conversation.broker_peer import BrokerPeer
+from tests.conversation.replication_world import MASTER, SLAVE, following, same_end, send, store
+
+from orbitmq.testing import World
+from orbitmq.wire.bodies import HARuntimeInfo, KVTable
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.headers import ExchangeBrokerHaInfoResponse
+
+pytestmark = pytest.mark.orbitmq(replicas=2)
+
+
+async def status(world: World, name: str) -> HARuntimeInfo:
+    async with BrokerPeer(world.runtime, world.brokers[name].address) as peer:
+        return HARuntimeInfo.decode((await peer.ok(RequestCode.GET_BROKER_HA_STATUS)).body)
+
+
+async def lines(world: World, name: str) -> dict[str, str]:
+    async with BrokerPeer(world.runtime, world.brokers[name].address) as peer:
+        answer = await peer.ok(RequestCode.GET_BROKER_RUNTIME_INFO)
+    return dict(KVTable.decode(answer.body).table)
+
+
+async def test_the_state_of_both_ends(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await send(world, 20)
+    await world.until(lambda: same_end(world))
+    await world.sleep(0.1)
+    end = store(world, MASTER).max_commit_log_offset
+    master = await status(world, MASTER)
+    assert (master.master, master.master_commit_log_max_offset, master.in_sync_slave_nums) == (True, end, 1)
+    (follower,) = master.ha_connection_info
+    assert follower.addr.startswith(world.machines[SLAVE].host)
+    assert (follower.slave_ack_offset, follower.diff, follower.in_sync) == (end, 0, True)
+    assert follower.transfer_from_where == end
+    slave = (await status(world, SLAVE)).ha_client_runtime_info
+    assert slave.master_addr == world.brokers[MASTER].services.registration.ha_address
+    assert slave.max_offset == end
+    assert abs(slave.last_read_timestamp - world.clock.now_ms()) < 2000
+    assert not (await status(world, SLAVE)).master
+
+
+async def test_lines_of_broker_status(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await send(world, 20)
+    await world.until(lambda: same_end(world))
+    await world.sleep(0.1)
+    master, slave = await lines(world, MASTER), await lines(world, SLAVE)
+    assert (master["haFollowers"], master["haFollowersBehindBytes"]) == ("1", "0")
+    assert master["haMaster"] == ""
+    assert slave["haMaster"] == world.brokers[MASTER].services.registration.ha_address
+    assert (slave["haTransferring"], slave["haSetAsideTimes"]) == ("true", "0")
+    assert slave["haReceivedOffset"] == str(store(world, MASTER).max_commit_log_offset)
+
+
+@pytest.mark.behaviour("HL-13")
+async def test_a_master_says_where_its_followers_go(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    async with BrokerPeer(world.runtime, world.brokers[MASTER].address) as peer:
+        answer = ExchangeBrokerHaInfoResponse.from_ext(
+            (await peer.ok(RequestCode.EXCHANGE_BROKER_HA_INFO)).ext
+        )
+    assert answer.master_ha_address == world.brokers[MASTER].services.registration.ha_address
+    assert answer.master_address == world.brokers[MASTER].address
+    assert answer.orbitmq_stream == 1
+
+
+async def test_the_flush_offset_of_a_slaves_master(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    for name, shown in ((SLAVE, 123), (MASTER, 0)):
+        async with BrokerPeer(world.runtime, world.brokers[name].address) as peer:
+            await peer.ok(RequestCode.RESET_MASTER_FLUSH_OFFSET, masterFlushOffset=123)
+        assert (await status(world, name)).ha_client_runtime_info.master_flush_offset == shown
+
+
+async def test_a_change_of_master_is_followed_at_once(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    link = following(world)
+    await world.until(lambda: link.transferring)
+    ha_address, address = link.ha_address, link.master_address
+    link.follow(None, None)
+    assert not link.transferring
+    await world.sleep(3)
+    assert (await status(world, MASTER)).ha_connection_info == []
+    link.follow(ha_address, address)
+    assert await world.until(lambda: link.transferring) < 0.05
