@@ -2,5 +2,14 @@
 
 from orbitmq.admin.client import Admin
 from orbitmq.admin.model import BrokerInfo, QueueProgress, QueueStatus, RouteEntry
+from orbitmq.admin.timers import BrokerTimers, TimerMessage
 
-__all__ = ["Admin", "BrokerInfo", "QueueProgress", "QueueStatus", "RouteEntry"]
+__all__ = [
+    "Admin",
+    "BrokerInfo",
+    "BrokerTimers",
+    "QueueProgress",
+    "QueueStatus",
+    "RouteEntry",
+    "TimerMessage",
+]

@@ -10,6 +10,7 @@ from orbitmq.admin.asking import Asking
 from orbitmq.admin.brokers import states
 from orbitmq.admin.groups import GroupAdmin
 from orbitmq.admin.model import BrokerInfo, BrokerState, QueueProgress, QueueStatus, RouteEntry
+from orbitmq.admin.timers import TimerAdmin
 from orbitmq.client.core.name_servers import NameServers, parse_addresses
 from orbitmq.errors import (
     BrokerError,
@@ -52,6 +53,7 @@ class Admin:
 
     Attributes:
         groups: what concerns consumer groups: members, lag, reset, clone.
+        timers: messages that wait for their time.
 
     Example::
 
@@ -77,12 +79,14 @@ class Admin:
         addresses = parse_addresses(text)
         if not addresses:
             raise ValidationError("no name server is given; expected host:port;host:port")
-        self._client = RemotingClient(runtime or system_runtime())
+        used = runtime or system_runtime()
+        self._client = RemotingClient(used)
         self._name_servers = NameServers(self._client, addresses)
         self._timeout_ms = timeout_ms
         self._asking = Asking(self._client, self._name_servers, timeout_ms)
         self._ask, self._masters = self._asking.ask, self._asking.masters
         self.groups = GroupAdmin(self._asking)
+        self.timers = TimerAdmin(self._asking, self._by_unique_id, used.clock.now_ms)
 
     async def __aenter__(self) -> Admin:
         return self
@@ -395,6 +399,9 @@ class Admin:
         return await self._query(
             topic, key, unique=False, begin_ms=begin_ms, end_ms=end_ms, count=max_messages
         )
+
+    async def _by_unique_id(self, topic: str, unique_id: str) -> list[ReceivedMessage]:
+        return await self._query(topic, unique_id, unique=True, begin_ms=0, end_ms=MAX_TIME_MS, count=32)
 
     async def _message_at(self, name: str, address: str, offset: int, message_id: str) -> ReceivedMessage:
         try:

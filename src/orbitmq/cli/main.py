@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "List, create and delete consumer groups; show members, conflicts and lag; move groups.",
     ),
     "message": ("orbitmq.cli.message", "Show a stored message by its id, or find messages by key."),
+    "timer": ("orbitmq.cli.timer", "Show messages that wait for their time, and recall them."),
     "cluster": ("orbitmq.cli.cluster", "Show the brokers of the clusters."),
     "bench": ("orbitmq.cli.bench", "Measure sending and receiving against a running cluster."),
 }
@@ -37,6 +38,7 @@ Examples:
   orbitmq topic status greetings --json
   orbitmq group lag billing
   orbitmq message find greetings --key 4711
+  orbitmq timer list                              what waits for its time
   orbitmq bench --fault-tolerance 4.x --watch     with a live table of the brokers avoided
 
 The name servers are given with -n host:port;host:port or in NAMESRV_ADDR (default 127.0.0.1:9876).

@@ -79,7 +79,7 @@ def send(
     delay_level
         Deliver later: 1 (1 s) to 18 (2 h), the broker's delay levels.
     delay
-        Deliver so many seconds later, such as 0.5 or 86400. Prints a handle for 'orbitmq timer cancel'.
+        Deliver so many seconds later, such as 0.5 or 86400. See 'orbitmq timer'.
     ordering_key
         Messages of one key go to one queue, in order.
     timeout_ms
@@ -225,6 +225,7 @@ def _tell(result: SendResult, *, as_json: bool) -> None:
                 "brokerName": queue.broker_name,
                 "queueId": queue.queue_id,
                 "queueOffset": result.queue_offset,
+                **({"recallHandle": result.recall_handle} if result.recall_handle else {}),
             },
             one_line=True,
         )

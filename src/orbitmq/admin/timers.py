@@ -1,0 +1,189 @@
+"""What an operator asks about messages that wait for their time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from orbitmq.admin.asking import Asking
+from orbitmq.errors import MessageNotFoundError, ValidationError
+from orbitmq.message import property_names as names
+from orbitmq.message.model import ReceivedMessage
+from orbitmq.message.reserved import TIMER_TOPIC, TOOLS_GROUP
+from orbitmq.wire import headers
+from orbitmq.wire.bodies import TimerMetricsSerializeWrapper
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import HeaderError
+from orbitmq.wire.recall_handle import RecallHandle
+
+Query = Callable[[str, str], Awaitable[list[ReceivedMessage]]]
+
+
+@dataclass(frozen=True, slots=True)
+class LateMessage:
+    """A message that should have been delivered at ``due_ms``, milliseconds since the epoch."""
+
+    topic: str
+    unique_id: str
+    due_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerTimers:
+    """What waits at one broker.
+
+    Attributes:
+        topics: how many messages wait, by the topic they go to.
+        minutes: how many are due, by the minute (milliseconds since the epoch); ``None``: a broker of
+            Apache's, which does not say.
+        oldest_late: the first message that should have been delivered and was not.
+    """
+
+    broker_name: str
+    address: str
+    topics: Mapping[str, int]
+    minutes: Mapping[int, int] | None
+    oldest_late: LateMessage | None
+
+    @property
+    def total(self) -> int:
+        """How many messages wait."""
+        return sum(self.topics.values())
+
+
+@dataclass(frozen=True, slots=True)
+class TimerMessage:
+    """One message that was sent for a later time.
+
+    Attributes:
+        topic: where it goes.
+        deliver_at_ms: when it is to be delivered, milliseconds since the epoch.
+        state: it waits, or it was recalled, or its time is over and it was delivered.
+        handle: what a recall takes.
+        stored: as it lies in the timer topic.
+    """
+
+    topic: str
+    unique_id: str
+    deliver_at_ms: int
+    state: Literal["waiting", "recalled", "delivered"]
+    handle: str
+    stored: ReceivedMessage
+
+
+class TimerAdmin:
+    """Timers of all brokers; ``Admin.timers`` is one.
+
+    Args:
+        query: gives what is stored in a topic under a unique id.
+        now_ms: the time, milliseconds since the epoch.
+    """
+
+    def __init__(self, asking: Asking, query: Query, now_ms: Callable[[], int]) -> None:
+        self._asking = asking
+        self._query = query
+        self._now_ms = now_ms
+
+    async def pending(self, *, cluster: str | None = None) -> list[BrokerTimers]:
+        """What waits, broker by broker.
+
+        Raises:
+            BrokerError, TransportError, NameServerError: a broker or the name servers do not answer.
+        """
+        command = Command(RequestCode.GET_TIMER_METRICS, {"pendingBy": "minute"})
+        answers = await self._asking.ask_all(await self._asking.masters(cluster), command)
+        found = []
+        for broker, answer in answers:
+            body = TimerMetricsSerializeWrapper.decode(answer.body)
+            minutes = body.pending_by_minute
+            late = body.oldest_late
+            found.append(
+                BrokerTimers(
+                    broker.name,
+                    broker.address,
+                    {topic: metric.count for topic, metric in sorted(body.timing_count.items())},
+                    None if minutes is None else {int(at): minutes[at] for at in sorted(minutes, key=int)},
+                    None if late is None else LateMessage(late.topic, late.unique_id, late.due_ms),
+                )
+            )
+        return found
+
+    async def show(self, unique_id: str) -> TimerMessage:
+        """A message by its unique id (``SendResult.message_id``) or its recall handle.
+
+        The brokers look in their message indexes, which hold what was stored some moments ago.
+
+        Raises:
+            MessageNotFoundError: no broker has it in its timer topic.
+            BrokerError, TransportError, NameServerError: a broker or the name servers do not answer.
+        """
+        named = _handle(unique_id)
+        wanted = unique_id if named is None else named.message_id
+        found = await self._query(TIMER_TOPIC, wanted)
+        messages = [message for message in found if names.TIMER_DEL_UNIQKEY not in message.properties]
+        if not messages:
+            raise MessageNotFoundError(f"no broker has a message {wanted} that was sent for a later time")
+        return self._described(messages[-1], found)
+
+    def _described(self, message: ReceivedMessage, found: list[ReceivedMessage]) -> TimerMessage:
+        properties = message.properties
+        topic, unique_id = properties.get(names.REAL_TOPIC, ""), message.unique_key or ""
+        out_ms = int(properties.get(names.TIMER_OUT_MS, "0"))
+        deleted = f"{topic}+{unique_id}"
+        recalled = any(other.properties.get(names.TIMER_DEL_UNIQKEY) == deleted for other in found)
+        deliver_at = _deliver_at_ms(message, out_ms)
+        waiting = deliver_at > self._now_ms()
+        return TimerMessage(
+            topic,
+            unique_id,
+            deliver_at,
+            "recalled" if recalled else "waiting" if waiting else "delivered",
+            RecallHandle(topic, message.broker_name, str(out_ms + 1), unique_id).encode(),
+            message,
+        )
+
+    async def cancel(self, unique_id: str) -> str:
+        """Recall a message by its handle or its unique id; returns the unique id.
+
+        Raises:
+            MessageNotFoundError: no broker has a message of that unique id in its timer topic.
+            BrokerError: the broker refuses: too late, recalled already, or ``recallMessageEnable`` is false.
+            ValidationError: the handle names no broker of the cluster.
+            TransportError, NameServerError: a broker or the name servers do not answer.
+        """
+        handle = _handle(unique_id)
+        text = unique_id
+        if handle is None:
+            text = (await self.show(unique_id)).handle
+            handle = RecallHandle.decode(text)
+        masters = {broker.name: broker.address for broker in await self._asking.masters()}
+        address = masters.get(handle.broker_name)
+        if address is None:
+            raise ValidationError(f"the handle is of broker {handle.broker_name}, which is not there")
+        header = headers.RecallMessageRequest(
+            topic=handle.topic, recall_handle=text, producer_group=TOOLS_GROUP
+        )
+        answer = await self._asking.ask(address, header.command())
+        return headers.RecallMessageResponse.from_ext(answer.ext).msg_id
+
+
+def _handle(text: str) -> RecallHandle | None:
+    try:
+        return RecallHandle.decode(text)
+    except HeaderError:
+        return None
+
+
+def _deliver_at_ms(message: ReceivedMessage, out_ms: int) -> int:
+    """The time that was asked for, which lies in the second behind ``TIMER_OUT_MS``."""
+    for name, unit_ms, start_ms in (
+        (names.TIMER_DELAY_SEC, 1000, message.store_timestamp_ms),
+        (names.TIMER_DELAY_MS, 1, message.store_timestamp_ms),
+        (names.TIMER_DELIVER_MS, 1, 0),
+    ):
+        text = message.properties.get(name, "")
+        if text.isdecimal():
+            return min(max(start_ms + int(text) * unit_ms, out_ms + 1), out_ms + 1000)
+    return out_ms + 1000
