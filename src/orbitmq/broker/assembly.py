@@ -18,6 +18,8 @@ from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.clients.topic_queues import TopicQueues
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.dead_letters.job import Tools
+from orbitmq.broker.dead_letters.redrives import Redrives
 from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.delay.progress import DelayProgress
 from orbitmq.broker.delay.search import DeliverySearch
@@ -31,6 +33,7 @@ from orbitmq.broker.handlers.assignment import AssignmentHandlers
 from orbitmq.broker.handlers.base import Family
 from orbitmq.broker.handlers.clients import ClientHandlers
 from orbitmq.broker.handlers.copies import CopyHandlers
+from orbitmq.broker.handlers.dead_letters import DeadLetterHandlers
 from orbitmq.broker.handlers.forward import ForwardHandlers
 from orbitmq.broker.handlers.groups import GroupHandlers
 from orbitmq.broker.handlers.inspection import InspectionHandlers
@@ -137,6 +140,7 @@ def components(
         s.schedule,
         s.transactions,
         s.half_escape,
+        s.redrives,
         s.clients,
         s.assignments,
         s.long_polling,
@@ -207,6 +211,13 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         timers=TimerService(runtime, config, events, store, outlet, topics, feed),
         transactions=transactions,
         half_escape=HalfEscape(clock, config, half_queue, outlet, escaped),
+        redrives=Redrives(
+            Tools(clock, runtime.threads, role, store, append, topics),
+            Filters(config),
+            feed,
+            metadata.save,
+            config.broker_name,
+        ),
         pop=pop_parts(
             config,
             role,
@@ -329,6 +340,7 @@ def families(s: Services, p: Ports, status: Sequence[Status] = ()) -> list[Famil
             Heartbeats(config, topics, groups, clients), ClientListing(clients), s.locks, p.filters
         ),
         AssignmentHandlers(s.assignments),
+        DeadLetterHandlers(s.redrives),
         TopicHandlers(metadata, topic_administration, topics, offsets, clients),
         GroupHandlers(group_administration, groups, offsets, clients, s.address),
         QueryHandlers(p.lookup),

@@ -57,11 +57,11 @@ class Component:
         """End, and leave nothing undone that a restart could not do again."""
         await self.end_work()
 
-    def _spawn(self, work: Coroutine[Any, Any, Any], what: str) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, Any], what: str) -> asyncio.Task[Any]:
         """Work in the background until :meth:`end_work`."""
         if self._background is None:
             self._background = Background(self.name)
-        self._background.spawn(work, what)
+        return self._background.spawn(work, what)
 
     def _every(
         self,

@@ -9,6 +9,7 @@ from orbitmq.broker.clients.assignment import Assignments
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.dead_letters.redrives import Redrives
 from orbitmq.broker.delay.progress import DelayProgress
 from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.broker.durability import Durability
@@ -74,6 +75,7 @@ class Services:
     timers: TimerService
     transactions: Transactions
     half_escape: HalfEscape
+    redrives: Redrives
     pop: PopParts
     counters: Counters
     stats: Stats

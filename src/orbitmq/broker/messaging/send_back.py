@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.messaging.append import MessageAppend
-from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES, FIRST_RETRY_LEVEL, max_reconsume_times
+from orbitmq.broker.messaging.retry import (
+    DEAD_LETTER_QUEUES,
+    FIRST_RETRY_LEVEL,
+    mark_dead,
+    max_reconsume_times,
+)
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.role import RoleState
 from orbitmq.broker.timers.hook import TimerHook
@@ -97,6 +102,7 @@ class SendBack:
         if record.reconsume_times >= limit or returned.delay_level < 0:
             dead = await self._topic(reserved.dead_letter_topic(returned.group), DEAD_LETTER_QUEUES)
             properties[property_names.DELAY] = "0"
+            mark_dead(properties)
             copy = _copy(record, properties, dead.topic_name, 0)
             log.info(
                 "message %s of group %s is a dead letter after %d deliveries",

@@ -12,7 +12,7 @@ from orbitmq.broker.change_feed import TOPICS
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.messaging.append import MessageAppend
-from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES, max_reconsume_times
+from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES, mark_dead, max_reconsume_times
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import RoleState
@@ -199,6 +199,7 @@ class Sending:
         request.topic = config.topic_name
         request.queue_id = 0
         request.properties[property_names.DELAY] = "-1"
+        mark_dead(request.properties)
         return await _finished(self._store(origin, request, config))
 
     async def _send_to_new_topic(self, origin: Origin, request: SendRequest) -> Stored:

@@ -1,0 +1,272 @@
+"""One redrive at work: reads dead letters, puts them into the log as new messages, knows what it has put."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from orbitmq.broker.dead_letters.forms import Ranges, origin_topic, redriven, redrives, sent_offsets
+from orbitmq.broker.messaging.append import MessageAppend
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.broker.role import RoleState
+from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties
+from orbitmq.message.record import Record, iter_records
+from orbitmq.message.reserved import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX, dead_letter_topic
+from orbitmq.runtime.seam import Clock, Threads
+from orbitmq.store import GetStatus, MessageFilter, MessageStore, NewMessage, PutResult
+from orbitmq.wire.bodies import Redrive, RedriveState, TopicConfig
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import RemotingError
+
+QUEUE = 0  # dead letters have one queue
+BATCH = 64
+BATCH_BYTES = 128 * 1024
+SAVE_EVERY_S = 1.0
+AGAIN_S = 1.0
+MAX_RANGES = 10_000
+MOST_UNSETTLED = 2048
+# Behind its rate a job may catch up on so much.
+CATCH_UP_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What jobs work with."""
+
+    clock: Clock
+    threads: Threads
+    role: RoleState
+    store: MessageStore
+    append: MessageAppend
+    topics: TopicConfigs
+
+    def writable(self, topic: str) -> TopicConfig | None:
+        """The topic, when messages can be put into it."""
+        config = self.topics.get(topic)
+        if (
+            config is None
+            or not config.perm & PERM_WRITE
+            or config.write_queue_nums < 1
+            or topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+            or self.topics.is_system(topic)
+        ):
+            return None
+        return config
+
+
+class Job:
+    """A redrive of one group.
+
+    Args:
+        save: keeps a copy of the facts; called only with what is true of the log on the device.
+
+    Attributes:
+        facts: how far it is; those of a job at work may be ahead of what was saved.
+        task: the work, when there is some.
+        search: whether the log may hold messages that this job sent and ``facts`` does not know.
+    """
+
+    def __init__(
+        self, tools: Tools, facts: Redrive, save: Callable[[Redrive], object], *, search: bool
+    ) -> None:
+        self._tools = tools
+        self._save_copy = save
+        self.facts = facts
+        self.done = Ranges(facts.done)
+        self.search = search
+        self.task: asyncio.Task[None] | None = None
+        self._sent: set[int] = set()
+        self._last_put: PutResult | None = None
+        self._unsettled = 0
+
+    @property
+    def at_work(self) -> bool:
+        return self.task is not None and not self.task.done()
+
+    @property
+    def group(self) -> str:
+        return self.facts.request.group
+
+    # -- work ------------------------------------------------------------------------------------------
+
+    async def run(self, filter: MessageFilter) -> None:
+        """Send until all is sent, or the state is no longer RUNNING.
+
+        Raises:
+            RemotingError: the job cannot go on.
+            StoreClosedError: the broker stops.
+        """
+        facts, clock = self.facts, self._tools.clock
+        if self.search:
+            self._sent = await self._sent_behind()
+            self.search = False
+        rate = facts.request.rate
+        batch = BATCH if rate is None else max(1, min(BATCH, rate // 20))
+        due = saved = clock.monotonic()
+        while self._goes_on():
+            if clock.monotonic() - saved >= SAVE_EVERY_S:
+                saved = clock.monotonic()
+                await self.save()
+            messages = await self._step(filter, batch)
+            if len(self.done) > MAX_RANGES:
+                raise RemotingError(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"what was sent lies in more than {MAX_RANGES} places: choose by time, not by expression",
+                )
+            now = clock.monotonic()
+            due = max(due, now - CATCH_UP_S) + (messages / rate if rate else 0.0)
+            await clock.sleep(max(0.0, due - now))
+        if facts.state is RedriveState.RUNNING:
+            facts.state = RedriveState.DONE
+            facts.ended_ms = clock.now_ms()
+        await self.save()
+
+    def _goes_on(self) -> bool:
+        facts = self.facts
+        return facts.state is RedriveState.RUNNING and facts.position < facts.end and not self._enough()
+
+    def _enough(self) -> bool:
+        limit = self.facts.request.limit
+        return limit is not None and self.facts.sent >= limit
+
+    async def save(self) -> None:
+        """Write down how far the job is. The log is on the device first: what it lacks must be sent again."""
+        await self._settle()
+        await self._tools.store.flush()
+        self.facts.log_offset = self._tools.store.end
+        self._save_copy(self.copy())
+
+    def copy(self) -> Redrive:
+        """The facts as they are now, which do not change any more."""
+        return replace(self.facts, done=self.done.plain())
+
+    async def _sent_behind(self) -> set[int]:
+        """What the log says was sent and the facts do not know."""
+        store = self._tools.store
+        found: set[int] = set()
+        at, end = max(self.facts.log_offset, store.min_commit_log_offset), store.max_commit_log_offset
+        while (piece := store.piece(at, end)) is not None:
+            offsets, at = await self._tools.threads.run(sent_offsets, piece, self.group)
+            found |= offsets
+        return found
+
+    async def _step(self, filter: MessageFilter, count: int) -> int:
+        """Look at some dead letters and send those that are to be sent; how many were put."""
+        facts = self.facts
+        records, behind = self._read(filter, count)
+        offsets, messages = self._sort_out(records)
+        if messages:
+            self._last_put = await self._put(messages)
+            self._unsettled += len(messages)
+            if self._unsettled >= MOST_UNSETTLED:
+                await self._settle()
+        facts.sent += len(offsets)
+        for offset in offsets:
+            self.done.add(offset)
+            self._sent.discard(offset)
+        facts.filtered += behind - facts.position - len(records)
+        facts.position = behind
+        return len(messages)
+
+    def _read(self, filter: MessageFilter, count: int) -> tuple[list[Record], int]:
+        """The next dead letters, and the offset behind them."""
+        facts = self.facts
+        if facts.request.limit is not None:
+            count = min(count, facts.request.limit - facts.sent)
+        found = self._tools.store.get(
+            dead_letter_topic(self.group), QUEUE, facts.position, count, max_bytes=BATCH_BYTES, filter=filter
+        )
+        if found.status in (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE):
+            raise RemotingError(
+                ResponseCode.TOPIC_NOT_EXIST, f"the dead letters of group {self.group} are gone"
+            )
+        records = [one for one in iter_records(found.body) if one.queue_offset < facts.end]
+        return records, min(max(found.next_offset, facts.position + 1), facts.end)
+
+    def _sort_out(self, records: Sequence[Record]) -> tuple[list[int], list[NewMessage]]:
+        """Which of the dead letters count as sent, and the messages to put; the others are counted."""
+        facts = self.facts
+        offsets: list[int] = []
+        messages: list[NewMessage] = []
+        for record in records:
+            offset = record.queue_offset
+            if offset in self._sent:
+                offsets.append(offset)
+                continue
+            if offset in self.done:
+                facts.filtered += 1
+                continue
+            message = self._again(record)
+            if message is not None:
+                offsets.append(offset)
+                messages.append(message)
+        return offsets, messages
+
+    def _again(self, record: Record) -> NewMessage | None:
+        """The message to put, ``None``: the dead letter stays, and is counted."""
+        facts = self.facts
+        properties = decode_properties(record.properties)
+        topic = facts.request.to_topic or origin_topic(properties)
+        config = None if topic is None else self._tools.writable(topic)
+        if redrives(properties) >= facts.request.max_redrives:
+            facts.too_often += 1
+        elif topic is None or config is None:
+            facts.without_topic += 1
+            facts.missing_topic = topic
+        else:
+            queue_id = record.queue_offset % config.write_queue_nums
+            message = redriven(record, properties, topic, queue_id, self.group)
+            if len(message.properties) <= MAX_PROPERTIES_BYTES:
+                return message
+            facts.too_large += 1
+        return None
+
+    async def _put(self, messages: list[NewMessage]) -> PutResult:
+        """Put the messages; while the broker takes none, again until it does."""
+        tools = self._tools
+        while True:
+            try:
+                if not tools.role.leads:
+                    raise RemotingError(
+                        ResponseCode.SERVICE_NOT_AVAILABLE, "this broker has no right to lead now"
+                    )
+                tools.append.check_open()
+                result = tools.append.put_many(messages)
+            except RemotingError as error:
+                if error.code != ResponseCode.SERVICE_NOT_AVAILABLE:
+                    raise
+                self.facts.problem = error.remark
+                await tools.clock.sleep(AGAIN_S)
+            else:
+                self.facts.problem = None
+                return result
+
+    async def _settle(self) -> None:
+        """Return when all that was put is as safe as what senders send; a disk that refuses is waited for."""
+        while self._last_put is not None:
+            try:
+                await self._tools.append.settled(self._last_put)
+            except RemotingError as error:
+                self.facts.problem = error.remark
+                await self._tools.clock.sleep(AGAIN_S)
+            else:
+                self.facts.problem = None
+                self._last_put = None
+                self._unsettled = 0
+
+    async def count(self, filter: MessageFilter, limit_s: float) -> None:
+        """Only count what :meth:`run` would do, as far as that can be done in some seconds."""
+        facts, clock = self.facts, self._tools.clock
+        ends = clock.monotonic() + limit_s
+        while self._goes_on():
+            if clock.monotonic() >= ends:
+                facts.complete = False
+                break
+            records, behind = self._read(filter, BATCH)
+            offsets, _ = self._sort_out(records)
+            facts.sent += len(offsets)
+            facts.filtered += behind - facts.position - len(records)
+            facts.position = behind
+            await asyncio.sleep(0)
+        facts.state = RedriveState.DONE

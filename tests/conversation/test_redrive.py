@@ -1,0 +1,281 @@
+"""Dead letters that are sent again: what they become, what stays, and nothing lost or doubled by crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from tests.conversation.broker_peer import BrokerPeer
+
+from orbitmq import Consumer, Message, ReceivedMessage
+from orbitmq.broker.broker import Broker
+from orbitmq.broker.change_feed import TOPICS
+from orbitmq.broker.dead_letters.forms import Ranges
+from orbitmq.message.properties import decode_properties, encode_properties
+from orbitmq.message.record import Record, iter_records
+from orbitmq.store import NewMessage
+from orbitmq.testing import Keep, World
+from orbitmq.wire.bodies import Redrive, RedriveRequest, RedriveState
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+
+DEAD = "%DLQ%g"
+
+
+async def fill(broker: Broker, count: int, **properties: str | None) -> None:
+    """Dead letters number 0, 1, ..."""
+    services = broker.services
+    services.topics.create_if_absent(DEAD, 1)
+    services.topics.create_if_absent("t", 4)
+    await services.persistence.flush(TOPICS)
+    first = services.store.max_offset(DEAD, 0)
+    messages = []
+    for number in range(first, first + count):
+        all_ = {"RETRY_TOPIC": "t", "ORIGIN_MESSAGE_ID": "ID", "DELAY": "0", "n": str(number), **properties}
+        block = encode_properties({name: value for name, value in all_.items() if value is not None})
+        messages.append(NewMessage(DEAD, 0, b"%d" % number, block, reconsume_times=17))
+    for at in range(0, count, 100):
+        await services.append.stored(services.append.put_many(messages[at : at + 100]))
+
+
+def records(broker: Broker, topic: str) -> list[Record]:
+    found: list[Record] = []
+    config = broker.services.topics.get(topic)
+    for queue_id in range(config.read_queue_nums if config is not None else 0):
+        at = 0
+        while (result := broker.services.store.get(topic, queue_id, at, 1000)).count:
+            found += iter_records(result.body)
+            at = result.next_offset
+    return found
+
+
+def numbers(broker: Broker, topic: str = "t") -> list[int]:
+    return sorted(int(record.body) for record in records(broker, topic))
+
+
+async def ask(peer: BrokerPeer, **values: Any) -> Command:
+    return await peer.call(RequestCode.START_REDRIVE, RedriveRequest("g", **values).encode())
+
+
+async def begin(peer: BrokerPeer, **values: Any) -> Redrive:
+    answer = await ask(peer, **values)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    return Redrive.decode(answer.body)
+
+
+async def status(peer: BrokerPeer) -> Redrive:
+    (found,) = Redrive.decode_list((await peer.ok(RequestCode.LIST_REDRIVES)).body)
+    return found
+
+
+async def ended(peer: BrokerPeer) -> Redrive:
+    for _ in range(1000):
+        found = await status(peer)
+        if found.state is not RedriveState.RUNNING:
+            return found
+        await asyncio.sleep(0.1)
+    raise AssertionError(found)
+
+
+@pytest.mark.behaviour("DQ-08")
+async def test_dead_letters_become_new_messages(peer: BrokerPeer, broker: Broker) -> None:
+    await fill(broker, 300, TAGS="x", UNIQ_KEY="U")
+    await begin(peer)
+    done = await ended(peer)
+    assert (done.state, done.sent, done.position, done.problem) == (RedriveState.DONE, 300, 300, None)
+    assert numbers(broker) == list(range(300))
+    record = next(one for one in records(broker, "t") if one.body == b"7")
+    properties = decode_properties(record.properties)
+    assert record.reconsume_times == 0
+    assert properties == {
+        "n": "7", "TAGS": "x", "UNIQ_KEY": "U", "DLQ_REDRIVES": "1", "DLQ_REDRIVE_ID": "g@7",
+    }  # fmt: skip
+    assert len(records(broker, DEAD)) == 300  # they stay until they expire
+
+
+@pytest.mark.behaviour("DQ-08")
+async def test_a_second_redrive_sends_only_what_the_first_has_not(peer: BrokerPeer, broker: Broker) -> None:
+    await fill(broker, 100)
+    await begin(peer, sql="n < 10")
+    first = await ended(peer)
+    assert (first.sent, first.filtered) == (10, 90)
+    await fill(broker, 5)
+    await begin(peer)
+    second = await ended(peer)
+    assert (second.sent, second.filtered) == (95, 10)
+    assert numbers(broker) == list(range(105))
+
+
+@pytest.mark.behaviour("DQ-09")
+async def test_what_stays_is_counted(peer: BrokerPeer, broker: Broker) -> None:
+    await fill(broker, 3, DLQ_REDRIVES="3")
+    await fill(broker, 2, RETRY_TOPIC="gone")
+    big = {"RETRY_TOPIC": None, "ORIGIN_MESSAGE_ID": None, "DELAY": None, "DLQ_ORIGIN_TOPIC": "t"}
+    await fill(broker, 1, **big, big="x" * 32_730)
+    await fill(broker, 4, DLQ_REDRIVES="2")
+    found = await begin(peer, dry_run=True)
+    assert (found.sent, found.too_often, found.without_topic, found.too_large) == (4, 3, 2, 1)
+    assert found.complete
+    assert numbers(broker) == []
+    await begin(peer)
+    done = await ended(peer)
+    assert (done.sent, done.too_often, done.without_topic, done.too_large) == (4, 3, 2, 1)
+    assert done.missing_topic == "gone"
+    assert numbers(broker) == [6, 7, 8, 9]
+    counts = {decode_properties(record.properties)["DLQ_REDRIVES"] for record in records(broker, "t")}
+    assert counts == {"3"}
+
+
+async def test_choosing_by_time_topic_and_number(peer: BrokerPeer, broker: Broker) -> None:
+    await fill(broker, 10)
+    await asyncio.sleep(10)
+    begin_ms = peer.now()
+    await fill(broker, 10)
+    await asyncio.sleep(10)
+    end_ms = peer.now()
+    await fill(broker, 10)
+    broker.services.topics.create_if_absent("other", 1)
+    await begin(peer, begin_ms=begin_ms, end_ms=end_ms, to_topic="other", limit=7)
+    assert (await ended(peer)).sent == 7
+    assert numbers(broker, "other") == list(range(10, 17))
+
+
+async def test_the_rate_is_kept(peer: BrokerPeer, broker: Broker) -> None:
+    await fill(broker, 1000)
+    started = peer.now()
+    await begin(peer, rate=100)
+    done = await ended(peer)
+    assert done.sent == 1000
+    assert 9_500 <= peer.now() - started <= 10_500
+
+
+async def test_pause_resume_and_stop(peer: BrokerPeer, broker: Broker) -> None:
+    await fill(broker, 1000)
+    await begin(peer, rate=100)
+    await asyncio.sleep(2)
+    await peer.ok(RequestCode.CHANGE_REDRIVE, group="g", action="PAUSE")
+    await asyncio.sleep(1)
+    paused = await status(peer)
+    assert paused.state is RedriveState.PAUSED
+    assert 150 < paused.sent < 250
+    await asyncio.sleep(60)
+    assert (await status(peer)).sent == paused.sent
+    answer = await ask(peer)
+    assert answer.code == ResponseCode.ILLEGAL_OPERATION
+    assert "stop it first" in (answer.remark or "")
+    await peer.ok(RequestCode.CHANGE_REDRIVE, group="g", action="RESUME")
+    await asyncio.sleep(2)
+    await peer.ok(RequestCode.CHANGE_REDRIVE, group="g", action="STOP")
+    await asyncio.sleep(1)
+    stopped = await status(peer)
+    assert (stopped.state, stopped.sent > paused.sent) == (RedriveState.STOPPED, True)
+    assert (await peer.call(RequestCode.CHANGE_REDRIVE, group="g", action="RESUME")).code == (
+        ResponseCode.ILLEGAL_OPERATION
+    )
+    await begin(peer)
+    await ended(peer)
+    assert numbers(broker) == list(range(1000))
+
+
+@pytest.mark.parametrize(
+    ("values", "code", "word"),
+    [
+        ({"rate": 0}, ResponseCode.INVALID_PARAMETER, "rate is 0"),
+        ({"limit": 0}, ResponseCode.INVALID_PARAMETER, "limit is 0"),
+        ({"max_redrives": 0}, ResponseCode.INVALID_PARAMETER, "max_redrives is 0"),
+        ({"to_topic": "none"}, ResponseCode.TOPIC_NOT_EXIST, "topic none is not there"),
+        ({"to_topic": DEAD}, ResponseCode.TOPIC_NOT_EXIST, "takes no messages"),
+        ({"to_topic": "SCHEDULE_TOPIC_XXXX"}, ResponseCode.TOPIC_NOT_EXIST, "takes no messages"),
+        ({"sql": "n >"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED, "column 4"),
+    ],
+)
+async def test_what_cannot_be_is_refused(
+    peer: BrokerPeer, broker: Broker, values: dict[str, Any], code: int, word: str
+) -> None:
+    await fill(broker, 1)
+    answer = await ask(peer, **values)
+    assert answer.code == code
+    assert word in (answer.remark or "")
+    assert (await peer.ok(RequestCode.LIST_REDRIVES)).body == b"[]"
+
+
+async def test_a_group_without_dead_letters_and_a_job_that_is_none(peer: BrokerPeer) -> None:
+    answer = await ask(peer)
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+    assert "group g has no dead letters" in (answer.remark or "")
+    answer = await peer.call(RequestCode.CHANGE_REDRIVE, group="g", action="PAUSE")
+    assert answer.code == ResponseCode.QUERY_NOT_FOUND
+    answer = await peer.call(RequestCode.CHANGE_REDRIVE, group="g", action="DANCE")
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+
+
+@pytest.mark.behaviour("DQ-07", "DQ-08")
+async def test_from_a_failing_consumer_to_the_next_try(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    got: list[tuple[bytes, int]] = []
+    broken = True
+
+    async def handle(message: ReceivedMessage) -> None:
+        if broken:
+            raise RuntimeError("not now")
+        got.append((message.body, message.reconsume_times))
+
+    async def work(consumer: Consumer) -> None:
+        consumer.subscribe("t")
+        await consumer.run(handle)
+
+    async with world.producer() as producer, world.consumer("g", max_reconsume_times=0) as consumer:
+        task = asyncio.create_task(work(consumer))
+        sent = await producer.send(Message("t", b"x"))
+        broker = world.brokers["broker-a"]
+        await world.until(lambda: broker.services.store.max_offset(DEAD, 0) == 1, 60)
+        (dead,) = records(broker, DEAD)
+        properties = decode_properties(dead.properties)
+        assert properties["DLQ_ORIGIN_TOPIC"] == "t"
+        assert properties["DLQ_ORIGIN_MESSAGE_ID"] == sent.offset_message_id
+        broken = False
+        async with BrokerPeer(world.runtime, broker.address) as peer:
+            await begin(peer)
+        await world.until(lambda: got, 60)
+        assert got == [(b"x", 0)]
+    await task
+
+
+@pytest.mark.behaviour("DQ-08")
+@pytest.mark.parametrize("orbitmq_seed", range(10))
+async def test_crashes_lose_and_double_nothing(orbitmq_world: World, orbitmq_seed: int) -> None:
+    world, chance = orbitmq_world, random.Random(orbitmq_seed)
+    await fill(world.brokers["broker-a"], 2000)
+    async with BrokerPeer(world.runtime, world.brokers["broker-a"].address) as peer:
+        await begin(peer, rate=400)
+    for _ in range(5):
+        await world.sleep(chance.random() * 1.5)
+        world.crash("broker-a", keep=chance.choice(list(Keep)))
+        await world.start_broker("broker-a")
+    broker = world.brokers["broker-a"]
+    async with BrokerPeer(world.runtime, broker.address) as peer:
+        done = await ended(peer)
+    assert (done.state, done.sent, done.filtered) == (RedriveState.DONE, 2000, 0)
+    assert {n: c for n, c in Counter(numbers(broker)).items() if c != 1} == {}
+    assert len(numbers(broker)) == 2000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ranges_are_a_set(seed: int) -> None:
+    chance = random.Random(seed)
+    ranges, book = Ranges(), set()
+    for _ in range(300):
+        offset = chance.randrange(60)
+        ranges.add(offset)
+        book.add(offset)
+        if chance.random() < 0.05:
+            low = chance.randrange(30)
+            ranges.drop_below(low)
+            book = {one for one in book if one >= low}
+        assert {n for first, behind in ranges.plain() for n in range(first, behind)} == book
+        again = Ranges(ranges.plain())
+        assert all((n in again) == (n in book) for n in range(60))
+        assert all(a[1] < b[0] for a, b in zip(ranges.plain(), ranges.plain()[1:], strict=False))
