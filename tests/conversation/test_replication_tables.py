@@ -8,12 +8,20 @@ import pytest
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.delay.progress import Place
+from orbitmq.broker.role import Role
+from orbitmq.message.model import MessageQueue
 from orbitmq.replication.members.ports import ExchangeError
 from orbitmq.replication.state.codes import TableCodes
 from orbitmq.replication.state.copies import TableCopies
 from orbitmq.testing import World
 from orbitmq.transport.client import RemotingClient
-from orbitmq.wire.bodies import DataVersion, SubscriptionGroupConfig, TopicConfig
+from orbitmq.wire.bodies import (
+    DataVersion,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    SubscriptionGroupConfig,
+    TopicConfig,
+)
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 
@@ -128,4 +136,29 @@ async def test_a_refusal_and_garbage_are_told(orbitmq_world: World) -> None:
     own, client = codes(orbitmq_world.brokers["broker-a"])
     with pytest.raises(ExchangeError, match="refuses GET_ALL_DELAY_OFFSET"):
         await own.take_back(orbitmq_world.name_server)
+    await client.close()
+
+
+@pytest.mark.behaviour("LK-09")
+@pytest.mark.orbitmq(brokers=1, replicas=2, settings={"enableSlaveActingMaster": "true"})
+async def test_a_queue_lock_holds_when_the_master_changes(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await world.until(lambda: world.brokers[MASTER].services.role.role is Role.MASTER)
+    await world.until(lambda: world.brokers[SLAVE].services.role.role is Role.SLAVE)
+    await world.sleep(3)
+    client = RemotingClient(world.runtime)
+
+    async def lock(name: str, client_id: str) -> set[int]:
+        queues = {MessageQueue("orders", "broker-a", queue_id) for queue_id in range(3)}
+        body = LockBatchRequestBody("g", client_id, only_this_broker=False, mq_set=queues)
+        command = Command(RequestCode.LOCK_BATCH_MQ, body=body.encode())
+        answer = await client.request(world.brokers[name].address, command, 3000)
+        held = LockBatchResponseBody.decode(answer.body).lock_ok_mq_set
+        return {queue.queue_id for queue in held}
+
+    assert await lock(MASTER, "one") == {0, 1, 2}
+    world.crash(MASTER)
+    await world.until(lambda: world.brokers[SLAVE].services.role.role is Role.ACTING_MASTER)
+    assert await lock(SLAVE, "two") == set()
+    assert await lock(SLAVE, "one") == {0, 1, 2}
     await client.close()

@@ -1,0 +1,121 @@
+"""Masters are killed, stopped and come back: what waits at them is delivered once, whoever delivers it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+
+import pytest
+from tests.conversation.test_replication_escape import stored
+from tests.seeds import seeds
+
+from orbitmq import LocalTransactionState, Message, ReceivedMessage
+from orbitmq.broker.role import Role
+from orbitmq.message.properties import encode_properties
+from orbitmq.store import NewMessage
+from orbitmq.testing import Keep, World
+
+MASTER, SLAVE, OTHER = "broker-a", "broker-a-1", "broker-b"
+SETTINGS = {
+    "enableSlaveActingMaster": "true",
+    "enableRemoteEscape": "true",
+    "slaveReadEnable": "true",
+    "messageDelayLevel": "1s 2s 5s 10s",
+}
+TOPIC = "orders"
+# Around a fault: what was put may be lost with its master's memory, what was delivered may come again.
+NEAR_MS = 500
+
+
+class Run:
+    def __init__(self, world: World, dice: random.Random) -> None:
+        self.world = world
+        self.dice = dice
+        self.put_at: dict[bytes, int] = {}
+        self.faults: list[int] = []
+        self.number = 0
+
+    def now(self) -> int:
+        return self.world.clock.now_ms()
+
+    def role(self, name: str) -> Role | None:
+        broker = self.world.brokers.get(name)
+        return None if broker is None or broker._services is None else broker.services.role.role
+
+    async def put(self) -> None:
+        """Store messages at the master while there is one."""
+        while True:
+            await asyncio.sleep(self.dice.random() / 10)
+            if self.role(MASTER) is not Role.MASTER:
+                continue
+            self.number += 1
+            body = b"%d" % self.number
+            properties = {"UNIQ_KEY": f"U{self.number}"}
+            if self.dice.random() < 0.3:
+                properties |= {"TRAN_MSG": "true", "PGROUP": "shop"}
+            else:
+                properties["DELAY"] = str(self.dice.randint(1, 4))
+            services = self.world.brokers[MASTER].services
+            message = NewMessage(TOPIC, 0, body, encode_properties(properties), born_timestamp=self.now())
+            services.append.put(message, properties)
+            self.put_at[body] = self.now()
+
+    async def fault(self) -> None:
+        """Lose the master or the slave for a while, or both one after the other."""
+        world, dice = self.world, self.dice
+        names = dice.choice([[MASTER], [MASTER], [SLAVE]])
+        for name in names:
+            self.faults.append(self.now())
+            if dice.random() < 0.7:
+                world.crash(name, keep=dice.choice(list(Keep)))
+            else:
+                await world.stop_broker(name)
+        await world.sleep(dice.choice([0.5, 3, 12, 25]) * dice.random())
+        for name in names:
+            self.faults.append(self.now())
+            await world.start_broker(name)
+        await world.until(lambda: self.role(MASTER) is Role.MASTER and self.role(SLAVE) is Role.SLAVE)
+        await world.sleep(5 * dice.random())
+
+    def near_a_fault(self, at_ms: int) -> bool:
+        return any(abs(at_ms - fault) <= NEAR_MS for fault in self.faults)
+
+
+@pytest.mark.orbitmq(brokers=2, replicas=2, settings=SETTINGS)
+@pytest.mark.parametrize("orbitmq_seed", seeds(6))
+async def test_what_waits_at_a_master_is_delivered_once(orbitmq_world: World, orbitmq_seed: int) -> None:
+    world, dice = orbitmq_world, random.Random(orbitmq_seed)
+    run = Run(world, dice)
+    asked: dict[bytes, int] = defaultdict(int)
+
+    async def check(message: ReceivedMessage) -> LocalTransactionState:
+        asked[message.body] += 1
+        return LocalTransactionState.COMMIT
+
+    for name in (MASTER, OTHER):
+        await world.until(lambda name=name: run.role(name) is Role.MASTER)  # type: ignore[misc]
+        world.brokers[name].services.topics.create_if_absent(TOPIC, 4)
+    async with world.transaction_producer("shop", check=check) as producer:
+        for _ in range(8):
+            await producer.send(Message("beats", b"so that all masters know this producer"))
+        putting = asyncio.ensure_future(run.put())
+        await world.sleep(3)
+        for _ in range(3):
+            await run.fault()
+        await world.sleep(3)
+        putting.cancel()
+        await world.sleep(100)
+    found: dict[bytes, list[int]] = defaultdict(list)
+    for name in (MASTER, OTHER):
+        for record in stored(world.brokers[name], TOPIC):
+            found[record.body].append(record.store_timestamp)
+    lost = [body for body, at in run.put_at.items() if body not in found and not run.near_a_fault(at)]
+    assert lost == []
+    again = {
+        body: times
+        for body, times in found.items()
+        if len(times) > 1 and not any(run.near_a_fault(at) for at in times)
+    }
+    assert again == {}
+    assert len(run.put_at) > 50
