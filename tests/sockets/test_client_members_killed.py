@@ -1,0 +1,164 @@
+"""Members of a group that are killed in the middle of their work: nothing is lost, little comes twice.
+
+``ORBITMQ_KILL_SECONDS=120`` runs it longer, as a measurement: it prints what came twice, and the bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from orbitmq import AssignedConsumer, Message, MessageQueue, Producer
+from orbitmq.admin import Admin
+from orbitmq.testing import running_cluster
+
+SECONDS = float(os.environ.get("ORBITMQ_KILL_SECONDS", "6"))
+KILL_EVERY_S = min(5.0, SECONDS / 4)
+RATE = 2000 if SECONDS > 60 else 500
+MEMBERS, QUEUES, WAIT_S = 3, 8, 30
+SOURCE = str(Path(__file__).resolve().parents[2] / "src")
+
+# Notes each message it has handled in one write, which the kernel has when the process is killed behind it.
+MEMBER = """
+import asyncio, os, sys, time
+from orbitmq import ConsumeFrom, Consumer, PullConsumer
+
+name_server, way, path = sys.argv[1:]
+notes = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+def note(batch):
+    for m in batch:
+        line = f"{time.monotonic()} {m.queue_id} {m.queue_offset} {m.body.decode()}\\n"
+        os.write(notes, line.encode())
+
+async def single(message):
+    await asyncio.sleep(0)
+    note([message])
+
+async def many(batch):
+    await asyncio.sleep(0.001)
+    note(batch)
+
+async def main():
+    options = dict(name_servers=name_server, consume_from=ConsumeFrom.FIRST)
+    if way == "pull":
+        async with PullConsumer("members", **options) as consumer:
+            consumer.subscribe("killed")
+            while True:
+                note(await consumer.poll(16, timeout_ms=500))
+    async with Consumer("members", **options) as consumer:
+        consumer.subscribe("killed")
+        await (consumer.run(single) if way == "single" else consumer.run(many, batch=16))
+
+asyncio.run(main())
+"""
+
+
+@dataclass
+class Change:
+    """A member was killed or is about to join, and how far each queue was then."""
+
+    at: float
+    committed: dict[int, int]
+
+
+def member(name_server: str, way: str, path: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", MEMBER, name_server, way, str(path)]
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": SOURCE}, stderr=subprocess.DEVNULL)
+
+
+def handled(path: Path) -> list[tuple[float, int, int, int]]:
+    """(when, queue, offset, number) of all that was noted whole."""
+    if not path.exists():
+        return []
+    lines = path.read_text().split("\n")[:-1]
+    return [(float(at), int(q), int(o), int(n)) for at, q, o, n in (line.split() for line in lines)]
+
+
+@pytest.mark.parametrize("way", ["single", "batch", "pull"])
+def test_killed_members_lose_nothing(tmp_path: Path, way: str) -> None:
+    path = tmp_path / "handled"
+    with running_cluster(str(tmp_path / "cluster"), brokers=1) as cluster:
+        changes, sent = asyncio.run(
+            asyncio.wait_for(_load(cluster.name_server, way, path), SECONDS + 3 * WAIT_S)
+        )
+    found = handled(path)
+    times: dict[int, list[tuple[float, int, int]]] = defaultdict(list)
+    for at, queue_id, offset, number in found:
+        times[number].append((at, queue_id, offset))
+    assert set(times) == set(range(sent))
+    again = 0
+    for deliveries in times.values():
+        for _, (second, queue_id, offset) in pairwise(deliveries):
+            again += 1
+            # Its new owner began where the group was, at the last change of members or, if that was only a
+            # moment ago, at the one before.
+            before = [change.committed[queue_id] for change in changes if change.at <= second + 0.1]
+            assert offset >= min(before[-2:], default=-1), (queue_id, offset, before)
+    kills = len(changes) // 2
+    bound = kills * RATE * 5
+    print(f"{way}: {sent} messages, {kills} members killed, {again} came twice, at most {bound} may")
+    assert kills
+    assert again <= bound
+
+
+async def _load(name_server: str, way: str, path: Path) -> tuple[list[Change], int]:
+    async with Admin(name_server) as admin:
+        await admin.create_topic("killed", queues=QUEUES)
+    members = [member(name_server, way, path) for _ in range(MEMBERS)]
+    changes: list[Change] = []
+    try:
+        async with Producer("pg", name_servers=name_server) as producer:
+            sending = asyncio.create_task(_send(producer))
+            async with AssignedConsumer("members", name_servers=name_server) as reader:
+                queues = await reader.queues("killed")
+                await _until(lambda: len(handled(path)) > 100)
+                while not sending.done():
+                    await asyncio.sleep(KILL_EVERY_S / 2)
+                    victim = members.pop(0)
+                    victim.send_signal(signal.SIGKILL)
+                    victim.wait()
+                    changes.append(Change(time.monotonic(), await _committed(reader, queues)))
+                    await asyncio.sleep(KILL_EVERY_S / 2)
+                    changes.append(Change(time.monotonic(), await _committed(reader, queues)))
+                    members.append(member(name_server, way, path))
+            sent = await sending
+            await _until(lambda: len({number for *_, number in handled(path)}) == sent)
+            await asyncio.sleep(1)
+        return changes, sent
+    finally:
+        for process in members:
+            process.kill()
+            process.wait()
+
+
+async def _send(producer: Producer) -> int:
+    begun, sent = time.monotonic(), 0
+    while (passed := time.monotonic() - begun) < SECONDS:
+        due = int(passed * RATE) - sent
+        await asyncio.gather(*(producer.send(Message("killed", str(sent + n))) for n in range(due)))
+        sent += due
+        await asyncio.sleep(0.01)
+    return sent
+
+
+async def _committed(reader: AssignedConsumer, queues: list[MessageQueue]) -> dict[int, int]:
+    return {queue.queue_id: await reader.committed(queue) for queue in queues}
+
+
+async def _until(condition: object) -> None:
+    for _ in range(WAIT_S * 20):
+        if condition():  # type: ignore[operator]
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("the condition did not come true")
