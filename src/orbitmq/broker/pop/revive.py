@@ -242,10 +242,13 @@ class PopRevive(Component):
 
     async def _pass(self) -> None:
         """Let leave what is due."""
+        before = len(self._unsettled)
         while len(self._unsettled) < MAX_UNSETTLED:
             due = self._in_flight.take_due(self._clock.now_ms(), DELIVERIES_PER_TURN)
             for queue, delivery in due:
                 try:
+                    # A redelivery must not outlive the pop of the message that it repeats.
+                    await self._metadata.save(POPS)
                     await self._leave(queue, delivery)
                 except RemotingError as error:
                     self._later(queue, delivery, error)
@@ -253,8 +256,10 @@ class PopRevive(Component):
                     self._in_flight.again(queue, delivery, self._clock.now_ms() + RETRY_AFTER_MS)
                     raise
             if not due:
-                return
+                break
             await asyncio.sleep(0)
+        if len(self._unsettled) > before and self._outlet.waits:
+            await self._outlet.settle()
 
     def _later(self, queue: PopQueue, delivery: Delivery, error: RemotingError) -> None:
         """A delivery could not leave, or only some of its messages could."""

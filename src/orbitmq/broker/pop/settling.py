@@ -16,8 +16,9 @@ from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.pop.in_flight import InFlight, Receipt, queue_key
 from orbitmq.broker.pop.ordered import OrderedPops
 from orbitmq.broker.pop.receipts import check_invisible_time, revive_queue
+from orbitmq.message import reserved
 from orbitmq.runtime.seam import Clock
-from orbitmq.store import MessageStore
+from orbitmq.store import MessageStore, StoreClosedError
 from orbitmq.wire import pop_info
 from orbitmq.wire.bodies import BatchAck
 from orbitmq.wire.codes import ResponseCode
@@ -115,7 +116,7 @@ class Settling:
         )
         if not done:
             raise self._not_in_flight(settled, info)
-        return self._after(None, POPS)
+        return self._after(None, POPS, log_end=self._end_of(settled.topic, settled.queue_id, settled.offset))
 
     def acknowledge_many(self, acks: Sequence[BatchAck]) -> Awaitable[Missed] | Missed:
         """Messages of several pops are done; returns those that were not in flight, by the number of the ack.
@@ -123,7 +124,7 @@ class Settling:
         Raises:
             RemotingError: none of them was (NO_MESSAGE), or a queue is not there.
         """
-        asked = 0
+        asked = log_end = 0
         tables: dict[str, None] = {}
         missed: Missed = {}
         places = [(pop_info.retry_topic(ack.topic, ack.consumer_group, ack.retry), ack) for ack in acks]
@@ -145,6 +146,7 @@ class Settling:
                 done = self._done(
                     topic, ack.consumer_group, ack.queue_id, receipt, ack.invisible_time, offsets
                 )
+                log_end = max([log_end, *(self._end_of(topic, ack.queue_id, offset) for offset in done)])
             if len(done) < len(offsets):
                 missed[number] = [offset for offset in offsets if offset not in done]
         if sum(map(len, missed.values())) == asked:
@@ -154,7 +156,7 @@ class Settling:
                 f"acks: none of {asked} messages is in flight; the first ack is of queue {first.topic}@"
                 f"{first.queue_id} from offset {first.start_offset}, popTime {first.pop_time}",
             )
-        return self._after(missed, *tables)
+        return self._after(missed, *tables, log_end=log_end)
 
     def change(self, settled: Settled, invisible_ms: int) -> Awaitable[Changed] | Changed:
         """A message stays invisible for ``invisible_ms`` from now on.
@@ -193,9 +195,9 @@ class Settling:
         if not changed:
             raise self._not_in_flight(settled, info)
         time = changed.pop_time_ms
-        return self._after(
-            Changed(time, invisible_ms, revive_queue(time, self._config.revive_queue_num)), POPS
-        )
+        new = Changed(time, invisible_ms, revive_queue(time, self._config.revive_queue_num))
+        log_end = self._end_of(settled.topic, settled.queue_id, settled.offset)
+        return self._after(new, POPS, log_end=log_end)
 
     # -- inside ----------------------------------------------------------------------------------------
 
@@ -279,13 +281,28 @@ class Settling:
             f"for group {settled.group} under this receipt: {why}",
         )
 
-    def _after(self, value: T, *tables: str) -> Awaitable[T] | T:
-        """The value, when these tables are on disk."""
+    def _end_of(self, topic: str, queue_id: int, offset: int) -> int:
+        """Up to where the log must be on disk before an answer about a message counts.
+
+        A redelivery that the disk loses is made again, whatever was said about it before.
+        """
+        if not topic.startswith(reserved.RETRY_PREFIX):
+            return 0
+        entry = self._store.entry(topic, queue_id, offset)
+        return 0 if entry is None else entry[0] + entry[1]
+
+    def _after(self, value: T, *tables: str, log_end: int = 0) -> Awaitable[T] | T:
+        """The value, when these tables are on disk, and the log up to ``log_end``."""
         if self._config.flush_disk_type == "SYNC_FLUSH":
-            return self._when_saved(value, tables)
+            return self._when_saved(value, tables, log_end)
         self.save_soon()
         return value
 
-    async def _when_saved(self, value: T, tables: Iterable[str]) -> T:
+    async def _when_saved(self, value: T, tables: Iterable[str], log_end: int) -> T:
+        if log_end > self._store.flushed_offset:
+            try:
+                await self._store.stored(log_end)
+            except StoreClosedError as error:
+                raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)) from error
         await self._metadata.save(*tables)
         return value
