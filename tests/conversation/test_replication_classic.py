@@ -58,9 +58,9 @@ class Peer(asyncio.Protocol):
         return found
 
 
-async def slave(world: World) -> Peer:
+async def slave(world: World, of: str = MASTER) -> Peer:
     peer = Peer(world.clock)
-    host, port = parse_address(world.brokers[MASTER].services.registration.ha_address)
+    host, port = parse_address(world.brokers[of].services.registration.ha_address)
     await world.runtime.network.connect(lambda: peer, host, port)
     return peer
 
@@ -177,6 +177,18 @@ async def test_flow_control_limits_the_bytes_of_a_second(orbitmq_world: World) -
     await world.until(lambda: peer.frames() and peer.frames()[-1][0] + len(peer.frames()[-1][1]) == end)
     took = world.clock.monotonic() - begin
     assert end / 50_000 - 2 < took < end / 50_000 + 2
+
+
+@with_slave
+async def test_a_slave_is_copied_as_a_master_is(orbitmq_world: World) -> None:
+    """The port serves in every role: a master that comes back copies from who acted for it."""
+    world = orbitmq_world
+    peer = await slave(world, SLAVE)
+    peer.report(0)
+    await send(world, 20, 3000)
+    await world.until(lambda: same_end(world))
+    await world.sleep(0.1)
+    assert b"".join(data for _, data in peer.frames()) == log_of(world, MASTER)
 
 
 # -- our slave -----------------------------------------------------------------------------------------

@@ -254,3 +254,35 @@ def test_up_stops_its_processes(tmp_path: Path) -> None:
                 return
         time.sleep(0.05)
     pytest.fail(f"port {port} still answers")
+
+
+def test_up_with_replicas_copies_what_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = ("--set", "mappedFileSizeCommitLog=4194304")
+    process = start(
+        "up", "--port", "0", "--brokers", "1", "--replicas", "2", "--json", "--dir", str(tmp_path), *settings
+    )
+    try:
+        started = json.loads(first_line(process))
+        assert list(started["brokers"]) == ["broker-a", "broker-a-1"]
+        monkeypatch.setenv("NAMESRV_ADDR", started["nameServer"])
+        for number in range(20):
+            assert main(["send", "copied", str(number)]) == 0
+        deadline = time.monotonic() + READY_LIMIT_S
+        while True:
+            capfd.readouterr()
+            assert main(["cluster", "list", "--json"]) == 0
+            sys.stdout.flush()
+            states = json.loads(capfd.readouterr().out)
+            if len({state["log_end"] for state in states}) == 1 and len(states) == 2:
+                break
+            assert time.monotonic() < deadline, states
+            time.sleep(0.1)
+    finally:
+        assert stop(process)[0] == 0
+    master, slave = (
+        [path.read_bytes() for path in sorted((tmp_path / name / "commitlog").iterdir())]
+        for name in ("broker-a", "broker-a-1")
+    )
+    assert master == slave

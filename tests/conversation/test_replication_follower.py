@@ -1,0 +1,138 @@
+"""A follower through what befalls its disk and its master, and what it must not do by itself."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from tests.conversation.replication_world import (
+    MASTER,
+    SLAVE,
+    ha_port,
+    log_of,
+    same_end,
+    send,
+    store,
+)
+
+from orbitmq import Message
+from orbitmq.replication.link.sending import STEP_BYTES
+from orbitmq.testing import World
+
+FILE_BYTES = 128 * 1024
+SMALL = {"mappedFileSizeCommitLog": str(FILE_BYTES)}
+pytestmark = pytest.mark.orbitmq(replicas=2, settings=SMALL)
+
+
+def warnings(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
+    lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    return [line for line in lines if words in line]
+
+
+def delete_first_files(world: World, count: int) -> None:
+    """What the cleaning does to files that are old enough."""
+    master = store(world, MASTER)
+    for _ in range(count):
+        master._files.remove_first()
+    master.log.refresh_maps()
+
+
+async def test_a_slave_that_was_away_for_too_long_begins_anew(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = orbitmq_world
+    await send(world, 10, 3000)
+    await world.until(lambda: same_end(world))
+    await world.stop_broker(SLAVE)
+    await send(world, 150, 3000)
+    delete_first_files(world, 2)
+    await world.start_broker(SLAVE)
+    await world.until(lambda: same_end(world))
+    assert store(world, SLAVE).min_commit_log_offset == 2 * FILE_BYTES
+    assert log_of(world, SLAVE) == log_of(world, MASTER)
+    assert len(warnings(caplog, "set aside")) == 1
+    await send(world, 10)
+    await world.until(lambda: same_end(world))
+
+
+@pytest.mark.behaviour("HL-08")
+async def test_of_a_master_of_rocketmq_it_is_only_said(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = orbitmq_world
+    monkeypatch.setattr("orbitmq.replication.ha_handlers.STREAM_VERSION", None)
+    await send(world, 10, 3000)
+    await world.until(lambda: same_end(world))
+    end = store(world, SLAVE).max_commit_log_offset
+    await world.stop_broker(SLAVE)
+    await send(world, 150, 3000)
+    delete_first_files(world, 2)
+    await world.start_broker(SLAVE)
+    await world.sleep(60)
+    assert store(world, SLAVE).max_commit_log_offset == end
+    (line,) = warnings(caplog, "cannot follow")
+    assert f"our log ends at {end}" in line
+    assert f"begins at {2 * FILE_BYTES}: what is between is deleted" in line
+    assert "move its store folder away" in line
+
+
+async def test_a_new_slave_of_ours_copies_the_whole_log(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await world.stop_broker(SLAVE)
+    await send(world, 150, 3000)
+    world.machines[SLAVE].disk.remove_tree(f"/store/{SLAVE}")
+    await world.start_broker(SLAVE)
+    await world.until(lambda: same_end(world))
+    assert store(world, SLAVE).min_commit_log_offset == 0
+    assert log_of(world, SLAVE) == log_of(world, MASTER)
+
+
+async def test_a_full_disk_stops_the_copy_and_not_the_master(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = orbitmq_world
+    await send(world, 5, 3000)
+    await world.until(lambda: same_end(world))
+    world.machines[SLAVE].disk.capacity_bytes = world.machines[SLAVE].disk.used_bytes()
+    await send(world, 300, 3000)
+    await world.sleep(30)
+    assert not same_end(world)
+    assert warnings(caplog, "cannot follow")
+    world.machines[SLAVE].disk.capacity_bytes = 1 << 40
+    await world.until(lambda: same_end(world), 120)
+    assert log_of(world, SLAVE) == log_of(world, MASTER)
+
+
+async def test_a_slave_delivers_nothing_by_itself(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    async with world.producer() as producer:
+        for _ in range(5):
+            await producer.send(Message("t", b"later", delay_level=1))
+        await world.until(lambda: same_end(world))
+        end = store(world, SLAVE).max_commit_log_offset
+        world.crash(MASTER)
+        await world.sleep(60)
+        assert store(world, SLAVE).received_offset == end
+    await world.start_broker(MASTER)
+    await world.until(lambda: same_end(world) and store(world, SLAVE).max_commit_log_offset > end)
+    await world.sleep(10)
+    assert log_of(world, SLAVE) == log_of(world, MASTER)
+
+
+async def test_a_copy_goes_in_small_steps(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await world.stop_broker(SLAVE)
+    await send(world, 600, 3000)
+    sizes: list[int] = []
+    pace = ha_port(world).shared.pace
+    plain = pace.sent
+
+    def sent(size_bytes: int) -> None:
+        sizes.append(size_bytes)
+        plain(size_bytes)
+
+    pace.sent = sent  # type: ignore[method-assign]
+    await world.start_broker(SLAVE)
+    await world.until(lambda: same_end(world))
+    assert sum(sizes) >= 10 * STEP_BYTES
+    assert max(sizes) <= STEP_BYTES
