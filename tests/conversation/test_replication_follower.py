@@ -8,6 +8,7 @@ import pytest
 from tests.conversation.replication_world import (
     MASTER,
     SLAVE,
+    following,
     ha_port,
     log_of,
     same_end,
@@ -136,3 +137,14 @@ async def test_a_copy_goes_in_small_steps(orbitmq_world: World) -> None:
     await world.until(lambda: same_end(world))
     assert sum(sizes) >= 10 * STEP_BYTES
     assert max(sizes) <= STEP_BYTES
+
+
+async def test_a_slave_that_starts_first_finds_its_master_soon(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    for name in (MASTER, SLAVE):
+        await world.stop_broker(name)
+    await world.start_broker(SLAVE)
+    await world.sleep(5)
+    assert following(world).master_address is None
+    await world.start_broker(MASTER)
+    assert await world.until(lambda: following(world).transferring) < 2

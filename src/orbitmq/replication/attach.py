@@ -10,6 +10,7 @@ from orbitmq.replication.gate import ReplicaGate, rule_of
 from orbitmq.replication.ha_handlers import HaHandlers
 from orbitmq.replication.lag import ReplicationLines
 from orbitmq.replication.link.cutting import Cutting
+from orbitmq.replication.link.finding import MasterFinder
 from orbitmq.replication.link.follower import Following
 from orbitmq.replication.link.ha_port import HaPort
 from orbitmq.replication.link.identity import Identity
@@ -58,6 +59,8 @@ def attach(host: Host) -> Attachment:
     membership = _membership(host, port, following, peers, client, tables, term)
     locks = ReplicatedLocks(s.config, s.locks, client, membership.others, tables.push)
 
+    finder = MasterFinder(s.runtime.clock, s.config, following, membership.others)
+
     def master_named(ha_address: str | None, master_address: str | None) -> None:
         # haMasterAddress says where to connect, whatever the name server thinks (BrokerController).
         following.follow(s.config.ha_master_address or ha_address, master_address)
@@ -75,7 +78,7 @@ def attach(host: Host) -> Attachment:
     handlers = HaHandlers(s.role, s.store, status, s.address, lambda: s.registration.ha_address, pushed, term)
     return Attachment(
         # The gate starts last and stops first, while the port still takes acknowledgements.
-        components=[port, following, exchange, copies, membership, locks, escape, lines, gate],
+        components=[port, following, finder, exchange, copies, membership, locks, escape, lines, gate],
         families=[handlers, MemberHandlers(membership.look_now), LockHandlers(locks)],
         hand_over=membership.hand_over,
         status=lambda: {**gate.status(), **status.lines(), **lines.lines()},

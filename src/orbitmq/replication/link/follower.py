@@ -92,7 +92,10 @@ class Following(Component):
         """
         if (ha_address, master_address) == (self.ha_address, self.master_address):
             return
+        same_master = master_address is not None and master_address == self.master_address
         self.ha_address, self.master_address = ha_address, master_address
+        if same_master and self._link is not None and ha_address in (None, self._link.address):
+            return  # the link leads there already
         self._changed.set()
         if self._link is not None:
             self._link.end(None)

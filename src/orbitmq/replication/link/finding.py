@@ -1,0 +1,47 @@
+"""How a slave without acting masters learns of its master sooner than with its next registration."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from orbitmq.broker.component import Component
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.role import EVERY_ROLE, TAKES_MESSAGES
+from orbitmq.message.reserved import MASTER_ID
+from orbitmq.replication.link.follower import Following
+from orbitmq.runtime.seam import Clock
+
+
+class MasterFinder(Component):
+    """Looks each second at the members while there is no link; RocketMQ waits up to 30 s (rows NR-14, PO-15).
+
+    Args:
+        members: gives the other living brokers of this name, by id.
+    """
+
+    name = "master finder"
+    runs_as = EVERY_ROLE - TAKES_MESSAGES
+
+    def __init__(
+        self,
+        clock: Clock,
+        config: BrokerConfig,
+        following: Following,
+        members: Callable[[], Awaitable[Mapping[int, str]]],
+    ) -> None:
+        self._clock = clock
+        self._config = config
+        self._following = following
+        self._members = members
+
+    async def start(self) -> None:
+        # Membership does it where masters are acted for.
+        if not self._config.enable_slave_acting_master:
+            self._every(self._clock, self._config.member_period_ms / 1000, self._look)
+
+    async def _look(self) -> None:
+        if self._following.connected:
+            return
+        master = (await self._members()).get(MASTER_ID)
+        if master is not None and master != self._following.master_address:
+            self._following.follow(self._config.ha_master_address or None, master)
