@@ -15,13 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import crowd, many_topics, recovery
+from benchmarks import crowd, many_topics, recovery, timers
 from benchmarks.measure import Generator, table
 from benchmarks.servers import Apache, Ours, PeerUnavailableError, apache_classpath
 
 Maker = Ours | Apache
 Found = dict[str, float]
 SHORT_TOPICS, FULL_TOPICS, PEER_TOPICS = 2_000, 50_000, 3_000
+SHORT_TIMERS, FULL_TIMERS = 100_000, 1_000_000
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,13 @@ LINES = (
     Line("recovery_s", "start after kill -9 at full rate until a pull is answered", "{:,.2f} s", most=1.5),
     Line("recovery_rate", "recovery: records/s beyond an empty start", "{:,.0f}/s", least=2_000_000),
     Line("unserved_s", 'recovery: port open and answered "starting"', "{:,.2f} s"),
+    Line("timer_late_p50_s", "timers, 1,000 due/s: late, p50", "{:,.3f} s"),
+    Line("timer_late_p99_s", "timers, 1,000 due/s: late, p99", "{:,.3f} s", most=0.2),
+    Line("timer_early", "timers: messages before their time", "{:,.0f}", most=0),
+    Line("timer_burst_s", "timers, 10,000 due in one second: the latest", "{:,.2f} s", most=1),
+    Line("timer_waiting", "timers that wait", "{:,.0f}"),
+    Line("timer_memory_bytes", "memory of each of them, RssAnon", "{:,.0f} B", most=100),
+    Line("timer_kill_start_s", "start after kill -9 until a new timer is delivered", "{:,.2f} s", most=3),
     Line("few_cpu_us", "64 connections x 1 send in flight, broker CPU each", "{:,.1f} us"),
     Line("crowd_cpu_us", "1,000 connections x 1 send in flight, broker CPU each", "{:,.1f} us"),
     Line("crowd_ratio", "1,000 connections: times the cost at 64", "{:,.2f}", most=1.2),
@@ -98,9 +106,11 @@ LINES = (
 def measure(maker: Maker, generator: Generator, folder: Path, topics: int) -> Found:
     """Every figure of one system, by its key."""
     found: Found = {}
+    waiting = FULL_TIMERS if topics >= FULL_TOPICS else SHORT_TIMERS
     parts: tuple[tuple[str, Callable[[Path], Found]], ...] = (
         (f"{topics:,} topics", lambda data: many_topics.measure(maker, generator, data, topics)),
         ("recovery", lambda data: recovery.measure(maker, generator, data)),
+        ("timers", lambda data: timers.measure(maker, data, waiting)),
         ("connections", lambda data: crowd.measure(maker, generator, data)),
     )
     for name, part in parts:

@@ -33,6 +33,7 @@ from tests.interop import (
     python_transaction_cells,
     replica_cells,
     sql_cells,
+    timer_cells,
 )
 from tests.interop.baseline import load
 from tests.interop.world import CellError, Place, World
@@ -96,6 +97,10 @@ JAVA_OLD: dict[str, PlaceCell] = {
 JAVA_OLD_BRIEF = {
     name: JAVA_OLD[name] for name in ("java 4.9 sync", "java 4.9 batch", "java 4.9 push, 2 consumers")
 }
+TIMERS: dict[str, PlaceCell] = {
+    "java timers and recall": timer_cells.java,
+    "python recall": python_recall_cells.recall,
+}
 PYTHON: dict[str, PlaceCell] = {
     "python, 2 consumers": python_cells.two_consumers,
     "python batch": python_cells.batch,
@@ -128,9 +133,9 @@ JAVA_BRIEF = {name: JAVA_BASIC[name] for name in ("java sync", "java batch", "ja
 
 PLACES: dict[str, dict[str, PlaceCell]] = {
     "apache/apache": {**ADMIN, **JAVA_BASIC, **PYTHON_BRIEF},
-    "ours/ours": {**ADMIN, **JAVA_BASIC, **JAVA_OLD, **PYTHON},
+    "ours/ours": {**ADMIN, **JAVA_BASIC, **JAVA_OLD, **PYTHON, **TIMERS},
     "apache/ours": {**JAVA_BRIEF, **PYTHON_BRIEF},
-    "ours/apache": {**JAVA_BRIEF, **PYTHON, "python recall": python_recall_cells.recall},
+    "ours/apache": {**JAVA_BRIEF, **PYTHON, **TIMERS},
     "apache 4.9/ours": {**JAVA_OLD_BRIEF, **PYTHON_BRIEF},
     "ours/apache 4.9": {**JAVA_OLD_BRIEF, **PYTHON},
 }
@@ -140,6 +145,10 @@ DISK: dict[str, FreeCell] = {
     "ours, apache, ours": disk_cells.ours_first,
     "open transactions, apache to ours": python_transaction_cells.apache_to_ours,
     "open transactions, ours to apache": python_transaction_cells.ours_to_apache,
+    "waiting timers, apache to ours": timer_cells.apache_to_ours,
+    "waiting timers, ours to apache": timer_cells.ours_to_apache,
+    "waiting timers, apache to ours with kill -9": timer_cells.apache_to_ours_killed,
+    "waiting timers, ours to apache with kill -9": timer_cells.ours_to_apache_killed,
     "apache, ours, apache with kill -9": disk_cells.apache_first_killed,
     "ours, apache, ours with kill -9": disk_cells.ours_first_killed,
 }

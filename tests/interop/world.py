@@ -207,7 +207,6 @@ class World:
             # Apache's broker turns away what has waited for 0.2 s, which is nothing on a busy machine.
             waitTimeMillsInSendQueue="20000",
             osPageCacheBusyTimeOutMills="20000",
-            # Off by default; of no effect at ours, which has no timer messages.
             recallMessageEnable="true",
         )
 

@@ -8,10 +8,12 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 
 /**
  * Sends `count` messages to a topic: how = sync | async | oneway | batch | orderly.
  * With hold = seconds, it stays connected for so long after it has said "held".
+ * With timer = ms, the messages are for a later time; with recall = true, every other one is taken back.
  */
 public final class Send {
     private Send() {
@@ -47,7 +49,11 @@ public final class Send {
         for (int i = 0; i < messages.size() && !how.equals("batch"); i++) {
             Message message = messages.get(i);
             if (how.equals("sync")) {
-                report(producer.send(message));
+                SendResult result = producer.send(message);
+                report(result);
+                if (options.containsKey("recall") && i % 2 == 1) {
+                    recall(producer, message.getTopic(), result);
+                }
             } else if (how.equals("oneway")) {
                 producer.sendOneway(message);
             } else if (how.equals("orderly")) {
@@ -77,9 +83,21 @@ public final class Send {
             if (options.containsKey("delay")) {
                 message.setDelayTimeLevel(Integer.parseInt(options.get("delay")));
             }
+            if (options.containsKey("timer")) {
+                // What setDelayTimeMs does, which 4.9 does not have.
+                MessageAccessor.putProperty(message, "TIMER_DELAY_MS", options.get("timer"));
+            }
             messages.add(message);
         }
         return messages;
+    }
+
+    /** By reflection: 4.9 has no recall. */
+    private static void recall(DefaultMQProducer producer, String topic, SendResult result) throws Exception {
+        Object handle = SendResult.class.getMethod("getRecallHandle").invoke(result);
+        Object id = DefaultMQProducer.class.getMethod("recallMessage", String.class, String.class)
+            .invoke(producer, topic, handle);
+        Facts.say("recalled", "id", id, "sent", result.getMsgId());
     }
 
     private static void report(SendResult result) {

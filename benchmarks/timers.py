@@ -1,0 +1,159 @@
+"""Timer messages: how late they come, and what it costs when many wait.
+
+python -m benchmarks.timers [--waiting 100000] [--peer]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import struct
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.many_topics import PULL_LIMIT_S
+from benchmarks.remoting import Client
+from benchmarks.servers import Apache, Ours, PeerUnavailableError, Server, apache_classpath
+
+from orbitmq.client import Producer
+from orbitmq.message.model import Message
+
+RATE, LOAD_S, AHEAD_S = 1_000, 10, 4.0
+BURST = 10_000
+BODY = b"x" * 112
+SENDS_IN_FLIGHT = 256
+STORE_TIMESTAMP_AT, QUEUE_OFFSET_AT, BODY_AT = 56, 20, 88
+
+
+def measure(maker: Ours | Apache, folder: Path, waiting: int) -> dict[str, float]:
+    """Lateness at a rate and in a burst, memory of ``waiting`` messages, and a start after kill -9."""
+    name_server = maker.name_server(folder)
+    with contextlib.ExitStack() as running:
+        running.callback(name_server.stop)
+        broker = maker.broker(folder, name_server.address)
+        running.callback(lambda: broker.kill())
+        with Client(broker.port, timeout_s=30) as client:
+            for topic in ("warm", "steady", "burst", "waiting", "probe"):
+                client.create_topic(topic, 1)
+        asyncio.run(_spread(name_server.address, "warm", RATE * 2, 2.0))
+        found = _lateness(broker, name_server, "steady", RATE * LOAD_S, LOAD_S)
+        burst = _lateness(broker, name_server, "burst", BURST, 1.0)
+        found["timer_burst_s"] = burst["timer_worst_s"]
+        before = broker.anonymous_mb()
+        asyncio.run(_later(name_server.address, "waiting", waiting))
+        time.sleep(2)
+        found["timer_waiting"] = waiting
+        found["timer_memory_bytes"] = max(0.0, broker.anonymous_mb() - before) * 2**20 / waiting
+        broker.kill()
+        broker = maker.broker(folder, name_server.address)
+        found["timer_kill_start_s"] = _until_timers_work(broker, name_server)
+        return found
+
+
+def _lateness(broker: Server, name_server: Server, topic: str, count: int, over_s: float) -> dict[str, float]:
+    due = asyncio.run(_spread(name_server.address, topic, count, over_s))
+    end = max(due.values()) / 1000
+    time.sleep(max(0.0, end - time.time()))
+    with Client(broker.port, timeout_s=30) as client:
+        while client.max_offset(topic, 0) < count and time.time() < end + 60:
+            time.sleep(0.05)
+        late = sorted(stored - due[number] for number, stored in _stored(client, topic))
+    return {
+        "timer_late_p50_s": late[len(late) // 2] / 1000,
+        "timer_late_p99_s": late[len(late) * 99 // 100] / 1000,
+        "timer_worst_s": late[-1] / 1000,
+        "timer_early": float(sum(ms < 0 for ms in late)),
+    }
+
+
+async def _spread(name_server: str, topic: str, count: int, over_s: float) -> dict[int, int]:
+    """Send messages that are due evenly over some seconds, which begin when the last one is sent."""
+    due: dict[int, int] = {}
+    async with Producer("bench", name_servers=name_server, timeout_ms=30_000) as producer:
+        # Sent at the rate of their delivery, or a burst as fast as it goes.
+        begin_ms = round((time.time() + AHEAD_S) * 1000)
+        limit = asyncio.Semaphore(SENDS_IN_FLIGHT)
+
+        async def send(number: int) -> None:
+            async with limit:
+                due[number] = begin_ms + round(number * over_s * 1000 / count)
+                body = struct.pack(">i", number) + BODY
+                await producer.send(Message(topic, body, deliver_at_ms=due[number]))
+
+        started = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for number in range(count):
+                group.create_task(send(number))
+                pause = started + number / 2 * over_s / count - time.monotonic()
+                if number % 64 == 63:
+                    await asyncio.sleep(max(0.0, pause))
+    return due
+
+
+async def _later(name_server: str, topic: str, count: int) -> None:
+    """Messages that are due within the day that begins in an hour."""
+    async with Producer("bench", name_servers=name_server, timeout_ms=30_000) as producer:
+        for first in range(0, count, 1000):
+            async with asyncio.TaskGroup() as group:
+                for number in range(first, min(count, first + 1000)):
+                    delay_s = 3600 + number * 86_400 / count
+                    group.create_task(producer.send(Message(topic, BODY, delay_s=delay_s)))
+
+
+def _stored(client: Client, topic: str) -> Iterator[tuple[int, int]]:
+    """Number and store time of each message of queue 0."""
+    offset, end = 0, client.max_offset(topic, 0)
+    while offset < end:
+        body = client.pull(topic, 0, offset, 1024).body
+        at = 0
+        while at < len(body):
+            (size,) = struct.unpack_from(">i", body, at)
+            (stored,) = struct.unpack_from(">q", body, at + STORE_TIMESTAMP_AT)
+            (number,) = struct.unpack_from(">i", body, at + BODY_AT)
+            yield number, stored
+            at += size
+            offset += 1
+
+
+def _until_timers_work(broker: Server, name_server: Server) -> float:
+    """From the start of the process until a new timer message is delivered, without its delay of 0.1 s."""
+    while time.monotonic() - broker.started_at < PULL_LIMIT_S:
+        try:
+            with Client(broker.port, timeout_s=5) as client:
+                asyncio.run(_probe(name_server.address))
+                while not client.max_offset("probe", 0):
+                    time.sleep(0.005)
+                return time.monotonic() - broker.started_at - 0.1
+        except Exception:
+            time.sleep(0.02)
+    raise RuntimeError("timers do not work after the restart")
+
+
+async def _probe(name_server: str) -> None:
+    async with Producer("bench", name_servers=name_server, timeout_ms=5_000) as producer:
+        await producer.send(Message("probe", b"x", delay_s=0.1))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks.timers", description=__doc__)
+    parser.add_argument("--waiting", type=int, default=100_000, help="how many messages wait (100000)")
+    parser.add_argument("--peer", action="store_true", help="Apache's broker too")
+    options = parser.parse_args()
+    makers: list[Ours | Apache] = [Ours()]
+    if options.peer:
+        try:
+            makers.append(Apache(apache_classpath()))
+        except PeerUnavailableError as error:
+            print(f"without Apache's broker: {error}")
+    for maker in makers:
+        with tempfile.TemporaryDirectory(prefix="orbitmq-timers-") as made:
+            for key, value in measure(maker, Path(made), options.waiting).items():
+                print(f"{maker.title:<24} {key:<24} {value:12.3f}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
