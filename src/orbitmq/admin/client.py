@@ -8,6 +8,7 @@ from functools import partial
 
 from orbitmq.admin.asking import Asking
 from orbitmq.admin.brokers import states
+from orbitmq.admin.dead_letters import DeadLetterAdmin
 from orbitmq.admin.groups import GroupAdmin
 from orbitmq.admin.model import BrokerInfo, BrokerState, QueueProgress, QueueStatus, RouteEntry
 from orbitmq.admin.timers import TimerAdmin
@@ -53,6 +54,7 @@ class Admin:
 
     Attributes:
         groups: what concerns consumer groups: members, lag, reset, clone.
+        dead_letters: how many there are, and sending them again.
         timers: messages that wait for their time.
 
     Example::
@@ -86,6 +88,7 @@ class Admin:
         self._asking = Asking(self._client, self._name_servers, timeout_ms)
         self._ask, self._masters = self._asking.ask, self._asking.masters
         self.groups = GroupAdmin(self._asking)
+        self.dead_letters = DeadLetterAdmin(self._asking)
         self.timers = TimerAdmin(self._asking, self._by_unique_id, used.clock.now_ms)
 
     async def __aenter__(self) -> Admin:

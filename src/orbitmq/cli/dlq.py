@@ -1,0 +1,324 @@
+"""``orbitmq dlq``: dead letters, looked at and sent again."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from orbitmq.cli.app import Common, make_app, run_async
+from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
+from orbitmq.cli.formats import as_json, date
+from orbitmq.cli.output import print_json, print_table
+from orbitmq.cli.times import time_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from orbitmq.admin.dead_letters import DeadLetters
+    from orbitmq.message.model import ReceivedMessage
+    from orbitmq.wire.bodies import Redrive, RedriveAction, RedriveRequest
+
+app = make_app(
+    "dlq",
+    "Dead letters: messages that a group could not handle. List, show and export them; send them again.",
+    """
+orbitmq dlq list
+orbitmq dlq show billing --count 10
+orbitmq dlq export billing --filter "region = 'eu'" > dead.jsonl
+orbitmq dlq redrive billing --dry-run
+orbitmq dlq redrive billing --from 2h --rate 500/s
+orbitmq dlq status
+orbitmq dlq pause billing
+""",
+)
+
+
+@app.command(name="list")
+def list_groups(*, common: Common = Common()) -> int:  # noqa: B008 - immutable
+    """Print the groups that have dead letters, and how many."""
+    found = run_async(_groups(common))
+    if common.json:
+        print_json([asdict(one) for one in found])
+        return EXIT_OK
+    rows = [[one.group, one.count, date(one.newest_ms) if one.newest_ms else "-", ", ".join(one.brokers)]
+            for one in found]  # fmt: skip
+    print_table(["group", "dead letters", "newest", "brokers"], rows)
+    return EXIT_OK
+
+
+async def _groups(common: Common) -> list[DeadLetters]:
+    from orbitmq.admin import Admin
+
+    async with Admin(common.addresses) as admin:
+        return await admin.dead_letters.groups()
+
+
+@app.command
+def show(
+    group: str,
+    /,
+    *,
+    filter: str | None = None,
+    begin: Annotated[str, Parameter(name=["--from"])] = "first",
+    count: Annotated[int, Parameter(name=["--count", "-c"])] = 20,
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """Print dead letters of a group, the oldest first. Nothing is consumed.
+
+    Parameters
+    ----------
+    group
+        Whose.
+    filter
+        Only those that this SQL92 expression matches.
+    begin
+        Where to begin: first, a time (2026-11-21T14:00, UTC) or how long ago (10m; s, m, h, d).
+    count
+        At most so many.
+    """
+    if count < 1:
+        raise UsageError(f"--count {count}: expected 1 or more")
+    messages: list[ReceivedMessage] = []
+
+    def take(message: ReceivedMessage) -> bool:
+        messages.append(message)
+        return len(messages) < count
+
+    run_async(_each(group, filter, begin, take, common))
+    if common.json:
+        for message in messages:
+            _print(message)
+        return EXIT_OK
+    headings = ["broker", "offset", "dead since", "from", "deliveries", "redrives", "id", "reason"]
+    print_table(headings, [_row(message) for message in messages])
+    return EXIT_OK
+
+
+@app.command
+def export(
+    group: str,
+    /,
+    *,
+    filter: str | None = None,
+    begin: Annotated[str, Parameter(name=["--from"])] = "first",
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """Write all dead letters of a group to standard output, one line of JSON each.
+
+    Parameters
+    ----------
+    group
+        Whose.
+    filter
+        Only those that this SQL92 expression matches.
+    begin
+        Where to begin: first, a time (2026-11-21T14:00, UTC) or how long ago (10m; s, m, h, d).
+    """
+    run_async(_each(group, filter, begin, _print, common))
+    return EXIT_OK
+
+
+async def _each(
+    group: str, sql: str | None, begin: str, take: Callable[[ReceivedMessage], bool], common: Common
+) -> None:
+    """Give dead letters to ``take`` until it has enough, and says so with ``False``."""
+    from contextlib import aclosing
+
+    from orbitmq.cli.peek import Peek
+    from orbitmq.client.consumer.membership import sql_filter, tag_filter
+    from orbitmq.message.reserved import dead_letter_topic
+
+    start: int | str = begin if begin == "first" else time_ms(begin, "--from", "first, ")
+    async with Peek(common.addresses) as peek:
+        now = peek.runtime.clock.now_ms()
+        wanted = tag_filter("*", now) if sql is None else sql_filter(sql, now)
+        spans = await peek.spans(dead_letter_topic(group), start, follow=False)
+        async with aclosing(peek.messages(spans, wanted)) as pieces:
+            async for piece in pieces:
+                if not all(map(take, piece)):
+                    return
+
+
+def _print(message: ReceivedMessage) -> bool:
+    print_json({**as_json(message), "offsetMessageId": message.offset_message_id}, one_line=True)
+    return True
+
+
+def _row(message: ReceivedMessage) -> list[object]:
+    properties = message.properties
+    return [
+        message.broker_name,
+        message.queue_offset,
+        date(message.store_timestamp_ms),
+        properties.get("DLQ_ORIGIN_TOPIC") or properties.get("RETRY_TOPIC") or "-",
+        message.reconsume_times,
+        properties.get("DLQ_REDRIVES", "0"),
+        message.message_id,
+        properties.get("DLQ_REASON", "-"),
+    ]
+
+
+@app.command
+def redrive(
+    group: str,
+    /,
+    *,
+    filter: str | None = None,
+    begin: Annotated[str | None, Parameter(name=["--from"])] = None,
+    end: Annotated[str | None, Parameter(name=["--to"])] = None,
+    to_topic: str | None = None,
+    rate: str | None = None,
+    limit: int | None = None,
+    max_redrives: int = 3,
+    dry_run: Annotated[bool, Parameter(negative=())] = False,
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """Send dead letters again. The brokers keep the job; see status. None is sent twice.
+
+    Parameters
+    ----------
+    group
+        Whose.
+    filter
+        Only those that this SQL92 expression matches.
+    begin
+        Only those that became dead letters from then on: a time (2026-11-21T14:00, UTC) or how long ago
+        (10m).
+    end
+        Only those that became dead letters before.
+    to_topic
+        Where to, instead of the topic that each came from.
+    rate
+        Messages a second: 500 or 500/s. Without it as fast as it goes.
+    limit
+        At most so many of each broker.
+    max_redrives
+        One that was sent again so often stays.
+    dry_run
+        Only count.
+    """
+    from orbitmq.wire.bodies import RedriveRequest
+
+    request = RedriveRequest(
+        group=group,
+        to_topic=to_topic,
+        sql=filter,
+        begin_ms=None if begin is None else time_ms(begin, "--from"),
+        end_ms=None if end is None else time_ms(end, "--to"),
+        rate=None if rate is None else _rate(rate),
+        limit=limit,
+        max_redrives=max_redrives,
+        dry_run=dry_run,
+    )
+    return _show(run_async(_redrive(request, common)), common)
+
+
+async def _redrive(request: RedriveRequest, common: Common) -> Sequence[Redrive]:
+    from orbitmq.admin import Admin
+
+    async with Admin(common.addresses) as admin:
+        return await admin.dead_letters.redrive(request)
+
+
+def _rate(text: str) -> int:
+    number = text.removesuffix("/s")
+    if not number.isdigit() or int(number) < 1:
+        raise UsageError(f"--rate {text}: expected messages a second, 1 or more, as 500 or 500/s")
+    return int(number)
+
+
+@app.command
+def status(group: str | None = None, /, *, common: Common = Common()) -> int:  # noqa: B008 - immutable
+    """Show the last redrive of each group, or of one. The exit code is 1 when one has failed.
+
+    Parameters
+    ----------
+    group
+        Only this one's.
+    """
+
+    async def work() -> Sequence[Redrive]:
+        from orbitmq.admin import Admin
+
+        async with Admin(common.addresses) as admin:
+            return await admin.dead_letters.status(group)
+
+    return _show(run_async(work()), common)
+
+
+@app.command
+def pause(group: str, /, *, common: Common = Common()) -> int:  # noqa: B008 - immutable
+    """Let a redrive wait.
+
+    Parameters
+    ----------
+    group
+        Whose.
+    """
+    from orbitmq.wire.bodies import RedriveAction
+
+    return _change(group, RedriveAction.PAUSE, common)
+
+
+@app.command
+def resume(group: str, /, *, common: Common = Common()) -> int:  # noqa: B008 - immutable
+    """Let a redrive that waits go on.
+
+    Parameters
+    ----------
+    group
+        Whose.
+    """
+    from orbitmq.wire.bodies import RedriveAction
+
+    return _change(group, RedriveAction.RESUME, common)
+
+
+@app.command
+def stop(group: str, /, *, common: Common = Common()) -> int:  # noqa: B008 - immutable
+    """End a redrive. What it has sent stays sent; the next one goes on with the rest.
+
+    Parameters
+    ----------
+    group
+        Whose.
+    """
+    from orbitmq.wire.bodies import RedriveAction
+
+    return _change(group, RedriveAction.STOP, common)
+
+
+def _change(group: str, action: RedriveAction, common: Common) -> int:
+    async def work() -> Sequence[Redrive]:
+        from orbitmq.admin import Admin
+
+        async with Admin(common.addresses) as admin:
+            return await admin.dead_letters.change(group, action)
+
+    return _show(run_async(work()), common)
+
+
+def _show(jobs: Sequence[Redrive], common: Common) -> int:
+    failed = any(job.state.value == "FAILED" for job in jobs)
+    if common.json:
+        print_json(
+            [{name: value for name, value in job.to_plain().items() if name != "done"} for job in jobs]
+        )
+        return EXIT_FAILED if failed else EXIT_OK
+    rows = [
+        [job.request.group, job.broker_name, "counted" if job.request.dry_run else job.state.value.lower(),
+         job.sent, max(0, job.end - job.position), job.too_often, job.without_topic, job.filtered]
+        for job in jobs
+    ]  # fmt: skip
+    print_table(["group", "broker", "state", "sent", "left", "too often", "no topic", "passed over"], rows)
+    for job in jobs:
+        if job.problem:
+            print(f"{job.broker_name}: {job.problem}", file=sys.stderr)
+        if job.missing_topic:
+            print(f"{job.broker_name}: topic {job.missing_topic} is not there", file=sys.stderr)
+        if not job.complete:
+            print(f"{job.broker_name}: there are more, counting took too long", file=sys.stderr)
+    return EXIT_FAILED if failed else EXIT_OK

@@ -1,0 +1,133 @@
+"""``orbitmq dlq`` against a cluster on real sockets."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from orbitmq import ConsumeFrom, Message, ReceivedMessage
+from orbitmq.cli.main import main
+from orbitmq.sync import Consumer, Producer
+from orbitmq.testing import RunningCluster
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def orbitmq(
+    orbitmq_cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Run:
+    """Runs a command in this process and gives what it printed."""
+    monkeypatch.setenv("NAMESRV_ADDR", orbitmq_cluster.name_server)
+
+    def run(*arguments: str, code: int = 0) -> str:
+        capfd.readouterr()
+        actual = main(arguments)
+        sys.stdout.flush()
+        printed, errors = capfd.readouterr()
+        assert actual == code, errors
+        assert "Traceback" not in errors
+        return errors if code else printed
+
+    return run
+
+
+def make_dead(orbitmq: Run, servers: str, count: int) -> None:
+    """Messages with the number n that group "billing" gives up at once."""
+    with Producer("pg", name_servers=servers) as producer:
+        for number in range(count):
+            producer.send(Message("orders", b"%d" % number, properties={"n": str(number)}))
+    with Consumer("billing", name_servers=servers, consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe("orders")
+        for number, message in enumerate(consumer.messages(auto_ack=False), 1):
+            message.reject()
+            if number == count:
+                break
+    # Consumers send back in the background.
+    for _ in range(200):
+        found = json.loads(orbitmq("dlq", "list", "--json"))
+        if sum(one["count"] for one in found) == count:
+            return
+        time.sleep(0.05)
+    raise AssertionError(found)
+
+
+def ended(orbitmq: Run) -> list[dict[str, Any]]:
+    """The redrives, once none is running."""
+    for _ in range(200):
+        jobs: list[dict[str, Any]] = json.loads(orbitmq("dlq", "status", "--json"))
+        if all(job["state"] != "RUNNING" for job in jobs):
+            return jobs
+        time.sleep(0.05)
+    raise AssertionError(jobs)
+
+
+@pytest.mark.parametrize("orbitmq_cluster", [{"brokers": 2}], indirect=True)
+def test_dead_letters_are_seen_and_come_back(orbitmq: Run, orbitmq_cluster: RunningCluster) -> None:
+    servers = orbitmq_cluster.name_server
+    orbitmq("topic", "create", "orders", "--queues", "2")
+    make_dead(orbitmq, servers, 12)
+    (listed,) = json.loads(orbitmq("dlq", "list", "--json"))
+    assert (listed["group"], listed["count"]) == ("billing", 12)
+    assert set(listed["brokers"]) == set(orbitmq_cluster.brokers)
+    assert "billing" in orbitmq("dlq", "list")
+
+    shown = orbitmq("dlq", "show", "billing", "--count", "5").splitlines()
+    assert len(shown) == 6
+    assert " orders " in shown[1]
+    lines = orbitmq("dlq", "export", "billing", "--filter", "n >= 3 AND n < 6").splitlines()
+    assert sorted(json.loads(line)["body"] for line in lines) == ["3", "4", "5"]
+
+    counted = json.loads(orbitmq("dlq", "redrive", "billing", "--dry-run", "--filter", "n < 4", "--json"))
+    assert sum(job["sent"] for job in counted) == 4
+    assert orbitmq("dlq", "status", "--json").strip() == "[]"
+    assert "running" in orbitmq("dlq", "redrive", "billing", "--rate", "2000/s", "--filter", "n < 4")
+    assert sum(job["sent"] for job in ended(orbitmq)) == 4
+    orbitmq("dlq", "redrive", "billing")
+    jobs = ended(orbitmq)
+    assert sum(job["sent"] for job in jobs) == 8
+    assert sum(job["filtered"] for job in jobs) == 4
+    assert "done" in orbitmq("dlq", "status", "billing")
+    again: list[ReceivedMessage] = []
+    with Consumer("billing", name_servers=servers) as consumer:
+        consumer.subscribe("orders")
+        for message in consumer:
+            # One whose offset was not committed before may come once more.
+            again += [message] if "DLQ_REDRIVE_ID" in message.properties else []
+            if len(again) == 12:
+                break
+    assert sorted(int(message.body) for message in again) == list(range(12))
+    assert {message.reconsume_times for message in again} == {0}
+
+
+def test_a_slow_redrive_is_paused_resumed_and_stopped(orbitmq: Run, orbitmq_cluster: RunningCluster) -> None:
+    orbitmq("topic", "create", "orders", "--queues", "1")
+    make_dead(orbitmq, orbitmq_cluster.name_server, 30)
+    orbitmq("dlq", "redrive", "billing", "--rate", "5")
+    assert "stop it first" in orbitmq("dlq", "redrive", "billing", code=1)
+    assert "paused" in orbitmq("dlq", "pause", "billing")
+    assert "running" in orbitmq("dlq", "resume", "billing")
+    assert "stopped" in orbitmq("dlq", "stop", "billing")
+    assert "no redrive of group billing is under way" in orbitmq("dlq", "stop", "billing", code=1)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["redrive", "billing", "--rate", "0"], 2, "1 or more"),
+        (["redrive", "billing", "--rate", "fast"], 2, "as 500 or 500/s"),
+        (["redrive", "billing", "--from", "soon"], 2, "expected a time"),
+        (["redrive", "billing"], 1, "group billing has no dead letters"),
+        (["pause", "billing"], 1, "no redrive of group billing is under way"),
+        (["show", "billing", "--count", "0"], 2, "1 or more"),
+    ],
+)
+def test_what_cannot_be_is_one_line(orbitmq: Run, words: list[str], code: int, says: str) -> None:
+    text = orbitmq("dlq", *words, code=code)
+    assert says in text
+    assert len(text.splitlines()) == 1
