@@ -95,7 +95,8 @@ async def test_what_waits_at_a_master_is_delivered_once(orbitmq_world: World, or
 
     for name in (MASTER, OTHER):
         await world.until(lambda name=name: run.role(name) is Role.MASTER)  # type: ignore[misc]
-        world.brokers[name].services.topics.create_if_absent(TOPIC, 4)
+        for topic in (TOPIC, "beats"):
+            world.brokers[name].services.topics.create_if_absent(topic, 4)
     async with world.transaction_producer("shop", check=check) as producer:
         for _ in range(8):
             await producer.send(Message("beats", b"so that all masters know this producer"))

@@ -87,7 +87,7 @@ class Escape(Component):
         self._client = RemotingClient(runtime)
         self._routes = Routes(runtime.clock, config, self._client)
         self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, runtime.random)
-        self._tasks = Background(self.name, max_tasks=MAX_MESSAGES)
+        self._tasks = self._background_of_messages()
         self._on_the_way: dict[Escaping, None] = {}
         self._bytes = 0
         self._complained_at: float | None = None
@@ -105,8 +105,12 @@ class Escape(Component):
 
     async def end_work(self) -> None:
         await self._tasks.stop()
-        self._tasks = Background(self.name, max_tasks=MAX_MESSAGES)
+        self._tasks = self._background_of_messages()
         await super().end_work()
+
+    def _background_of_messages(self) -> Background:
+        # A task that has ended is counted a moment longer than its message.
+        return Background(self.name, max_tasks=2 * MAX_MESSAGES)
 
     # -- see Elsewhere -----------------------------------------------------------------------------------
 
@@ -125,10 +129,10 @@ class Escape(Component):
                 ResponseCode.SYSTEM_BUSY,
                 f"{len(self._on_the_way)} messages of {self._bytes} bytes are on the way to other masters",
             )
-        escaping = Escaping(message, properties, on_stored)
+        escaping = Escaping(*forms.outward(message, properties), on_stored)
         self._on_the_way[escaping] = None
         self._bytes += size
-        self._tasks.spawn(self._bring(escaping, size), f"message of {message.topic}")
+        self._tasks.spawn(self._bring(escaping, size), f"message of {escaping.message.topic}")
         return escaping
 
     async def settle(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from orbitmq.message import property_names, reserved, sysflag
@@ -81,6 +81,26 @@ def choose(candidates: Sequence[Target], tried: str, chance: Random) -> Target:
     return chance.choice(others or candidates)
 
 
+def outward(message: NewMessage, properties: Mapping[str, str]) -> tuple[NewMessage, dict[str, str]]:
+    """The message and its properties as another master is to get them.
+
+    A timer message that would go back into the timer topic, because it waits for very long, becomes what its
+    producer sent: the other master lets it wait.
+    """
+    half = sysflag.transaction_of(message.sys_flag) == sysflag.TRANSACTION_PREPARED
+    # The delay of a half message begins when its transaction is committed.
+    removed = _PLACES if half else _PLACES | _TIMES
+    kept = {name: value for name, value in properties.items() if name not in removed}
+    due = properties.get(property_names.TIMER_OUT_MS)
+    if message.topic == reserved.TIMER_TOPIC and due:
+        kept[property_names.TIMER_DELIVER_MS] = due
+        queue = properties.get(property_names.REAL_QUEUE_ID, "")
+        topic = properties.get(property_names.REAL_TOPIC, message.topic)
+        message = replace(message, topic=topic, queue_id=int(queue) if queue.isdecimal() else 0)
+    kept[property_names.WAIT] = "false"
+    return message, kept
+
+
 def request(
     message: NewMessage,
     properties: Mapping[str, str],
@@ -89,17 +109,12 @@ def request(
     limit: int | None,
     queue: int,
 ) -> SendMessageV2Request:
-    """The send of an escaping message (ES-03): what it waited by is gone, what it is stays.
+    """The send of a message that :func:`outward` gave (ES-03).
 
     Args:
         group: the producer group for a message that names none.
         limit: the maximum of deliveries of a retry message, behind which it is a dead letter.
     """
-    # The delay of a half message begins when its transaction is committed.
-    half = sysflag.transaction_of(message.sys_flag) == sysflag.TRANSACTION_PREPARED
-    removed = _PLACES if half else _PLACES | _TIMES
-    kept = {name: value for name, value in properties.items() if name not in removed}
-    kept[property_names.WAIT] = "false"
     return SendMessageV2Request(
         producer_group=properties.get(property_names.PRODUCER_GROUP) or group,
         topic=message.topic,
@@ -109,7 +124,7 @@ def request(
         sys_flag=message.sys_flag,
         born_timestamp=message.born_timestamp,
         flag=message.flag,
-        properties=properties_text(kept),
+        properties=properties_text(properties),
         reconsume_times=message.reconsume_times,
         unit_mode=False,
         max_reconsume_times=limit,
