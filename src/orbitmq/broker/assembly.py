@@ -326,7 +326,9 @@ def families(s: Services, p: Ports, status: Sequence[Status] = ()) -> list[Famil
     progress = ConsumeProgress(
         config, s.runtime.clock, metadata, topics, groups, offsets, clients, store, s.stats, s.address
     )
-    info = RuntimeInfo(s.role, s.runtime, store, s.stats, s.long_polling, s.schedule, status)
+    timers = TimerInspection(s.runtime.clock, topics, s.timers)
+    more = [timers.state, *status]
+    info = RuntimeInfo(s.role, s.runtime, store, s.stats, s.long_polling, s.schedule, more)
     topic_administration = TopicAdministration(config, metadata, topics, offsets, s.registration)
     group_administration = GroupAdministration(metadata, groups, offsets)
     return [
@@ -345,7 +347,7 @@ def families(s: Services, p: Ports, status: Sequence[Status] = ()) -> list[Famil
         GroupHandlers(group_administration, groups, offsets, clients, s.address),
         QueryHandlers(p.lookup),
         CopyHandlers(s.delays, s.assignments),
-        TimerHandlers(config, p.recall, TimerInspection(s.runtime.clock, topics, s.timers)),
+        TimerHandlers(config, p.recall, timers),
         ForwardHandlers(ConsumerRequests(config, topics, groups, clients, p.lookup)),
         InspectionHandlers(s.stats, QueueInspection(config, metadata, clients, store, s.stats), progress),
         OperationHandlers(config, topics, store, LiveSettings(config, s.runtime, s.events), info),

@@ -63,7 +63,6 @@ class RuntimeInfo:
             state[f"{name}ThreadPoolQueueCapacity"] = 0
             state[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = 0
         state |= {"EndTransactionQueueSize": 0, "EndTransactionThreadPoolQueueCapacity": 0}
-        state |= {"timerReadBehind": 0, "timerOffsetBehind": 0, "timerCongestNum": 0}
         state |= {"timerEnqueueTps": 0.0, "timerDequeueTps": 0.0}
         state |= self._disk_state() | self._totals() | self._times() | self._delays()
         for lines in self._more:

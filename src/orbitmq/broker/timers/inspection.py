@@ -22,6 +22,17 @@ class TimerInspection:
         """The body of GET_TIMER_CHECK_POINT."""
         return self._timers.check.encode()
 
+    def state(self) -> dict[str, str]:
+        """Lines of the broker's state: seconds behind, messages not looked at, messages that wait."""
+        pending = self._timers.pending
+        late_ms = 0 if pending.first is None else self._clock.now_ms() - due_of(pending.first)
+        waiting = sum(pending.waiting.values())
+        return {
+            "timerReadBehind": str(max(0, late_ms) // 1000),
+            "timerOffsetBehind": str(pending.behind),
+            "timerCongestNum": str(max(0, waiting)),
+        }
+
     def metrics(self, *, detailed: bool) -> bytes:
         """The body of GET_TIMER_METRICS.
 

@@ -1,0 +1,83 @@
+"""Timers while a broker changes its role, loses its disk, or is asked how it is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from tests.conversation.broker_peer import BrokerPeer, records
+
+from orbitmq.broker.broker import Broker
+from orbitmq.broker.role import Role
+from orbitmq.runtime.memory_files import MemoryFiles
+from orbitmq.wire.codes import RequestCode, ResponseCode
+
+
+async def put(peer: BrokerPeer, body: bytes, delay_ms: int) -> int:
+    answer = await peer.send(body, properties={"TIMER_DELAY_MS": str(delay_ms), "UNIQ_KEY": body.decode()})
+    return answer.code
+
+
+async def bodies(peer: BrokerPeer) -> list[bytes]:
+    return [record.body for record in records(await peer.pull())]
+
+
+@pytest.mark.behaviour("SS-02")
+async def test_timers_wait_for_a_broker_that_leads(broker: Broker, peer: BrokerPeer) -> None:
+    await peer.send(b"first")
+    for number in range(20):
+        assert await put(peer, b"%d" % number, 5000 + number * 1000) == ResponseCode.SUCCESS
+    await asyncio.sleep(10.5)
+    done = [b"first", *(b"%d" % number for number in range(6))]
+    assert await bodies(peer) == done
+    await broker.change_role(Role.SLAVE)
+    await asyncio.sleep(10)
+    store = broker.services.store
+    assert store.max_offset("T", 0) == len(done)
+    await broker.change_role(Role.MASTER)
+    await asyncio.sleep(1)
+    assert await bodies(peer) == [b"first", *(b"%d" % number for number in range(17))]
+    await asyncio.sleep(10)
+    assert await bodies(peer) == [b"first", *(b"%d" % number for number in range(20))]
+    # An acting master has no store to deliver to; as a master again it does what was left.
+    assert await put(peer, b"last", 3000) == ResponseCode.SUCCESS
+    await broker.change_role(Role.SLAVE)
+    await broker.change_role(Role.ACTING_MASTER)
+    await asyncio.sleep(10)
+    assert store.max_offset("T", 0) == 21
+    await broker.change_role(Role.MASTER)
+    await asyncio.sleep(2)
+    assert (await bodies(peer))[20:] == [b"19", b"last"]
+
+
+@pytest.mark.behaviour("TW-08")
+@pytest.mark.parametrize("operation", ["pwrite", "open_segment", "sync"])
+async def test_a_full_disk_delays_and_loses_nothing(broker: Broker, peer: BrokerPeer, operation: str) -> None:
+    await peer.send(b"first")
+    files = broker.runtime.files
+    assert isinstance(files, MemoryFiles)
+    accepted = {b"first"}
+    for number in range(30):
+        if number == 10:
+            files.fail(operation, "timerlog" if operation != "pwrite" else "", times=-1)
+        if number == 20:
+            files.heal()
+            await asyncio.sleep(15)
+        if await put(peer, b"%d" % number, 1000 + number * 100) == ResponseCode.SUCCESS:
+            accepted.add(b"%d" % number)
+        await asyncio.sleep(0.3)
+    await asyncio.sleep(30)
+    found = await bodies(peer)
+    assert accepted <= set(found)
+    assert len(found) == len(set(found))
+
+
+@pytest.mark.behaviour("TW-12")
+async def test_the_state_of_a_broker_tells_of_timers(broker: Broker, peer: BrokerPeer) -> None:
+    for number in range(7):
+        await put(peer, b"%d" % number, 60_000)
+    await asyncio.sleep(1)
+    answer = await peer.ok(RequestCode.GET_BROKER_RUNTIME_INFO)
+    table = json.loads(answer.body)["table"]
+    assert (table["timerCongestNum"], table["timerOffsetBehind"], table["timerReadBehind"]) == ("7", "0", "0")
