@@ -182,6 +182,8 @@ async def test_a_failed_message_is_sent_back_and_the_offset_goes_on(world: Any) 
         await until(world, lambda: broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK))
         await until(world, lambda: len(seen.got) == 5)
     (command,) = broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
+    own = {name: command.ext.pop(name) for name in ("reason", "clientId")}
+    assert own["reason"] == "RuntimeError('not today')"
     assert command.ext == {
         "offset": str(next(m.commit_log_offset for m in seen.got if m.body == b"2")),
         "group": "cg",

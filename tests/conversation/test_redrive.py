@@ -14,6 +14,7 @@ from orbitmq import Consumer, Message, ReceivedMessage
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.change_feed import TOPICS
 from orbitmq.broker.dead_letters.forms import Ranges
+from orbitmq.broker.messaging.retry import mark_dead
 from orbitmq.message.properties import decode_properties, encode_properties
 from orbitmq.message.record import Record, iter_records
 from orbitmq.store import NewMessage
@@ -236,6 +237,8 @@ async def test_from_a_failing_consumer_to_the_next_try(orbitmq_world: World) -> 
         properties = decode_properties(dead.properties)
         assert properties["DLQ_ORIGIN_TOPIC"] == "t"
         assert properties["DLQ_ORIGIN_MESSAGE_ID"] == sent.offset_message_id
+        assert properties["DLQ_REASON"] == "RuntimeError('not now')"
+        assert "@" in properties["DLQ_CLIENT"]
         broken = False
         async with BrokerPeer(world.runtime, broker.address) as peer:
             await begin(peer)
@@ -261,6 +264,21 @@ async def test_crashes_lose_and_double_nothing(orbitmq_world: World, orbitmq_see
     assert (done.state, done.sent, done.filtered) == (RedriveState.DONE, 2000, 0)
     assert {n: c for n, c in Counter(numbers(broker)).items() if c != 1} == {}
     assert len(numbers(broker)) == 2000
+
+
+def test_a_dead_letter_says_what_it_has_room_for() -> None:
+    properties = {"RETRY_TOPIC": "t", "ORIGIN_MESSAGE_ID": "ID"}
+    mark_dead(properties, "line one\nline\x01two " + "x" * 1000, "client@1")
+    assert properties["DLQ_REASON"].startswith("line one line two xxx")
+    assert len(properties["DLQ_REASON"]) == 300
+    mark_dead(properties, "later", "client@2")
+    assert (properties["DLQ_REASON"], properties["DLQ_CLIENT"]) == ("later", "client@2")
+    full = {"RETRY_TOPIC": "t", "big": "x" * 32_690}
+    mark_dead(full, "because", "c")
+    assert (full["DLQ_ORIGIN_TOPIC"], "DLQ_REASON" in full) == ("t", True)
+    fuller = {"RETRY_TOPIC": "t", "big": "x" * 32_735}
+    mark_dead(fuller, "because", "c")
+    assert set(fuller) == {"RETRY_TOPIC", "big"}
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -46,6 +46,9 @@ RECONSUME_TIME: Final = "RECONSUME_TIME"
 MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
 DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
+# OrbitMQ's: why a message was given up and by which client, if that was one of OrbitMQ's.
+DLQ_REASON: Final = "DLQ_REASON"
+DLQ_CLIENT: Final = "DLQ_CLIENT"
 # OrbitMQ's: how often a dead letter was sent again, and which one the message was (group@offset).
 DLQ_REDRIVES: Final = "DLQ_REDRIVES"
 DLQ_REDRIVE_ID: Final = "DLQ_REDRIVE_ID"

@@ -56,6 +56,11 @@ class Verdict:
     reason: str = ""
     error: BaseException | None = None
 
+    @property
+    def why(self) -> str:
+        """The reason in words: the user's, else that of the exception."""
+        return self.reason or ("" if self.error is None else repr(self.error))
+
 
 ACK = Verdict(Ending.ACK)
 

@@ -26,6 +26,8 @@ _OF_THE_WAY = (
     property_names.POP_CK_OFFSET,
     property_names.FIRST_POP_TIME,
     property_names.POP_REVIVED_FROM,
+    property_names.DLQ_REASON,
+    property_names.DLQ_CLIENT,
     *property_names.TIMER_PROPERTIES,
 )
 _MARK = re.compile(property_names.DLQ_REDRIVE_ID.encode() + b"\x01")

@@ -30,5 +30,7 @@ class SendBackHandlers(Family):
             max_reconsume_times=header.max_reconsume_times,
             unit_mode=header.unit_mode,
             version=command.version,
+            reason=header.reason,
+            client_id=header.client_id,
         )
         return reply_after(self._send_back.return_(returned), command)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from orbitmq.message import property_names
+from orbitmq.message.properties import MAX_PROPERTIES_BYTES, encode_properties
 from orbitmq.wire.bodies import SubscriptionGroupConfig
 from orbitmq.wire.versions import V3_4_9
 
 # Delay level of the first redelivery when the consumer names none (behaviour SB-07).
 FIRST_RETRY_LEVEL = 3
 DEAD_LETTER_QUEUES = 1
+MAX_REASON = 300  # characters
 
 
 def max_reconsume_times(group: SubscriptionGroupConfig, version: int, requested: int | None) -> int:
@@ -20,11 +22,28 @@ def max_reconsume_times(group: SubscriptionGroupConfig, version: int, requested:
     return requested if requested is not None and version >= V3_4_9 else group.retry_max_times
 
 
-def mark_dead(properties: dict[str, str]) -> None:
-    """Say in a dead letter what it was first: its topic and its message id (RocketMQ 5.5.0 says neither)."""
-    for name, known_as in (
-        (property_names.DLQ_ORIGIN_TOPIC, property_names.RETRY_TOPIC),
-        (property_names.DLQ_ORIGIN_MESSAGE_ID, property_names.ORIGIN_MESSAGE_ID),
-    ):
-        if properties.get(known_as):
-            properties.setdefault(name, properties[known_as])
+def mark_dead(properties: dict[str, str], reason: str | None = None, client_id: str | None = None) -> None:
+    """Say in a dead letter what it was first (RocketMQ 5.5.0 does not), and why and by whom it was given up.
+
+    What the properties have no room for is left out.
+    """
+    marks = {
+        property_names.DLQ_ORIGIN_TOPIC: properties.get(property_names.RETRY_TOPIC),
+        property_names.DLQ_ORIGIN_MESSAGE_ID: properties.get(property_names.ORIGIN_MESSAGE_ID),
+        property_names.DLQ_CLIENT: client_id,
+        property_names.DLQ_REASON: _one_line(reason or "")[:MAX_REASON],
+    }
+    room = MAX_PROPERTIES_BYTES - len(encode_properties(properties))
+    for name, value in marks.items():
+        first = name in (property_names.DLQ_ORIGIN_TOPIC, property_names.DLQ_ORIGIN_MESSAGE_ID)
+        if not value or (first and name in properties):
+            continue
+        room -= len(encode_properties({name: value}))
+        if room < 0:
+            return
+        properties[name] = value
+
+
+def _one_line(text: str) -> str:
+    """The text without what separates properties, and without line ends."""
+    return " ".join("".join(max(c, " ") for c in text).split())

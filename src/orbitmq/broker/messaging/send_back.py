@@ -46,6 +46,7 @@ class ReturnedMessage:
             over ``timerMaxDelaySec`` counts as that.
         max_reconsume_times: after how many deliveries it is dead, ``None``: what its group says.
         version: the consumer's protocol version.
+        reason, client_id: why it comes back, and from whom; a dead letter keeps both.
     """
 
     group: str
@@ -55,6 +56,8 @@ class ReturnedMessage:
     max_reconsume_times: int | None = None
     unit_mode: bool = False
     version: int = 0
+    reason: str | None = None
+    client_id: str | None = None
 
 
 class SendBack:
@@ -102,7 +105,7 @@ class SendBack:
         if record.reconsume_times >= limit or returned.delay_level < 0:
             dead = await self._topic(reserved.dead_letter_topic(returned.group), DEAD_LETTER_QUEUES)
             properties[property_names.DELAY] = "0"
-            mark_dead(properties)
+            mark_dead(properties, returned.reason, returned.client_id)
             copy = _copy(record, properties, dead.topic_name, 0)
             log.info(
                 "message %s of group %s is a dead letter after %d deliveries",

@@ -32,7 +32,11 @@ class RedeliveryPolicy(Protocol):
     """Where messages go that a listener did not finish."""
 
     async def send_back(
-        self, message: ReceivedMessage, delay_level: int = 0, delay_s: float | None = None
+        self,
+        message: ReceivedMessage,
+        delay_level: int = 0,
+        delay_s: float | None = None,
+        reason: str = "",
     ) -> bool:
         """Arrange that the message comes again; False when it must be kept."""
         ...
@@ -46,7 +50,11 @@ class Discard:
     """Broadcasting: every member has its own copy, so that a failure is logged and that is all (CR-05)."""
 
     async def send_back(
-        self, message: ReceivedMessage, delay_level: int = 0, delay_s: float | None = None
+        self,
+        message: ReceivedMessage,
+        delay_level: int = 0,
+        delay_s: float | None = None,
+        reason: str = "",
     ) -> bool:
         log.warning("%s failed, and broadcast messages do not come again", message.message_id)
         return True
@@ -79,7 +87,11 @@ class Redelivery:
         self._max = max_reconsume_times
 
     async def send_back(
-        self, message: ReceivedMessage, delay_level: int = 0, delay_s: float | None = None
+        self,
+        message: ReceivedMessage,
+        delay_level: int = 0,
+        delay_s: float | None = None,
+        reason: str = "",
     ) -> bool:
         """Give the message to a broker for a later delivery; whether one took it.
 
@@ -87,13 +99,14 @@ class Redelivery:
             delay_level: 0 lets the broker decide by the number of deliveries, above 0 is that level of the
                 delay table, below 0 makes it a dead letter at once (CR-13).
             delay_s: seconds until it comes again, for a broker that has timers; others go by the level.
+            reason: why, for people who look at the dead letter.
         """
         if self._calls.acts(message.broker_name) and not isinstance(message, UnreadableMessage):
             # A slave in its master's place takes nothing back: no need to ask it.
             return await self._send_anew(message)
         try:
             topic = self._namespace.full(message.topic)
-            await self._calls.send_back(self._group, message, topic, delay_level, self._max, delay_s)
+            await self._calls.send_back(self._group, message, topic, delay_level, self._max, delay_s, reason)
         except OrbitError as error:
             log.warning("%s is not sent back, sending it to the retry topic: %s", message.message_id, error)
             return await self._send_anew(message)

@@ -50,6 +50,7 @@ from orbitmq.wire.recall_handle import RecallHandle
 from orbitmq.wire.versions import V4_9_3
 
 SEND_BACK_TIMEOUT_MS = 5000
+MAX_REASON = 300  # characters of what a consumer says about a failure
 # What older brokers are told when the user chose no limit; without one they fail (SB-17).
 LIMIT_FOR_OLD_BROKERS = 16
 LOCK_TIMEOUT_MS = 1000
@@ -366,11 +367,13 @@ class BrokerCalls:
         delay_level: int,
         max_reconsume_times: int | None,
         delay_s: float | None = None,
+        reason: str = "",
     ) -> None:
         """Have the broker deliver ``message`` again later (CONSUMER_SEND_MSG_BACK, CR-07).
 
         Args:
             delay_s: seconds, for a broker with timers of ours; Apache's takes ``delay_level``.
+            reason: why, which a dead letter at a broker of ours keeps.
 
         Raises:
             BrokerError, TransportError, TopicNotFoundError: it did not take it.
@@ -385,6 +388,8 @@ class BrokerCalls:
             unit_mode=False,
             max_reconsume_times=self.group_limit(max_reconsume_times, address),
             delay_ms=None if delay_s is None else max(1, round(delay_s * 1000)),
+            reason=reason[:MAX_REASON] or None,
+            client_id=self._client.client_id,
         )
         await self._client.invoke(address, header.command(), SEND_BACK_TIMEOUT_MS)
 

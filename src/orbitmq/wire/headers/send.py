@@ -120,6 +120,7 @@ class ConsumerSendMsgBackRequest(RpcRequest, kw_only=True):
     Attributes:
         delay_ms: OrbitMQ's own field: deliver after so many milliseconds, with a timer, not after
             ``delay_level``. Apache's broker does not read it and takes the level: a client gives both.
+        reason, client_id: OrbitMQ's own fields: why the message comes back and from whom, for a dead letter.
     """
 
     code: ClassVar[int] = RequestCode.CONSUMER_SEND_MSG_BACK
@@ -132,6 +133,8 @@ class ConsumerSendMsgBackRequest(RpcRequest, kw_only=True):
     unit_mode: bool = False
     max_reconsume_times: Int32 | None = None
     delay_ms: Int64 | None = None
+    reason: str | None = None
+    client_id: str | None = None
 
 
 class RecallMessageRequest(TopicRequest, kw_only=True):
