@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orbitmq import Message
+from orbitmq.replication.link.finding import MasterFinder
 from orbitmq.replication.link.follower import Following
 from orbitmq.replication.link.ha_port import HaPort
 from orbitmq.store import MessageStore
@@ -36,6 +37,12 @@ async def send(world: World, count: int, size: int = 100, pause_s: float = 0) ->
 
 def following(world: World, name: str = SLAVE) -> Following:
     return world.brokers[name].part(Following)
+
+
+async def leave(world: World, name: str = SLAVE) -> None:
+    """Let a slave follow nobody until the test says whom."""
+    await world.brokers[name].part(MasterFinder).end_work()
+    following(world, name).follow(None, None)
 
 
 def ha_port(world: World, name: str = MASTER) -> HaPort:

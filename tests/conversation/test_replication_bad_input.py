@@ -14,6 +14,7 @@ from tests.conversation.replication_world import (
     SLAVE,
     following,
     ha_port,
+    leave,
     log_of,
     same_end,
     send,
@@ -139,6 +140,7 @@ async def follows_a_liar(world: World, data: bytes) -> list[Peer]:
 
     machine = world.machines["nameserver"]
     await machine.runtime.network.listen(accept, machine.host, 777)
+    await leave(world)
     following(world).follow(f"{machine.host}:777", None)
     await world.sleep(15)
     return peers
@@ -184,7 +186,7 @@ async def test_a_record_with_a_broken_body_is_refused(
     await world.until(lambda: same_end(world))
     log = log_of(world, SLAVE)
     end = len(log)
-    following(world).follow(None, None)
+    await leave(world)
     await send(world, 1)
     record = log_of(world, MASTER)[end:]
     bad = spoiled(record, record.index(bytes(50)))

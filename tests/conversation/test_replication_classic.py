@@ -8,7 +8,17 @@ from struct import pack, unpack_from
 from typing import Any
 
 import pytest
-from tests.conversation.replication_world import MASTER, SLAVE, following, log_of, same_end, send, store
+from tests.conversation.replication_world import (
+    MASTER,
+    SLAVE,
+    following,
+    ha_port,
+    leave,
+    log_of,
+    same_end,
+    send,
+    store,
+)
 
 from orbitmq import Message
 from orbitmq.message.record import is_blank
@@ -160,6 +170,24 @@ async def test_a_slave_behind_the_first_file_is_told_off(
 
 
 @pytest.mark.behaviour("HL-12")
+async def test_a_slave_that_is_too_slow_for_the_cleaning_is_cut_off(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = orbitmq_world
+    peer = await slave(world)
+    peer.report(0)
+    await send(world, 1)
+    peer.transport.pause_reading()
+    await send(world, 400, 3000)
+    (connection,) = ha_port(world).connections
+    assert connection.sender is not None
+    while store(world, MASTER).min_commit_log_offset <= connection.sender.cursor.position:
+        store(world, MASTER)._files.remove_first()
+    await send(world, 1)
+    await world.until(lambda: peer.closed)
+    assert any("it was too slow" in record.getMessage() for record in caplog.records)
+
+
 @pytest.mark.orbitmq(
     settings={
         "mappedFileSizeCommitLog": str(FILE_BYTES),
@@ -205,6 +233,7 @@ class Master:
         """Let the slave connect; the connection."""
         machine = self._world.machines["nameserver"]
         await machine.runtime.network.listen(self._accept, machine.host, 777)
+        await leave(self._world)
         following(self._world).follow(f"{machine.host}:777", None)
         await self._world.until(lambda: self.peers and self.peers[-1].got)
         return self.peers[-1]
@@ -249,7 +278,7 @@ async def test_later_reports_follow_the_flush_mode(orbitmq_world: World, flush: 
     await send(world, 5)
     await world.until(lambda: same_end(world))
     end = store(world, SLAVE).max_commit_log_offset
-    following(world).follow(None, None)
+    await leave(world)
     await send(world, 2, 1000)
     new = log_of(world, MASTER)[end:]
     whole = len(new) // 2
@@ -268,7 +297,7 @@ async def test_the_rest_of_a_record_is_asked_for_again(orbitmq_world: World) -> 
     await send(world, 5)
     await world.until(lambda: same_end(world))
     end = store(world, SLAVE).max_commit_log_offset
-    following(world).follow(None, None)
+    await leave(world)
     await send(world, 1, 1000)
     new = log_of(world, MASTER)[end:]
     master = Master(world)

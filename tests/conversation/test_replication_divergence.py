@@ -5,7 +5,16 @@ from __future__ import annotations
 import logging
 
 import pytest
-from tests.conversation.replication_world import MASTER, SLAVE, following, log_of, same_end, send, store
+from tests.conversation.replication_world import (
+    MASTER,
+    SLAVE,
+    following,
+    leave,
+    log_of,
+    same_end,
+    send,
+    store,
+)
 
 from orbitmq.replication.link.cutting import Cutting
 from orbitmq.runtime.memory_files import Keep
@@ -139,7 +148,7 @@ async def test_masters_of_others_are_not_followed(
     link = following(world)
     master = world.brokers[MASTER].config
     ha_address, address = link.ha_address, link.master_address
-    link.follow(None, None)
+    await leave(world)
     await world.sleep(1)
     if "brokerId" in changes:
         world.brokers[SLAVE].config.broker_id = 7
@@ -165,6 +174,7 @@ async def test_a_broker_does_not_follow_itself(
 ) -> None:
     world = orbitmq_world
     link, broker = following(world), world.brokers[SLAVE]
+    await leave(world)
     link.follow(broker.services.registration.ha_address, broker.address)
     await world.sleep(30)
     assert [r.getMessage() for r in caplog.records if "this broker itself" in r.getMessage()] == [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.conversation.replication_world import MASTER, SLAVE, following, log_of, same_end, send
+from tests.conversation.replication_world import MASTER, SLAVE, following, leave, log_of, same_end, send
 from tests.seeds import seeds
 
 from orbitmq.testing import Keep, World
@@ -58,7 +58,9 @@ async def test_the_protocol_of_rocketmq_does_the_same(orbitmq_world: World) -> N
     world = orbitmq_world
     link = following(world)
     assert link.ha_address is not None
-    link.follow(link.ha_address, None)
+    ha_address = link.ha_address
+    await leave(world)
+    link.follow(ha_address, None)
     await send(world, 50, 3000)
     assert await world.until(lambda: same_end(world)) < 0.2
     assert log_of(world, MASTER) == log_of(world, SLAVE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.conversation.broker_peer import BrokerPeer
-from tests.conversation.replication_world import MASTER, SLAVE, following, same_end, send, store
+from tests.conversation.replication_world import MASTER, SLAVE, following, leave, same_end, send, store
 
 from orbitmq.testing import World
 from orbitmq.wire.bodies import HARuntimeInfo, KVTable
@@ -82,7 +82,7 @@ async def test_a_change_of_master_is_followed_at_once(orbitmq_world: World) -> N
     link = following(world)
     await world.until(lambda: link.transferring)
     ha_address, address = link.ha_address, link.master_address
-    link.follow(None, None)
+    await leave(world)
     assert not link.transferring
     await world.sleep(3)
     assert (await status(world, MASTER)).ha_connection_info == []

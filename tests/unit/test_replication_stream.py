@@ -91,7 +91,7 @@ def test_no_piece_comes_unasked() -> None:
 def hello(**changes: object) -> Hello:
     values: dict[str, object] = {
         "cluster": "c", "group": "g", "broker_id": 0, "address": "a:1", "run": "r", "role": "master",
-        "term": 0, "epochs": [], "file_bytes": 100, "begin": 0, "end": 0,
+        "term": 0, "file_bytes": 100, "begin": 0, "end": 0,
     }  # fmt: skip
     return Hello(**{**values, **changes})  # type: ignore[arg-type]
 

@@ -58,6 +58,8 @@ class HaPort(Component):
         pace = Pace(runtime.clock, config)
         self.shared = Port(runtime.clock, config, store, pace, replicas, peers, identity)
         self.connections: dict[HaConnection, None] = {}
+        # Those that are sent something: a thousand idle connections must cost a batch of messages nothing.
+        self._followers: dict[HaConnection, None] = {}
 
     async def start(self) -> None:
         """Listen.
@@ -89,7 +91,7 @@ class HaPort(Component):
         return HaConnection(self)
 
     def _written(self) -> None:
-        for connection in list(self.connections):
+        for connection in list(self._followers):
             connection.pump()
 
     def _look_after(self) -> None:
@@ -104,8 +106,13 @@ class HaPort(Component):
         self.connections[connection] = None
         return True
 
+    def follows(self, connection: HaConnection) -> None:
+        """A connection tells that it is sent the log."""
+        self._followers[connection] = None
+
     def lost(self, connection: HaConnection) -> bool:
         """A connection tells that it is gone; whether it was one of ours."""
+        self._followers.pop(connection, None)
         if connection not in self.connections:
             return False
         del self.connections[connection]
@@ -176,6 +183,7 @@ class HaConnection(asyncio.Protocol):
             self.cut_off(str(error))
             return
         if self.sender is not None and not followed:
+            self._port.follows(self)
             log.info("%s follows from %d on", self.address, self.sender.begin)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -193,11 +201,15 @@ class HaConnection(asyncio.Protocol):
 
     def pump(self) -> None:
         """Something may have been written."""
-        if self.sender is not None:
-            if self.sender.cursor.behind < 0:
-                self.cut_off("our log became shorter")
-            else:
-                self.sender.pump()
+        if self.sender is None:
+            return
+        cursor = self.sender.cursor
+        if cursor.behind < 0:
+            self.cut_off("our log became shorter")
+        elif cursor.position < self._shared.store.min_commit_log_offset:
+            self.cut_off(f"it was too slow: what comes next for it, at {cursor.position}, is deleted")
+        else:
+            self.sender.pump()
 
     def look_after(self, now: float) -> None:
         """Show that we live, and close what shows no life."""

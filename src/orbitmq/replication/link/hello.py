@@ -24,7 +24,6 @@ class Hello(msgspec.Struct, frozen=True):
         run: chance; another one at each start.
         role: a value of ``Role``.
         term: a master of a lower term is not followed, unless it is isolated.
-        epochs: (term, log offset): from there on this broker's log was written in that term.
         file_bytes: the size of log files.
         begin, end: of the log.
         marks: a follower's: blocks of its log, the highest first.
@@ -40,7 +39,6 @@ class Hello(msgspec.Struct, frozen=True):
     run: str
     role: str
     term: int
-    epochs: list[tuple[int, int]]
     file_bytes: int
     begin: int
     end: int

@@ -37,7 +37,6 @@ class Identity:
         self._address = address
         self.run = runtime.random.randbytes(8).hex()
         self._term = term
-        self.epochs: list[tuple[int, int]] = []
 
     def hello(self) -> Hello:
         """What holds now."""
@@ -50,7 +49,6 @@ class Identity:
             run=self.run,
             role=self._role.role.value,
             term=self._term(),
-            epochs=self.epochs,
             file_bytes=config.mapped_file_size_commit_log,
             begin=store.min_commit_log_offset,
             end=store.max_commit_log_offset,
