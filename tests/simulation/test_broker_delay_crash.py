@@ -1,4 +1,4 @@
-"""Delayed messages on a machine that loses power again and again: each is delivered once."""
+"""Delayed and timer messages on a machine that loses power again and again: each is delivered once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ class Senders:
             properties = {"REAL_TOPIC": "orders"} if self.dice.random() < 0.1 else {}
             delayed = self.dice.random() < 0.7
             if delayed:
-                properties["DELAY"] = str(self.dice.choice([1, 1, 1, 2, 3]))
+                if self.dice.random() < 0.5:
+                    properties["DELAY"] = str(self.dice.choice([1, 1, 1, 2, 3]))
+                else:
+                    properties["TIMER_DELAY_MS"] = str(self.dice.randrange(100, 5000))
             if self.dice.random() < 0.8:
                 properties["UNIQ_KEY"] = body.split()[0].decode()
             header = SendMessageV2Request(

@@ -54,6 +54,8 @@ class Run:
             properties = {"UNIQ_KEY": f"U{self.number}"}
             if self.dice.random() < 0.3:
                 properties |= {"TRAN_MSG": "true", "PGROUP": "shop"}
+            elif self.dice.random() < 0.5:
+                properties["TIMER_DELAY_MS"] = str(self.dice.randrange(100, 10_000))
             else:
                 properties["DELAY"] = str(self.dice.randint(1, 4))
             services = self.world.brokers[MASTER].services

@@ -8,6 +8,7 @@ import pytest
 
 from orbitmq.broker.change_feed import DELAYS, ChangeFeed, Entry
 from orbitmq.broker.delay.delivered import (
+    TIMER,
     WINDOW,
     Identity,
     LevelProgress,
@@ -65,6 +66,17 @@ def test_only_delivered_records_are_found() -> None:
         waiting_identity(encode_record(waiting(number))) for number in (1, 2)
     ]
     assert end == piece.end
+
+
+def test_a_delivered_timer_message_is_told_from_one_that_waits() -> None:
+    waits = record("rmq_sys_wheel_timer", b"t", REAL_TOPIC="T", REAL_QID="0", TIMER_OUT_MS="7", UNIQ_KEY="U")
+    came = record(
+        "T", b"t", REAL_TOPIC="T", REAL_QID="0", TIMER_OUT_MS="7", TIMER_DEQUEUE_MS="9", UNIQ_KEY="U"
+    )
+    piece, places = log_of([waits, came])
+    [found], _ = deliveries(piece)
+    assert (found.level, found.physical_offset) == (TIMER, places[1])
+    assert found.identity == waiting_identity(encode_record(waits))
 
 
 def test_a_call_collects_so_many_and_the_next_goes_on_there() -> None:

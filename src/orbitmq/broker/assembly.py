@@ -77,6 +77,7 @@ from orbitmq.broker.registration import Registration
 from orbitmq.broker.role import Role, RoleState, role_of_setting
 from orbitmq.broker.statistics import Counters, Stats
 from orbitmq.broker.storage import StoreLife, StoreTopics, store_config
+from orbitmq.broker.timers.delivered import DeliveredTimers
 from orbitmq.broker.timers.hook import TimerHook
 from orbitmq.broker.timers.inspection import TimerInspection
 from orbitmq.broker.timers.recall import Recall
@@ -208,7 +209,9 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         long_polling=LongPolling(clock, events, store.watch, limit=config.pull_queue_capacity),
         schedule=ScheduleService(clock, events, store, outlet, topics, levels, delays, search),
         timer_hook=timer_hook,
-        timers=TimerService(runtime, config, events, store, outlet, topics, feed),
+        timers=TimerService(
+            runtime, config, events, store, outlet, topics, feed, DeliveredTimers(runtime.threads, store)
+        ),
         transactions=transactions,
         half_escape=HalfEscape(clock, config, half_queue, outlet, escaped),
         redrives=Redrives(

@@ -24,6 +24,7 @@ from orbitmq.store.ports import LogPiece
 # Messages of a level that are compared with what is found. A run of this many in a row that could not be
 # delivered and left no trace ends the search of the level early; they are looked at again then.
 WINDOW = 1024
+TIMER = 0
 # Deliveries that one call collects.
 BATCH = 10_000
 
@@ -36,7 +37,7 @@ _SIZE = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A delivered record that was found in the log."""
+    """A delivered record that was found in the log; :data:`TIMER` in place of a level for a timer message."""
 
     level: int
     physical_offset: int
@@ -100,8 +101,9 @@ def _delivery(view: memoryview, at: int) -> Delivery | None:
     except MessageFormatError:
         return None
     level = level_number(properties.get(property_names.DELAY, ""))
+    waited = level or property_names.TIMER_OUT_MS in properties
     # Messages that wait, and half messages, name another topic than their own.
-    if not level or record.topic != properties.get(property_names.REAL_TOPIC):
+    if not waited or record.topic != properties.get(property_names.REAL_TOPIC):
         return None
     unique_id = properties.get(property_names.UNIQ_KEY, "")
     return Delivery(level, record.physical_offset, identity_of(record, record.topic, unique_id))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orbitmq.broker.change_feed import TIMERS, ChangeFeed, FedTable
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.delay.delivered import Identity, identity_of
 from orbitmq.broker.events import Events
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
 from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
@@ -19,6 +20,7 @@ from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import LEADING, RoleChanged
 from orbitmq.broker.timers import forms
 from orbitmq.broker.timers.check_file import CheckFile
+from orbitmq.broker.timers.delivered import DeliveredTimers
 from orbitmq.broker.timers.pending import TOPIC, BrokenChainError, Found, PendingTimers
 from orbitmq.broker.timers.progress import Check, Progress, all_of, check_of, due_of, place_of
 from orbitmq.broker.timers.timer_log import TimerLog
@@ -68,6 +70,7 @@ class TimerService(Component):
         outlet: Outlet,
         topics: TopicConfigs,
         feed: ChangeFeed,
+        search: DeliveredTimers,
     ) -> None:
         self._clock = runtime.clock
         self._config = config
@@ -75,6 +78,7 @@ class TimerService(Component):
         self._outlet = outlet
         self._topics = topics
         self._feed = feed
+        self._search = search
         root = config.store_path_root_dir
         self._files, self._threads = runtime.files, runtime.threads
         self._wheel_path = f"{root}/timerwheel"
@@ -96,6 +100,9 @@ class TimerService(Component):
         self._patient_until_ms = 0
         self._trusted = False
         self._ready = False
+        # Whether messages may have been delivered that no progress tells of, and those that were.
+        self._unknown = False
+        self._already: Counter[Identity] = Counter()
         self._wake = asyncio.Event()
         feed.register(
             TIMERS, FedTable(Progress.plain, self._apply, self, lambda: [("progress", self._saved)])
@@ -113,6 +120,7 @@ class TimerService(Component):
         if not self._config.timer_wheel_enable:
             return
         self._ready = False
+        self._unknown = self._unknown or self._store.crashed
         recovered = self._store.recovered
         self._trusted = recovered is not None and self._store.end == recovered.end_offset
         self._every(self._clock, AFTER_ERROR_SECONDS, self._run, first_s=0.0)
@@ -156,6 +164,7 @@ class TimerService(Component):
     def _role_changed(self, changed: RoleChanged) -> None:
         self._patient_until_ms = changed.at_ms + UNKNOWN_TOPIC_WAITS_MS
         self._ready = False
+        self._unknown = True
         self._wake.set()
 
     async def _run(self) -> None:
@@ -190,6 +199,9 @@ class TimerService(Component):
         await self._slowly(self.pending.restore(self._progress, trusted=self._trusted))
         # A second beginning within one life of the store does not know what was put meanwhile.
         self._trusted = False
+        if self._unknown:
+            self._already = await self._search.since(due_of(self._progress.done))
+            self._unknown = False
         self._store.watch(TOPIC, 0)
         self._ready = True
 
@@ -294,6 +306,9 @@ class TimerService(Component):
         if not rolls and (timer.deletes is not None or self.pending.is_recalled(timer)):
             self.pending.drop_first()  # the recall has counted
             return None
+        if not rolls and self._was_delivered(record, timer):
+            self.pending.drop_first(forms.topic_hash(timer.topic))
+            return None
         handed = None
         try:
             now = self._clock.now_ms()
@@ -308,6 +323,16 @@ class TimerService(Component):
             log.error("the timer message at %d is left out: %s", place_of(first), error)
         self.pending.drop_first(forms.topic_hash(timer.topic), rolled=rolls)
         return handed
+
+    def _was_delivered(self, record: Record, timer: forms.Timer) -> bool:
+        """Whether the log has the message under its own name."""
+        if not self._already:
+            return False
+        identity = identity_of(record, timer.topic, timer.unique_id)
+        if not self._already[identity]:
+            return False
+        self._already[identity] -= 1
+        return True
 
     def _record(self, physical: int) -> Record | None:
         stored = self._store.record_at(physical)
