@@ -74,6 +74,10 @@ class Delivery:
         # One more, since a message may have been begun at the end of its round.
         self._rounds = math.ceil(consume_timeout_s / self.expiry_s)
 
+    def start(self) -> None:
+        """From now on this event loop does the work, whatever thread settles messages."""
+        self._loop = asyncio.get_running_loop()
+
     # -- arrival and giving out --------------------------------------------------------------------------
 
     def arrived(self, process_queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
@@ -90,7 +94,6 @@ class Delivery:
 
     async def wait(self) -> bool:
         """Return when there may be something to take; False when the consumer is closed."""
-        self._loop = asyncio.get_running_loop()
         await self._ready.wait()
         return not self._ready.closed
 

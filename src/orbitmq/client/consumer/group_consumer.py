@@ -147,6 +147,7 @@ class GroupConsumer:
             self._life.move(State.CLOSED)
             raise
         self._member.started_ms = self._now_ms()
+        self._delivery.start()
         await self._client.start()
         try:
             await self._filter_checks.check_all(self._filters)

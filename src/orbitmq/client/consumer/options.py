@@ -27,6 +27,22 @@ def checked_start(consume_from: object) -> None:
         raise ValidationError(f"consume_from must be one of {names}, got {consume_from!r}")
 
 
+def checked_range(name: str, value: float, least: float, most: float) -> None:
+    """Refuse a number that cannot be meant.
+
+    Raises:
+        ValidationError: it names the option and its limits.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise ValidationError(f"{name} must be {least:,} to {most:,}, got {value!r}")
+
+
+# RocketMQ's limit (DefaultMQPushConsumerImpl.checkConfig).
+MOST_PER_PULL = 1024
+MOST_CONCURRENCY = 10_000
+DAY_S = 24 * 3600
+
+
 class ConsumerKeywords(TypedDict, total=False):
     """The keywords of :class:`~orbitmq.client.consumer.consumer.Consumer`, which says what they mean."""
 
@@ -55,7 +71,11 @@ class ConsumerKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
-    """:class:`ConsumerKeywords` with their defaults."""
+    """:class:`ConsumerKeywords` with their defaults, checked.
+
+    Raises:
+        ValidationError: an option is out of its range; the text names it and the range.
+    """
 
     name_servers: str = "127.0.0.1:9876"
     consume_from: ConsumeFrom = ConsumeFrom.LAST
@@ -81,6 +101,11 @@ class ConsumerOptions:
 
     def __post_init__(self) -> None:
         checked_start(self.consume_from)
+        checked_range("concurrency", self.concurrency, 1, MOST_CONCURRENCY)
+        checked_range("pull_batch_size", self.pull_batch_size, 1, MOST_PER_PULL)
+        checked_range("max_reconsume_times", self.max_reconsume_times, -1, 2**31 - 1)
+        checked_range("consume_timeout_s", self.consume_timeout_s, 0.001, 365 * DAY_S)
+        checked_range("close_timeout_s", self.close_timeout_s, 0, DAY_S)
 
 
 class PullKeywords(TypedDict, total=False):
@@ -124,7 +149,7 @@ class PullConsumerOptions:
     runtime: Runtime | None = None
 
     def __post_init__(self) -> None:
-        checked_start(self.consume_from)
+        self.as_consumer()  # which is checked
 
     def as_consumer(self) -> ConsumerOptions:
         """The options of a consumer of the group that are meant by these."""
@@ -160,6 +185,7 @@ class AssignedOptions:
 
     def __post_init__(self) -> None:
         checked_start(self.consume_from)
+        checked_range("pull_batch_size", self.pull_batch_size, 1, MOST_PER_PULL)
 
 
 # What a broker takes in one pop.

@@ -10,7 +10,7 @@ from orbitmq.client.consumer.offsets import Offsets
 from orbitmq.client.consumer.process_queue import ProcessQueue, TotalSize
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter, Pulled, PullOptions, PullStatus
 from orbitmq.client.core.instance import ClientInstance
-from orbitmq.errors import BrokerError, OrbitError
+from orbitmq.errors import BrokerError, OrbitError, ValidationError
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.runtime.backoff import Backoff
 from orbitmq.transport.errors import TransportError
@@ -42,6 +42,12 @@ class FlowLimits:
     size_bytes: int = 100 * 1024 * 1024
     span: int = 2000
     total_bytes: int = 256 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        for name in ("messages", "size_bytes", "span", "total_bytes"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValidationError(f"{name} of the flow limits must be 1 or more, got {value!r}")
 
 
 class QueuePuller:

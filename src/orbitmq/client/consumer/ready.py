@@ -67,7 +67,9 @@ class ReadyLine(Generic[T]):
         try:
             await future
         except asyncio.CancelledError:
-            if future.done() and not future.cancelled():
+            if future in self._waiting:
+                self._waiting.remove(future)
+            elif not future.cancelled():
                 # It was meant for someone who will not look.
                 self._waking = False
                 self.wake()

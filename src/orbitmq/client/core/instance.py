@@ -107,11 +107,18 @@ class ClientInstance:
         self._background = Background("client")
         self._users = 0
         self._started = False
+        self._closed = False
 
     # -- life ------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start the background loops; each start needs its own :meth:`close`."""
+        """Start the background loops; each start needs its own :meth:`close`.
+
+        Raises:
+            ClientStateError: its last user has closed it.
+        """
+        if self._closed:
+            raise ClientStateError("this client instance was closed; make a new one")
         self._users += 1
         if not self._started:
             self._started = True
@@ -125,6 +132,7 @@ class ClientInstance:
         if self._users > 0 or not self._started:
             return
         self._started = False
+        self._closed = True
         refreshing = list(self._refreshing.values())
         for task in refreshing:
             task.cancel()
