@@ -25,6 +25,7 @@ class Script:
     the role after it, and the master that is followed. Words: ``n1:01`` name server n1 shows ids 0 and 1
     (``n1:-`` nobody), ``n1:down`` its port refuses, ``hb1`` it answers our heartbeat, ``gone1`` it answers
     that we are not registered, ``link`` and ``nolink``, ``refuses`` and ``silent`` for the master's port,
+    ``released`` (the master says that it leads no more),
     ``yield``, ``online`` (pre-online has ended with everybody's consent), ``fenced`` (without it).
     """
 
@@ -35,6 +36,7 @@ class Script:
         self.fence = Fence(TERMS, names)
         self.seen = Sightings(broker_id, f"h{broker_id}:1", TERMS, names)
         self.link = False
+        self.released = False
         self.port = Port.UNKNOWN
         self.yielded = 0.0
         self.asked = False
@@ -52,6 +54,7 @@ class Script:
                 self.fence.is_open(now),
                 self.fence.settled(now),
                 self.link,
+                self.released,
                 self.port,
                 self.asked,
                 self.yielded,
@@ -82,6 +85,7 @@ class Script:
             if word == "online":
                 self.fence.grant(now)
         else:
+            self.released = self.released or word == "released"
             self.link = {"link": True, "nolink": False}.get(word, self.link)
             self.port = {"refuses": Port.REFUSES, "silent": Port.SILENT}.get(word, self.port)
 
@@ -154,6 +158,27 @@ def test_a_slave_whose_link_lives_asks_instead() -> None:
         8.0 n1:1 hb1 -> ask, slave, h0:1
         9.0 n1:1 hb1 -> ask, slave, h0:1
         9.5 n1:01 -> stay, slave, h0:1
+    """)
+
+
+def test_a_slave_that_is_released_acts_and_copies_on() -> None:
+    slave = Script(1, Role.SLAVE)
+    slave.play(ONLINE_SLAVE)
+    slave.play("""
+        4.0 n1:1 hb1 -> ask, slave, h0:1
+        4.1 released -> act, acting master, h0:1
+        5.0 n1:1 hb1 -> stay, acting master, h0:1
+        6.0 n1:1 hb1 nolink -> stay, acting master, -
+        7.0 n1:01 -> step down, slave, h0:1
+    """)
+
+
+def test_a_release_while_the_master_is_shown_waits_for_its_departure() -> None:
+    slave = Script(1, Role.SLAVE)
+    slave.play(ONLINE_SLAVE)
+    slave.play("""
+        3.1 released -> stay, slave, h0:1
+        3.2 n1:1 nolink -> act, acting master, -
     """)
 
 

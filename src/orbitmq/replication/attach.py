@@ -118,6 +118,6 @@ def _membership(
             link.send(Kind.HAND_OVER, b"")
 
     peers.on(Kind.TAKE_OVER, asked)
-    peers.on(Kind.HAND_OVER, lambda _link, _payload: membership.master_leaves())
+    peers.on(Kind.HAND_OVER, lambda _link, _payload: membership.master_releases())
     peers.on_change(lambda link, up: None if up or not link.is_master else membership.look_now())
     return membership

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 HURRY_S = 3.0
 HURRY_PERIOD_S = 0.1
 PROBE_PERIOD_S = 1.0
+ASK_PERIOD_S = 1.0
 YIELD_S = 15.0
 ASK_MEMBER_TIMEOUT_MS = 1000
 HAND_OVER_STEP_S = 0.3
@@ -122,8 +123,10 @@ class Membership(Component):
         self._servers_changed = asyncio.Event()
         self._hurry_until = 0.0
         self._yielded_until = 0.0
+        self._released_until = 0.0
         self._port = Port.UNKNOWN
         self._probed_s = 0.0
+        self._asked_s = 0.0
         self._asked = False
         self._leaving = False
         self._master_ha: tuple[str, str] | None = None
@@ -220,10 +223,9 @@ class Membership(Component):
         self._hurry_until = self._clock.monotonic() + HURRY_S
         self._look_now.set()
 
-    def master_leaves(self) -> None:
-        """The master says that it leads no more and goes: the same as a port that refuses."""
-        self._port = Port.REFUSES
-        self._probed_s = self._clock.monotonic() + YIELD_S
+    def master_releases(self) -> None:
+        """The master says that it leads no more: as soon as the name servers do not show it, we may."""
+        self._released_until = self._clock.monotonic() + YIELD_S
         self.look_now()
 
     def may_take_over(self) -> bool:
@@ -242,6 +244,7 @@ class Membership(Component):
             self._master_ha = (master_address, ha_address)
         now = self._clock.monotonic()
         self._yielded_until = now + YIELD_S
+        self._released_until = 0.0
         self.seen.again(now)
         async with self._moving:
             if self._role.role is Role.ACTING_MASTER:
@@ -371,6 +374,7 @@ class Membership(Component):
             fence_open=self.fence.is_open(now),
             settled=self.fence.settled(now),
             link_up=silence_s is not None and silence_s < self._link_patience_s,
+            released=now < self._released_until,
             port=self._port,
             asked=self._asked,
             yielded_until_s=self._yielded_until,
@@ -391,7 +395,8 @@ class Membership(Component):
                 self.fence.withdraw()
             await self._change_role(role)
             self._wake.set()
-        elif decision.move is Move.ASK:
+        elif decision.move is Move.ASK and self._clock.monotonic() - self._asked_s >= ASK_PERIOD_S:
+            self._asked_s = self._clock.monotonic()
             self._around.links.ask_take_over()
         if self._role.role in (Role.SLAVE, Role.ACTING_MASTER):
             self._follow(decision.master)

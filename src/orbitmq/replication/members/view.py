@@ -161,6 +161,7 @@ class Situation:
         fence_open: whether our own right to lead lasts.
         settled: whether the name servers have shown us for so long that nobody else leads, see ``Fence``.
         link_up: whether the link to the master is there and gives signs of life.
+        released: the master said over the link that it does not lead: it goes, or name servers have lost it.
         port: what the lost master's address showed.
         asked: a fenced master has asked the others since it was fenced.
         yielded_until_s: the acting master made way for a returning master until this time.
@@ -171,6 +172,7 @@ class Situation:
     fence_open: bool
     settled: bool = False
     link_up: bool = False
+    released: bool = False
     port: Port = Port.UNKNOWN
     asked: bool = False
     yielded_until_s: float = 0.0
@@ -225,7 +227,8 @@ def _of_acting(situation: Situation, sightings: Sightings, now_s: float) -> Deci
         return Decision(Move.STEP_DOWN, members.get(MASTER_ID), f"broker id {lower} is at {members[lower]}")
     if not situation.fence_open:
         return Decision(Move.STEP_DOWN, why="the name servers have not answered a heartbeat in time")
-    return Decision(Move.STAY)
+    # A master that is fenced takes messages, so its log is copied on.
+    return Decision(Move.STAY, sightings.master if situation.link_up else None)
 
 
 def _of_slave(situation: Situation, sightings: Sightings, terms: Terms, now_s: float) -> Decision:
@@ -235,10 +238,12 @@ def _of_slave(situation: Situation, sightings: Sightings, terms: Terms, now_s: f
         # Also when only one of several name servers still shows a master.
         return Decision(Move.STAY, master)
     # A master that handed over keeps its link: it takes messages, but does no more of the background work.
-    if situation.link_up and situation.port is not Port.REFUSES:
+    if situation.link_up and not situation.released and situation.port is not Port.REFUSES:
         return Decision(Move.ASK, master, "the name servers have lost the master, but its link lives")
     if not situation.fence_open:
         return Decision(Move.STAY, master)
+    if situation.released:
+        return Decision(Move.ACT, master if situation.link_up else None, "the master leads no more")
     if master is not None and situation.port is Port.REFUSES:
         return Decision(Move.ACT, None, f"the master is gone, {master} refuses connections")
     since = sightings.leaderless_since_s(now_s)
