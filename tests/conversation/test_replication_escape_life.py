@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from collections import Counter
 
 import pytest
@@ -217,3 +219,24 @@ async def test_a_topic_made_a_moment_before_the_fault_is_readable_and_offsets_ar
     await world.sleep(30)
     for name in (MASTER, SLAVE):
         assert world.brokers[name].services.offsets.query("billing", "young", 0) == committed
+
+
+@pytest.mark.behaviour("PO-10")
+async def test_an_acting_masters_tables_are_newer_for_a_master_of_rocketmq(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await ready(world, "orders")
+    client = RemotingClient(world.runtime)
+
+    async def versions(address: str) -> list[int]:
+        found = []
+        for code in (RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.GET_ALL_DELAY_OFFSET):
+            answer = await client.request(address, Command(code), 3000)
+            found.append(json.loads(bytes(answer.body))["dataVersion"]["stateVersion"])
+        answer = await client.request(address, Command(RequestCode.GET_TIMER_CHECK_POINT), 3000)
+        return [*found, struct.unpack(">7q", bytes(answer.body))[4]]
+
+    before = await versions(world.brokers[MASTER].address)
+    slave = await lose(world)
+    after = await versions(slave.address)
+    assert all(old < new for old, new in zip(before, after, strict=True)), (before, after)
+    await client.close()

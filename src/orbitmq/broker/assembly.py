@@ -176,7 +176,7 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     clients = ClientManager(clock, events, expire_ms=config.channel_expired_ms)
     append = MessageAppend(store, durability, counters)
     outlet = Outlet(role, append, store)
-    delays = DelayProgress(clock, levels.highest, feed)
+    delays = DelayProgress(clock, levels.highest, feed, config.delay_version_step)
     search = DeliverySearch(clock, runtime.threads, store, levels, delays)
     half_queue = HalfQueue(store, offsets)
     escaped = EscapedHalves(feed)
@@ -258,6 +258,7 @@ def _connect(s: Services) -> None:
 
     def settings_changed(event: SettingsChanged) -> None:
         s.offsets.version_step = s.config.offset_version_step
+        s.delays.version_step = s.config.delay_version_step
         if "namesrvAddr" in event.keys:
             s.registration.name_servers_changed()
         if "brokerPermission" in event.keys:

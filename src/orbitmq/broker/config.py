@@ -213,6 +213,7 @@ class BrokerConfig(Settings):
     offset_version_step: int = setting(
         500, "consumerOffsetUpdateVersionStep", number(1, 1_000_000_000), live=True
     )
+    delay_version_step: int = setting(1, "delayOffsetUpdateVersionStep", number(1, 1_000_000_000), live=True)
     server_side_reset_offset: bool = setting(True, "useServerSideResetOffset", flag, live=True)
     notify_consumer_ids_changed: bool = setting(True, "notifyConsumerIdsChangedEnable", flag, live=True)
     channel_expired_ms: int = setting(120_000, "channelExpiredTimeout", number(1000, _DAY_MS))

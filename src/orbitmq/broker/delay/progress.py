@@ -30,11 +30,14 @@ class DelayProgress:
 
     Args:
         levels: how many there are; their numbers begin with 1.
+        version_step: the table's version goes up once in so many changes (delayOffsetUpdateVersionStep).
     """
 
-    def __init__(self, clock: Clock, levels: int, feed: ChangeFeed) -> None:
+    def __init__(self, clock: Clock, levels: int, feed: ChangeFeed, version_step: int = 1) -> None:
         self._clock = clock
         self._feed = feed
+        self._changes = 0
+        self.version_step = version_step
         self._places = {level: Place() for level in range(1, levels + 1)}
         self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
         feed.register(
@@ -58,7 +61,9 @@ class DelayProgress:
     def move(self, level: int, place: Place) -> None:
         """Note the progress of a level."""
         self._places[level] = place
-        self.version = self.version.next(self._clock.now_ms())
+        self._changes += 1
+        if self._changes % self.version_step == 0:
+            self.version = self.version.next(self._clock.now_ms())
         self._feed.changed(DELAYS, str(level), place)
 
     def _apply(self, key: str, value: list[int] | int | None) -> None:

@@ -123,12 +123,11 @@ class ConsumerOffsets:
             return kept[queue_id]
         return self._table.get(key, {}).get(queue_id)
 
-    def _kept_items(self) -> list[tuple[str, int | None]]:
-        return [
-            (f"{key}{SEPARATOR}{queue_id}", self._kept_offset(key, queue_id))
-            for key, queues in self._table.items()
-            for queue_id in queues
-        ]
+    def _kept_items(self) -> Iterator[tuple[str, int | None]]:
+        # A table may be large: it is read while it is told, and may change meanwhile.
+        for key, queues in list(self._table.items()):
+            for queue_id in list(queues):
+                yield f"{key}{SEPARATOR}{queue_id}", self._kept_offset(key, queue_id)
 
     def _pending_items(self) -> list[tuple[str, int]]:
         return [
