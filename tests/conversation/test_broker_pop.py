@@ -100,6 +100,7 @@ async def test_a_message_not_handled_in_time_comes_again(broker: Broker, peer: B
     assert record.reconsume_times == 1
 
 
+@pytest.mark.behaviour("PP-07")
 async def test_a_pop_waits_for_messages(broker: Broker, peer: BrokerPeer) -> None:
     await peer.sent(b"zero")
     assert len((await pop(peer)).records) == 1
@@ -163,6 +164,7 @@ def without_own_table(runtime: SimulatedRuntime) -> None:
             runtime.files.remove(f"{folder}/{name}")
 
 
+@pytest.mark.behaviour("PP-10")
 @pytest.mark.parametrize("java_between", [False, True])
 async def test_messages_in_flight_outlive_a_clean_stop(
     orbitmq_runtime: SimulatedRuntime, java_between: bool

@@ -44,6 +44,7 @@ async def drained(peer: BrokerPeer, count: int, **values: Any) -> list[Popped]:
 # -- bad input -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("PP-06")
 @pytest.mark.parametrize(
     ("values", "code", "words"),
     [
@@ -77,6 +78,7 @@ async def test_a_pop_that_is_refused(
     assert (await pop(peer)).bodies == [b"one"], "others are served on"
 
 
+@pytest.mark.behaviour("PP-05", "PP-06")
 async def test_receipts_that_are_no_good(broker: Broker, peer: BrokerPeer) -> None:
     await peer.sent(b"one")
     popped = await pop(peer)
@@ -190,6 +192,7 @@ async def test_a_redelivery_is_the_message_itself_counted_once_more(
     assert (await pop(peer, poll_time=30_000)).code == ResponseCode.POLLING_TIMEOUT
 
 
+@pytest.mark.behaviour("PP-08")
 async def test_a_message_that_is_never_handled_becomes_a_dead_letter(
     broker: Broker, peer: BrokerPeer
 ) -> None:
@@ -207,6 +210,7 @@ async def test_a_message_that_is_never_handled_becomes_a_dead_letter(
     assert properties[property_names.RETRY_TOPIC] == "T"
 
 
+@pytest.mark.behaviour("PP-09")
 @pytest.mark.parametrize(
     ("policy", "delays_s"),
     [

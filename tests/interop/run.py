@@ -26,6 +26,7 @@ from tests.interop import (
     admin_cells,
     disk_cells,
     java_cells,
+    pop_cells,
     python_cells,
     python_consumer_cells,
     python_recall_cells,
@@ -118,6 +119,7 @@ PYTHON: dict[str, PlaceCell] = {
     "python request-reply": python_transaction_cells.request_reply,
     "python to java": python_cells.to_java,
     "java to python": python_cells.from_java,
+    "python simple": pop_cells.python_simple,
     "python sql": sql_cells.python,
     "sql values": sql_cells.values,
 }
@@ -129,15 +131,24 @@ ADMIN: dict[str, PlaceCell] = {
     "mqadmin clients": admin_cells.clients,
     "mqadmin messages": admin_cells.messages,
 }
+JAVA_POP: dict[str, PlaceCell] = {
+    "java pop push": pop_cells.java_push,
+    "java pop retry": pop_cells.java_retry,
+    "java pop orderly": pop_cells.java_orderly,
+}
 JAVA_BRIEF = {name: JAVA_BASIC[name] for name in ("java sync", "java batch", "java push, 2 consumers")}
 
 PLACES: dict[str, dict[str, PlaceCell]] = {
-    "apache/apache": {**ADMIN, **JAVA_BASIC, **PYTHON_BRIEF},
-    "ours/ours": {**ADMIN, **JAVA_BASIC, **JAVA_OLD, **PYTHON, **TIMERS},
+    "apache/apache": {**ADMIN, **JAVA_BASIC, **JAVA_POP, **PYTHON_BRIEF},
+    "ours/ours": {**ADMIN, **JAVA_BASIC, **JAVA_POP, **JAVA_OLD, **PYTHON, **TIMERS},
     "apache/ours": {**JAVA_BRIEF, **PYTHON_BRIEF},
     "ours/apache": {**JAVA_BRIEF, **PYTHON, **TIMERS},
     "apache 4.9/ours": {**JAVA_OLD_BRIEF, **PYTHON_BRIEF},
-    "ours/apache 4.9": {**JAVA_OLD_BRIEF, **PYTHON},
+    # 4.9 cannot pop.
+    "ours/apache 4.9": {
+        **JAVA_OLD_BRIEF,
+        **{name: cell for name, cell in PYTHON.items() if name != "python simple"},
+    },
 }
 DISK: dict[str, FreeCell] = {
     "apache, apache, apache": disk_cells.apache_only,
@@ -149,6 +160,10 @@ DISK: dict[str, FreeCell] = {
     "waiting timers, ours to apache": timer_cells.ours_to_apache,
     "waiting timers, apache to ours with kill -9": timer_cells.apache_to_ours_killed,
     "waiting timers, ours to apache with kill -9": timer_cells.ours_to_apache_killed,
+    "messages in flight, apache to ours": pop_cells.apache_to_ours,
+    "messages in flight, ours to apache": pop_cells.ours_to_apache,
+    "messages in flight, apache to ours with kill -9": pop_cells.apache_to_ours_killed,
+    "messages in flight, ours to apache with kill -9": pop_cells.ours_to_apache_killed,
     "apache, ours, apache with kill -9": disk_cells.apache_first_killed,
     "ours, apache, ours with kill -9": disk_cells.ours_first_killed,
 }

@@ -163,6 +163,7 @@ async def ended(model: Model, *tasks: asyncio.Task[None]) -> None:
         await task
 
 
+@pytest.mark.behaviour("PP-01", "PP-02", "PP-03")
 @pytest.mark.parametrize("orbitmq_seed", seeds(10))
 async def test_pop_keeps_its_promises(orbitmq_world: World, orbitmq_seed: int) -> None:
     world = orbitmq_world
@@ -185,6 +186,7 @@ async def test_pop_keeps_its_promises(orbitmq_world: World, orbitmq_seed: int) -
                 each.cancel()
 
 
+@pytest.mark.behaviour("PP-04")
 @pytest.mark.parametrize("orbitmq_seed", seeds(5))
 async def test_ordered_pop_never_overtakes(orbitmq_world: World, orbitmq_seed: int) -> None:
     world = orbitmq_world

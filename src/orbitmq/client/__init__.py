@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from orbitmq.client.consumer.assigned import AssignedConsumer as AssignedConsumer
     from orbitmq.client.consumer.consumer import Consumer as Consumer
+    from orbitmq.client.consumer.simple import SimpleConsumer as SimpleConsumer
     from orbitmq.client.hooks import SendContext as SendContext
     from orbitmq.client.hooks import SendHook as SendHook
     from orbitmq.client.model import ConsumeFrom as ConsumeFrom
@@ -40,6 +41,7 @@ _HOMES = {
     "SendHook": "hooks",
     "SendResult": "model",
     "SendStatus": "model",
+    "SimpleConsumer": "consumer.simple",
     "TransactionProducer": "producer.transactional",
     "by_hash": "producer.queue_choice",
     "by_random": "producer.queue_choice",
@@ -56,6 +58,7 @@ __all__ = [
     "SendHook",
     "SendResult",
     "SendStatus",
+    "SimpleConsumer",
     "TransactionProducer",
     "by_hash",
     "by_random",

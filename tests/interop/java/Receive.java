@@ -15,7 +15,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 
 /**
  * Push consumers of one group in this process receive `count` messages.
- * Options: consumers, tags, orderly, broadcast, sql, refuse (deliveries of each message
+ * Options: consumers, tags, orderly, broadcast, pop, sql, refuse (deliveries of each message
  * that are refused first), seconds.
  */
 public final class Receive {
@@ -66,6 +66,10 @@ public final class Receive {
             consumer.subscribe(options.get("topic"), MessageSelector.bySql(options.get("sql")));
         } else {
             consumer.subscribe(options.get("topic"), options.getOrDefault("tags", "*"));
+        }
+        if (options.containsKey("pop")) {
+            // The broker shares the queues, in the mode that setConsumeMode gave the group; 4.9 has no such method.
+            consumer.getClass().getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
         }
         if (options.containsKey("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->

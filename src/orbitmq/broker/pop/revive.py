@@ -243,6 +243,7 @@ class PopRevive(Component):
     async def _pass(self) -> None:
         """Let leave what is due."""
         before = len(self._unsettled)
+        await self._clock.sleep(0)  # where a machine without power ends
         while len(self._unsettled) < MAX_UNSETTLED:
             due = self._in_flight.take_due(self._clock.now_ms(), DELIVERIES_PER_TURN)
             for queue, delivery in due:
@@ -257,7 +258,7 @@ class PopRevive(Component):
                     raise
             if not due:
                 break
-            await asyncio.sleep(0)
+            await self._clock.sleep(0)
         if len(self._unsettled) > before and self._outlet.waits:
             await self._outlet.settle()
 
