@@ -19,7 +19,14 @@ FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS = "127.0.0.1:9876"
 
 
-PAGES = ("README.md", "docs/consuming.md", "docs/filters.md", "docs/groups.md", "docs/pop.md", "docs/timers.md")
+PAGES = (
+    "README.md",
+    "docs/consuming.md",
+    "docs/filters.md",
+    "docs/groups.md",
+    "docs/pop.md",
+    "docs/timers.md",
+)
 
 
 def examples(page: str) -> list[tuple[str, str]]:
