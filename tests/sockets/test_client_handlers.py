@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -120,6 +122,46 @@ def test_a_loop_without_asyncio_settles_pauses_and_takes_batches(name_server: st
                 break
         consumer.commit()
     assert len(set(seen)) == 12
+
+
+def test_a_handler_that_blocks_for_ever_holds_up_neither_others_nor_the_close(
+    name_server: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent(name_server, "blocked", 10)
+    leave = threading.Event()
+    got: set[bytes] = set()
+
+    def handler(message: ReceivedMessage) -> None:
+        if message.body == b"3":
+            leave.wait()
+        got.add(message.body)
+
+    options = {"name_servers": name_server, "consume_from": ConsumeFrom.FIRST}
+    consumer = blocking.Consumer("blocked", concurrency=2, close_timeout_s=0.2, **options)
+    consumer.subscribe("blocked")
+    with consumer:
+        runner = threading.Thread(target=lambda: _until_closed(consumer, handler), daemon=True)
+        runner.start()
+        begun = time.monotonic()
+        while len(got) < 9 and time.monotonic() - begun < WAIT_S:
+            time.sleep(0.01)
+        assert got == {b"%d" % number for number in range(10)} - {b"3"}
+        begun = time.monotonic()
+        consumer.close()
+        assert time.monotonic() - begun < 5
+    assert "1 handler calls of group blocked still run at close" in caplog.text
+    # What it had is not done, so that it comes to the next member.
+    with blocking.Consumer("blocked", **options) as other:
+        other.subscribe("blocked")
+        assert b"3" in {message.body for message in next(other.batches(10))}
+    leave.set()
+    runner.join(WAIT_S)
+
+
+def _until_closed(consumer: blocking.Consumer, handler: Callable[[ReceivedMessage], None]) -> None:
+    # The call that still runs at close has nobody to return to.
+    with contextlib.suppress(concurrent.futures.CancelledError, RuntimeError):
+        consumer.run(handler)
 
 
 PROGRAM = """

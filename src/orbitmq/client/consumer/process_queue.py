@@ -147,6 +147,8 @@ class ProcessQueue:
         if message is None:
             return False
         self.begun.pop(offset, None)
+        if self.loose:
+            self.loose.discard(offset)
         try:
             size = len(message.body)
         except MessageFormatError:
