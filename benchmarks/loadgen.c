@@ -48,7 +48,7 @@ enum { READ_BYTES = 1 << 20, MAX_FRAME_BYTES = 16 << 20, MAX_CODES = 4096 };
 
 struct options {
     const char *mode, *host, *topic, *group, *broker_name, *file;
-    int port, header, connections, window, body, queues, count, pid;
+    int port, header, connections, window, body, queues, count, pid, sql;
     long max_offset, ops, ahead, topics;
     double rate, warmup, duration;
 };
@@ -196,7 +196,7 @@ static int put_field(struct template *t, const char *name, const char *value) {
 static const char *UNIQUE_KEY = "7F0000010001000000000000";
 
 static void message_properties(char *text, size_t size) {
-    snprintf(text, size, "UNIQ_KEY\001%s00000000\002WAIT\001true\002", UNIQUE_KEY);
+    snprintf(text, size, "UNIQ_KEY\001%s00000000\002WAIT\001true\002%s", UNIQUE_KEY, opt.sql ? "a\0016\002b\001x\002" : "");
 }
 
 static void put_send_fields(struct template *t, int is_batch) {
@@ -229,15 +229,15 @@ static void put_pull_fields(struct template *t) {
     put_field(t, "bname", opt.broker_name);
     put_field(t, "commitOffset", "0");
     put_field(t, "consumerGroup", opt.group);
-    put_field(t, "expressionType", "TAG");
+    put_field(t, "expressionType", opt.sql ? "SQL92" : "TAG");
     put_field(t, "maxMsgNums", number);
     t->at_queue = put_field(t, "queueId", "0");
     t->at_offset = put_field(t, "queueOffset", "");
     put_field(t, "subVersion", "1700000000000");
-    put_field(t, "subscription", "*");
+    if (!opt.sql) put_field(t, "subscription", "*"); /* by SQL as the group's heartbeat says */
     snprintf(number, sizeof number, "%d", delivering ? SUSPEND_MS : 0);
     put_field(t, "suspendTimeoutMillis", number);
-    put_field(t, "sysFlag", delivering ? "6" : "4"); /* 4: has a subscription, 2: may be suspended; no commit */
+    put_field(t, "sysFlag", opt.sql ? "0" : delivering ? "6" : "4"); /* 4: has a subscription, 2: may be suspended; no commit */
     put_field(t, "topic", opt.topic);
 }
 
@@ -773,7 +773,7 @@ static void usage(void) {
     die("send|batch|pull|deliver|echo|serve|sync [--host A] --port P --topic T [--header json|rocketmq] [--connections N]\n"
         "  [--window N] [--body BYTES] [--queues 1-10] [--count N] [--max-offset N] [--ops N] [--rate OPS_PER_SECOND]\n"
         "  [--warmup S] [--duration S] [--group G] [--broker-name B] [--pid SERVER_PID] [--file PATH]\n"
-        "  [--ahead BYTES] [--topics N]");
+        "  [--ahead BYTES] [--topics N] [--sql 0|1]");
 }
 
 static void parse_options(int argc, char **argv) {
@@ -782,7 +782,7 @@ static void parse_options(int argc, char **argv) {
         {"window", 1, 0, 'w'},   {"body", 1, 0, 'b'},   {"queues", 1, 0, 'q'}, {"count", 1, 0, 'n'},       {"max-offset", 1, 0, 'm'},
         {"ops", 1, 0, 'o'},      {"rate", 1, 0, 'r'},   {"warmup", 1, 0, 'W'}, {"duration", 1, 0, 'd'},    {"group", 1, 0, 'g'},
         {"pid", 1, 0, 'P'},      {"file", 1, 0, 'f'},   {"broker-name", 1, 0, 'B'}, {"ahead", 1, 0, 'a'},
-        {"topics", 1, 0, 'N'},
+        {"topics", 1, 0, 'N'},   {"sql", 1, 0, 's'},
         {0, 0, 0, 0},
     };
     if (argc < 2) usage();
@@ -811,6 +811,7 @@ static void parse_options(int argc, char **argv) {
         case 'a': opt.ahead = atol(optarg); break;
         case 'B': opt.broker_name = optarg; break;
         case 'N': opt.topics = atol(optarg); break;
+        case 's': opt.sql = atoi(optarg); break;
         default: usage();
         }
     }

@@ -20,6 +20,7 @@ from benchmarks.servers import ROOT, Server, child_settings
 
 QUEUES = 8
 _FRESH = itertools.count(1)
+SQL = "a > 5 AND b = 'x'"
 PULL_BATCHES = 8000
 """Batches of 32 that fill the topic which is pulled: 256,000 messages."""
 
@@ -61,7 +62,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Case:
-    """One load: a mode of the generator and its shape. `rate` 0 saturates; `durable` is SYNC_FLUSH."""
+    """One load: a mode of the generator and its shape. `rate` 0 saturates; `durable` is SYNC_FLUSH.
+
+    With `sql` a pull is filtered by :data:`SQL`, which all messages of its topic match.
+    """
 
     mode: str = "send"
     connections: int = 16
@@ -70,6 +74,7 @@ class Case:
     header: str = "json"
     rate: int = 0
     durable: bool = False
+    sql: bool = False
     target: Target = field(default_factory=Target)
 
     @property
@@ -79,7 +84,7 @@ class Case:
         )
         paced = f" at {self.rate:,}/s" if self.rate else ""
         flush = "" if self.mode in ("pull", "echo") else " SYNC" if self.durable else " ASYNC"
-        shape = f"{self.connections} x {self.window}"
+        shape = f"{self.connections} x {self.window}{', by SQL92' if self.sql else ''}"
         return f"{what} {self.body} B, {shape}{', binary' if self.header != 'json' else ''}{flush}{paced}"
 
 
@@ -208,6 +213,8 @@ class Bench:
     def once(self, server: Server, case: Case) -> dict[str, Any]:
         """Run the case once: what the generator reports."""
         topic, more = "bench", {}
+        if case.sql:
+            return self._once_by_sql(server, case)
         if case.mode == "pull":
             topic = "bench_pull"
             with Client(server.port, timeout_s=30) as client:
@@ -220,12 +227,28 @@ class Bench:
             self.page_cache.touch()
         return self._generate(server.port, server.pid, case, topic, more)
 
-    def _generate(self, port: int, pid: int, case: Case, topic: str, more: dict[str, int]) -> dict[str, Any]:
+    def _once_by_sql(self, server: Server, case: Case) -> dict[str, Any]:
+        topic = group = "bench_sql"
+        with Client(server.port, timeout_s=30) as client:
+            client.create_topic(topic, QUEUES)
+            if not client.max_offset(topic, 0):
+                self.generator.run(
+                    "batch", port=server.port, topic=topic, sql=1, warmup=0, ops=PULL_BATCHES, duration=120
+                )
+            client.subscribe_by_sql(group, topic, SQL)
+            lowest = min(client.max_offset(topic, queue) for queue in range(QUEUES))
+            more = {"max_offset": lowest, "sql": 1}
+            return self._generate(server.port, server.pid, case, topic, more, group)
+
+    def _generate(
+        self, port: int, pid: int, case: Case, topic: str, more: dict[str, int], group: str = "bench"
+    ) -> dict[str, Any]:
         return self.generator.run(
             case.mode,
             port=port,
             pid=pid,
             topic=topic,
+            group=group,
             queues=QUEUES,
             connections=case.connections,
             window=case.window,

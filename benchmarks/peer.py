@@ -43,6 +43,7 @@ LOADS = [
     Case(body=1024),
     Case(mode="batch", connections=4, window=4),
     Case(mode="pull", window=4),
+    Case(mode="pull", window=4, sql=True),
     Case(rate=10_000),
     Case(mode="deliver", rate=10_000),
 ]
@@ -64,7 +65,9 @@ class Side:
         self._name_server = maker.name_server(folder)
         flush = "SYNC_FLUSH" if durable else "ASYNC_FLUSH"
         try:
-            self._broker = maker.broker(folder, self._name_server.address, flushDiskType=flush)
+            self._broker = maker.broker(
+                folder, self._name_server.address, flushDiskType=flush, enablePropertyFilter="true"
+            )
         except BaseException:
             self._name_server.kill()
             raise

@@ -104,6 +104,28 @@ class Client:
         answer = self.request(GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)})
         return int(answer.ext["offset"])
 
+    def subscribe_by_sql(self, group: str, topic: str, expression: str) -> None:
+        """Be a member of a group with an SQL92 subscription, as long as this connection lasts."""
+        data = {
+            "topic": topic,
+            "subString": expression,
+            "expressionType": "SQL92",
+            "subVersion": 1_700_000_000_000,
+            "tagsSet": [],
+            "codeSet": [],
+            "classFilterMode": False,
+        }
+        member = {
+            "groupName": group,
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+            "subscriptionDataSet": [data],
+            "unitMode": False,
+        }
+        body = {"clientID": "bench@1", "consumerDataSet": [member], "producerDataSet": []}
+        self.request(HEART_BEAT, body=json.dumps(body).encode())
+
     def pull(self, topic: str, queue_id: int, offset: int, count: int = 32) -> Answer:
         """One pull that does not wait for messages and commits nothing."""
         fields = {

@@ -4,6 +4,7 @@ retries."""
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import astuple
 from typing import Any
 
@@ -11,6 +12,9 @@ import pytest
 from tests.conversation.broker_peer import BrokerPeer, records, send_request
 
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.change_feed import ChangeFeed
+from orbitmq.broker.clients.filter_table import FilterTable, bloom_places, murmur3_low
+from orbitmq.broker.events import Events
 from orbitmq.message.batch import encode_batch
 from orbitmq.message.model import Message
 from orbitmq.message.properties import decode_properties
@@ -212,3 +216,36 @@ async def test_a_strict_broker_refuses_the_second(peer: BrokerPeer) -> None:
         assert (await connections(peer)).conflict_count == 1
         await other.ok(RequestCode.HEART_BEAT, of("two", ("T", "a > 1", "SQL92")))
         assert len((await connections(peer)).connection_set) == 2
+
+
+def test_the_hash_is_the_one_of_java() -> None:
+    # MurmurHash3 x64 128, seed 0: first half of the published digests.
+    assert murmur3_low(b"") == 0
+    assert murmur3_low(b"hello") == 0xCBD8A7B341BD9B02
+    assert murmur3_low(b"The quick brown fox jumps over the lazy dog") == 0xE34BBC7BBC071B6C
+    assert all(0 <= place < 112 for place in bloom_places("cg#T"))
+
+
+@pytest.mark.behaviour("FI-09")
+async def test_expressions_are_in_the_file_that_java_brokers_read(peer: BrokerPeer, broker: Broker) -> None:
+    await peer.ok(RequestCode.HEART_BEAT, heartbeat(("T", SQL, "SQL92"), ("U", "*", "TAG")))
+    await broker.services.persistence.fold()
+    content = json.loads(broker.runtime.files.read_bytes("/store/config/consumerFilter.json"))
+    entry = content["filterDataByTopic"]["T"]["groupFilterData"]["cg"]
+    assert entry["bloomFilterData"] == {"bitNum": 112, "bitPos": bloom_places("cg#T")}
+    assert (entry["expression"], entry["expressionType"], entry["deadTime"]) == (SQL, "SQL92", 0)
+    assert set(content["filterDataByTopic"]) == {"T"}
+    table = broker.services.filter_table
+    restored = FilterTable(broker.runtime.clock, Events(), ChangeFeed())
+    restored.restore(content)
+    found = restored.get("T", "cg")
+    assert found is not None
+    assert (found["expression"], found["dead"]) == (SQL, True)
+    await peer.ok(RequestCode.HEART_BEAT, heartbeat(("T", "*", "TAG"), ("U", "*", "TAG"), version=2))
+    await peer.ok(RequestCode.UNREGISTER_CLIENT, clientID="client", consumerGroup="cg")
+    gone = table.get("T", "cg")
+    assert gone is not None
+    assert gone["dead"]
+    entry["deadTime"] = peer.now() - 25 * 3600 * 1000
+    restored.restore(content)
+    assert list(restored.file_text()) == ["{", '\n\t"filterDataByTopic":{', "}", "\n}"]

@@ -51,8 +51,10 @@ STATE_VALUES = frozenset(
     }
 )
 # Apache finds the second address out by itself and does not tell the file of its settings; a pull here may
-# bring more messages at once.
-OTHER_SETTINGS = frozenset({"brokerIP2", "brokerConfigPath", "maxTransferCountOnMessageInMemory"})
+# bring more messages at once, and may bring an SQL92 expression.
+OTHER_SETTINGS = frozenset(
+    {"brokerIP2", "brokerConfigPath", "enablePropertyFilter", "maxTransferCountOnMessageInMemory"}
+)
 _FOLDER = re.compile(r"/\S*/place-[\w-]+")
 _TABLE_ROW = re.compile(r"^(\S+?) *(?:=  ?|: )(.*)$", re.MULTILINE)
 
@@ -280,4 +282,38 @@ def messages(world: World, place: Place) -> None:
     config = talk.run(f"getBrokerConfig -b {address}")[0]
     check(re.search(r"autoCreateTopicEnable\s*=\s*true", config), f"getBrokerConfig: {config[:300]}")
     del talk.outputs[masked(f"getBrokerConfig -b {address}")[0]]
+    talk.compare()
+
+
+def groups(world: World, place: Place) -> None:
+    """Groups moved, copied, shown, and switched between pulling and popping."""
+    topic, group, copy = "admin_groups", "admin_groups_group", "admin_groups_copy"
+    address = place.broker.address
+    talk = Conversation(world, place, "groups")
+    talk.run(
+        f"updateTopic -c DefaultCluster -t {topic} -r 4 -w 4",
+        f"updateSubGroup -b {address} -g {group}",
+        f"updateSubGroup -b {address} -g {copy}",
+    )
+    world.facts("Send", ns=place.ns, topic=topic, how="orderly", count=6)
+    world.facts("Receive", ns=place.ns, topic=topic, group=group, count=6)
+    wait_for_offsets(place, topic, group)
+    world.facts("Send", ns=place.ns, topic=topic, how="orderly", count=6)
+    talk.run(
+        f"getConsumerConfig -g {group}",
+        f"cloneGroupOffset -s {group} -d {copy} -t {topic}",
+        f"consumerProgress -g {copy}",
+        f"skipAccumulatedMessage -g {group} -t {topic}",
+        f"consumerProgress -g {group}",
+        f"consumerProgress -g {copy} -t {topic}",
+        f"setConsumeMode -b {address} -t {topic} -g {group} -m POP -q 0",
+        f"setConsumeMode -b {address} -t {topic} -g {group} -m PULL",
+    )
+    options = {"ns": place.ns, "topic": topic}
+    with world.java("Receive", group=copy, count=100, seconds=300, **options) as receiver:
+        receiver.wait_for("received")
+        wait_for_offsets(place, topic, copy)
+        shown = talk.run(f"consumerStatus -g {copy}")[0]
+    check("admin_groups" in shown, f"consumerStatus: {shown[:300]}")
+    del talk.outputs[f"consumerStatus -g {copy}"]  # it names the client's process
     talk.compare()

@@ -130,6 +130,7 @@ ADMIN: dict[str, PlaceCell] = {
     "mqadmin by key": admin_cells.by_key,
     "mqadmin clients": admin_cells.clients,
     "mqadmin messages": admin_cells.messages,
+    "mqadmin groups": admin_cells.groups,
 }
 JAVA_POP: dict[str, PlaceCell] = {
     "java pop push": pop_cells.java_push,

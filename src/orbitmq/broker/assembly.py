@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.clients.assignment import Assignments
 from orbitmq.broker.clients.consumer_requests import ConsumerRequests
+from orbitmq.broker.clients.filter_table import FilterTable
 from orbitmq.broker.clients.heartbeats import Heartbeats
 from orbitmq.broker.clients.listing import ClientListing
 from orbitmq.broker.clients.queue_locks import QueueLocks
@@ -144,6 +145,7 @@ def components(
         s.redrives,
         s.clients,
         s.assignments,
+        s.filter_table,
         s.long_polling,
         *s.pop.components,
         s.stats,
@@ -199,6 +201,7 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         offsets=offsets,
         metadata=metadata,
         clients=clients,
+        filter_table=FilterTable(clock, events, feed),
         assignments=Assignments(
             config, metadata, clients, TopicQueues(runtime, config, topics), RequestModes(feed)
         ),

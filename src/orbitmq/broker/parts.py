@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.clients.assignment import Assignments
+from orbitmq.broker.clients.filter_table import FilterTable
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.config import BrokerConfig
@@ -64,6 +65,7 @@ class Services:
     offsets: ConsumerOffsets
     metadata: MetadataAccess
     clients: ClientManager
+    filter_table: FilterTable
     assignments: Assignments
     locks: QueueLocks
     append: MessageAppend
