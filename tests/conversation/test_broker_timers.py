@@ -238,6 +238,30 @@ async def test_a_broker_that_does_not_recall_says_which_setting_does(peer: Peer)
     assert "recallMessageEnable" in (answer.remark or "")
 
 
+@pytest.mark.behaviour("TW-17")
+@pytest.mark.broker(timer_roll_window_slots=60, recall_message_enable=True)
+async def test_a_long_wait_is_cut_and_a_recall_finds_its_message(peer: Peer) -> None:
+    await peer.put(b"first")
+    start = peer.now()
+    recalled = []
+    for number in range(6):
+        sent = await peer.put(b"%d" % number, TIMER_DELAY_SEC=200 + number, UNIQ_KEY=f"id{number}")
+        recalled.append(sent.recall_handle or "")
+    await peer.ok(370, topic="T", recallHandle=recalled[1])
+    await peer.runtime.clock.sleep(100)
+    await peer.ok(370, topic="T", recallHandle=recalled[2])
+    await peer.runtime.clock.sleep(90)
+    await peer.ok(370, topic="T", recallHandle=recalled[3])
+    await peer.runtime.clock.sleep(20)
+    found = (await peer.read())[1:]
+    assert [record.body for record in found] == [b"0", b"4", b"5"]
+    for record in found:
+        late = record.store_timestamp - start - 200_000 - int(record.body) * 1000
+        # It was stored anew meanwhile: only the second of its time is known.
+        assert 0 <= late <= 1100
+        assert int(decode_properties(record.properties)["TIMER_ROLL_TIMES"]) >= 2
+
+
 # -- what administrators ask -----------------------------------------------------------------------------
 
 

@@ -114,7 +114,7 @@ def fill(log: TimerLog, places: range) -> list[int]:
 
 
 def found(log: TimerLog, end: int = 1 << 40) -> list[int]:
-    return [unit.physical for piece in log.scan(end) for _, unit in piece]
+    return [Unit(*fields).physical for _, piece in log.scan(end) for fields in piece]
 
 
 def test_the_timer_log_goes_on_behind_its_last_unit() -> None:
@@ -203,7 +203,13 @@ def test_delivered_units_leave_their_chain() -> None:
         left.append((read.physical, read.out_ms))
         at = read.below
     assert left == [(4, 5000), (3, 5000), (1, 5000)]
-    assert [unit.out_ms for piece in log.scan(100) for _, unit in piece] == [5000, 4000, 5000, 5000, 4000]
+    assert [Unit(*fields).out_ms for _, piece in log.scan(100) for fields in piece] == [
+        5000,
+        4000,
+        5000,
+        5000,
+        4000,
+    ]
 
 
 # -- progress --------------------------------------------------------------------------------------------

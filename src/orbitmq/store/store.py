@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Mapping
 
 from orbitmq.runtime import Runtime
@@ -114,6 +115,8 @@ class MessageStore:
         self._unlock: Callable[[], None] | None = None
         self.on_arrival: Arrival | None = None
         self.recovered: Recovered | None = None
+        # The lowest place to which the log was cut while it was open: what is derived from before holds.
+        self.cut_to = sys.maxsize
         self.crashed = False  # the last stop was not a clean one
 
     # -- life ------------------------------------------------------------------------------------------
@@ -437,6 +440,7 @@ class MessageStore:
             RawAppendError: no record begins at ``to``.
             StoreClosedError, OSError: the disk refused.
         """
+        self.cut_to = min(self.cut_to, to)
         await self._raw.truncate(to)
 
     # -- get -------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from orbitmq.broker.timers import forms, units
 from orbitmq.broker.timers.forms import Timer
 from orbitmq.broker.timers.hand_over import take_out, write_wheel
 from orbitmq.broker.timers.progress import Progress, due_of, mark
-from orbitmq.broker.timers.timer_log import TimerLog
+from orbitmq.broker.timers.timer_log import Fields, TimerLog
 from orbitmq.broker.timers.wheel import NONE, Wheel
 from orbitmq.errors import OrbitError
 from orbitmq.message import reserved
@@ -85,42 +85,52 @@ class PendingTimers:
 
     # -- the start -------------------------------------------------------------------------------------
 
-    def restore(self, progress: Progress, *, trusted: bool) -> Iterator[None]:
+    def restore(self, progress: Progress, trusted_end: int) -> Iterator[None]:
         """Read the timer log, a piece at a time; :meth:`take` goes on where it ends.
 
         Args:
-            trusted: the commit log has not changed since the timer log was written.
+            trusted_end: up to this place the commit log is the one that the timer log was made from.
         """
         self._empty()
         self._restored = progress
         self._log.close()
         self._log.open()
-        if not trusted:
-            self._log.clear()
         newest: units.Unit | None = None
-        for found in self._log.scan(self._store.max_commit_log_offset):
-            for position, unit in found:
-                self._restore_unit(position, unit)
-            newest = found[-1][1]
+        for position, found in self._log.scan(min(trusted_end, self._store.max_commit_log_offset)):
+            self._restore_units(position, found)
+            newest = units.Unit(*found[-1])
             yield
         self.position = low = self._store.min_offset(TOPIC, 0)
-        if newest is not None:
-            self._resume(newest, progress)
-        self.before = max(progress.before, 0 if newest is None else newest.physical + newest.record_bytes)
+        self.before = progress.before
+        if newest is not None and self._resume(newest, progress):
+            self.before = max(self.before, newest.physical + newest.record_bytes)
         if self.position > low or progress.taken:
             log.info("timers: %d wait, going on at %d", self._wheel_total(), self.position)
 
     def _wheel_total(self) -> int:
         return sum(number for _, _, number in self._wheel.slots())
 
-    def _restore_unit(self, position: int, unit: units.Unit) -> None:
-        if self._is_over(unit):
-            return
-        count = -1 if unit.magic & units.DELETE else 1
-        self._wheel.add(unit.out_ms // self._precision, position, count)
-        self._count(unit.topic_hash, unit.magic, count)
-        if units.hash_of(unit.extra) is None and unit.physical >= self._restored.before:
-            self._known.add(unit.physical)
+    def _restore_units(self, position: int, found: list[Fields]) -> None:
+        """Put back what waits. What is due behind all marks does, as most: there may be a million."""
+        progress, precision = self._restored, self._precision
+        marks = [progress.done, *(up_to for _, up_to in progress.ahead)]
+        over_ms = due_of(max(marks)) + 1
+        add, counts = self._wheel.add, Counter[int]()
+        for fields in found:
+            _, _, magic, written_ms, delay_ms, physical, _, topic_hash, reserved_bytes = fields
+            out_ms = written_ms + delay_ms
+            if out_ms >= over_ms or not self._is_over(units.Unit(*fields)):
+                if magic == units.DEFAULT:
+                    add(out_ms // precision, position)
+                    counts[topic_hash] += 1
+                else:
+                    count = -1 if magic & units.DELETE else 1
+                    add(out_ms // precision, position, count)
+                    self._count(topic_hash, magic, count)
+                if physical >= progress.before and units.hash_of(reserved_bytes) is None:
+                    self._known.add(physical)
+            position += units.UNIT_BYTES
+        self.waiting.update(counts)
 
     def _is_over(self, unit: units.Unit) -> bool:
         """Whether it was delivered before the start; a recall counts until its slot is over."""
@@ -132,24 +142,26 @@ class PendingTimers:
         if magic & units.ROLL:
             self._rolling += 1
 
-    def _resume(self, newest: units.Unit, progress: Progress) -> None:
+    def _resume(self, newest: units.Unit, progress: Progress) -> bool:
         """Go on behind the message of the last unit, which is there if the files belong together."""
         record = self._record(newest.physical)
         if record is None or record.topic != TOPIC:
             log.warning("the timer log does not belong to the commit log: it is made again")
             self.rebuild(progress)
-            return
+            return False
         position = record.queue_offset + 1
         if units.hash_of(newest.extra) is None:
             # A Java broker writes no unit for a message that is late when it looks at it.
             position = min(position, progress.taken)
         self.position = max(self.position, position)
+        return True
 
     def rebuild(self, progress: Progress) -> None:
         """Make the timer log again, from the oldest message that the timer topic has."""
         self._empty()
         self._log.clear()
         self._restored = progress
+        self.before = progress.before
         self.position = self._store.min_offset(TOPIC, 0)
 
     def _record(self, physical: int) -> Record | None:

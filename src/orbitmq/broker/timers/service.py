@@ -44,6 +44,8 @@ SETTLE_MS = 200
 RETRY_AFTER_MS = 1000
 # The wall clock is looked at so often while something waits: it may be set.
 LOOK_MS = 1000
+# While nothing is due the progress moves with the clock, so often.
+IDLE_NOTE_MS = 30_000
 # After a change of role a message of an unknown topic waits so long for it; then its topic counts as deleted.
 UNKNOWN_TOPIC_WAITS_MS = 60_000
 # What a recall takes of the timer topic before it searches.
@@ -98,7 +100,8 @@ class TimerService(Component):
         self._snapshot: tuple[int, int, Progress] | None = None
         self._retry_at_ms = 0
         self._patient_until_ms = 0
-        self._trusted = False
+        # The timer log fits the commit log up to here.
+        self._trusted_end: int | None = None
         self._ready = False
         # Whether messages may have been delivered that no progress tells of, and those that were.
         self._unknown = False
@@ -121,8 +124,9 @@ class TimerService(Component):
             return
         self._ready = False
         self._unknown = self._unknown or self._store.crashed
-        recovered = self._store.recovered
-        self._trusted = recovered is not None and self._store.end == recovered.end_offset
+        if self._trusted_end is None:
+            recovered = self._store.recovered
+            self._trusted_end = 0 if recovered is None else recovered.end_offset
         self._every(self._clock, AFTER_ERROR_SECONDS, self._run, first_s=0.0)
 
     async def stop(self) -> None:
@@ -130,7 +134,7 @@ class TimerService(Component):
         await self.end_work()
         if not self._ready:
             return
-        self._ready = False
+        self._end_work_here()
         try:
             await self._save_last()
             await self._file.close()
@@ -163,9 +167,15 @@ class TimerService(Component):
 
     def _role_changed(self, changed: RoleChanged) -> None:
         self._patient_until_ms = changed.at_ms + UNKNOWN_TOPIC_WAITS_MS
-        self._ready = False
+        self._end_work_here()
         self._unknown = True
         self._wake.set()
+
+    def _end_work_here(self) -> None:
+        """What comes into the log from now on may be put by another broker."""
+        if self._ready:
+            self._trusted_end = self.pending.before
+        self._ready = False
 
     async def _run(self) -> None:
         """Deliver for ever."""
@@ -196,11 +206,12 @@ class TimerService(Component):
         high = self._store.max_offset(TOPIC, 0)
         before = self._place_behind(min(self._progress.taken, high))
         self._progress = self._saved = self._progress.within(high, before)
-        await self._slowly(self.pending.restore(self._progress, trusted=self._trusted))
-        # A second beginning within one life of the store does not know what was put meanwhile.
-        self._trusted = False
+        trusted_end = min(self._trusted_end or 0, self._store.cut_to)
+        await self._slowly(self.pending.restore(self._progress, trusted_end))
         if self._unknown:
-            self._already = await self._search.since(due_of(self._progress.done))
+            # Without a message that waits nothing can come twice, and the search would be a long one.
+            waits = self.pending.next_ms() is not None or self.pending.behind
+            self._already = await self._search.since(due_of(self._progress.done)) if waits else Counter()
             self._unknown = False
         self._store.watch(TOPIC, 0)
         self._ready = True
@@ -231,8 +242,9 @@ class TimerService(Component):
             now = self._clock.now_ms()
             await self._slowly(self.pending.load(now))
             await self._deliver(now)
-        self._settle()
-        self._take_snapshot()
+            self._settle()
+            self._note_idle(now)
+            self._take_snapshot()
         if self._clock.now_ms() >= self._save_at_ms:
             self._try_to_save()
 
@@ -382,6 +394,14 @@ class TimerService(Component):
         while self._unsettled and self._unsettled[0].stored:
             self._unsettled.popleft()
             self._settled += 1
+
+    def _note_idle(self, now: int) -> None:
+        """Nothing was due for long: a search in the log for deliveries need not begin before this time."""
+        first = self.pending.first
+        if now - due_of(self._progress.done) > IDLE_NOTE_MS and (first is None or due_of(first) > now):
+            self._progress = self._progress.advanced(
+                all_of(now), self._progress.taken, self._progress.before
+            )
 
     def _take_snapshot(self) -> None:
         """Note what may be written down as soon as all is stored that was handed over until now."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 from orbitmq.broker.timers.units import BLANK, BLANK_MAGIC, UNIT, UNIT_BYTES, Unit
 from orbitmq.runtime.seam import Files, Segment, Threads
@@ -18,6 +19,20 @@ _FILE_DIGITS = 20
 # Behind the newest unit there is always room for one without any bytes set: the end of what is valid.
 _END = bytes(UNIT_BYTES)
 SCAN_UNITS = 4096
+# The fields of a unit, see :class:`Unit`.
+Fields: TypeAlias = tuple[Any, ...]
+
+
+def _valid(units: list[Fields], newest: int, log_end: int) -> tuple[int, int, int]:
+    """How many units from the first one on are valid, the last one's message, and the latest slot time."""
+    latest_ms = 0
+    for number, (size, _, magic, written_ms, delay_ms, physical, _, _, _) in enumerate(units):
+        if size != UNIT_BYTES or not 0 < magic <= 15 or not newest < physical < log_end:
+            return number, newest, latest_ms
+        newest = physical
+        if written_ms + delay_ms > latest_ms:
+            latest_ms = written_ms + delay_ms
+    return len(units), newest, latest_ms
 
 
 class TimerLog:
@@ -66,14 +81,14 @@ class TimerLog:
         for segment in self._segments.values():
             segment.close()
         self._segments.clear()
+        self._latest_ms.clear()
+        self._unwritten.clear()
 
     def clear(self) -> None:
         """Remove all units."""
         starts = list(self._segments)
         self.close()
         self._remove(starts)
-        self._latest_ms.clear()
-        self._unwritten.clear()
         self.end = self._written = self.synced = 0
 
     def _remove(self, starts: list[int]) -> None:
@@ -89,37 +104,36 @@ class TimerLog:
 
     # -- reading ---------------------------------------------------------------------------------------
 
-    def scan(self, log_end: int) -> Iterator[list[tuple[int, Unit]]]:
-        """All valid units with their positions, many at a time; new units go behind the last one.
+    def scan(self, log_end: int) -> Iterator[tuple[int, list[Fields]]]:
+        """All valid units, many at a time, each time with the position of the first one.
+
+        New units go behind the last one. Fields and not units: there may be millions.
 
         Args:
             log_end: the end of the commit log: a unit of a later message is not valid.
         """
         newest = -1
+        step = SCAN_UNITS * UNIT_BYTES
         for start in sorted(self._segments):
             view = self._segments[start].view()
-            found: list[tuple[int, Unit]] = []
-            at = 0
-            while at + UNIT_BYTES <= self._file_bytes:
-                unit = Unit(*UNIT.unpack_from(view, at))
-                if unit.magic == BLANK_MAGIC:
-                    at = self._file_bytes
-                    break
-                if not unit.valid or not newest < unit.physical < log_end:
-                    break
-                newest = unit.physical
-                found.append((start + at, unit))
-                self._note(start, unit.out_ms)
-                at += UNIT_BYTES
-                if len(found) >= SCAN_UNITS:
-                    yield found
-                    found = []
-            if found:
-                yield found
-            self.end = self._written = start + at
-            if at < self._file_bytes - UNIT_BYTES - BLANK.size:
+            usable = self._file_bytes - self._file_bytes % UNIT_BYTES
+            at, ended = 0, False
+            while at < usable and not ended:
+                units = list(UNIT.iter_unpack(view[at : min(usable, at + step)]))
+                valid, newest, latest_ms = _valid(units, newest, log_end)
+                ended = valid < len(units)
+                if valid:
+                    self._note(start, latest_ms)
+                    yield start + at, units[:valid] if ended else units
+                at += valid * UNIT_BYTES
+            full = at + UNIT_BYTES + BLANK.size > self._file_bytes or self._is_blank(view, at)
+            self.end = self._written = start + (self._file_bytes if full else at)
+            if not full:
                 break
         self._cut()
+
+    def _is_blank(self, view: memoryview, at: int) -> bool:
+        return at + BLANK.size <= self._file_bytes and BLANK.unpack_from(view, at)[2] == BLANK_MAGIC
 
     def _cut(self) -> None:
         """Remove the files behind the end."""
