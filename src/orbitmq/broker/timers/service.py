@@ -399,9 +399,7 @@ class TimerService(Component):
         """Nothing was due for long: a search in the log for deliveries need not begin before this time."""
         first = self.pending.first
         if now - due_of(self._progress.done) > IDLE_NOTE_MS and (first is None or due_of(first) > now):
-            self._progress = self._progress.advanced(
-                all_of(now), self._progress.taken, self._progress.before
-            )
+            self._progress = self._progress.advanced(all_of(now), self._progress.taken, self._progress.before)
 
     def _take_snapshot(self) -> None:
         """Note what may be written down as soon as all is stored that was handed over until now."""
