@@ -106,6 +106,7 @@ class TimerService(Component):
         # Whether messages may have been delivered that no progress tells of, and those that were.
         self._unknown = False
         self._already: Counter[Identity] = Counter()
+        self._last = -1  # the mark of the last message that was handed over
         self._wake = asyncio.Event()
         feed.register(
             TIMERS, FedTable(Progress.plain, self._apply, self, lambda: [("progress", self._saved)])
@@ -202,6 +203,7 @@ class TimerService(Component):
         self._unsettled.clear()
         self._handed = self._settled = 0
         self._snapshot = None
+        self._last = -1
         self._load_progress()
         high = self._store.max_offset(TOPIC, 0)
         before = self._place_behind(min(self._progress.taken, high))
@@ -318,7 +320,9 @@ class TimerService(Component):
         if not rolls and (timer.deletes is not None or self.pending.is_recalled(timer)):
             self.pending.drop_first()  # the recall has counted
             return None
-        if not rolls and self._was_delivered(record, timer):
+        # A timer log that lost writes in a crash may name a message twice.
+        if first == self._last or (not rolls and self._was_delivered(record, timer)):
+            self._last = first
             self.pending.drop_first(forms.topic_hash(timer.topic))
             return None
         handed = None
@@ -333,6 +337,7 @@ class TimerService(Component):
             if is_not_now(error):
                 raise
             log.error("the timer message at %d is left out: %s", place_of(first), error)
+        self._last = first
         self.pending.drop_first(forms.topic_hash(timer.topic), rolled=rolls)
         return handed
 
