@@ -85,7 +85,7 @@ async def kill_and_return(world: World, dice: random.Random, name: str, *, wipe:
 
 
 @pytest.mark.parametrize("orbitmq_seed", seeds(6))
-@pytest.mark.parametrize("wiped", [(), (SLAVE,)])
+@pytest.mark.parametrize("wiped", [(), (SLAVE,), (MASTER, SLAVE)])
 async def test_no_acknowledged_message_is_lost(orbitmq_world: World, wiped: tuple[str, ...]) -> None:
     world, dice = orbitmq_world, orbitmq_world.runtime.random
     load = Load(world)
