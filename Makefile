@@ -16,7 +16,7 @@ SHORT_FLAG := $(if $(SHORT),--short)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build wheel java demo test check format bench bench-peer bench-client bench-replication interop chaos behaviours clean
+.PHONY: help setup build wheel java demo test check format bench bench-peer bench-client interop chaos behaviours clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -82,9 +82,6 @@ bench-peer: $(BUILT)  ## the same loads against Apache RocketMQ, with Maven Cent
 
 bench-client: $(BUILT)  ## the Python client beside Apache's Java client, with Maven Central: 15 minutes (SHORT=1: one and a half)
 	@$(PY) -m benchmarks.client_speed $(SHORT_FLAG)
-
-bench-replication: $(BUILT)  ## what a slave and a quorum cost: six minutes (SHORT=1: two)
-	@$(PY) -m benchmarks.replication $(SHORT_FLAG)
 
 interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Central: half an hour (SHORT=1: twenty minutes)
 	@$(PY) -m tests.interop.run $(SHORT_FLAG)

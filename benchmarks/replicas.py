@@ -9,7 +9,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +66,8 @@ class Replicated:
         return self.lag_p50, self.lag_max
 
 
+# Of the rate with an asynchronous slave, when every answer waits for it; and how much more CPU of the master.
+QUORUM_RATE, QUORUM_CPU = 0.85, 1.3
 # What a record of the log has besides its body.
 RECORD_BYTES = 150
 
@@ -176,13 +178,29 @@ def measure(
     return table(HEADINGS, rows), found
 
 
+def missed(found: Sequence[Replicated]) -> list[str]:
+    """Where a quorum costs more than the goal says; judged where as much is sent as there is."""
+    figures = {(one.mode, one.figure.title): one.figure for one in found}
+    lines = []
+    for (mode, title), quorum in figures.items():
+        if mode != "quorum 2" or "1024 B, 16 x 16" not in title:
+            continue
+        slave = figures["+ slave", title]
+        rate, cpu = quorum.rate / slave.rate, quorum.cpu_us / slave.cpu_us
+        if rate < QUORUM_RATE or cpu > QUORUM_CPU:
+            lines.append(f"{title}, quorum 2 against + slave: {rate:.0%} of the rate, {cpu:.2f} x the CPU")
+    return lines
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.replicas", description=__doc__)
     parser.add_argument("--short", action="store_true", help="one second per line and fewer lines")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="orbitmq-bench-") as folder:
-        text, _ = measure(Ours(), Generator(), Path(folder), short=options.short)
+        text, found = measure(Ours(), Generator(), Path(folder), short=options.short)
     print(text)
+    for line in missed(found):
+        print(f"missed: {line}")
     return 0
 
 

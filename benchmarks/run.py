@@ -246,6 +246,7 @@ class Session:
         )
         self.report.note(f"\n## Replicas\n\n{text}")
         self.report.content["replicas"] = found
+        self.report.missed += replicas.missed(found)
 
     def run(self) -> None:
         about = machine()
