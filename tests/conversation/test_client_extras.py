@@ -154,17 +154,21 @@ async def test_sends_are_traced_as_java_does(world: Any) -> None:
     assert set(keys) == {result.message_id, "k1", "k2", second[5]}
 
 
+@pytest.mark.behaviour("CR-19")
 async def test_deliveries_are_traced_from_beginning_to_end(world: Any) -> None:
     world.topics.update({"t": {"a": 1}, TRACE: {"a": 1}})
     broker = world.brokers["a"]
     broker.store("t", b"good", 0, encode_properties({"UNIQ_KEY": "id0", "KEYS": "k"}))
     broker.store("t", b"bad", 0, encode_properties({"UNIQ_KEY": "id1"}))
     broker.store("t", b"secret", 0, encode_properties({"UNIQ_KEY": "id2", "TRACE_ON": "false"}))
+    broker.store("t", b"later", 0, encode_properties({"UNIQ_KEY": "id3"}))
 
     async def listener(message: ReceivedMessage) -> None:
         await world.runtime.clock.sleep(0.25)
         if message.body == b"bad":
             raise RuntimeError("no")
+        if message.body == b"later":
+            message.retry(reason="closed on Sundays")
 
     consumer = Consumer("cg", trace=True, consume_from=ConsumeFrom.FIRST, **client_options(world))
     async with running(consumer, listener):
@@ -172,13 +176,14 @@ async def test_deliveries_are_traced_from_beginning_to_end(world: Any) -> None:
     found = records(broker)
     begun = {record[5]: record for record in found if record[0] == "SubBefore"}
     ended = {record[2]: record for record in found if record[0] == "SubAfter"}
-    assert begun.keys() == ended.keys() == {"id0", "id1"}
+    assert begun.keys() == ended.keys() == {"id0", "id1", "id3"}
     assert begun["id0"][2:4] == ["DefaultRegion", "cg"]
     assert begun["id0"][6:] == ["0", "k"]
     assert begun["id1"][7] == "null"
     assert ended["id0"][1] == begun["id0"][4]
     assert (ended["id0"][3], ended["id0"][4], ended["id0"][6]) == ("250", "true", "0")
     assert (ended["id1"][4], ended["id1"][6], ended["id1"][8]) == ("false", "2", "cg")
+    assert (ended["id3"][4], ended["id3"][6]) == ("false", "4")
 
 
 @pytest.mark.scripted("a", auto_create=False)
