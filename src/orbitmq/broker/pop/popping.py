@@ -261,14 +261,14 @@ class Popping:
         filter: MessageFilter,
         is_retry: bool,
     ) -> None:
-        queue = self._in_flight.find(topic, request.group, queue_id)
-        if queue is None:
-            queue = self._in_flight.queue(topic, request.group, queue_id)
-        start = self._position(queue, request.from_newest)
+        queue = self._in_flight.queue(topic, request.group, queue_id)
         high = self._store.max_offset(topic, queue_id)
         wanted = request.max_count - popped.count
-        if start >= high or wanted <= 0:
-            popped.rest += max(0, high - start)
+        if wanted <= 0:
+            popped.rest += max(0, high - queue.next)
+            return
+        start = self._position(queue, request.from_newest)
+        if start >= high:
             return
         if self._is_full(queue):
             popped.full = True

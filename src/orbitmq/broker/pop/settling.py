@@ -146,7 +146,8 @@ class Settling:
                 done = self._done(
                     topic, ack.consumer_group, ack.queue_id, receipt, ack.invisible_time, offsets
                 )
-                log_end = max([log_end, *(self._end_of(topic, ack.queue_id, offset) for offset in done)])
+                if topic.startswith(reserved.RETRY_PREFIX):
+                    log_end = max([log_end, *(self._end_of(topic, ack.queue_id, each) for each in done)])
             if len(done) < len(offsets):
                 missed[number] = [offset for offset in offsets if offset not in done]
         if sum(map(len, missed.values())) == asked:
