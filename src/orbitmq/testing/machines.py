@@ -101,7 +101,12 @@ class _PoweredThreads(SimulatedThreads):
     def run(self, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         if self._power.on:
             return super().run(function, *args)
-        return asyncio.get_running_loop().create_future()
+        # A task, so that whoever waits for it ends with the loop, also who does not let itself be cancelled.
+        return asyncio.ensure_future(_never())
+
+
+async def _never() -> Any:
+    await asyncio.get_running_loop().create_future()
 
 
 class _Powered:

@@ -243,24 +243,31 @@ class PopRevive(Component):
     async def _pass(self) -> None:
         """Let leave what is due."""
         before = len(self._unsettled)
-        await self._clock.sleep(0)  # where a machine without power ends
         while len(self._unsettled) < MAX_UNSETTLED:
+            await self._clock.sleep(0)  # others come first; where a machine without power ends
             due = self._in_flight.take_due(self._clock.now_ms(), DELIVERIES_PER_TURN)
-            for queue, delivery in due:
-                try:
-                    # A redelivery must not outlive the pop of the message that it repeats.
-                    await self._metadata.save(POPS)
-                    await self._leave(queue, delivery)
-                except RemotingError as error:
-                    self._later(queue, delivery, error)
-                except BaseException:
-                    self._in_flight.again(queue, delivery, self._clock.now_ms() + RETRY_AFTER_MS)
-                    raise
             if not due:
                 break
-            await self._clock.sleep(0)
+            await self._leave_all(due)
         if len(self._unsettled) > before and self._outlet.waits:
             await self._outlet.settle()
+
+    async def _leave_all(self, due: list[tuple[PopQueue, Delivery]]) -> None:
+        waiting = deque(due)
+        try:
+            # A redelivery must not outlive the pop of the message that it repeats.
+            await self._metadata.save(POPS)
+            while waiting:
+                try:
+                    await self._leave(*waiting[0])
+                except RemotingError as error:
+                    self._later(*waiting[0], error)
+                waiting.popleft()
+        except RemotingError as error:
+            log.warning("redeliveries wait for the disk: %s", error)
+        finally:
+            for queue, delivery in waiting:
+                self._in_flight.again(queue, delivery, self._clock.now_ms() + RETRY_AFTER_MS)
 
     def _later(self, queue: PopQueue, delivery: Delivery, error: RemotingError) -> None:
         """A delivery could not leave, or only some of its messages could."""
