@@ -18,6 +18,7 @@ from orbitmq.broker.events import Events
 from orbitmq.message.batch import encode_batch
 from orbitmq.message.model import Message
 from orbitmq.message.properties import decode_properties
+from orbitmq.store import NewMessage
 from orbitmq.wire.bodies import (
     CheckClientRequestBody,
     ConsumerConnection,
@@ -162,6 +163,24 @@ async def test_retries_are_not_filtered_again(peer: BrokerPeer) -> None:
 @pytest.mark.broker(filter_support_retry=True)
 async def test_retries_pass_the_expression_of_their_topic(peer: BrokerPeer) -> None:
     assert [found["a"] for found in await retried(peer)] == ["6"]
+
+
+async def test_one_pull_looks_into_so_many_messages_only(peer: BrokerPeer, broker: Broker) -> None:
+    broker.services.topics.create_if_absent("T", 1)
+    messages = [NewMessage("T", 0, b"%d" % n, b"a\x01%d\x02" % n) for n in range(3000)]
+    for at in range(0, 3000, 100):
+        await broker.services.append.stored(broker.services.append.put_many(messages[at : at + 100]))
+    at, pulls = 0, 0
+    while True:
+        answer = await peer.pull(at, subscription="a = 2900", expression_type="SQL92")
+        pulls += 1
+        if answer.code == ResponseCode.SUCCESS:
+            break
+        assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+        assert int(answer.ext["nextBeginOffset"]) > at
+        at = int(answer.ext["nextBeginOffset"])
+    assert bodies(answer) == [b"2900"]
+    assert pulls >= 2
 
 
 async def test_skipping_over_the_border_of_a_queue_file_finds_what_lies_behind(peer: BrokerPeer) -> None:

@@ -14,7 +14,7 @@ ctypedef const uint8_t** bytes_pp
 
 cdef int Q_NEXT, Q_TAIL, Q_TAIL_FIRST, Q_MAP_FIRST, Q_MAP_COUNT, Q_RING, Q_WIDTH
 cdef int READ_FOUND, READ_NO_MATCH, READ_NEED_ENTRIES, READ_NEED_LOG, READ_NO_SPACE, READ_BROKEN
-cdef int RECORD_FIXED_BYTES, CQ_ENTRY_BYTES, SCAN_LIMIT, BY_PROPERTIES, RECORD
+cdef int RECORD_FIXED_BYTES, CQ_ENTRY_BYTES, SCAN_LIMIT, RECORD_SCAN_LIMIT, BY_PROPERTIES, RECORD
 cdef int WARM_LIMIT, WARM_BYTES, CACHE_LINE_BYTES
 
 cdef extern from *:
@@ -54,7 +54,7 @@ cdef class Lookup:
     cpdef int find_entry(self, Py_ssize_t slot, int64_t offset) noexcept nogil
     @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t)
     cdef bint _matches(self, const int64_t* codes, Py_ssize_t codes_at, Py_ssize_t codes_count) noexcept nogil
-    @cython.locals(looked=int, status=int, size=int64_t, wanted=bint)
+    @cython.locals(looked=int, most=int, status=int, size=int64_t, wanted=bint)
     cdef int read(self, Py_ssize_t slot, int64_t offset, int64_t last, int64_t max_count, int64_t max_bytes, const int64_t* codes, Py_ssize_t codes_at, Py_ssize_t codes_count, uint8_t* out, Py_ssize_t out_at, Py_ssize_t out_room) noexcept nogil
     @cython.locals(file=int64_t, within=int64_t, end=int64_t, log=bytes_in)
     cdef void _warm(self, Py_ssize_t slot, int64_t offset, int64_t last, int64_t max_count) noexcept nogil

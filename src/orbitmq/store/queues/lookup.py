@@ -40,6 +40,7 @@ READ_BROKEN = layout.READ_BROKEN
 RECORD_FIXED_BYTES = layout.RECORD_FIXED_BYTES
 CQ_ENTRY_BYTES = layout.CQ_ENTRY_BYTES
 SCAN_LIMIT = layout.SCAN_LIMIT
+RECORD_SCAN_LIMIT = layout.RECORD_SCAN_LIMIT
 BY_PROPERTIES = layout.BY_PROPERTIES
 RECORD = layout.RECORD
 WARM_LIMIT = 32  # records asked for ahead of a read, and how much of each
@@ -203,9 +204,10 @@ class Lookup:
         self.read_bytes = 0
         self.read_next = offset
         looked = 0
+        most = RECORD_SCAN_LIMIT if codes_count == BY_PROPERTIES else SCAN_LIMIT
         if cython.compiled:
             self._warm(slot, offset, last, max_count)
-        while offset < last and looked < SCAN_LIMIT:
+        while offset < last and looked < most:
             status = self.find_entry(slot, offset)
             if status != READ_FOUND:
                 return status if self.read_count == 0 else READ_FOUND
