@@ -109,7 +109,8 @@ def _membership(
         ),
         client,
         NameServerQueries(client, s.config, s.address, lambda: s.topics.version),
-        Surroundings(following, links, tables, s.outlet.settle),
+        # Who waits here is answered, and asks the master next (SS-05).
+        Surroundings(following, links, tables, s.outlet.settle, s.long_polling.expire_all),
         host.change_role,
     )
 

@@ -69,12 +69,14 @@ class Surroundings:
 
     Attributes:
         settle: returns when what special services have begun is settled.
+        master_back: called when clients can use the master again that this broker stood in for.
     """
 
     following: FollowsMaster
     links: LooksAtLinks
     tables: TableExchange
     settle: Callable[[], Awaitable[None]]
+    master_back: Callable[[], object]
 
 
 class Membership(Component):
@@ -124,6 +126,7 @@ class Membership(Component):
         self._hurry_until = 0.0
         self._yielded_until = 0.0
         self._released_until = 0.0
+        self._stood_in = False
         self._port = Port.UNKNOWN
         self._probed_s = 0.0
         self._asked_s = 0.0
@@ -309,8 +312,14 @@ class Membership(Component):
             return None
         self.seen.shown(server, members, self._clock.monotonic())
         if MASTER_ID in members:
-            self._yielded_until = 0.0  # it is back: its next loss is a new one
+            self._master_shown()
         return members
+
+    def _master_shown(self) -> None:
+        self._yielded_until = 0.0  # its next loss is a new one
+        if self._stood_in and self._role.role is Role.SLAVE:
+            self._stood_in = False
+            self._around.master_back()
 
     async def _heartbeat(self, server: str) -> bool | None:
         if self._role.role is Role.PRE_ONLINE or self._leaving:
@@ -391,6 +400,7 @@ class Membership(Component):
             log.warning("broker %s: %s: %s", self._address, decision.move.value, decision.why)
             if role is Role.MASTER:
                 self._asked = False
+            self._stood_in = self._stood_in or role is Role.ACTING_MASTER
             if role not in LEADING:
                 self.fence.withdraw()
             await self._change_role(role)
