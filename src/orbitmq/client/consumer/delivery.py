@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any
 
@@ -37,7 +38,7 @@ Held = list[tuple[ProcessQueue, ReceivedMessage]]
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
 
-class Delivery:
+class Delivery(ABC):
     """What all orders have in common: settling, redelivery, expiry.
 
     Args:
@@ -80,17 +81,17 @@ class Delivery:
 
     # -- arrival and giving out --------------------------------------------------------------------------
 
+    @abstractmethod
     def arrived(self, process_queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Messages were pulled."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take(self) -> ReceivedMessage | None:
         """The next message for the user's code, with an open delivery; None when none is ready."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take_batch(self, at_most: int) -> Held:
         """The next messages that are handled together; empty when none is ready."""
-        raise NotImplementedError
 
     async def wait(self) -> bool:
         """Return when there may be something to take; False when the consumer is closed."""
@@ -101,16 +102,16 @@ class Delivery:
         """Give out nothing more."""
         self._ready.close()
 
+    @abstractmethod
     def give_back(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
         """Nobody handles this message after all: it is ready again."""
-        raise NotImplementedError
 
-    def release(self, process_queue: ProcessQueue) -> None:
+    def release(self, process_queue: ProcessQueue) -> None:  # noqa: B027  # only order needs it
         """The user's code has let go of what it took of this queue."""
 
+    @abstractmethod
     def pause(self, topics: Collection[str] | None) -> None:
         """Give out nothing of these topics, or nothing at all with None; ``()`` ends every pause."""
-        raise NotImplementedError
 
     def _paused_topic(self, topic: str) -> bool:
         return self._paused is None or topic in self._paused
@@ -206,10 +207,11 @@ class Delivery:
             return  # someone else's now, or sent back already because it took too long (CR-06)
         await self._not_done(process_queue, message, verdict)
 
+    @abstractmethod
     async def _not_done(
         self, process_queue: ProcessQueue, message: ReceivedMessage, verdict: Verdict
     ) -> None:
-        raise NotImplementedError
+        """Let it come again, or give it up."""
 
     async def expire(self, process_queues: Iterable[ProcessQueue]) -> None:
         """Send back what the user's code has had for too long, so that the offset can go on (CR-15)."""
@@ -277,7 +279,7 @@ class ConcurrentDelivery(Delivery):
     def pause(self, topics: Collection[str] | None) -> None:
         self._paused = topics
         parked, self._parked = self._parked, []
-        self._offer(parked + self._ready.take_out(lambda message: True))
+        self._offer(parked + self._ready.take_all())
 
     async def _not_done(
         self, process_queue: ProcessQueue, message: ReceivedMessage, verdict: Verdict
@@ -378,7 +380,7 @@ class OrderedDelivery(Delivery):
     def pause(self, topics: Collection[str] | None) -> None:
         self._paused = topics
         idle, self._idle = self._idle, []
-        for process_queue in idle + self._ready.take_out(lambda process_queue: True):
+        for process_queue in idle + self._ready.take_all():
             self._rested(process_queue)
 
     def _rest(self, process_queue: ProcessQueue, seconds: float) -> None:

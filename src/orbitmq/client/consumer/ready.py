@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -43,11 +43,10 @@ class ReadyLine(Generic[T]):
             self.wake()
         return item
 
-    def take_out(self, wanted: Callable[[T], bool]) -> list[T]:
-        """Remove and return what is wanted."""
-        found = [item for item in self.items if wanted(item)]
-        if found:
-            self.items = deque(item for item in self.items if not wanted(item))
+    def take_all(self) -> list[T]:
+        """Remove and return everything."""
+        found = list(self.items)
+        self.items.clear()
         return found
 
     def wake(self) -> None:
