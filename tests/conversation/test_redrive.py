@@ -15,6 +15,7 @@ from orbitmq.broker.broker import Broker
 from orbitmq.broker.change_feed import TOPICS
 from orbitmq.broker.dead_letters.forms import Ranges
 from orbitmq.broker.messaging.retry import mark_dead
+from orbitmq.broker.role import Role
 from orbitmq.message.properties import decode_properties, encode_properties
 from orbitmq.message.record import Record, iter_records
 from orbitmq.store import NewMessage
@@ -264,6 +265,38 @@ async def test_crashes_lose_and_double_nothing(orbitmq_world: World, orbitmq_see
     assert (done.state, done.sent, done.filtered) == (RedriveState.DONE, 2000, 0)
     assert {n: c for n, c in Counter(numbers(broker)).items() if c != 1} == {}
     assert len(numbers(broker)) == 2000
+
+
+@pytest.mark.behaviour("DQ-08")
+@pytest.mark.orbitmq(replicas=2, settings={"enableSlaveActingMaster": "true"})
+@pytest.mark.parametrize("orbitmq_seed", range(4))
+async def test_a_slave_that_acts_meanwhile_changes_nothing(orbitmq_world: World, orbitmq_seed: int) -> None:
+    world, chance = orbitmq_world, random.Random(orbitmq_seed)
+
+    def leads() -> bool:
+        broker = world.brokers.get("broker-a")
+        return broker is not None and broker.services.role.role is Role.MASTER
+
+    await world.until(leads)
+    await fill(world.brokers["broker-a"], 2000)
+    await world.sleep(2)
+    async with BrokerPeer(world.runtime, world.brokers["broker-a"].address) as peer:
+        await begin(peer, rate=200)
+    for _ in range(3):
+        await world.sleep(chance.random() * 3)
+        if chance.random() < 0.5:
+            world.crash("broker-a", keep=chance.choice(list(Keep)))
+        else:
+            await world.stop_broker("broker-a")
+        await world.sleep(chance.choice([0.5, 15]))
+        await world.start_broker("broker-a")
+        await world.until(leads, 120)
+    broker = world.brokers["broker-a"]
+    async with BrokerPeer(world.runtime, broker.address) as peer:
+        done = await ended(peer)
+    assert (done.state, done.sent) == (RedriveState.DONE, 2000)
+    assert numbers(broker) == list(range(2000))
+    await world.until(lambda: len(numbers(world.brokers["broker-a-1"])) == 2000)
 
 
 def test_a_dead_letter_says_what_it_has_room_for() -> None:

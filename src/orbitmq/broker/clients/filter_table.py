@@ -35,7 +35,7 @@ class FilterTable(Component):
         self._clock = clock
         self._feed = feed
         self._entries: dict[str, dict[str, dict[str, Any]]] = {}
-        feed.register(CONSUMER_FILTERS, FedTable(dict, self._apply))
+        feed.register(CONSUMER_FILTERS, FedTable(dict, self._apply, items=self._items))
         events.subscribe(MembersChanged, self._members_changed)
 
     def tables(self) -> Sequence[Table]:
@@ -83,9 +83,20 @@ class FilterTable(Component):
         self._entries.setdefault(topic, {})[group] = entry
         self._feed.changed(CONSUMER_FILTERS, f"{topic}{_SEPARATOR}{group}", entry)
 
-    def _apply(self, _key: str, value: Mapping[str, Any] | None) -> None:
+    def _items(self) -> list[tuple[str, dict[str, Any]]]:
+        return [
+            (f"{topic}{_SEPARATOR}{group}", entry)
+            for topic, groups in self._entries.items()
+            for group, entry in groups.items()
+        ]
+
+    def _apply(self, key: str, value: Mapping[str, Any] | None) -> None:
         if value is not None:
             self._put(str(value["topic"]), str(value["consumerGroup"]), dict(value))
+            return
+        topic, _, group = key.partition(_SEPARATOR)
+        if self._entries.get(topic, {}).pop(group, None) is not None:
+            self._feed.changed(CONSUMER_FILTERS, key, None)
 
     def _clean(self) -> None:
         """Forget groups that have been away for a day."""

@@ -60,7 +60,9 @@ class Redrives(Component):
         self._jobs: dict[str, Job] = {}
         # What the table's file holds: copies, so that no file shows half a step.
         self._saved: dict[str, Redrive] = {}
-        feed.register(REDRIVES, FedTable(Redrive.to_plain, self._apply))
+        feed.register(
+            REDRIVES, FedTable(Redrive.to_plain, self._apply, items=lambda: list(self._saved.items()))
+        )
 
     # -- what administrators ask -----------------------------------------------------------------------
 
@@ -204,10 +206,14 @@ class Redrives(Component):
         self._feed.changed(REDRIVES, facts.request.group, facts)
 
     def _apply(self, group: str, value: Mapping[str, Any] | None) -> None:
-        if value is not None:
-            facts = Redrive.from_json(value)
-            self._jobs[group] = Job(self._tools, facts, self._save, search=True)
-            self._save(replace(facts))
+        if value is None:
+            self._jobs.pop(group, None)
+            self._saved.pop(group, None)
+            self._feed.changed(REDRIVES, group, None)
+            return
+        facts = Redrive.from_json(value)
+        self._jobs[group] = Job(self._tools, facts, self._save, search=True)
+        self._save(replace(facts))
 
     def tables(self) -> Sequence[Table]:
         return (Table(REDRIVES, self),)
