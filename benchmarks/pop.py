@@ -1,0 +1,167 @@
+"""Pop 32 and one batch acknowledgement: what a message costs the broker, ours beside Apache's.
+
+`python -m benchmarks.pop [--short]`. The same blocking client on both, in turn; the other broker is stopped
+meanwhile. The client is slower than either broker, so the broker's processor time counts, not the rate. Both
+flush asynchronously; before it is measured each broker runs the load, the JVM for 10 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.measure import keep, machine, record, table
+from benchmarks.remoting import Client
+from benchmarks.servers import Apache, Ours, PeerUnavailableError, Server, apache_classpath
+
+POP_MESSAGE, BATCH_ACK_MESSAGE, SEND_BATCH_MESSAGE = 200050, 200151, 320
+TOPIC, GROUP, QUEUES = "bench_pop", "bench_pop_group", 4
+PER_POP = 32
+BODY = b"x" * 128
+INVISIBLE_MS = 60_000
+
+
+@dataclass
+class Cost:
+    """One run: messages popped and acknowledged, seconds, and the broker's processor time."""
+
+    messages: int
+    seconds: float
+    cpu_s: float
+
+    @property
+    def cpu_us(self) -> float:
+        return self.cpu_s / self.messages * 1e6
+
+
+def fill(client: Client, messages: int) -> None:
+    """Store messages in batches, queue after queue."""
+    properties = b"TAGS\x01a"
+    item = b"".join(
+        number.to_bytes(4, "big")
+        for number in (4 + 4 + 4 + 4 + 4 + len(BODY) + 2 + len(properties), 0, 0, 0, len(BODY))
+    )
+    item += BODY + len(properties).to_bytes(2, "big") + properties
+    for at in range(0, messages, 250):
+        fields = {
+            "a": "bench", "b": TOPIC, "c": "TBW102", "d": str(QUEUES), "e": str(at // 250 % QUEUES), "f": "0",
+            "g": str(int(time.time() * 1000)), "h": "0", "i": "", "j": "0", "k": "false", "m": "true",
+        }  # fmt: skip
+        client.request(SEND_BATCH_MESSAGE, fields, item * 250)
+
+
+def pop_and_acknowledge(client: Client) -> int:
+    """One pop, and one acknowledgement of what it gave; how many messages that was."""
+    fields = {
+        "consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1", "maxMsgNums": str(PER_POP),
+        "invisibleTime": str(INVISIBLE_MS), "pollTime": "0", "bornTime": str(int(time.time() * 1000)),
+        "initMode": "0", "expType": "TAG", "exp": "*", "order": "false",
+    }  # fmt: skip
+    answer = client.ask(POP_MESSAGE, fields)
+    if answer.code != 0:
+        return 0
+    starts = dict(_entries(answer.ext["startOffsetInfo"]))
+    acks, count = [], 0
+    for place, offsets in _entries(answer.ext["msgOffsetInfo"]):
+        start = int(starts[place])
+        found = [int(offset) - start for offset in offsets.split(",")]
+        bits = sum(1 << offset for offset in found)
+        retry, queue_id = place
+        acks.append(
+            {
+                "c": GROUP, "t": TOPIC, "r": retry, "so": start, "q": int(queue_id),
+                "rq": int(answer.ext["reviveQid"]), "pt": int(answer.ext["popTime"]),
+                "it": int(answer.ext["invisibleTime"]),
+                "b": base64.b64encode(bits.to_bytes((bits.bit_length() + 7) // 8, "little")).decode(),
+            }
+        )  # fmt: skip
+        count += len(found)
+    client.request(BATCH_ACK_MESSAGE, {}, json.dumps({"brokerName": "broker-a", "acks": acks}).encode())
+    return count
+
+
+def _entries(text: str) -> list[tuple[tuple[str, str], str]]:
+    words = [entry.split(" ") for entry in text.split(";")]
+    return [((retry, queue_id), value) for retry, queue_id, value in words]
+
+
+def run(server: Server, messages: int) -> Cost:
+    """Store so many messages, then pop them all; the seconds behind the last one belong to the cost."""
+    with Client(server.port, timeout_s=60) as client:
+        fill(client, messages)
+        time.sleep(1)
+        cpu, started, done = server.cpu_s(), time.monotonic(), 0
+        while done < messages:
+            done += pop_and_acknowledge(client)
+        seconds = time.monotonic() - started
+        # Tables and check points are written some seconds later.
+        time.sleep(7)
+        return Cost(done, seconds, server.cpu_s() - cpu)
+
+
+def idle_s(server: Server, seconds: float) -> float:
+    """Processor time of a broker that does nothing."""
+    cpu = server.cpu_s()
+    time.sleep(seconds)
+    return server.cpu_s() - cpu
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks.pop", description=__doc__)
+    parser.add_argument("--short", action="store_true")
+    options = parser.parse_args()
+    messages, rounds, warm_s = (20_000, 2, 4) if options.short else (100_000, 3, 10)
+    costs: dict[str, list[Cost]] = {}
+    idle: dict[str, float] = {}
+    makers: dict[str, Ours | Apache] = {"ours": Ours()}
+    try:
+        makers["apache"] = Apache(apache_classpath(), heap_mb=1024)
+    except PeerUnavailableError as error:
+        print(f"without Apache's broker: {error}")
+    with tempfile.TemporaryDirectory(prefix="orbitmq-pop-") as folder:
+        for kind, maker in makers.items():
+            place = Path(folder) / kind
+            name_server = maker.name_server(place / "ns")
+            broker = maker.broker(place / "broker", name_server.address, flushDiskType="ASYNC_FLUSH")
+            try:
+                with Client(broker.port) as client:
+                    client.create_topic(TOPIC, QUEUES)
+                warm_until = time.monotonic() + warm_s
+                while time.monotonic() < warm_until:
+                    run_briefly(broker)
+                idle[kind] = idle_s(broker, 10) / 10
+                costs[kind] = [run(broker, messages) for _ in range(rounds)]
+            finally:
+                broker.kill()
+                name_server.kill()
+    rows = []
+    for kind, found in costs.items():
+        cpu_us = statistics.median(cost.cpu_us for cost in found)
+        own = statistics.median(
+            (cost.cpu_s - idle[kind] * (cost.seconds + 7)) / cost.messages * 1e6 for cost in found
+        )
+        rate = statistics.median(cost.messages / cost.seconds for cost in found)
+        rows.append([kind, f"{cpu_us:.1f} us", f"{own:.1f} us", f"{rate:,.0f}/s"])
+    text = table(["broker", "CPU per message", "without what it needs idle", "rate of the client"], rows)
+    print(text)
+    found_costs = {kind: [vars(cost) for cost in found] for kind, found in costs.items()}
+    keep("pop", text, {"record": record(short=options.short), "machine": machine(), "costs": found_costs})
+    return 0
+
+
+def run_briefly(server: Server) -> None:
+    """The load for the warm-up."""
+    with Client(server.port, timeout_s=60) as client:
+        fill(client, 5000)
+        while pop_and_acknowledge(client):
+            pass
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
