@@ -32,6 +32,7 @@ from tests.interop import (
     python_recall_cells,
     python_trace_cells,
     python_transaction_cells,
+    quorum_cells,
     replica_cells,
     sql_cells,
     timer_cells,
@@ -62,6 +63,9 @@ JAVA_BASIC: dict[str, PlaceCell] = {
     "java transactions": java_cells.transactions,
     "java request-reply": java_cells.request_reply,
 }
+
+
+REPLICAS: dict[str, FreeCell] = {**replica_cells.CELLS, **quorum_cells.CELLS}
 
 
 def with_old_clients(cell: PlaceCell) -> PlaceCell:
@@ -262,7 +266,7 @@ def main() -> int:
                 [
                     *names,
                     *(f"disk {name}" for name in DISK),
-                    *(f"replicas {name}" for name in replica_cells.CELLS),
+                    *(f"replicas {name}" for name in REPLICAS),
                 ]
             )
         )
@@ -284,7 +288,7 @@ def main() -> int:
                 continue
             if matrix.chosen("disk", name):
                 matrix.attempt("disk", name, partial(disk_cell, matrix.world))
-        for name, replica_cell in replica_cells.CELLS.items():
+        for name, replica_cell in REPLICAS.items():
             if matrix.chosen("replicas", name):
                 matrix.attempt("replicas", name, partial(replica_cell, matrix.world))
     print("\n" + matrix.table())
