@@ -240,3 +240,34 @@ async def test_an_acting_masters_tables_are_newer_for_a_master_of_rocketmq(orbit
     after = await versions(slave.address)
     assert all(old < new for old, new in zip(before, after, strict=True)), (before, after)
     await client.close()
+
+
+async def test_an_acting_master_that_is_killed_goes_on_where_it_was(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await ready(world, "orders")
+    master = world.brokers[MASTER]
+    for number in range(20):
+        put(master, "orders", b"level %d" % number, DELAY="2", UNIQ_KEY=f"L{number}")
+        put(master, "orders", b"timer %d" % number, TIMER_DELAY_MS="5000", UNIQ_KEY=f"T{number}")
+        half = {"TRAN_MSG": "true", "PGROUP": "shop", "UNIQ_KEY": f"H{number}"}
+        put(master, "orders", b"half %d" % number, **half)
+    await lose(world)
+    await world.until(lambda: len(first_halves(world.brokers[OTHER])) == 20)
+    await world.sleep(0.5)
+    world.crash(SLAVE)
+    await world.start_broker(SLAVE)
+    await world.until(lambda: world.brokers[SLAVE].services.role.role is Role.ACTING_MASTER)
+    await world.sleep(20)
+    there = world.brokers[OTHER]
+    assert len(stored(there, "orders")) == 40
+    assert first_halves(there) == Counter({b"half %d" % number: 1 for number in range(20)})
+
+
+def first_halves(broker: Broker) -> Counter[bytes]:
+    """The half messages that were sent there, without their copies."""
+    halves = stored(broker, "RMQ_SYS_TRANS_HALF_TOPIC")
+    return Counter(
+        record.body
+        for record in halves
+        if "TRAN_PREPARED_QUEUE_OFFSET" not in decode_properties(record.properties)
+    )

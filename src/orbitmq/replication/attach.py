@@ -24,6 +24,7 @@ from orbitmq.replication.members.name_servers import NameServerQueries
 from orbitmq.replication.members.ports import TableExchange
 from orbitmq.replication.members.queue_locks import LockHandlers, ReplicatedLocks
 from orbitmq.replication.replicas import Replicas
+from orbitmq.replication.state.acting_journal import ActingJournal
 from orbitmq.replication.state.codes import TableCodes
 from orbitmq.replication.state.copies import TableCopies, TravellingTables
 from orbitmq.replication.state.exchange import StateExchange
@@ -56,6 +57,7 @@ def attach(host: Host) -> Attachment:
     codes = TableCodes(client, s.feed, s.topics)
     copies = TableCopies(s.runtime.clock, codes, lambda: following.classic_master)
     tables = TravellingTables(peers, exchange, codes)
+    journal = ActingJournal(s.runtime.clock, s.persistence)
     membership = _membership(host, port, following, peers, client, tables, term)
     locks = ReplicatedLocks(s.config, s.locks, client, membership.others, tables.push)
 
@@ -78,7 +80,19 @@ def attach(host: Host) -> Attachment:
     handlers = HaHandlers(s.role, s.store, status, s.address, lambda: s.registration.ha_address, pushed, term)
     return Attachment(
         # The gate starts last and stops first, while the port still takes acknowledgements.
-        components=[port, following, finder, exchange, copies, membership, locks, escape, lines, gate],
+        components=[
+            port,
+            following,
+            finder,
+            exchange,
+            copies,
+            journal,
+            membership,
+            locks,
+            escape,
+            lines,
+            gate,
+        ],
         families=[handlers, MemberHandlers(membership.look_now), LockHandlers(locks)],
         hand_over=membership.hand_over,
         status=lambda: {**gate.status(), **status.lines(), **lines.lines()},

@@ -1,0 +1,42 @@
+"""What an acting master has delivered is on its disk soon: its log does not tell of it."""
+
+from __future__ import annotations
+
+import logging
+
+from orbitmq.broker.change_feed import DELAYS, ESCAPED_HALVES, OFFSETS
+from orbitmq.broker.component import Component
+from orbitmq.broker.metadata.table_files import Persistence
+from orbitmq.broker.role import Role
+from orbitmq.runtime.seam import Clock
+
+log = logging.getLogger(__name__)
+
+PERIOD_SECONDS = 0.2
+TABLES = (DELAYS, ESCAPED_HALVES, OFFSETS)
+
+
+class ActingJournal(Component):
+    """Writes progress into the change journal, so that an acting master that is killed repeats little."""
+
+    name = "journal of the acting master"
+    runs_as = frozenset({Role.ACTING_MASTER})
+
+    def __init__(self, clock: Clock, persistence: Persistence) -> None:
+        self._clock = clock
+        self._persistence = persistence
+
+    async def start(self) -> None:
+        self._every(self._clock, PERIOD_SECONDS, self.write)
+
+    async def stop(self) -> None:
+        await self.end_work()
+        await self.write()
+
+    async def write(self) -> None:
+        """Bring what has changed to the disk; nothing when nothing has."""
+        for table in TABLES:
+            try:
+                await self._persistence.flush(table)
+            except OSError as error:
+                log.error("the progress of deliveries is not on the disk: %s", error)
