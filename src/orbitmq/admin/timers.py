@@ -131,8 +131,8 @@ class TimerAdmin:
         properties = message.properties
         topic, unique_id = properties.get(names.REAL_TOPIC, ""), message.unique_key or ""
         out_ms = int(properties.get(names.TIMER_OUT_MS, "0"))
-        deleted = f"{topic}+{unique_id}"
-        recalled = any(other.properties.get(names.TIMER_DEL_UNIQKEY) == deleted for other in found)
+        named = (unique_id, f"{topic}+{unique_id}")
+        recalled = any(other.properties.get(names.TIMER_DEL_UNIQKEY) in named for other in found)
         deliver_at = _deliver_at_ms(message, out_ms)
         waiting = deliver_at > self._now_ms()
         return TimerMessage(

@@ -132,6 +132,7 @@ class BrokerConfig(Settings):
     timer_max_delay_s: int = setting(3 * 86_400, "timerMaxDelaySec", number(1, 20 * 86_400), live=True)
     timer_roll_window_slots: int = setting(2 * 86_400, "timerRollWindowSlot", number(2, 7 * 86_400 - 60))
     mapped_file_size_timer_log: int = setting(100 * _MIB, "mappedFileSizeTimerLog", number(4096, 2**31 - 1))
+    append_topic_for_timer_delete_key: bool = setting(False, "appendTopicForTimerDeleteKey", flag, live=True)
     recall_message_enable: bool = setting(False, "recallMessageEnable", flag, live=True)
     revive_queue_num: int = setting(8, "reviveQueueNum", number(1, 1024))
     validate_system_topic: bool = setting(True, "validateSystemTopicWhenUpdateTopic", flag, live=True)

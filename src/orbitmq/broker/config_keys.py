@@ -1,4 +1,4 @@
-"""Every key that a RocketMQ 5.3 broker.conf may hold, as data: names only.
+"""Every key that a RocketMQ 5.3 broker.conf may hold (one is of 5.5), as data: names only.
 
 Collected from the setters of BrokerConfig, BrokerIdentity, MessageStoreConfig (local and tiered),
 NettyServerConfig, NettyClientConfig and AuthConfig. Used to tell "not supported yet" from a typing error.
@@ -11,6 +11,7 @@ accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio accountStatsEnable
 accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity aclCacheExpiredSecond
 aclCacheMaxNum aclCacheRefreshSecond aclEnable adminBrokerThreadPoolNums
 adminBrokerThreadPoolQueueCapacity allAckInSyncStateSet allowRecallWhenBrokerNotWriteable appendAckAsync
+appendTopicForTimerDeleteKey
 appendCkAsync asyncLearner asyncSendEnable authConfigPath authenticationEnabled
 authenticationMetadataProvider authenticationProvider authenticationStrategy authenticationWhitelist
 authorizationEnabled authorizationMetadataProvider authorizationProvider authorizationStrategy

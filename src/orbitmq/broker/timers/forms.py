@@ -40,7 +40,7 @@ class Timer:
             most.
         topic: the topic that it goes to.
         unique_id: its ``UNIQ_KEY``, empty without one.
-        deletes: which message a recall takes back (``TIMER_DEL_UNIQKEY``), ``None`` for a message.
+        deletes: the :attr:`key` of the message that a recall takes back, ``None`` for a message.
     """
 
     out_ms: int
@@ -51,13 +51,8 @@ class Timer:
 
     @property
     def key(self) -> str:
-        """What a recall names the message by (TimerMessageStore.buildDeleteKey)."""
-        return delete_key(self.topic, self.unique_id)
-
-
-def delete_key(topic: str, unique_id: str) -> str:
-    """What ``TIMER_DEL_UNIQKEY`` holds for a message."""
-    return f"{topic}+{unique_id}"
+        """Topic and unique id, which name the message within its slot."""
+        return f"{self.topic}+{self.unique_id}"
 
 
 def key_hash(key: str) -> int:
@@ -165,7 +160,9 @@ def timer_of(record: Record, properties: Mapping[str, str], precision_ms: int) -
     unique_id = properties.get(names.UNIQ_KEY, "")
     deletes = properties.get(names.TIMER_DEL_UNIQKEY)
     if deletes is not None:
-        return Timer(out_ms, out_ms + 1, topic, unique_id, deletes)
+        # With the topic or without it: TimerMessageStore.buildDeleteKey of 5.4, and that of 5.5.
+        named = deletes if deletes.startswith(f"{topic}+") else f"{topic}+{deletes}"
+        return Timer(out_ms, out_ms + 1, topic, unique_id, named)
     try:
         wanted = asked_ms(properties, record.store_timestamp)
     except (RemotingError, ValueError):
@@ -194,11 +191,17 @@ def rolled(record: Record, properties: Mapping[str, str], enqueued_ms: int, now_
     return _copy(record, changed, reserved.TIMER_TOPIC, 0)
 
 
-def recall(timer: Timer, group: str, now_ms: int, born_host: tuple[str, int]) -> NewMessage:
-    """The message that takes back ``timer`` (RecallMessageProcessor.buildMessage), in the timer topic."""
+def recall(
+    timer: Timer, group: str, now_ms: int, born_host: tuple[str, int], *, with_topic: bool
+) -> NewMessage:
+    """The message that takes back ``timer`` (RecallMessageProcessor.buildMessage), in the timer topic.
+
+    Args:
+        with_topic: name the message by its topic, too (appendTopicForTimerDeleteKey).
+    """
     properties = {
         names.TAGS: RECALL_TAG,
-        names.TIMER_DEL_UNIQKEY: timer.key,
+        names.TIMER_DEL_UNIQKEY: timer.key if with_topic else timer.unique_id,
         names.UNIQ_KEY: timer.unique_id,
         names.TIMER_DELIVER_MS: str(timer.out_ms + 1),
         names.BORN_TIMESTAMP: str(now_ms),

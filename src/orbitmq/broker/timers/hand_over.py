@@ -10,11 +10,12 @@ from orbitmq.broker.timers.units import Unit
 from orbitmq.runtime.seam import Files
 
 
-def write_wheel(files: Files, path: str, slots: Iterable[tuple[int, int, int, int]]) -> None:
+def write_wheel(files: Files, path: str, slots: Iterable[tuple[int, int, int]]) -> None:
     """Write ``timerwheel`` anew (TimerWheel, Slot).
 
     Args:
-        slots: number of a slot, positions of its first and its newest unit, how many messages wait in it.
+        slots: number of a slot, its newest unit, how many messages wait in it. The first unit is not known:
+            Apache's broker looks at it only where the timer log is shorter than the wheel says.
 
     Raises:
         OSError: the disk refused. The file is then missing or in part zeros, which Apache's broker mends with
@@ -23,9 +24,9 @@ def write_wheel(files: Files, path: str, slots: Iterable[tuple[int, int, int, in
     files.remove(path)
     segment = files.open_segment(path, units.WHEEL_BYTES, create=True, durable=False)
     try:
-        for slot, first, last, number in slots:
+        for slot, last, number in slots:
             place = slot % units.WHEEL_SLOTS * units.SLOT.size
-            segment.pwrite(units.SLOT.pack(slot, first, last, number, 0), place)
+            segment.pwrite(units.SLOT.pack(slot, last, last, number, 0), place)
         segment.sync()
     finally:
         segment.close()

@@ -337,17 +337,17 @@ class PendingTimers:
             BrokenChainError: the timer log is torn.
         """
         self._log.write()
-        slots = []
+        slots: list[tuple[int, int, int]] = []
         over = (due_of(progress.done + 1) - 1) // self._precision
         for slot, tail in sorted(self._tails.items()):
             if slot >= over:
-                slots.append((slot, self._without_delivered(slot, tail, over, progress)))
-        slots += [(slot, last) for slot, last, _ in self._wheel.slots()]
-        described = (self._described(slot, last) for slot, last in slots if last != NONE)
-        write_wheel(files, wheel_path, described)
+                slots.append(self._without_delivered(slot, tail, over, progress))
+        slots += self._wheel.slots()
+        write_wheel(files, wheel_path, [each for each in slots if each[1] != NONE])
         self._log.sync()
 
-    def _without_delivered(self, slot: int, tail: int, over: int, progress: Progress) -> int:
+    def _without_delivered(self, slot: int, tail: int, over: int, progress: Progress) -> tuple[int, int, int]:
+        """A slot that has begun, with what is left of it."""
         chain, position = [], tail
         for unit in self._chain(tail):
             chain.append((position, unit))
@@ -360,15 +360,9 @@ class PendingTimers:
                 mark(units.due_ms(unit.out_ms, unit.extra, self._precision), unit.physical)
             )
         }
-        return take_out(self._log, chain, gone, (over - 1) * self._precision) if gone else tail
-
-    def _described(self, slot: int, last: int) -> tuple[int, int, int, int]:
-        first, number = last, 0
-        position = last
-        for unit in self._chain(last):
-            first, position = position, unit.below
-            number += -1 if unit.magic & units.DELETE else 1
-        return slot, first, last, max(0, number)
+        left = sum(-1 if unit.magic & units.DELETE else 1 for at, unit in chain if at not in gone)
+        last = take_out(self._log, chain, gone, (over - 1) * self._precision) if gone else tail
+        return slot, last, max(0, left)
 
     # -- looking ---------------------------------------------------------------------------------------
 

@@ -57,7 +57,8 @@ class Recall:
             raise _illegal(f"no message {timer.unique_id} of topic {topic} waits for that time")
         if found is Found.RECALLED:
             raise _illegal(f"message {timer.unique_id} was recalled already")
-        message = forms.recall(timer, group, self._clock.now_ms(), born_host)
+        with_topic = self._config.append_topic_for_timer_delete_key
+        message = forms.recall(timer, group, self._clock.now_ms(), born_host, with_topic=with_topic)
         try:
             status = await self._append.settled(self._append.put_many([message]))
         except StoreClosedError as error:
