@@ -219,6 +219,8 @@ class Matrix:
         outcome = Outcome(place, name, "passed")
         try:
             work()
+        except PeerUnavailableError as error:
+            outcome.state, outcome.why = "skipped", str(error)
         except Exception as error:  # whatever it is, the other cells still run
             outcome.state, outcome.why = "FAILED", f"{type(error).__name__}: {error}"
             if self.trace:
