@@ -247,7 +247,7 @@ async def test_a_message_that_no_broker_takes_back_stays_and_holds_the_offset(wo
         await consumer.commit()
         assert broker.offsets["cg", "t", 0] == 3
         assert tries == [0, 1, 2]
-        assert [two - one for one, two in pairwise(when)] == pytest.approx([5, 5], abs=0.1)
+        assert all(4.999 < two - one < 5.1 for one, two in pairwise(when)), when
 
 
 @pytest.mark.behaviour("CR-16")
