@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from orbitmq.client.core.name_servers import parse_addresses
 from orbitmq.client.producer.budget import RetryBudget, retryable_code
+from orbitmq.client.producer.request_reply import _host
 from orbitmq.client.validation import (
     check_batch,
     check_group,
@@ -202,3 +203,17 @@ def test_a_time_of_delivery_becomes_a_property() -> None:
 def test_a_time_that_is_none_is_refused_at_once(values: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         Message("t", b"x", **values)
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("/1.2.3.4:5", ("1.2.3.4", 5)),
+        ("1.2.3.4:5", ("1.2.3.4", 5)),
+        ("somewhere:5", ("0.0.0.0", 5)),
+        ("1.2.3.4:99999999999", ("1.2.3.4", 0)),
+        ("1.2.3.4", ("0.0.0.0", 0)),
+    ],
+)
+def test_the_host_of_a_reply_is_read_whatever_it_is(text: str, host: tuple[str, int]) -> None:
+    assert _host(text) == host

@@ -112,7 +112,8 @@ class Replies:
 
 
 def _host(text: str) -> tuple[str, int]:
-    """``/1.2.3.4:5`` or ``1.2.3.4:5``; a name, which only very old brokers send, becomes 0.0.0.0."""
+    """``/1.2.3.4:5`` or ``1.2.3.4:5``; a name, as only very old brokers send, is 0.0.0.0, and no port 0."""
     host, _, port = text.lstrip("/").rpartition(":")
     numeric = bool(host) and all(c in "0123456789.:abcdefABCDEF" for c in host)
-    return (host if numeric else "0.0.0.0", int(port) if port.isdecimal() else 0)  # noqa: S104
+    number = int(port) if port.isdecimal() and len(port) <= len("65535") else 0
+    return (host if numeric else "0.0.0.0", number)  # noqa: S104
