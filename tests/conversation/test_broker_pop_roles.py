@@ -9,9 +9,11 @@ import pytest
 from tests.conversation.broker_peer import BrokerPeer
 from tests.conversation.test_broker_pop import pop
 
+from orbitmq import Message
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.role import Role
 from orbitmq.store import NewMessage, PutStatus
+from orbitmq.testing import SimulatedRuntime, World
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
@@ -91,3 +93,29 @@ async def test_a_redelivery_that_is_refused_is_tried_again_later_and_later(
     assert [round((time - deadline) / 1000) for time in times] == [0, 10, 30, 60, 120]
     monkeypatch.undo()
     assert (await pop(peer, poll_time=60_000)).bodies == [b"one"]
+
+
+async def test_messages_in_flight_travel_to_a_slave(orbitmq_runtime: SimulatedRuntime) -> None:
+    async with World(orbitmq_runtime, brokers=1, replicas=2) as world:
+        async with world.producer() as producer:
+            for number in range(3):
+                await producer.send(Message("orders", str(number)))
+        async with world.simple_consumer("billing") as consumer:
+            consumer.subscribe("orders")
+            messages = await consumer.receive(3, invisible_s=60)
+            while len(messages) < 3:
+                messages += await consumer.receive(3, invisible_s=60)
+            master, slave = (
+                world._cluster.brokers[name].services.pop.state.in_flight  # type: ignore[attr-defined]
+                for name in ("broker-a", "broker-a-1")
+            )
+
+            def same() -> bool:
+                kept, copied = (
+                    {q.key: (q.next, q.floor) for q in each if q.next} for each in (master, slave)
+                )
+                return kept == copied
+
+            await world.until(lambda: len(slave) == 3 and same())
+            await consumer.ack_all(messages)
+            await world.until(lambda: len(slave) == 0 and same())

@@ -76,7 +76,7 @@ class OffsetHandlers(Family):
     def all_offsets(self, _connection: ServerConnection, command: Command) -> Answer:
         """The whole table, as ``consumerOffset.json`` holds it."""
         offsets = self._offsets
-        table = {"dataVersion": offsets.version.to_plain(), "offsetTable": offsets.table()}
+        table = {"dataVersion": offsets.version.to_plain(), "offsetTable": offsets.kept_table()}
         return command.reply(body=fastjson.dumps(table))
 
     def reset(self, _connection: ServerConnection, command: Command) -> Answer:

@@ -92,6 +92,10 @@ class ConsumerOffsets:
         """Committed offsets by ``topic@group`` and queue id; not a copy."""
         return self._table
 
+    def kept_table(self) -> dict[str, dict[int, int]]:
+        """The same as other brokers may have it: of a group that pops up to the first message not done."""
+        return {key: {**queues, **self._kept.get(key, {})} for key, queues in self._table.items()}
+
     # -- changing --------------------------------------------------------------------------------------
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, *, kept: int | None = None) -> None:
