@@ -355,10 +355,15 @@ class Membership(Component):
                 pass
 
     def _next_look_s(self) -> float | None:
-        closes_s = self.fence.closes_s
-        if self._role.role not in LEADING or closes_s is None:
+        """Seconds until time alone makes a move: our right ends, or that of the lost master has ended."""
+        now = self._clock.monotonic()
+        if self._role.role in LEADING:
+            closes_s = self.fence.closes_s
+            return None if closes_s is None else max(0.0, closes_s - now)
+        since_s = self.seen.leaderless_since_s(now)
+        if self._role.role is not Role.SLAVE or since_s is None or now >= since_s + self.terms.patience_s:
             return None
-        return max(0.0, closes_s - self._clock.monotonic())
+        return since_s + self.terms.patience_s - now
 
     async def _consider(self) -> None:
         if self._leaving or await self._meets_rival():
