@@ -11,6 +11,8 @@ from tests.seeds import seeds
 from orbitmq import Message, SendStatus
 from orbitmq.errors import SendError
 from orbitmq.message.record import iter_records
+from orbitmq.replication.gate import ReplicaGate
+from orbitmq.replication.replicas import EVERYTHING
 from orbitmq.testing import Keep, World
 
 MASTER, SLAVE = "broker-a", "broker-a-1"
@@ -231,5 +233,24 @@ async def test_a_full_disk_at_the_slave_makes_a_strict_master_refuse(orbitmq_wor
     world.machines[SLAVE].disk.heal()
     await world.until(lambda: sends.ended[-1][2] == "SEND_OK", 60)
     assert set(sends.acknowledged) <= bodies(world, SLAVE)
+    sends.stop()
+    await task
+
+
+@pytest.mark.orbitmq(replicas=2, settings=STRICT)
+async def test_the_check_finds_answers_that_do_not_wait(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a gate that is always open the tests above would see messages that only the master has."""
+    world = orbitmq_world
+    sends, task = await sending(world)
+
+    def open_gate(gate: ReplicaGate) -> None:
+        gate.safe, gate.refusal = EVERYTHING, None
+
+    monkeypatch.setattr(ReplicaGate, "_take", open_gate)
+    world.partition(SLAVE)
+    await asyncio.sleep(5)
+    assert not set(sends.acknowledged) <= bodies(world, SLAVE)
     sends.stop()
     await task

@@ -97,3 +97,21 @@ async def test_no_acknowledged_message_is_lost(orbitmq_world: World, wiped: tupl
         await asyncio.sleep(dice.random())
     await load.end()
     assert load.acknowledged <= bodies(world, MASTER)
+
+
+@pytest.mark.parametrize("orbitmq_seed", seeds(6))
+async def test_no_acknowledged_message_is_lost_when_brokers_are_cut_off(orbitmq_world: World) -> None:
+    world, dice = orbitmq_world, orbitmq_world.runtime.random
+    load = Load(world)
+    await load.more_acknowledged()
+    for _ in range(4):
+        world.partition(dice.choice([MASTER, SLAVE, "nameserver", "clients"]))
+        await asyncio.sleep(dice.choice([0.5, 5, 15, 40]) * dice.random())
+        if dice.random() < 0.3:
+            world.crash(SLAVE, dice.choice(list(Keep)))
+            world.heal()
+            await world.start_broker(SLAVE)
+        world.heal()
+        await load.more_acknowledged()
+    await load.end()
+    assert load.acknowledged <= bodies(world, MASTER)
