@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.conversation.broker_peer import broker_config
 
+from orbitmq.broker.events import SettingsChanged
 from orbitmq.broker.role import Role
 from orbitmq.cluster.brokers import make_broker
 from orbitmq.errors import StartError
@@ -228,4 +229,25 @@ async def test_of_two_masters_that_meet_the_one_with_the_lower_term_isolates_its
         await other.server.stop()
         names.members = {0: "127.0.0.1:10911"}
         await runtime.clock.sleep(15)
+        assert broker.services.role.role is Role.MASTER
+
+
+async def test_a_silent_name_server_delays_a_start_and_is_taken_out_of_the_settings(
+    runtime: SimulatedRuntime, names: NameServerScript, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime.network.partition(["10.0.0.66"], [runtime.network.host])
+    names.members = {0: "127.0.0.1:10911"}
+    config = acting(total_replicas=2)
+    config.namesrv_addr = "127.0.0.1:9876;10.0.0.66:9876"
+    async with make_broker(runtime, config) as broker:
+        await runtime.clock.sleep(8)
+        assert broker.services.role.role is Role.PRE_ONLINE
+        await runtime.clock.sleep(12)
+        assert broker.services.role.role is Role.FENCED, "the silent one may show another leader"
+        assert "not enough name servers answer" in caplog.text
+        await runtime.clock.sleep(60)
+        assert broker.services.role.role is Role.FENCED
+        config.apply_live({"namesrvAddr": "127.0.0.1:9876"})
+        broker.services.events.publish(SettingsChanged(frozenset({"namesrvAddr"})))
+        await runtime.clock.sleep(6)
         assert broker.services.role.role is Role.MASTER

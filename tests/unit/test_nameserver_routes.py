@@ -289,6 +289,23 @@ def test_a_loss_is_told_with_acting_masters_only_a_new_lowest_id_always() -> Non
     assert result.change.notify == ("h1:1",)
 
 
+@pytest.mark.behaviour("HB-09")
+def test_many_brokers_that_go_together_are_gone_at_once_and_their_topics_in_slices() -> None:
+    table, one = RouteTable(), object()
+    for number in range(50):
+        table.register(broker(group=f"g{number}", address=f"h{number}:1", connection=one), 0)
+    gone, _ = table.connection_closed(one)
+    assert len(gone) == 50
+    assert table.route("TopicA") is None
+    assert table.cluster_info().broker_addr_table == {}
+    slices = 0
+    while table.has_work:
+        table.sweep(1)
+        slices += 1
+    assert slices >= 50
+    assert table.topics.names() == []
+
+
 def test_the_next_expiry_is_that_of_the_broker_that_is_due_first() -> None:
     table = RouteTable()
     assert table.next_expiry_ms() is None
