@@ -9,17 +9,19 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Bench, Case, Effort, Figure, Generator, microseconds, table
-from benchmarks.remoting import Client, RequestError
+from benchmarks.remoting import GET_BROKER_RUNTIME_INFO, Client, RequestError
 from benchmarks.servers import Apache, Ours, Server, free_ports
 
 GET_BROKER_HA_STATUS = 907
+COPY_BYTES = 1 << 30
+COPY_RATE = 5000
 SAMPLE_S = 0.02
 LINKED_S = 30.0
 HEADINGS = [
@@ -108,9 +110,15 @@ def followers(client: Client) -> list[dict[str, Any]]:
 
 @contextmanager
 def group(
-    maker: Ours | Apache, folder: Path, mode: str, *, durable: bool, cpus: set[int] | None
+    maker: Ours | Apache,
+    folder: Path,
+    mode: str,
+    *,
+    durable: bool,
+    cpus: set[int] | None,
+    fill: Callable[[Server], object] = lambda _master: None,
 ) -> Iterator[tuple[Server, Server | None]]:
-    """A master, and its slave unless it is alone; linked."""
+    """A master, and its slave unless it is alone; linked. ``fill`` is called before the slave starts."""
     running: list[Server] = []
     flush = "SYNC_FLUSH" if durable else "ASYNC_FLUSH"
     try:
@@ -126,6 +134,7 @@ def group(
             folder / "master", name_server.address, port=first + 2, cpus=cpus, **{**common, **MODES[mode]}
         )
         running.append(master)
+        fill(master)
         slave = None
         if mode != "alone":
             settings = {**common, "brokerId": "1", "brokerRole": "SLAVE"}
@@ -178,6 +187,44 @@ def measure(
     return table(HEADINGS, rows), found
 
 
+def copying(
+    maker: Ours | Apache, generator: Generator, folder: Path, *, short: bool, cpus: set[int] | None = None
+) -> str:
+    """What senders at a moderate rate notice of a fresh slave that copies a large log."""
+    bench = Bench(generator, Effort(0.2, 1.0, 1))
+    case = Case(rate=COPY_RATE, body=1024)
+    wanted = COPY_BYTES // (8 if short else 1)
+    before: list[Figure] = []
+
+    def fill(master: Server) -> None:
+        bench.prepare(master)
+        while log_end(master) < wanted:
+            generator.run(
+                "batch", port=master.port, topic="bench", body=1024, warmup=0, ops=4000, duration=60
+            )
+        before.append(bench.measure(master, case))
+
+    with group(maker, folder / "copy", "+ slave", durable=False, cpus=cpus, fill=fill) as (master, slave):
+        assert slave is not None
+        begin, during = time.monotonic(), [bench.measure(master, case)]
+        while log_end(slave) < wanted:
+            during.append(bench.measure(master, case))
+        seconds = time.monotonic() - begin
+    p99 = [max(figure.p99_us for figure in figures) for figures in (before, during)]
+    return (
+        f"A fresh slave copies {wanted >> 20} MiB within {seconds:.1f} s while {COPY_RATE:,} messages of "
+        f"1 KiB a second are sent: p99 {microseconds(p99[1])}, without it {microseconds(p99[0])} "
+        "(goal: twice that)."
+    )
+
+
+def log_end(broker: Server) -> int:
+    """Where its log ends."""
+    with Client(broker.port) as client:
+        table_of = json.loads(client.request(GET_BROKER_RUNTIME_INFO).body)["table"]
+    return int(table_of["commitLogMaxOffset"])
+
+
 def missed(found: Sequence[Replicated]) -> list[str]:
     """Where a quorum costs more than the goal says; judged where as much is sent as there is."""
     figures = {(one.mode, one.figure.title): one.figure for one in found}
@@ -197,7 +244,9 @@ def main() -> int:
     parser.add_argument("--short", action="store_true", help="one second per line and fewer lines")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="orbitmq-bench-") as folder:
-        text, found = measure(Ours(), Generator(), Path(folder), short=options.short)
+        generator = Generator()
+        text, found = measure(Ours(), generator, Path(folder), short=options.short)
+        text += "\n\n" + copying(Ours(), generator, Path(folder), short=options.short)
     print(text)
     for line in missed(found):
         print(f"missed: {line}")

@@ -244,7 +244,8 @@ class Session:
         text, found = replicas.measure(
             Ours(), self.generator, self.folder, short=self.short, cpus=self.server_cpus
         )
-        self.report.note(f"\n## Replicas\n\n{text}")
+        copied = replicas.copying(Ours(), self.generator, self.folder, short=self.short)
+        self.report.note(f"\n## Replicas\n\n{text}\n\n{copied}")
         self.report.content["replicas"] = found
         self.report.missed += replicas.missed(found)
 

@@ -148,3 +148,17 @@ async def test_a_slave_that_starts_first_finds_its_master_soon(orbitmq_world: Wo
     assert following(world).master_address is None
     await world.start_broker(MASTER)
     assert await world.until(lambda: following(world).transferring) < 2
+
+
+async def test_each_loss_of_a_master_is_one_line_and_mended_soon(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = orbitmq_world
+    link = following(world)
+    for number in range(1, 4):
+        await world.until(lambda: link.transferring)
+        await world.sleep(60)
+        world.disconnect(SLAVE)
+        await world.until(lambda: not link.connected)
+        assert await world.until(lambda: link.transferring) < 0.3
+        assert len(warnings(caplog, "cannot follow")) == number

@@ -57,6 +57,7 @@ class Following(Component):
         self._changed = asyncio.Event()
         self._link: FollowerLink | None = None
         self._said = ""
+        self._failures = 0
         self.ha_address: str | None = config.ha_master_address or None
         self.master_address: str | None = None
 
@@ -109,21 +110,24 @@ class Following(Component):
         self._client = RemotingClient(self._runtime)
 
     async def _run(self) -> None:
-        failures = 0
         while True:
             self._changed.clear()
             if self.ha_address is None and self.master_address is None:
                 await self._changed.wait()
                 continue
             try:
-                failures = 0 if await self._follow_once() else failures + 1
+                await self._follow_once()
             except (OSError, TransportError, LinkError, StoreError) as error:
-                failures += 1
+                self._failures += 1
                 self._say(logging.WARNING, f"cannot follow {self.ha_address or self.master_address}: {error}")
+            except Exception:
+                # A mistake of ours: it must be seen, and must not end the copying for good.
+                self._failures += 1
+                log.exception("following %s failed", self.ha_address or self.master_address)
             try:
-                async with asyncio.timeout(self._backoff.pause_s(failures) if failures else 0):
+                async with asyncio.timeout(self._backoff.pause_s(self._failures)):
                     await self._changed.wait()
-                failures = 0
+                self._failures = 0
             except TimeoutError:
                 pass
 
@@ -133,23 +137,30 @@ class Following(Component):
             self._said = text
             log.log(level, "%s", text)
 
-    async def _follow_once(self) -> bool:
-        """Copy the master's log until the link ends; whether there was one."""
+    async def _follow_once(self) -> None:
+        """Copy the master's log until the link ends on purpose.
+
+        Raises:
+            OSError, TransportError: it broke, or could not be made.
+            LinkError, StoreError: as ``FollowerLink.run``.
+        """
         self._store.drop_partial()
         await self._store.flush()
         make, ha_address = await self._ask()
         host, port = parse_address(ha_address)
         if self._changed.is_set():
-            return True
+            return
         link = make(self._runtime.clock, self._config, self._store, ha_address)
         async with asyncio.timeout(CONNECT_SECONDS):
             await self._connect(link, host, port)
-        self._link = link
+        self._link, begin = link, self._runtime.clock.monotonic()
         try:
             await link.run()
         finally:
             self._link = None
-        return link.heard_something
+            if self._runtime.clock.monotonic() - begin > MAX_RETRY_SECONDS:
+                # It worked for a while: what ends it is news, and is tried again soon.
+                self._failures, self._said = 0, ""
 
     async def _connect(self, link: FollowerLink, host: str, port: int) -> None:
         """From brokerIP1: a master of RocketMQ that comes back finds its slave by that address."""

@@ -25,7 +25,6 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
     Attributes:
         address: the master's HA port.
         transferring: the master has been told where to go on.
-        heard_something: the master has sent something.
         last_read, last_write: monotonic seconds.
     """
 
@@ -41,7 +40,6 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
         self._flow = Flow(clock.monotonic())
         self.address = address
         self.transferring = False
-        self.heard_something = False
         self.last_read = self.last_write = clock.monotonic()
 
     @property
@@ -85,7 +83,6 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
             return
         self.last_read = self._clock.monotonic()
         self._flow.sent(self.last_read, nbytes)
-        self.heard_something = True
         try:
             self._take(self._buffer[:nbytes])
         except (LinkError, StoreError) as error:
@@ -145,6 +142,7 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
         """Begin; then report what is durable, when that is what counts."""
         try:
             await self._begin()
+            log.info("following %s from %d on", self.address, self._store.received_offset)
             while self._sync:
                 await self._written.wait()
                 self._written.clear()
