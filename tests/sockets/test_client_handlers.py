@@ -96,6 +96,35 @@ def test_handlers_in_threads_settle_their_messages(name_server: str) -> None:
     assert set(told) == {Settled.DONE, Settled.ALREADY}
 
 
+def test_a_plain_handler_that_exits_has_failed_and_costs_no_thread(
+    name_server: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent(name_server, "exits", 6)
+    got: set[bytes] = set()
+    enough = threading.Event()
+
+    def handler(message: ReceivedMessage) -> None:
+        if message.reconsume_times == 0 and int(message.body) < 4:
+            raise SystemExit(1) if int(message.body) % 2 else asyncio.CancelledError
+        got.add(message.body)
+        if len(got) == 2:
+            enough.set()
+
+    consumer = blocking.Consumer(
+        "exits", name_servers=name_server, consume_from=ConsumeFrom.FIRST, concurrency=2
+    )
+    consumer.subscribe("exits")
+    with consumer:
+        runner = threading.Thread(target=consumer.run, args=(handler,))
+        runner.start()
+        assert enough.wait(WAIT_S)
+        consumer.close()
+        runner.join(WAIT_S)
+        assert not runner.is_alive()
+    assert got == {b"4", b"5"}
+    assert "the handler raised SystemExit(1) in its thread" in caplog.text
+
+
 def test_a_loop_without_asyncio_settles_pauses_and_takes_batches(name_server: str) -> None:
     sent(name_server, "loop", 12)
     options = {"name_servers": name_server, "consume_from": ConsumeFrom.FIRST}
