@@ -85,3 +85,27 @@ async def test_what_cannot_be_asked_is_not_waited_for(orbitmq_world: World) -> N
         await consumer.subscribe("t", sql="a = 9")
         orbitmq_world.heal()
         assert await received(consumer, 1) == [b"9"]
+
+
+@pytest.mark.behaviour("SH-01")
+@pytest.mark.orbitmq(settings={"strictSubscription": "true"})
+async def test_a_member_that_contradicts_another_hears_of_it(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await sent(orbitmq_world)
+    async with (
+        orbitmq_world.consumer("cg", consume_from=ConsumeFrom.FIRST) as one,
+        orbitmq_world.consumer("cg") as two,
+    ):
+        one.subscribe("t", sql="a >= 5")
+        await orbitmq_world.sleep(2)
+        two.subscribe("t", sql="a < 5")
+        await orbitmq_world.sleep(30)
+        assert sorted(await received(one, 5)) == [b"5", b"6", b"7", b"8", b"9"]
+        assert [queue for queue in two.assignment() if queue.topic == "t"] == []
+    told = [
+        r.message for r in caplog.records if r.levelname == "WARNING" and "strictSubscription" in r.message
+    ]
+    assert len(told) == 1
+    assert "wants 'a < 5'" in told[0]
+    assert "wants 'a >= 5'" in told[0]

@@ -32,6 +32,15 @@ def test_topics_and_expressions_are_compared() -> None:
     assert group.conflicts() == []
 
 
+def test_who_has_not_subscribed_yet_contradicts_nobody() -> None:
+    group = Subscriptions()
+    group.hear("a", "a", [wants("T")])
+    assert group.hear("b", "b", [wants("%RETRY%g")]).conflict is None
+    assert group.conflicts() == []
+    assert group.conflict_of("c", "c", []) is None
+    assert group.hear("b", "b", [wants("U"), wants("%RETRY%g")]).conflict is not None
+
+
 def test_a_topic_stays_while_any_member_wants_it() -> None:
     group = Subscriptions()
     group.hear("a", "a", [wants("T"), wants("U")])

@@ -25,10 +25,15 @@ app = make_app(
 orbitmq receive orders
 orbitmq receive orders --follow --tags 'new || paid' --format '%t[%p] %o %k %s\\n'
 orbitmq receive orders --from 10m --json
+orbitmq receive orders --sql "price > 5 AND region = 'eu'"
 orbitmq receive orders --from 2026-11-21T14:00 --count 5
 orbitmq receive orders --group billing --count 100
 """,
 )
+
+
+# Tags, and an SQL92 expression instead of them.
+Wanted = tuple[str, str | None]
 
 
 @app.default
@@ -41,6 +46,7 @@ def receive(
     follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative=())] = False,
     count: Annotated[int | None, Parameter(name=["--count", "-c"])] = None,
     tags: Annotated[str, Parameter(name=["--tags", "-t"])] = "*",
+    sql: str | None = None,
     format: Annotated[
         str, Parameter(name=["--format", "-F"], help=f"How to print a message: {HELP}.")
     ] = "%s\\n",
@@ -63,6 +69,8 @@ def receive(
         Stop after that many messages.
     tags
         Only messages with one of these tags: 'a || b'.
+    sql
+        Instead of tags: only messages that this SQL92 expression over properties matches.
     """
     try:
         printer = _Printer(Format(format), as_json=common.json)
@@ -72,8 +80,8 @@ def receive(
         raise UsageError(f"--count {count}: expected 1 or more")
     place = _place(begin)
     if group is None:
-        return run_async(_look(topic, place, follow, count, tags, printer, common))
-    return run_async(_consume(topic, group, place, count, tags, printer, common))
+        return run_async(_look(topic, place, follow, count, (tags, sql), printer, common))
+    return run_async(_consume(topic, group, place, count, (tags, sql), printer, common))
 
 
 def _place(text: str) -> int | str:
@@ -104,19 +112,21 @@ async def _look(
     begin: int | str,
     follow: bool,
     count: int | None,
-    tags: str,
+    wanted: Wanted,
     printer: _Printer,
     common: Common,
 ) -> int:
     from contextlib import aclosing
 
     from orbitmq.cli.peek import Peek
-    from orbitmq.client.consumer.membership import tag_filter
+    from orbitmq.client.consumer.membership import sql_filter, tag_filter
 
     async with Peek(common.addresses) as peek:
-        wanted = tag_filter(tags, peek.runtime.clock.now_ms())
+        tags, sql = wanted
+        now = peek.runtime.clock.now_ms()
+        filter = tag_filter(tags, now) if sql is None else sql_filter(sql, now)
         spans = await peek.spans(topic, begin, follow=follow)
-        async with aclosing(peek.messages(spans, wanted)) as pieces:
+        async with aclosing(peek.messages(spans, filter)) as pieces:
             async for piece in pieces:
                 for message in piece:
                     printer.print(message)
@@ -128,7 +138,13 @@ async def _look(
 
 
 async def _consume(
-    topic: str, group: str, begin: int | str, count: int | None, tags: str, printer: _Printer, common: Common
+    topic: str,
+    group: str,
+    begin: int | str,
+    count: int | None,
+    wanted: Wanted,
+    printer: _Printer,
+    common: Common,
 ) -> int:
     import asyncio
     import signal
@@ -143,7 +159,7 @@ async def _consume(
         consume_from=named[begin] if isinstance(begin, str) else ConsumeFrom.TIMESTAMP,
         consume_timestamp_ms=begin if isinstance(begin, int) else None,
     )
-    consumer.subscribe(topic, tags)
+    consumer.subscribe(topic, wanted[0], sql=wanted[1])
     loop = asyncio.get_running_loop()
     async with consumer:
         # Ctrl-C ends the loop below, so that the progress is committed and the group told.

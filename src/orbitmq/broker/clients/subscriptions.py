@@ -100,13 +100,14 @@ class Subscriptions:
 
     def conflicts(self) -> list[Conflict]:
         """The present contradictions: of the members that want most alike with each other kind, by topic."""
-        groups = sorted(self._by_wishes.values(), key=len, reverse=True)
+        groups = sorted((m for wishes, m in self._by_wishes.items() if wishes), key=len, reverse=True)
         of_each = [self._members[next(iter(members))] for members in groups]
         return [conflict for other in of_each[1:] for conflict in _differences(of_each[0], other)]
 
     def _conflict(self, member: object, said: _Member) -> Conflict | None:
         for wishes, members in self._by_wishes.items():
-            if wishes != said.wishes:
+            # Who has said nothing yet contradicts nobody: consumers start before they subscribe.
+            if wishes and said.wishes and wishes != said.wishes:
                 other = next((one for one in members if one != member), None)
                 if other is not None:
                     return _differences(said, self._members[other])[0]

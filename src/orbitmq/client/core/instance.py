@@ -101,6 +101,7 @@ class ClientInstance:
         self._handlers: dict[int, ServerRequestHandler] = {}
         self._parts: dict[Callable[[ClientInstance], Any], Any] = {}
         self._greeted: set[str] = set()
+        self._refused: dict[str, str] = {}
         # Of the brokers that answered a heartbeat.
         self._versions: dict[str, int] = {}
         self._heartbeating = asyncio.Lock()
@@ -483,9 +484,14 @@ class ClientInstance:
         try:
             answer = await self.invoke(address, Command(code=RequestCode.HEART_BEAT, body=body))
             self._versions[address] = answer.version
+            self._refused.pop(address, None)
         except (TransportError, BrokerError) as error:
             self._greeted.discard(address)
-            log.info("heartbeat to %s failed: %s", address, error)
+            # A refusal is for the user (strictSubscription), but not with every heartbeat.
+            new = isinstance(error, BrokerError) and self._refused.get(address) != error.remark
+            if isinstance(error, BrokerError):
+                self._refused[address] = error.remark
+            log.log(logging.WARNING if new else logging.INFO, "heartbeat to %s failed: %s", address, error)
 
 
 class _NamespacedRemoting(RemotingClient):
