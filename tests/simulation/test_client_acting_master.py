@@ -140,3 +140,32 @@ async def test_a_group_that_starts_after_the_fault_reads_the_backlog_at_once(orb
     await load.until_received(backlog, 60)
     assert world.clock.monotonic() - begun <= 1.5
     await ended(load, [producing, consuming])
+
+
+@pytest.mark.parametrize("orbitmq_seed", seeds(3))
+async def test_no_send_of_an_ordinary_producer_fails_when_a_master_freezes(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    took: list[float] = []
+    used: list[tuple[float, str]] = []
+
+    async def send() -> None:
+        async with world.producer() as producer:
+            while True:
+                begun = world.clock.monotonic()
+                result = await producer.send(Message("t", b"body"))
+                used.append((world.clock.monotonic(), result.queue.broker_name))
+                took.append(used[-1][0] - begun)
+                await asyncio.sleep(0.05)
+
+    sending = asyncio.create_task(send())
+    await asyncio.sleep(15)
+    world.partition(MASTER)
+    await asyncio.sleep(25)
+    assert not sending.done()
+    assert max(took) <= 1.5
+    world.heal()
+    healed = world.clock.monotonic()
+    await asyncio.sleep(10)
+    assert min(when for when, broker in used if broker == MASTER and when > healed) - healed <= 2
+    sending.cancel()
+    await asyncio.gather(sending, return_exceptions=True)
