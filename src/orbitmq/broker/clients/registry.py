@@ -172,7 +172,7 @@ class ClientManager(Component):
             strict: refuse a member that contradicts another.
 
         Raises:
-            RemotingError: ILLEGAL_OPERATION, because of ``strict``; the member is as it was before.
+            RemotingError: ILLEGAL_OPERATION, because of ``strict``; the client is no member now.
 
         Returns:
             Whether the client must send its subscriptions again (IS_SUB_CHANGE): the group was last heard
@@ -181,7 +181,7 @@ class ClientManager(Component):
         group = data.group_name
         state = self._consumers.get(group) or ConsumerGroup(group)
         if strict and with_sub:
-            self._check(state, client, data)
+            self._check(state, client, data, notify)
         self._consumers[group] = state
         state.consume_type = data.consume_type
         state.message_model = data.message_model
@@ -285,10 +285,12 @@ class ClientManager(Component):
             self._fingerprints.pop(group, None)
         self._changed(state, notify)
 
-    def _check(self, state: ConsumerGroup, client: Client, data: ConsumerData) -> None:
+    def _check(self, state: ConsumerGroup, client: Client, data: ConsumerData, notify: bool) -> None:
         conflict = state.wanted.conflict_of(client.peer, client.client_id, data.subscription_data_set)
         if conflict is not None:
             self._conflicts[state.name] += 1
+            # The others share all queues among themselves.
+            self._drop_consumer(state.name, client.peer, notify)
             raise RemotingError(
                 ResponseCode.ILLEGAL_OPERATION,
                 f"consumer group {state.name} must agree (strictSubscription): {conflict}",
