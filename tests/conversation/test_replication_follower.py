@@ -162,3 +162,19 @@ async def test_each_loss_of_a_master_is_one_line_and_mended_soon(
         await world.until(lambda: not link.connected)
         assert await world.until(lambda: link.transferring) < 0.3
         assert len(warnings(caplog, "cannot follow")) == number
+
+
+@pytest.mark.orbitmq(replicas=2, settings={**SMALL, "flushDiskType": "ASYNC_FLUSH"})
+async def test_what_becomes_durable_later_is_reported_later(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await send(world, 5)
+    end = store(world, MASTER).max_commit_log_offset
+    (state,) = ha_port(world).shared.replicas.states.values()
+    assert state.received == end
+    assert state.durable < end
+
+    def durable() -> bool:
+        (state,) = ha_port(world).shared.replicas.states.values()
+        return state.durable == end
+
+    assert 0.05 < await world.until(durable) < 1

@@ -17,6 +17,7 @@ from orbitmq.store import MessageStore, StoreError
 log = logging.getLogger(__name__)
 
 READ_BYTES = 256 * 1024
+DURABLE_LOOK_S = 0.05
 
 
 class FollowerLink(asyncio.BufferedProtocol, ABC):
@@ -26,7 +27,10 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
         address: the master's HA port.
         transferring: the master has been told where to go on.
         last_read, last_write: monotonic seconds.
+        tells_durable: its reports say what is on the device besides what has come.
     """
+
+    tells_durable = False
 
     def __init__(self, clock: Clock, config: BrokerConfig, store: MessageStore, address: str) -> None:
         self._clock = clock
@@ -92,9 +96,8 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
             log.exception("link to %s", self.address)
             self.end(LinkError(f"what it sent could not be taken: {error!r}"))
         else:
-            if self._sync:
-                self._written.set()
-            elif self.transferring:
+            self._written.set()
+            if self.transferring and not self._sync:
                 self._report(self._store.received_offset, self._store.flushed_offset)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -139,19 +142,29 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
             self._transport.abort()
 
     async def _copy(self) -> None:
-        """Begin; then report what is durable, when that is what counts."""
+        """Begin; then report what is durable."""
         try:
             await self._begin()
             log.info("following %s from %d on", self.address, self._store.received_offset)
-            while self._sync:
+            while True:
                 await self._written.wait()
                 self._written.clear()
-                await self._store.flush()
-                if self._store.flusher.error is not None:
-                    raise OSError(f"the disk refused: {self._store.flusher.error}")
-                self._report(self._store.received_offset, self._store.flushed_offset)
+                await self._until_durable()
         except (OSError, LinkError, StoreError) as error:
             self.end(error)
+
+    async def _until_durable(self) -> None:
+        """Report what came when it is on the device; with ASYNC_FLUSH that happens by itself, later."""
+        store = self._store
+        if self._sync:
+            await store.flush()
+            self._report(store.received_offset, store.flushed_offset)
+        elif self.tells_durable:
+            while store.flushed_offset < store.max_commit_log_offset and store.flusher.error is None:
+                await self._clock.sleep(DURABLE_LOOK_S)
+                self._report(store.received_offset, store.flushed_offset)
+        if store.flusher.error is not None:
+            raise OSError(f"the disk refused: {store.flusher.error}")
 
     async def _look_after(self) -> None:
         """Show that we live, and notice when the master does not."""

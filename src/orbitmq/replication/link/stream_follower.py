@@ -46,6 +46,7 @@ class StreamFollowerLink(FollowerLink):
     """
 
     is_master = True
+    tells_durable = True
 
     def __init__(
         self, clock: Clock, config: BrokerConfig, store: MessageStore, address: str, ours: Ours
