@@ -138,8 +138,8 @@ def folder(world: World, first: str, second: str, *, crash: bool) -> None:
     come again, once each after a clean stop.
     """
     place = world.folder / world.fresh("pop_disk")
-    port = free_ports(5) + 2
     with world.server_stopped(world.ours.name_server(place / "ns")) as name_server:
+        port = free_ports(5) + 2
         asyncio.run(_folder(world, place, name_server.address, name_server.port, port, first, second, crash))
 
 

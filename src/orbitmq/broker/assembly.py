@@ -177,6 +177,7 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     metadata = MetadataAccess(config, topics, groups, persistence)
     clients = ClientManager(clock, events, expire_ms=config.channel_expired_ms)
     append = MessageAppend(store, durability, counters)
+    modes = RequestModes(feed)
     outlet = Outlet(role, append, store)
     delays = DelayProgress(clock, levels.highest, feed, config.delay_version_step)
     search = DeliverySearch(clock, runtime.threads, store, levels, delays)
@@ -202,9 +203,7 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         metadata=metadata,
         clients=clients,
         filter_table=FilterTable(clock, events, feed),
-        assignments=Assignments(
-            config, metadata, clients, TopicQueues(runtime, config, topics), RequestModes(feed)
-        ),
+        assignments=Assignments(config, metadata, clients, TopicQueues(runtime, config, topics), modes),
         locks=QueueLocks(clock, feed),
         append=append,
         outlet=outlet,
@@ -234,6 +233,7 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
             topics,
             groups,
             offsets,
+            modes,
             outlet,
             counters,
             runtime.random,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from orbitmq.broker.change_feed import REQUEST_MODES, ChangeFeed, FedTable
@@ -13,10 +13,15 @@ _SEPARATOR = "@"
 
 
 class RequestModes:
-    """The modes that administrators set, kept in ``config/messageRequestMode.json``."""
+    """The modes that administrators set, kept in ``config/messageRequestMode.json``.
+
+    Attributes:
+        on_put: called with each mode that is set.
+    """
 
     def __init__(self, feed: ChangeFeed) -> None:
         self._feed = feed
+        self.on_put: Callable[[SetMessageRequestModeRequestBody], object] = lambda _mode: None
         self._modes: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
         feed.register(
             REQUEST_MODES,
@@ -31,6 +36,7 @@ class RequestModes:
         """Set how a group gets a topic's messages."""
         self._modes.setdefault(mode.topic, {})[mode.consumer_group] = mode
         self._feed.changed(REQUEST_MODES, f"{mode.topic}{_SEPARATOR}{mode.consumer_group}", mode)
+        self.on_put(mode)
 
     def _apply(self, key: str, value: Mapping[str, Any] | None) -> None:
         if value is not None:

@@ -13,6 +13,7 @@ from orbitmq.broker.messaging.outlet import Outlet
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
+from orbitmq.broker.metadata.request_modes import RequestModes
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.pop.hand_over import CheckPoints
 from orbitmq.broker.pop.held_pops import HeldPops
@@ -58,6 +59,7 @@ def pop_parts(
     topics: TopicConfigs,
     groups: SubscriptionGroups,
     offsets: ConsumerOffsets,
+    modes: RequestModes,
     outlet: Outlet,
     counters: Counters,
     chance: Random,
@@ -82,6 +84,7 @@ def pop_parts(
         topics,
         groups,
         offsets,
+        modes,
         store,
         outlet,
         state,

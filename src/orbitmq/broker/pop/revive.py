@@ -19,12 +19,13 @@ from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
+from orbitmq.broker.metadata.request_modes import RequestModes
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.pop import retry_policy
 from orbitmq.broker.pop.hand_over import CheckPoints
 from orbitmq.broker.pop.in_flight import Delivery, PopQueue
 from orbitmq.broker.pop.ordered import OrderedPops
-from orbitmq.broker.pop.popping import Sources
+from orbitmq.broker.pop.popping import MAX_MESSAGES, Sources
 from orbitmq.broker.pop.state import NEVER_MS, PopState
 from orbitmq.broker.role import LEADING, RoleChanged, RoleState
 from orbitmq.message import property_names, reserved
@@ -35,7 +36,11 @@ from orbitmq.message.tags import tags_code
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore, NewMessage
 from orbitmq.wire import pop_info
-from orbitmq.wire.bodies import SubscriptionGroupConfig
+from orbitmq.wire.bodies import (
+    MessageRequestMode,
+    SetMessageRequestModeRequestBody,
+    SubscriptionGroupConfig,
+)
 from orbitmq.wire.errors import RemotingError
 
 log = logging.getLogger(__name__)
@@ -86,6 +91,7 @@ class PopRevive(Component):
         topics: TopicConfigs,
         groups: SubscriptionGroups,
         offsets: ConsumerOffsets,
+        modes: RequestModes,
         store: MessageStore,
         outlet: Outlet,
         state: PopState,
@@ -99,6 +105,8 @@ class PopRevive(Component):
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
+        self._modes = modes
+        modes.on_put = self._mode_set
         self._store = store
         self._outlet = outlet
         self._state = state
@@ -308,7 +316,10 @@ class PopRevive(Component):
             self._in_flight.remove(queue, delivery, gone)
 
     def _retry_topic(self, queue: PopQueue) -> str:
-        """A message from a retry topic goes back into the same one."""
+        """Where a message comes again from: from the retry topic that it was in, unless the group pulls."""
+        mode = self._modes.get(pop_info.normal_topic(queue.topic, queue.group), queue.group)
+        if mode is not None and mode.mode is MessageRequestMode.PULL:
+            return reserved.retry_topic(queue.group)
         if queue.topic.startswith(reserved.RETRY_PREFIX):
             return queue.topic
         return self._sources.retry_topic(queue.topic, queue.group)
@@ -318,7 +329,9 @@ class PopRevive(Component):
         dead = record.reconsume_times >= group.retry_max_times
         topic = reserved.dead_letter_topic(queue.group) if dead else self._retry_topic(queue)
         if topic not in self._topics or not self._metadata.saved(topic):
-            await self._metadata.inner_topic(topic, DEAD_LETTER_QUEUES if dead else 1)
+            own = topic == reserved.retry_topic(queue.group)
+            queues = DEAD_LETTER_QUEUES if dead else group.retry_queue_nums if own else 1
+            await self._metadata.inner_topic(topic, max(1, queues))
         return topic
 
     def _record(self, topic: str, queue_id: int, offset: int) -> Record | None:
@@ -339,10 +352,12 @@ class PopRevive(Component):
             properties[property_names.FIRST_POP_TIME] = str(delivery.pop_time_ms)
         properties.setdefault(property_names.FIRST_POP_TIME, str(delivery.pop_time_ms))
         properties[property_names.POP_REVIVED_FROM] = str(record.physical_offset)
-        if topic.startswith(reserved.DLQ_PREFIX):
-            origin = pop_info.normal_topic(queue.topic, queue.group)
+        dead = topic.startswith(reserved.DLQ_PREFIX)
+        origin = pop_info.normal_topic(queue.topic, queue.group)
+        if dead or topic == reserved.retry_topic(queue.group):
             properties.setdefault(property_names.RETRY_TOPIC, origin)
             properties.setdefault(property_names.ORIGIN_MESSAGE_ID, record.message_id)
+        if dead:
             properties[property_names.DLQ_ORIGIN_TOPIC] = origin
             properties[property_names.DLQ_ORIGIN_MESSAGE_ID] = properties[property_names.ORIGIN_MESSAGE_ID]
         message = NewMessage(
@@ -382,6 +397,20 @@ class PopRevive(Component):
                 if offset is not None:
                     self._orders.free(queue.topic, queue.group, queue.queue_id)
                     self._in_flight.move(queue, offset)
+
+    def _mode_set(self, mode: SetMessageRequestModeRequestBody) -> None:
+        """A group that pulls from now on does not read the retry topics of pop: what waits there leaves."""
+        if mode.mode is not MessageRequestMode.PULL or not self._running:
+            return
+        now = self._clock.now_ms()
+        for config in self._sources.retry_topics(mode.topic, mode.consumer_group):
+            for queue_id in range(config.read_queue_nums):
+                queue = self._in_flight.queue(config.topic_name, mode.consumer_group, queue_id)
+                high = self._store.max_offset(config.topic_name, queue_id)
+                low = max(queue.next, self._store.min_offset(config.topic_name, queue_id))
+                for start in range(low, high, MAX_MESSAGES):
+                    offsets = range(start, min(start + MAX_MESSAGES, high))
+                    self._in_flight.take(queue, start, offsets, offsets.stop, now_ms=now, invisible_ms=0)
 
     def _topic_changed(self, event: TopicChanged) -> None:
         if event.config is None:
