@@ -166,7 +166,7 @@ async def test_a_strict_master_refuses_at_once_without_its_slave(orbitmq_world: 
 
 
 @pytest.mark.orbitmq(replicas=2, settings=STRICT)
-@pytest.mark.parametrize("orbitmq_seed", seeds(5))
+@pytest.mark.parametrize("orbitmq_seed", seeds(3))
 async def test_no_acknowledged_message_is_lost_with_the_disk_of_the_master(orbitmq_world: World) -> None:
     world = orbitmq_world
     dice = world.runtime.random
