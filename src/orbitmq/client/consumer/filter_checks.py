@@ -62,12 +62,14 @@ class FilterChecks:
         except (TopicNotFoundError, NameServerError) as error:
             log.info("filter of %s is not checked now: %s", topic, error)
             return
-        for members in route.addresses.values():
-            address = members[min(members)]
+
+        async def ask(address: str) -> None:
             try:
                 await client.invoke(address, CheckClientConfigRequest().command(body), CHECK_TIMEOUT_MS)
             except TransportError as error:
                 log.warning("filter of %s is not checked at %s: %s", topic, address, error)
+
+        await asyncio.gather(*(ask(members[min(members)]) for members in route.addresses.values()))
 
     async def check_all(self, filters: Mapping[str, Filter]) -> None:
         """:meth:`check` of every topic."""
