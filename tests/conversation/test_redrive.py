@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections import Counter
 from typing import Any
@@ -19,7 +20,7 @@ from orbitmq.broker.role import Role
 from orbitmq.message.properties import decode_properties, encode_properties
 from orbitmq.message.record import Record, iter_records
 from orbitmq.store import NewMessage
-from orbitmq.testing import Keep, World
+from orbitmq.testing import Keep, SimulatedRuntime, World
 from orbitmq.wire.bodies import Redrive, RedriveRequest, RedriveState
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -202,6 +203,20 @@ async def test_what_cannot_be_is_refused(
     assert answer.code == code
     assert word in (answer.remark or "")
     assert (await peer.ok(RequestCode.LIST_REDRIVES)).body == b"[]"
+
+
+async def test_a_job_that_cannot_be_written_down_is_not_begun(
+    peer: BrokerPeer, broker: Broker, orbitmq_runtime: SimulatedRuntime
+) -> None:
+    await fill(broker, 10)
+    orbitmq_runtime.files.fail("*", "tables.journal", error=errno.ENOSPC, times=-1)
+    answer = await ask(peer)
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert (await status(peer)).state is RedriveState.FAILED
+    assert numbers(broker) == []
+    orbitmq_runtime.files.heal()
+    await begin(peer)
+    assert (await ended(peer)).sent == 10
 
 
 async def test_a_group_without_dead_letters_and_a_job_that_is_none(peer: BrokerPeer) -> None:

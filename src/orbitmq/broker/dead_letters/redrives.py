@@ -89,7 +89,11 @@ class Redrives(Component):
         self._jobs[request.group] = job
         await job.save()
         # A job that was begun is there after a crash.
-        await self._written(REDRIVES)
+        try:
+            await self._written(REDRIVES)
+        except RemotingError:
+            facts.state = RedriveState.FAILED
+            raise
         self._work_on(job)
         return job.copy()
 
