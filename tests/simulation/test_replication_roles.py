@@ -33,7 +33,7 @@ async def one_fault(world: World, hosts: list[str]) -> None:
     source = world.runtime.random
     up = [name for name in (MASTER, SLAVE) if name in world.brokers]
     down = [name for name in (MASTER, SLAVE) if name not in world.brokers]
-    match source.randrange(7):
+    match source.randrange(8):
         case 0 if up:
             world.crash(source.choice(up), Keep.ANY)
         case 1 if up:
@@ -46,6 +46,8 @@ async def one_fault(world: World, hosts: list[str]) -> None:
         case 5:
             world.heal()
         case 6:
+            world.runtime.network.set_delay(0, source.choice((0, 0.05, 0.3, 1.5)))
+        case 7:
             world.disconnect(source.choice(["nameserver", MASTER, SLAVE]))
         case _:
             pass
@@ -84,6 +86,7 @@ async def history(world: World, hosts: list[str]) -> None:
         for _ in range(12):
             await one_fault(world, hosts)
         world.heal()
+        world.runtime.network.set_delay(0, 0)
         for name in (MASTER, SLAVE):
             if name not in world.brokers:
                 await world._cluster._launch(name)

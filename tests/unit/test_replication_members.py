@@ -325,6 +325,20 @@ def test_an_answer_without_our_registration_renews_nothing() -> None:
     assert fence.closes_s == 11.0
 
 
+def test_nobody_else_leads_when_we_were_shown_without_a_gap() -> None:
+    fence = Fence(TERMS, ["n1"])
+    for sent in (0.0, 2.0, 4.0):
+        fence.heard("n1", sent, registered=True)
+    assert not fence.settled(4.4)
+    assert fence.settled(4.5)
+    assert not fence.settled(6.6), "the last answer is too old"
+    fence.heard("n1", 6.7, registered=True)
+    assert not fence.settled(9.0), "it may have lost us meanwhile"
+    for sent in (8.7, 10.7):
+        fence.heard("n1", sent, registered=True)
+    assert fence.settled(11.3)
+
+
 def test_of_three_name_servers_two_have_to_answer() -> None:
     fence = Fence(TERMS, ["n1", "n2", "n3"])
     for server in ("n1", "n2", "n3"):

@@ -64,9 +64,18 @@ class Terms:
 
 @dataclass(slots=True)
 class _Server:
-    """Since when a name server has had us without a break, and its last answer's sending time."""
+    """What a name server answered, by the times at which the heartbeats were sent.
+
+    Attributes:
+        registered_s: since when no answer said that it does not have us.
+        shown_s: since when its answers said again and again, without a gap, that it has us.
+        last_s: the last such answer.
+        renewed_s: the last one that counts.
+    """
 
     registered_s: float | None = None
+    shown_s: float | None = None
+    last_s: float = 0.0
     renewed_s: float | None = None
 
 
@@ -92,8 +101,11 @@ class Fence:
         if known is None:
             return
         if not registered:
-            known.registered_s = None
+            known.registered_s = known.shown_s = None
             return
+        if known.shown_s is None or sent_s - known.last_s > self._terms.gap_s:
+            known.shown_s = sent_s  # between answers that lie far apart it may have lost us
+        known.last_s = max(known.last_s, sent_s)
         if known.registered_s is None:
             known.registered_s = sent_s
         if sent_s - known.registered_s >= self._terms.gap_s and sent_s > (known.renewed_s or -1.0):
@@ -105,11 +117,14 @@ class Fence:
         That is the way of a master that cannot ask the others: a broker that leads looks for one with a lower
         id, stops when it sees it, and stops by its own fence when it cannot look.
         """
-        begin_s = now_s - self._terms.patience_s
-        long_known = [
-            s for s in self._servers.values() if s.registered_s is not None and s.registered_s <= begin_s
+        shown = [
+            server
+            for server in self._servers.values()
+            if server.shown_s is not None
+            and now_s - server.last_s <= self._terms.gap_s
+            and now_s - server.shown_s >= self._terms.patience_s
         ]
-        return len(long_known) >= to_acquire(len(self._servers))
+        return len(shown) >= to_acquire(len(self._servers))
 
     def grant(self, now_s: float) -> None:
         """Everybody who could lead agreed just now that this broker does."""
