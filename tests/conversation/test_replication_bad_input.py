@@ -234,11 +234,13 @@ async def test_links_come_and_go(orbitmq_world: World) -> None:
     assert seen == [(1, False), (1, True)]
 
 
+@pytest.mark.parametrize("at", [MASTER, SLAVE])
 async def test_a_receiver_that_fails_ends_the_link(
-    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+    orbitmq_world: World, at: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = orbitmq_world
-    peers, ours = ha_port(world).shared.peers, following(world).ours.peers
+    peers, other = ha_port(world).shared.peers, following(world).ours.peers
+    ours, sending = (other, peers) if at == SLAVE else (peers, other)
 
     def fail(_link: object, _payload: bytes) -> None:
         ours.on(Kind.STATE, lambda _link, _payload: None)
@@ -246,7 +248,7 @@ async def test_a_receiver_that_fails_ends_the_link(
 
     await world.until(lambda: peers.links)
     ours.on(Kind.STATE, fail)
-    peers.links[0].send(Kind.STATE, b"")
+    sending.links[0].send(Kind.STATE, b"")
     await world.until(lambda: not peers.links)
     await world.until(lambda: peers.links)
     assert any("ZeroDivisionError" in (record.exc_text or "") for record in caplog.records)

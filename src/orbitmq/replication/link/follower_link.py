@@ -92,9 +92,7 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
         except (LinkError, StoreError) as error:
             self.end(error)
         except Exception as error:
-            # A mistake of ours in a receiver: it must be seen, and the order of frames is broken.
-            log.exception("link to %s", self.address)
-            self.end(LinkError(f"what it sent could not be taken: {error!r}"))
+            self._mistake(error)
         else:
             self._written.set()
             if self.transferring and not self._sync:
@@ -152,6 +150,13 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
                 await self._until_durable()
         except (OSError, LinkError, StoreError) as error:
             self.end(error)
+        except Exception as error:
+            self._mistake(error)
+
+    def _mistake(self, error: Exception) -> None:
+        """Something of ours failed, as a receiver of frames: it must be seen, and the order is broken."""
+        log.exception("link to %s", self.address)
+        self.end(LinkError(f"what it sent could not be taken: {error!r}"))
 
     async def _until_durable(self) -> None:
         """Report what came when it is on the device; with ASYNC_FLUSH that happens by itself, later."""

@@ -182,6 +182,11 @@ class HaConnection(asyncio.Protocol):
         except (LinkError, ReportError) as error:
             self.cut_off(str(error))
             return
+        except Exception as error:
+            # A mistake of ours, as in a receiver of frames: it must be seen, and the order is broken.
+            log.exception("link from %s", self.address)
+            self.cut_off(f"what it sent could not be taken: {error!r}")
+            return
         if self.sender is not None and not followed:
             self._port.follows(self)
             log.info("%s follows from %d on", self.address, self.sender.begin)
