@@ -107,8 +107,8 @@ async def member(model: Model, consumer: SimpleConsumer, *, careful: bool = Fals
         except OrbitError:
             await model.world.sleep(0.1)
             continue
-        for message in messages:
-            name, known = model.dealt(message)
+        dealt = [(message, *model.dealt(message)) for message in messages]
+        for message, name, known in dealt:
             epoch = model.epoch
             try:
                 await settle(model, consumer, message, known, "ack" if careful else "")
