@@ -9,6 +9,8 @@ import pytest
 from tests.conversation.broker_peer import BrokerPeer, broker_config, records
 
 from orbitmq.broker.broker import Broker
+from orbitmq.message.properties import encode_properties
+from orbitmq.store import NewMessage
 from orbitmq.testing import Keep, SimulatedRuntime
 from orbitmq.wire import bodies, headers, pop_info
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -213,3 +215,66 @@ async def test_a_peer_without_the_table_deals_out_again_and_loses_nothing(
     offsets = orbitmq_runtime.files.read_bytes("/store/config/consumerOffset.json").decode()
     assert '"T@cg"' in offsets
     assert "0:2" in offsets.replace(" ", "")
+
+
+async def test_check_points_that_a_java_broker_left_among_its_timers(
+    orbitmq_runtime: SimulatedRuntime,
+) -> None:
+    """They arrive when they are due; acknowledgements with their receipts count before that."""
+    world = Restarts(orbitmq_runtime)
+    async with world as peer:
+        for number in range(4):
+            await peer.sent(str(number).encode())
+        taken_ms = peer.now()
+        services = world.broker.services
+        revive = f"rmq_sys_REVIVE_LOG_{services.config.broker_cluster_name}"
+
+        def left_by_java(body: bodies.Body, tag: str, deliver_ms: int) -> None:
+            properties = {"TAGS": tag, "TIMER_DELIVER_MS": str(deliver_ms)}
+            message = NewMessage(revive, 3, body.encode(), encode_properties(properties))
+            services.append.put(message, properties)
+
+        point = bodies.PopCheckPoint(
+            start_offset=0,
+            pop_time=taken_ms,
+            invisible_time=20_000,
+            num=4,
+            topic="T",
+            cid="cg",
+            queue_offset_diff=[0, 1, 2, 3],
+            broker_name="broker-a",
+        )
+        left_by_java(point, "ck", taken_ms + 19_000)
+        done = bodies.AckMsg(
+            ack_offset=0, consumer_group="cg", topic="T", pop_time=taken_ms, broker_name="broker-a"
+        )
+        left_by_java(done, "ack", taken_ms + 20_000)
+        services.groups.find("cg")
+        services.offsets.commit("cg", "T", 0, 4)
+        await asyncio.sleep(2)
+    without_own_table(orbitmq_runtime)
+    async with world as peer:
+        receipt = f"0 {taken_ms} 20000 3 0 broker-a 0 "
+        assert (await ack(peer, (0, 1, receipt + "1"))).code == ResponseCode.SUCCESS
+        assert (await ack(peer, (0, 1, receipt + "1"))).code == ResponseCode.NO_MESSAGE, "twice"
+        changed = await peer.ask(
+            headers.ChangeMessageInvisibletimeRequest(
+                consumer_group="cg",
+                topic="T",
+                queue_id=0,
+                extra_info=receipt + "2",
+                offset=2,
+                invisible_time=40_000,
+            ).command()
+        )
+        assert changed.code == ResponseCode.SUCCESS, changed.remark
+        changed_ms = peer.now()
+        again = await pop(peer, poll_time=60_000, invisible_time=600_000)
+        assert again.bodies == [b"3"]
+        assert again.header is not None
+        assert 20_000 <= again.header.pop_time - taken_ms <= 23_000
+        later = await pop(peer, poll_time=60_000, invisible_time=600_000)
+        assert later.bodies == [b"2"]
+        assert later.header is not None
+        assert 40_000 <= later.header.pop_time - changed_ms <= 41_000
+        assert (await pop(peer, poll_time=60_000)).code == ResponseCode.POLLING_TIMEOUT
