@@ -215,7 +215,9 @@ class PendingTimers:
         recall = timer.deletes is not None
         magic = units.DELETE | units.DEFAULT if recall else units.DEFAULT
         out_ms, due_ms = timer.out_ms, timer.due_ms
-        window_ms = self._config.timer_roll_window_ms
+        # A recall goes to its slot at once, as far as the wheel of Apache's reaches: two long waits at a time
+        # could end in the wrong order.
+        window_ms = units.MAX_AHEAD_SLOTS * self._precision if recall else self._config.timer_roll_window_ms
         if out_ms - now_ms >= window_ms:
             magic |= units.ROLL
             out_ms = roll_ms(out_ms, now_ms, window_ms, self._precision)
@@ -366,8 +368,12 @@ class PendingTimers:
 
     # -- looking ---------------------------------------------------------------------------------------
 
-    def find(self, wanted: Timer) -> Found:
-        """Whether a message waits; its slot is searched."""
+    def find(self, wanted: Timer, progress: Progress) -> Found:
+        """Whether a message waits; its slot is searched.
+
+        Args:
+            progress: what was delivered, also in slots that are to come again since the clock went back.
+        """
         slot = wanted.out_ms // self._precision
         key = wanted.key
         hashed = forms.key_hash(key)
@@ -383,7 +389,8 @@ class PendingTimers:
                 continue
             if timer.deletes == key:
                 return Found.RECALLED
-            if timer.deletes is None and timer.key == key:
+            place = mark(timer.due_ms, unit.physical)
+            if timer.deletes is None and timer.key == key and not progress.delivered(place):
                 found = Found.WAITING
         # One that waits for less than its whole time is in another slot.
         return Found.UNKNOWN if found is Found.MISSING and (self._rolling or self.behind) else found

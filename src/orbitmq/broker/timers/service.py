@@ -443,7 +443,8 @@ class TimerService(Component):
         self.version, self._saved, self._snapshot = version, progress, None
         self._save_at_ms = now + SETTLE_MS
         self._feed.changed(TIMERS, "progress", progress)
-        self.pending.pass_by(progress.done)
+        # The clock may have gone back since the snapshot: slots that seemed over are still to come.
+        self.pending.pass_by(min(progress.done, self._progress.done))
 
     def _log_synced(self, worked: bool) -> None:
         if not worked:
@@ -467,7 +468,7 @@ class TimerService(Component):
                 if not self.pending.behind:
                     break
                 self.pending.take(self._clock.now_ms())
-            return self.pending.find(wanted)
+            return self.pending.find(wanted, self._progress)
         except (OSError, BrokenChainError) as error:
             log.error("a timer message cannot be looked for: %s", error)
             return Found.UNKNOWN

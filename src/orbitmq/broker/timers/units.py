@@ -16,6 +16,8 @@ SLOT = struct.Struct(">qqqii")
 DEFAULT, ROLL, DELETE = 1, 2, 4
 # Apache's wheel: seven days of slots, twice.
 WHEEL_SLOTS = 2 * 7 * 86400
+# What can be due within one round of it (TIMER_WHEEL_TTL_DAY, TIMER_BLANK_SLOTS).
+MAX_AHEAD_SLOTS = 7 * 86400 - 60
 WHEEL_BYTES = WHEEL_SLOTS * SLOT.size
 
 # Ours in the bytes that Apache reserves and writes as 0: this mark, how far behind its slot's time the
