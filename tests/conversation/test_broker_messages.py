@@ -368,9 +368,9 @@ async def test_the_vip_port_serves_too(peer: BrokerPeer) -> None:
 
 
 async def test_a_request_that_is_not_built_yet_is_named(peer: BrokerPeer) -> None:
-    answer = await peer.ask(Command(RequestCode.POP_MESSAGE))
+    answer = await peer.ask(Command(RequestCode.CLEAN_BROKER_DATA))
     assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-    assert "POP_MESSAGE" in (answer.remark or "")
+    assert "CLEAN_BROKER_DATA" in (answer.remark or "")
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])

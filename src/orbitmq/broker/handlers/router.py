@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
+from inspect import isawaitable
 
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.runtime.log_limiter import LogLimiter
@@ -39,17 +40,30 @@ class Router:
         if handler is None:
             return command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _not_supported(command.code))
         try:
-            return handler(connection, command)
+            answer = handler(connection, command)
         except WireError as error:
-            self._peers_log.write(
-                logging.INFO,
-                "bad request",
-                "bad request %d from %s: %s",
-                command.code,
-                connection.remote_address,
-                error,
-            )
-            return command.reply(ResponseCode.SYSTEM_ERROR, str(error))
+            return self._unreadable(connection, command, error)
+        return self._read_later(connection, command, answer) if isawaitable(answer) else answer
+
+    async def _read_later(
+        self, connection: ServerConnection, command: Command, answer: Awaitable[Command | None]
+    ) -> Command | None:
+        """The answer of a handler that reads its request only while it works."""
+        try:
+            return await answer
+        except WireError as error:
+            return self._unreadable(connection, command, error)
+
+    def _unreadable(self, connection: ServerConnection, command: Command, error: WireError) -> Command:
+        self._peers_log.write(
+            logging.INFO,
+            "bad request",
+            "bad request %d from %s: %s",
+            command.code,
+            connection.remote_address,
+            error,
+        )
+        return command.reply(ResponseCode.SYSTEM_ERROR, str(error))
 
 
 def _not_supported(code: int) -> str:
