@@ -269,12 +269,12 @@ async def test_check_points_that_a_java_broker_left_among_its_timers(
         )
         assert changed.code == ResponseCode.SUCCESS, changed.remark
         changed_ms = peer.now()
-        again = await pop(peer, poll_time=60_000, invisible_time=600_000)
+        again = await pop(peer, poll_time=50_000, invisible_time=600_000)
         assert again.bodies == [b"3"]
         assert again.header is not None
         assert 20_000 <= again.header.pop_time - taken_ms <= 23_000
-        later = await pop(peer, poll_time=60_000, invisible_time=600_000)
+        later = await pop(peer, poll_time=50_000, invisible_time=600_000)
         assert later.bodies == [b"2"]
         assert later.header is not None
         assert 40_000 <= later.header.pop_time - changed_ms <= 41_000
-        assert (await pop(peer, poll_time=60_000)).code == ResponseCode.POLLING_TIMEOUT
+        assert (await pop(peer, poll_time=50_000)).code == ResponseCode.POLLING_TIMEOUT
