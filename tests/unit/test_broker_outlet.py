@@ -79,6 +79,7 @@ def delayed(broker: Broker, body: bytes, topic: str = "T") -> None:
     services.append.put(message, properties)
 
 
+@pytest.mark.behaviour("ES-02")
 async def test_a_master_puts_into_its_own_store(broker: Broker) -> None:
     outlet = broker.services.outlet
     message = NewMessage("T", 1, b"x", encode_properties({"DELAY": "3"}))

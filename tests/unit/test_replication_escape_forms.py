@@ -21,6 +21,7 @@ def queues(name: str, perm: int = 6, count: int = 4) -> QueueData:
 
 
 @pytest.mark.behaviour("ES-04")
+@pytest.mark.behaviour("ES-05")
 def test_only_other_masters_that_take_messages_are_targets() -> None:
     route = TopicRouteData(
         [queues("own"), queues("good"), queues("reads", perm=4), queues("none", count=0), queues("slave")],

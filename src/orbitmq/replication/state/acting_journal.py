@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from orbitmq.broker.change_feed import DELAYS, ESCAPED_HALVES, OFFSETS
+from orbitmq.broker.change_feed import DELAYS, ESCAPED_HALVES, OFFSETS, POPS
 from orbitmq.broker.component import Component
 from orbitmq.broker.metadata.table_files import Persistence
 from orbitmq.broker.role import Role
@@ -13,7 +13,7 @@ from orbitmq.runtime.seam import Clock
 log = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 0.2
-TABLES = (DELAYS, ESCAPED_HALVES, OFFSETS)
+TABLES = (DELAYS, ESCAPED_HALVES, OFFSETS, POPS)
 
 
 class ActingJournal(Component):
