@@ -396,11 +396,18 @@ class SimpleConsumer(_Face):
         self._core: simple.SimpleConsumer = simple.SimpleConsumer(group, **options)
 
     def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None:
-        """Receive the messages of ``topic``; before or after the start."""
+        """Receive the messages of ``topic``; before or after the start.
+
+        Raises:
+            BrokerError: after the start: a broker cannot filter by ``sql``. Before, the start raises it.
+        """
         if self._loop is None:
             self._core.subscribe(topic, tags, sql=sql)
         else:
-            self._loop.call(self._core.subscribe, topic, tags, sql=sql)
+            self._loop.wait(self._subscribed(topic, tags, sql))
+
+    async def _subscribed(self, topic: str, tags: str, sql: str | None) -> None:
+        await self._core.subscribe(topic, tags, sql=sql)
 
     def unsubscribe(self, topic: str) -> None:
         """Stop receiving the messages of ``topic``."""

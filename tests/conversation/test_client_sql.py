@@ -109,3 +109,17 @@ async def test_a_member_that_contradicts_another_hears_of_it(
     assert len(told) == 1
     assert "wants 'a < 5'" in told[0]
     assert "wants 'a >= 5'" in told[0]
+
+
+async def test_a_simple_consumer_filters_and_hears_a_refusal(orbitmq_world: World) -> None:
+    await sent(orbitmq_world)
+    async with orbitmq_world.simple_consumer("cg", consume_from=ConsumeFrom.FIRST) as consumer:
+        with pytest.raises(BrokerError, match="column 4"):
+            await consumer.subscribe("t", sql="a >")
+        with pytest.raises(BrokerError, match="column 4"):
+            await consumer.receive()
+        await consumer.subscribe("t", sql="a >= 8")
+        got: list[bytes] = []
+        while len(got) < 2:
+            got += [message.body for message in await consumer.receive(32)]
+        assert sorted(got) == [b"8", b"9"]

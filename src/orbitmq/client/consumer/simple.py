@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from types import TracebackType
 from typing import Self, Unpack
 
+from orbitmq.client.consumer.filter_checks import Checked, FilterChecks
 from orbitmq.client.consumer.leases import Lease, Leases
 from orbitmq.client.consumer.membership import Membership
 from orbitmq.client.consumer.options import (
@@ -102,6 +103,7 @@ class SimpleConsumer:
         self._pops = PopCalls(self._client, membership.calls)
         self._options = PopOptions(group, settings.consume_from is ConsumeFrom.LAST, settings.ordered)
         self._filters: dict[str, Filter] = {}
+        self._filter_checks = FilterChecks(membership)
         self._background = Background(f"consumer {group}")
         self._leases = Leases(self._client, membership.calls, self._pops, group, self._background)
         self._life = Life(f"consumer {group!r}")
@@ -124,6 +126,7 @@ class SimpleConsumer:
 
         Raises:
             ClientStateError: it was started before, or the client has a consumer of the group already.
+            BrokerError: a broker cannot filter by the SQL92 expression of a subscription.
         """
         self._life.move(State.RUNNING)
         try:
@@ -133,6 +136,11 @@ class SimpleConsumer:
             raise
         self._leases.begin()
         await self._client.start()
+        try:
+            await self._filter_checks.check_all(self._filters)
+        except BaseException:
+            await self.close()
+            raise
         self._background.spawn(every(self._clock, RENEW_EVERY_S, self._leases.renew), "renewal")
 
     async def close(self) -> None:
@@ -141,28 +149,35 @@ class SimpleConsumer:
             return
         if not await self._leases.all_sent(self._settings.close_timeout_s):
             log.warning("acknowledgements of group %s were still on their way at close", self.group)
+        self._filter_checks.close()
         await self._background.stop()
         await self._client.unregister_consumer(self.group)
         await self._client.close()
 
     # -- subscriptions ---------------------------------------------------------------------------------
 
-    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None:
+    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Checked:
         """Receive the messages of ``topic``; replaces an earlier subscription to it.
 
         Args:
             tags: ``*`` for all, else ``a || b``.
-            sql: an SQL92 expression over properties instead of tags.
+            sql: an SQL92 expression over properties instead of tags. The topic's brokers are asked whether
+                they can filter by it: await what this call returns to hear a refusal here; else
+                :meth:`start` or :meth:`receive` raises it.
 
         Raises:
             ValidationError: the topic or the expression cannot be right.
+            BrokerError: when awaited: a broker does not filter by SQL92 expressions (code 1), or this one is
+                broken (code 23, with the place of the mistake).
         """
         topic = self._membership.full_topic(topic)
-        self._filters[topic] = self._membership.wanted(tags, sql)
+        self._filters[topic] = wanted = self._membership.wanted(tags, sql)
         self._client.watch(topic)
+        return self._filter_checks.begin(topic, wanted) if self._life.running else Checked()
 
     def unsubscribe(self, topic: str) -> None:
         """Stop receiving the messages of ``topic``."""
+        self._filter_checks.forget(self._membership.namespace.full(topic))
         self._filters.pop(self._membership.namespace.full(topic), None)
 
     # -- receiving -------------------------------------------------------------------------------------
@@ -196,6 +211,7 @@ class SimpleConsumer:
         self._life.check_running()
         if not self._filters:
             raise ValidationError("subscribe to a topic before receiving")
+        await self._filter_checks.ended()
         deadline = self._clock.monotonic() + wait_s
         attempt = self._attempt()
         while True:
