@@ -60,6 +60,9 @@ async def test_an_acting_master_redelivers_through_another_group_and_once(
     await broker.change_role(Role.SLAVE)
     await asyncio.sleep(30)
     assert len(in_flight) == 1, "a slave redelivers nothing"
+    refused = await pop(peer)
+    assert refused.code == ResponseCode.SLAVE_NOT_AVAILABLE
+    assert "its master" in (refused.remark or "")
     elsewhere = broker.services.outlet.elsewhere = Elsewhere()
     await broker.change_role(Role.ACTING_MASTER)
     await asyncio.sleep(30)

@@ -6,11 +6,12 @@ import asyncio
 
 import pytest
 
-from orbitmq import Message, SimpleConsumer, ValidationError
+from orbitmq import Message, ValidationError
 from orbitmq.client.core.pop_calls import Receipt
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.settling import Settled
 from orbitmq.testing import World
+from orbitmq.wire.pop_info import ExtraInfo
 
 
 async def send(world: World, *texts: str, topic: str = "orders", **options: str) -> None:
@@ -188,8 +189,5 @@ async def test_numbers_that_no_broker_takes(orbitmq_world: World, arguments: dic
 
 
 def test_a_receipt_knows_its_deadline() -> None:
-    from orbitmq.wire.pop_info import ExtraInfo
-
     receipt = Receipt("T", "T", 7, ExtraInfo.decode("7 1000 500 0 0 broker-a 2 7"))
     assert receipt.deadline_ms == 1500
-    assert isinstance(SimpleConsumer, type)

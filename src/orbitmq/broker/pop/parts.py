@@ -70,11 +70,11 @@ def pop_parts(
     held = HeldPops("held pops", config, clock, events, store.watch)
     held_notices = HeldPops("held notices", config, clock, events, store.watch)
     popping = Popping(
-        config, metadata, topics, groups, offsets, store, state.in_flight, orders, counters, chance
+        config, role, metadata, topics, groups, offsets, store, state.in_flight, orders, counters, chance
     )
     pops = Pops(config, clock, topics, store, popping, orders, held, held_notices)
     check_points = CheckPoints(config, clock, events, offsets, store, outlet, state)
-    settling = Settling(config, clock, metadata, offsets, store, state.in_flight, orders)
+    settling = Settling(config, role, clock, metadata, offsets, store, state.in_flight, orders)
     revive = PopRevive(
         config,
         clock,

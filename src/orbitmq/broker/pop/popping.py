@@ -15,7 +15,8 @@ from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.pop.in_flight import InFlight, PopQueue
 from orbitmq.broker.pop.ordered import MAX_BATCH, OrderedPops
-from orbitmq.broker.pop.receipts import INVISIBLE_LIMITS_MS, check_invisible_time, revive_queue
+from orbitmq.broker.pop.receipts import INVISIBLE_LIMITS_MS, check_invisible_time, check_leads, revive_queue
+from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import Counters
 from orbitmq.message import property_names, reserved
 from orbitmq.message.properties import decode_properties, encode_properties
@@ -123,6 +124,7 @@ class Popping:
     def __init__(
         self,
         config: BrokerConfig,
+        role: RoleState,
         metadata: MetadataAccess,
         topics: TopicConfigs,
         groups: SubscriptionGroups,
@@ -135,6 +137,7 @@ class Popping:
     ) -> None:
         self._config = config
         self._filters = Filters(config)
+        self._role = role
         self._metadata = metadata
         self._topics = topics
         self._groups = groups
@@ -181,6 +184,7 @@ class Popping:
         Raises:
             RemotingError: it may not.
         """
+        check_leads(self._role)
         config = self._config
         if not config.readable:
             raise RemotingError(

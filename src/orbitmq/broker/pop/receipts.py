@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orbitmq.broker.role import RoleState
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
@@ -12,6 +13,19 @@ INVISIBLE_LIMITS_MS = (1, 3 * 24 * 3600 * 1000)
 def revive_queue(pop_time_ms: int, queues: int) -> int:
     """The queue of the revive topic that the check point of a pop belongs to: follows from the pop's time."""
     return pop_time_ms % queues
+
+
+def check_leads(role: RoleState) -> None:
+    """Refuse on a slave: its master keeps what is in flight.
+
+    Raises:
+        RemotingError: SLAVE_NOT_AVAILABLE.
+    """
+    if not role.leads:
+        raise RemotingError(
+            ResponseCode.SLAVE_NOT_AVAILABLE,
+            f"this broker is a {role.role.value}: its master deals messages out",
+        )
 
 
 def check_invisible_time(invisible_ms: int) -> None:

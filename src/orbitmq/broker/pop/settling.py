@@ -15,7 +15,8 @@ from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.pop.in_flight import InFlight, Receipt, queue_key
 from orbitmq.broker.pop.ordered import OrderedPops
-from orbitmq.broker.pop.receipts import check_invisible_time, revive_queue
+from orbitmq.broker.pop.receipts import check_invisible_time, check_leads, revive_queue
+from orbitmq.broker.role import RoleState
 from orbitmq.message import reserved
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore, StoreClosedError
@@ -78,6 +79,7 @@ class Settling:
     def __init__(
         self,
         config: BrokerConfig,
+        role: RoleState,
         clock: Clock,
         metadata: MetadataAccess,
         offsets: ConsumerOffsets,
@@ -86,6 +88,7 @@ class Settling:
         orders: OrderedPops,
     ) -> None:
         self._config = config
+        self._role = role
         self._clock = clock
         self._metadata = metadata
         self._offsets = offsets
@@ -223,6 +226,7 @@ class Settling:
         return info
 
     def _checked_queue(self, topic: str, queue_id: int) -> None:
+        check_leads(self._role)
         config = self._metadata.topic(topic)
         if not 0 <= queue_id < config.read_queue_nums:
             raise RemotingError(
