@@ -223,6 +223,7 @@ class HaConnection(asyncio.Protocol):
             self.cut_off(f"not heard of for {config.ha_housekeeping_interval_ms} ms")
         elif self.sender and now - self.sender.last_sent >= config.ha_send_heartbeat_interval_ms / 1000:
             self.sender.heartbeat()
+        self.pump()
 
     def cut_off(self, why: str) -> None:
         """End the connection and say why; what was written to it before still goes out."""

@@ -15,6 +15,12 @@ from orbitmq.store import MessageStore
 # of messages have their turn between two steps of a copy.
 STEP_BYTES = 128 * 1024
 HIGH_WATER_BYTES = 256 * 1024
+# Who is farther behind than this copies: little at a time and with pauses, 64 MB/s, but always more than what
+# is written meanwhile, so that it comes nearer whatever the senders do.
+FAR_BYTES = 4 << 20
+FAR_STEP_BYTES = 64 * 1024
+FAR_STEP_LIMIT_BYTES = 1 << 20
+FAR_PAUSE_S = 0.001
 # Of a log that is far behind the kernel reads so much ahead, so that the event loop seldom waits for a page.
 READ_AHEAD_BYTES = 4 << 20
 
@@ -30,9 +36,9 @@ class Pace:
     def allowed(self) -> int:
         """How many bytes may be sent now."""
         if not self._config.ha_flow_control_enable:
-            return STEP_BYTES
+            return FAR_STEP_LIMIT_BYTES
         limit = self._config.max_ha_transfer_bytes_per_second
-        return min(STEP_BYTES, self._flow.left(self._clock.monotonic(), limit))
+        return self._flow.left(self._clock.monotonic(), limit)
 
     def sent(self, size_bytes: int) -> None:
         """So many bytes were sent."""
@@ -74,6 +80,7 @@ class LogSender:
         self._paused = False
         self._next: asyncio.Handle | None = None
         self._ahead = position
+        self._end_seen = store.max_commit_log_offset
         self._flow = Flow(clock.monotonic())
         self.begin = position
         self.cursor = Cursor(store, position)
@@ -88,7 +95,8 @@ class LogSender:
         """Send what is there, as far as the connection takes it and this iteration of the loop allows."""
         if self._paused or self._next is not None or self._transport.is_closing():
             return
-        left = allowed = self._pace.allowed()
+        share = self._share()
+        left = allowed = min(self._pace.allowed(), share)
         parts: list[bytes | memoryview] = []
         while left > 0 and (piece := self.cursor.take(min(left, self._batch_bytes))) is not None:
             offset, data = piece
@@ -96,10 +104,12 @@ class LogSender:
             left -= len(data)
         if parts:
             self._send(parts, allowed - left)
+        elif allowed:
+            return  # nothing new, or what comes next is deleted
         behind = self.cursor.behind
         if behind > 0:
             self._read_ahead(behind)
-            self._again(left > 0 or allowed == 0)
+            self._again(slowed=allowed < share, far=behind > FAR_BYTES)
 
     def _send(self, parts: list[bytes | memoryview], size_bytes: int) -> None:
         self._pace.sent(size_bytes)
@@ -107,11 +117,24 @@ class LogSender:
         self._flow.sent(self.last_sent, size_bytes)
         self._transport.writelines(parts)
 
-    def _again(self, slowed: bool) -> None:
+    def _share(self) -> int:
+        """How many bytes this follower may get in this step."""
+        behind = self.cursor.behind
+        end = self.cursor.position + behind
+        grown, self._end_seen = end - self._end_seen, end
+        if behind <= FAR_BYTES:
+            return STEP_BYTES
+        return min(FAR_STEP_BYTES + 2 * grown, FAR_STEP_LIMIT_BYTES)
+
+    def _again(self, *, slowed: bool, far: bool) -> None:
         loop = asyncio.get_running_loop()
         if slowed:
             self._next = loop.call_later(self._pace.wait_s(), self._continue)
-        elif not self._paused:
+        elif self._paused:
+            return
+        elif far:
+            self._next = loop.call_later(FAR_PAUSE_S, self._continue)
+        else:
             self._next = loop.call_soon(self._continue)
 
     def _continue(self) -> None:

@@ -1,0 +1,98 @@
+"""How much of the log a follower is sent in one step, near the end and far behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.replication.link.classic import data_frame_header
+from orbitmq.replication.link.sending import (
+    FAR_PAUSE_S,
+    FAR_STEP_BYTES,
+    STEP_BYTES,
+    LogSender,
+    Pace,
+)
+from orbitmq.runtime.simulated import SimulatedRuntime
+from orbitmq.store import MessageStore, NewMessage, StoreConfig
+
+
+class Steps(asyncio.Transport):
+    """Takes everything; knows when how much came."""
+
+    def __init__(self, runtime: SimulatedRuntime) -> None:
+        super().__init__()
+        self._clock = runtime.clock
+        self.steps: list[tuple[float, int]] = []
+
+    def writelines(self, list_of_data: object) -> None:
+        size = sum(len(part) for part in list_of_data)  # type: ignore[attr-defined]
+        self.steps.append((self._clock.monotonic(), size))
+
+    def is_closing(self) -> bool:
+        return False
+
+
+async def filled(runtime: SimulatedRuntime, size_bytes: int) -> MessageStore:
+    config = StoreConfig(root="/s", commit_log_file_bytes=4 << 20, batch_bytes=1 << 20, index=False)
+    store = MessageStore(runtime, config)
+    await store.start()
+    store.set_topic("t", read_queues=1, write_queues=1, perm=6)
+    write(store, size_bytes)
+    return store
+
+
+def write(store: MessageStore, size_bytes: int) -> None:
+    end = store.end + size_bytes
+    while store.end < end:
+        store.put(NewMessage("t", 0, bytes(10_000), b"", tags_code=0))
+    store.write()
+
+
+def sender(runtime: SimulatedRuntime, store: MessageStore) -> tuple[LogSender, Steps]:
+    config, steps = BrokerConfig(), Steps(runtime)
+    pace = Pace(runtime.clock, config)
+    return LogSender(runtime.clock, config, store, pace, steps, 0, data_frame_header), steps
+
+
+async def test_who_is_far_behind_gets_little_with_pauses(orbitmq_runtime: SimulatedRuntime) -> None:
+    store = await filled(orbitmq_runtime, 10 << 20)
+    log, steps = sender(orbitmq_runtime, store)
+    log.pump()
+    await orbitmq_runtime.clock.sleep(0.02)
+    assert all(size <= FAR_STEP_BYTES + 100 for _, size in steps.steps)
+    pauses = [later[0] - earlier[0] for earlier, later in zip(steps.steps, steps.steps[1:], strict=False)]
+    assert min(pauses) >= FAR_PAUSE_S * 0.99
+    log.pump()
+    assert len(steps.steps) == len(pauses) + 1, "what is written meanwhile makes no step of its own"
+    await orbitmq_runtime.clock.sleep(1)
+    assert log.cursor.behind == 0
+    log.stop()
+    await store.stop()
+
+
+async def test_it_comes_nearer_however_much_is_written(orbitmq_runtime: SimulatedRuntime) -> None:
+    store = await filled(orbitmq_runtime, 10 << 20)
+    log, _ = sender(orbitmq_runtime, store)
+    log.pump()
+    behind = log.cursor.behind
+    for _ in range(60):
+        write(store, 200_000)  # 200 MB/s
+        log.pump()
+        await orbitmq_runtime.clock.sleep(FAR_PAUSE_S)
+    assert log.cursor.behind < behind - (2 << 20)
+    log.stop()
+    await store.stop()
+
+
+async def test_near_the_end_nothing_waits(orbitmq_runtime: SimulatedRuntime) -> None:
+    store = await filled(orbitmq_runtime, 1 << 20)
+    log, steps = sender(orbitmq_runtime, store)
+    log.pump()
+    begin = orbitmq_runtime.clock.monotonic()
+    while log.cursor.behind:
+        await asyncio.sleep(0)
+    assert orbitmq_runtime.clock.monotonic() == begin
+    assert max(size for _, size in steps.steps) <= STEP_BYTES + 100
+    log.stop()
+    await store.stop()
