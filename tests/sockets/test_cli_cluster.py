@@ -159,6 +159,15 @@ def test_the_cluster_is_listed(orbitmq: Callable[..., str]) -> None:
     assert "broker-b" in orbitmq("cluster", "list")
 
 
+def test_the_cluster_is_watched(name_server: str) -> None:
+    process = start("cluster", "list", "--watch", "--json", "-n", name_server)
+    for _ in range(2):
+        brokers = json.loads(first_line(process))
+        assert [(broker["role"], broker["special_services"]) for broker in brokers] == [("master", True)] * 2
+    _, _, errors = stop(process)
+    assert "Traceback" not in errors
+
+
 def test_the_bench_reads_back_what_it_sent(orbitmq: Callable[..., str]) -> None:
     for batch in ("1", "8"):
         results = json.loads(orbitmq("bench", "--messages", "500", "--batch", batch, "--json"))
