@@ -133,3 +133,23 @@ def test_a_master_has_one_address() -> None:
     assert BrokerConfig.load("haMasterAddress=a:1\n")[0].ha_master_address == "a:1"
     with pytest.raises(ConfigError, match="haMasterAddress=a:1;b:2: expected one address as host:port"):
         BrokerConfig.load("haMasterAddress=a:1;b:2\n")
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("", None),
+        ("brokerNotActiveTimeoutMillis=3999", "brokerNotActiveTimeoutMillis=3999"),
+        ("syncBrokerMemberGroupPeriod=2000", "(2000)"),
+        ("slaveReadEnable=false", "without slaveReadEnable"),
+        ("totalReplicas=1", "totalReplicas=1"),
+    ],
+)
+def test_acting_masters_that_cannot_work_are_warned_of(more: str, words: str | None) -> None:
+    text = f"enableSlaveActingMaster=true\ntotalReplicas=2\nslaveReadEnable=true\n{more}\n"
+    _, warnings = BrokerConfig.load(text)
+    if words is None:
+        assert warnings == []
+    else:
+        (warning,) = warnings
+        assert words in warning

@@ -334,4 +334,11 @@ def advice(config: BrokerConfig) -> list[str]:
             "enableSlaveActingMaster=true with totalReplicas=1: set totalReplicas to the number of brokers "
             "of this name"
         )
+    longest_ms = max(config.broker_heartbeat_interval_ms, config.member_period_ms)
+    if config.enable_slave_acting_master and config.broker_not_active_timeout_ms < 4 * longest_ms:
+        found.append(
+            f"brokerNotActiveTimeoutMillis={config.broker_not_active_timeout_ms} is less than four times "
+            f"brokerHeartbeatInterval or syncBrokerMemberGroupPeriod ({longest_ms}): one answer that is late "
+            "stops background work"
+        )
     return found
