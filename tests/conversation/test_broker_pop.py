@@ -9,7 +9,8 @@ import pytest
 from tests.conversation.broker_peer import BrokerPeer, broker_config, records
 
 from orbitmq.broker.broker import Broker
-from orbitmq.message.properties import encode_properties
+from orbitmq.message.properties import decode_properties, encode_properties
+from orbitmq.message.record import decode_record
 from orbitmq.store import NewMessage
 from orbitmq.testing import Keep, SimulatedRuntime
 from orbitmq.wire import bodies, headers, pop_info
@@ -278,3 +279,31 @@ async def test_check_points_that_a_java_broker_left_among_its_timers(
         assert later.header is not None
         assert 40_000 <= later.header.pop_time - changed_ms <= 41_000
         assert (await pop(peer, poll_time=50_000)).code == ResponseCode.POLLING_TIMEOUT
+
+
+@pytest.mark.behaviour("PE-07")
+async def test_a_check_point_as_java_reads_it(orbitmq_runtime: SimulatedRuntime) -> None:
+    world = Restarts(orbitmq_runtime)
+    async with world as peer:
+        for number in range(3):
+            await peer.sent(str(number).encode())
+        popped = await pop(peer, invisible_time=30_000)
+        await ack(peer, popped.receipt(1))
+        assert popped.header is not None
+        taken_ms, queue_id = popped.header.pop_time, popped.header.revive_qid
+    async with world as peer:
+        revive = "rmq_sys_REVIVE_LOG_DefaultCluster"
+        entry = world.broker.services.store.entry(revive, queue_id, 0)
+        assert entry is not None
+        stored = world.broker.services.store.record_at(entry[0])
+        assert stored is not None
+        record = decode_record(stored)
+        assert record.body.decode() == (
+            f'{{"bm":0,"bn":"broker-a","c":"cg","d":[0,2],"it":30000,"n":2,"pt":{taken_ms},"q":0,'
+            f'"reviveTime":{taken_ms + 30_000},"ro":0,"so":0,"t":"T"}}'
+        )
+        assert decode_properties(record.properties) == {
+            "TAGS": "ck",
+            "UNIQ_KEY": f"T@0@0@cg@{taken_ms}@broker-a@ck",
+            "TIMER_DELIVER_MS": str(taken_ms + 29_000),
+        }
