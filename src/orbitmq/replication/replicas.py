@@ -10,6 +10,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import Enum
 
+from orbitmq.errors import OrbitError
+
 # What nothing waits for has every offset.
 EVERYTHING = 1 << 62
 
@@ -70,7 +72,7 @@ class QuorumRule:
         return self.in_sync_replicas
 
 
-class ReportError(ValueError):
+class ReportError(OrbitError, ValueError):
     """A replica's report cannot be true. Its connection is to be closed; it has no vote."""
 
 
