@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.errors import OrbitError
 from orbitmq.message.reserved import SYNC_MEMBER_TOPIC_PREFIX
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import ConnectError, TransportError
@@ -20,7 +21,7 @@ from orbitmq.wire.headers import (
 )
 
 
-class NotAnsweredError(Exception):
+class NotAnsweredError(OrbitError):
     """The name server gave no answer that can be used."""
 
 
