@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import shutil
 import time
 
 from tests.interop.world import Place, World, check, equal
@@ -314,6 +315,8 @@ def groups(world: World, place: Place) -> None:
         receiver.wait_for("received")
         wait_for_offsets(place, topic, copy)
         shown = talk.run(f"consumerStatus -g {copy}")[0]
-    check("admin_groups" in shown, f"consumerStatus: {shown[:300]}")
+    for folder in set(re.findall(r"\b(\d{13})/", shown)):
+        shutil.rmtree(folder, ignore_errors=True)  # it writes what it knows into the present folder
+    check("Same subscription" in shown and "Rebalance OK" in shown, f"consumerStatus: {shown[:300]}")
     del talk.outputs[f"consumerStatus -g {copy}"]  # it names the client's process
     talk.compare()
