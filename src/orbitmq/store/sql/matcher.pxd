@@ -41,7 +41,7 @@ cdef class Matcher:
     cdef int exponent
 
     cdef bint matches(self, const int64_t* program, Py_ssize_t base, const uint8_t* block, Py_ssize_t at, Py_ssize_t end) noexcept nogil
-    @cython.locals(count=Py_ssize_t, names=Py_ssize_t, n=Py_ssize_t, stop=Py_ssize_t, value=Py_ssize_t, length=Py_ssize_t)
+    @cython.locals(count=Py_ssize_t, names=Py_ssize_t, n=Py_ssize_t, stop=Py_ssize_t, length=Py_ssize_t)
     cdef void _find(self, const int64_t* program, Py_ssize_t base, Py_ssize_t at, Py_ssize_t end) noexcept nogil
     @cython.locals(code=Py_ssize_t, top=int, operation=int, n=Py_ssize_t, decisive=int)
     cdef bint _run(self, const int64_t* program, Py_ssize_t base) noexcept nogil

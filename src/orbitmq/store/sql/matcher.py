@@ -108,15 +108,16 @@ class Matcher:
             self.starts[n] = -1
         while at < end:
             stop = find_byte(self.block, 2, at, end)
-            value = find_byte(self.block, 1, at, stop) + 1
-            length = value - 1 - at
-            if length > 0 and value < stop:
-                for n in range(count):
-                    if program[names + 2 * n + 1] == length and same(
-                        self.block, at, self.pool, program[names + 2 * n], length
-                    ):
-                        self.starts[n] = value
-                        self.ends[n] = stop
+            for n in range(count):
+                # A name of the program holds no separator, so its own length says where one must be.
+                length = program[names + 2 * n + 1]
+                if (
+                    length < stop - at - 1
+                    and self.block[at + length] == 1
+                    and same(self.block, at, self.pool, program[names + 2 * n], length)
+                ):
+                    self.starts[n] = at + length + 1
+                    self.ends[n] = stop
             at = stop + 1
 
     def _run(self, program: Integers, base: int) -> bool:
