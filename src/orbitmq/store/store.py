@@ -16,10 +16,11 @@ from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.files import LogFiles
 from orbitmq.store.log.flush import Flusher
-from orbitmq.store.log.following import Following, Progress
+from orbitmq.store.log.following import Following
+from orbitmq.store.log.followings import Followings
 from orbitmq.store.log.raw import RawLog
 from orbitmq.store.model import GetResult, NewMessage, PutResult
-from orbitmq.store.ports import LogFollower, LogPiece
+from orbitmq.store.ports import LogFollower
 from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.lookup import Lookup
 from orbitmq.store.queues.queues import Queues, TopicQueues
@@ -27,7 +28,7 @@ from orbitmq.store.queues.reading import Reader
 from orbitmq.store.queues.reput import TagsCodeOf
 from orbitmq.store.raw_append import RawAppend
 from orbitmq.store.recovery.opening import Opened, Opening, lock
-from orbitmq.store.recovery.recovery import Recovered, first_record_time
+from orbitmq.store.recovery.recovery import Recovered
 from orbitmq.store.upkeep.background import Upkeep
 from orbitmq.store.writable import Acceptance
 
@@ -111,7 +112,9 @@ class MessageStore:
             self._all_followings,
         )
         self.raw = RawLog(runtime, self._files, lambda: self.appender.batch_base)
-        self._followings: dict[str, Following] = {}
+        self._followings = Followings(
+            runtime, config.root, self._files, self.log, self.flusher, lambda: self.appender.batch_base
+        )
         self._unlock: Callable[[], None] | None = None
         self.on_arrival: Arrival | None = None
         self.recovered: Recovered | None = None
@@ -140,8 +143,7 @@ class MessageStore:
             raise
         self._acceptance.begin()
         self._upkeep.start()
-        for following in self._followings.values():
-            following.start()
+        self._followings.start()
 
     async def _recover(self) -> Opened:
         """Open the files in a thread. A cancellation ends that soon and leaves the folder as a crash
@@ -194,11 +196,7 @@ class MessageStore:
             return
         self._acceptance.end()
         await self._upkeep.stop()
-        for following in self._followings.values():
-            try:
-                await following.stop()
-            except OSError as error:
-                logger.error("the progress of %s is not on the device: %s", following.name, error)
+        await self._followings.stop()
         indexed = await self._upkeep.end_index()
         await self.log.stop()
         try:
@@ -386,25 +384,15 @@ class MessageStore:
         Raises:
             ValueError: the name is taken or cannot be a file's, or the store is open.
         """
-        if name in self._followings or not name.isidentifier() or self._unlock is not None:
-            raise ValueError(f"no follower can be called {name!r} here, or the store is open already")
-        path = f"{self._config.root}/followers/{name}"
-        following = self._followings[name] = Following(
-            self._runtime,
-            follower,
-            self._files,
-            (lambda: self.flusher.flushed) if flushed else (lambda: self.appender.batch_base),
-            name=name,
-            progress=None if own_progress else Progress(self._runtime, path),
-            at_once=at_once,
+        if self._unlock is not None:
+            raise ValueError(f"the store is open already: {name!r} comes too late to follow its log")
+        return self._followings.add(
+            follower, name, flushed=flushed, own_progress=own_progress, at_once=at_once
         )
-        if at_once:
-            self.log.wakers.append(following.wake)
-        return following
 
     def _all_followings(self) -> list[Following]:
         index = self._upkeep.index
-        return [*self._followings.values(), *([index.following] if index is not None else [])]
+        return [*self._followings.all(), *([index.following] if index is not None else [])]
 
     # -- a master's log --------------------------------------------------------------------------------
 
@@ -495,30 +483,6 @@ class MessageStore:
     def record_at(self, commit_log_offset: int) -> bytes | None:
         """The whole record that begins at this place of the log."""
         return self._reader.record_at(commit_log_offset)
-
-    def piece(self, start: int, end: int) -> LogPiece | None:
-        """The written log from ``start``, where a record begins, to ``end`` or to the end of its file.
-
-        ``None``: nothing is stored there.
-        """
-        segment = self._files.segment(start)
-        end = min(end, self.appender.batch_base)
-        if segment is None or not self._files.first <= start < end:
-            return None
-        base = self._files.start_of(start)
-        return LogPiece(start, min(end, base + self._files.file_bytes), segment.view(), base)
-
-    def file_before(self, timestamp_ms: int) -> int:
-        """The first offset of the last log file that begins with a record stored before that time.
-
-        All records that were stored at that time or later lie behind it. The log's first offset when there is
-        no such file.
-        """
-        for start in reversed(self._files.starts()):
-            stored = first_record_time(self._files, start)
-            if stored is not None and stored < timestamp_ms:
-                return start
-        return self._files.first
 
     @property
     def min_commit_log_offset(self) -> int:

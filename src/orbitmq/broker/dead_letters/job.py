@@ -146,7 +146,7 @@ class Job:
         store = self._tools.store
         found: set[int] = set()
         at, end = max(self.facts.log_offset, store.min_commit_log_offset), store.max_commit_log_offset
-        while (piece := store.piece(at, end)) is not None:
+        while (piece := store.raw.piece(at, end)) is not None:
             offsets, at = await self._tools.threads.run(sent_offsets, piece, self.group)
             found |= offsets
         return found

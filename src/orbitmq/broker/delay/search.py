@@ -68,7 +68,7 @@ class DeliverySearch:
         now = self._clock.now_ms()
         if now < due <= now + self._levels.delay_ms(level):
             return None
-        return physical if due > now else max(physical, self._store.file_before(due))
+        return physical if due > now else max(physical, self._store.raw.file_before(due))
 
     def _waiting(self, level: int) -> Callable[[int], Identity | None]:
         def identity(offset: int) -> Identity | None:
@@ -80,7 +80,7 @@ class DeliverySearch:
 
     async def _read(self, starts: dict[int, int], searched: dict[int, LevelProgress], end: int) -> None:
         at = min(starts.values(), default=end)
-        while (piece := self._store.piece(at, end)) is not None:
+        while (piece := self._store.raw.piece(at, end)) is not None:
             found, at = await self._threads.run(deliveries, piece)
             for each in found:
                 level = searched.get(each.level)

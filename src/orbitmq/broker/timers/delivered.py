@@ -26,7 +26,7 @@ class DeliveredTimers:
         store = self._store
         found: Counter[Identity] = Counter()
         at, end = self._place_before(due_ms), store.max_commit_log_offset
-        while at >= 0 and len(found) < MAX_FOUND and (piece := store.piece(at, end)) is not None:
+        while at >= 0 and len(found) < MAX_FOUND and (piece := store.raw.piece(at, end)) is not None:
             several, at = await self._threads.run(deliveries, piece)
             found.update(each.identity for each in several if each.level == TIMER)
         return found
@@ -38,4 +38,4 @@ class DeliveredTimers:
         if first is None:
             return -1
         before = store.entry(TOPIC, 0, store.offset_by_time(TOPIC, 0, time_ms) - 1)
-        return max(first[0], store.file_before(time_ms), 0 if before is None else before[0])
+        return max(first[0], store.raw.file_before(time_ms), 0 if before is None else before[0])

@@ -1,4 +1,4 @@
-"""The log as bytes, for who copies it."""
+"""The log as bytes, for who copies or searches it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from collections.abc import Callable
 from orbitmq.runtime import Runtime
 from orbitmq.store.log.files import LogFiles
 from orbitmq.store.log.records import RecordReader
+from orbitmq.store.ports import LogPiece
 from orbitmq.store.queues import layout as table
+
+
+def first_record_time(files: LogFiles, start: int) -> int | None:
+    """When the record that begins a log file was stored, ms; ``None`` when none is there."""
+    segment = files.segment(start)
+    if segment is None:
+        return None
+    reader = RecordReader()
+    return reader.store_time if reader.read_at(segment.view(), 0, start, False) == table.RECORD else None
 
 
 class RawLog:
@@ -33,6 +43,30 @@ class RawLog:
             return None
         at = offset - self._files.start_of(offset)
         return segment.view()[at : at + size]
+
+    def piece(self, start: int, end: int) -> LogPiece | None:
+        """The written log from ``start``, where a record begins, to ``end`` or to the end of its file.
+
+        ``None``: nothing is stored there.
+        """
+        segment = self._files.segment(start)
+        end = min(end, self._end())
+        if segment is None or not self._files.first <= start < end:
+            return None
+        base = self._files.start_of(start)
+        return LogPiece(start, min(end, base + self._files.file_bytes), segment.view(), base)
+
+    def file_before(self, timestamp_ms: int) -> int:
+        """The first offset of the last log file that begins with a record stored before that time.
+
+        All records that were stored at that time or later lie behind it. The log's first offset when there is
+        no such file.
+        """
+        for start in reversed(self._files.starts()):
+            stored = first_record_time(self._files, start)
+            if stored is not None and stored < timestamp_ms:
+                return start
+        return self._files.first
 
     @property
     def last_file_start(self) -> int:

@@ -11,13 +11,14 @@ from orbitmq.store.config import StoreConfig
 from orbitmq.store.errors import StoreLockedError
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.files import LogFiles, sync_all
+from orbitmq.store.log.raw import first_record_time
 from orbitmq.store.log.records import RecordReader
 from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.positions import read_positions
 from orbitmq.store.queues.queues import Queues
 from orbitmq.store.queues.reput import TagsCodeOf
 from orbitmq.store.recovery.checkpoint import Checkpoint, read_checkpoint
-from orbitmq.store.recovery.recovery import Recovered, Recovery, StartCancelledError, first_record_time
+from orbitmq.store.recovery.recovery import Recovered, Recovery, StartCancelledError
 
 logger = logging.getLogger(__name__)
 

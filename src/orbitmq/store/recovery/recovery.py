@@ -172,12 +172,3 @@ class Recovery:
         if segment is None:
             return cut
         return cut + wipe(self._log, end, self._log.start_of(end) + self._log.file_bytes)
-
-
-def first_record_time(files: LogFiles, start: int) -> int | None:
-    """When the record that begins a log file was stored, ms; ``None`` when none is there."""
-    segment = files.segment(start)
-    if segment is None:
-        return None
-    reader = RecordReader()
-    return reader.store_time if reader.read_at(segment.view(), 0, start, False) == table.RECORD else None

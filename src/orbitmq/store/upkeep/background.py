@@ -15,12 +15,12 @@ from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.files import LogFiles
 from orbitmq.store.log.flush import Flusher
+from orbitmq.store.log.raw import first_record_time
 from orbitmq.store.queues.positions import NAMES, QueuePositions
 from orbitmq.store.queues.positions import checksum as positions_checksum
 from orbitmq.store.queues.queues import Queues
 from orbitmq.store.recovery.checkpoint import Checkpoint, write_checkpoint
 from orbitmq.store.recovery.opening import Opened
-from orbitmq.store.recovery.recovery import first_record_time
 from orbitmq.store.upkeep.retention import decide
 from orbitmq.store.writable import Acceptance
 
