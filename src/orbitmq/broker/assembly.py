@@ -32,21 +32,32 @@ from orbitmq.broker.extension import Attachment, ChangeRole, Extension, HandOver
 from orbitmq.broker.fast_path.driver import FastPath
 from orbitmq.broker.handlers.assignment import AssignmentHandlers
 from orbitmq.broker.handlers.base import Family
+from orbitmq.broker.handlers.cleaning import CleaningHandlers
 from orbitmq.broker.handlers.clients import ClientHandlers
 from orbitmq.broker.handlers.copies import CopyHandlers
 from orbitmq.broker.handlers.dead_letters import DeadLetterHandlers
 from orbitmq.broker.handlers.forward import ForwardHandlers
+from orbitmq.broker.handlers.group_tables import GroupTableHandlers
+from orbitmq.broker.handlers.group_topics import GroupTopicHandlers
 from orbitmq.broker.handlers.groups import GroupHandlers
 from orbitmq.broker.handlers.inspection import InspectionHandlers
 from orbitmq.broker.handlers.offsets import OffsetHandlers
 from orbitmq.broker.handlers.operation import OperationHandlers
 from orbitmq.broker.handlers.pop import PopHandlers
+from orbitmq.broker.handlers.pop_ack import PopAckHandlers
+from orbitmq.broker.handlers.pop_inspection import PopInspectionHandlers
+from orbitmq.broker.handlers.pop_notices import PopNoticeHandlers
+from orbitmq.broker.handlers.progress import ProgressHandlers
 from orbitmq.broker.handlers.pull import PullHandlers
 from orbitmq.broker.handlers.query import QueryHandlers
+from orbitmq.broker.handlers.queue_bounds import QueueBoundHandlers
+from orbitmq.broker.handlers.queue_locks import QueueLockHandlers
+from orbitmq.broker.handlers.reply import ReplyHandlers
 from orbitmq.broker.handlers.router import Router
 from orbitmq.broker.handlers.send import SendHandlers
 from orbitmq.broker.handlers.send_back import SendBackHandlers
 from orbitmq.broker.handlers.timers import TimerHandlers
+from orbitmq.broker.handlers.topic_tables import TopicTableHandlers
 from orbitmq.broker.handlers.topics import TopicHandlers
 from orbitmq.broker.handlers.transactions import TransactionHandlers
 from orbitmq.broker.inspection.messages import MessageLookup
@@ -339,23 +350,32 @@ def families(s: Services, p: Ports, status: Sequence[Status] = ()) -> list[Famil
     topic_administration = TopicAdministration(config, metadata, topics, offsets, s.registration)
     group_administration = GroupAdministration(metadata, groups, offsets)
     return [
-        SendHandlers(config, p.sending, p.reply),
+        SendHandlers(config, p.sending),
+        ReplyHandlers(config, p.reply),
         TransactionHandlers(s.role, p.lookup, s.append, s.transactions, s.counters),
         SendBackHandlers(p.send_back),
         PullHandlers(config, p.pulling),
-        PopHandlers(config, s.runtime.clock, s.pop.pops, s.pop.settling),
+        PopHandlers(config, s.runtime.clock, s.pop.pops),
+        PopAckHandlers(s.pop.settling),
+        PopNoticeHandlers(s.runtime.clock, s.pop.pops),
+        PopInspectionHandlers(s.pop.pops),
         OffsetHandlers(offsets, p.queue_offsets, p.group_reset),
-        ClientHandlers(
-            Heartbeats(config, topics, groups, clients), ClientListing(clients), s.locks, p.filters
-        ),
+        QueueBoundHandlers(p.queue_offsets),
+        ClientHandlers(Heartbeats(config, topics, groups, clients), ClientListing(clients), p.filters),
+        QueueLockHandlers(s.locks),
         AssignmentHandlers(s.assignments),
         DeadLetterHandlers(s.redrives),
-        TopicHandlers(metadata, topic_administration, topics, offsets, clients),
-        GroupHandlers(group_administration, groups, offsets, clients, s.address),
+        TopicHandlers(topic_administration),
+        TopicTableHandlers(metadata, topics, offsets, clients),
+        GroupHandlers(group_administration, groups),
+        GroupTableHandlers(groups),
+        GroupTopicHandlers(offsets, clients, s.address),
         QueryHandlers(p.lookup),
         CopyHandlers(s.delays, s.assignments),
         TimerHandlers(config, p.recall, timers),
         ForwardHandlers(ConsumerRequests(config, topics, groups, clients, p.lookup)),
-        InspectionHandlers(s.stats, QueueInspection(config, metadata, clients, store, s.stats), progress),
-        OperationHandlers(config, topics, store, LiveSettings(config, s.runtime, s.events), info),
+        InspectionHandlers(s.stats, QueueInspection(config, metadata, clients, store, s.stats)),
+        ProgressHandlers(progress),
+        OperationHandlers(config, topics, LiveSettings(config, s.runtime, s.events), info),
+        CleaningHandlers(store),
     ]

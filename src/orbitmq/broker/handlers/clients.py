@@ -1,10 +1,9 @@
-"""Clients: heartbeats, who is online, queue locks (ClientManageProcessor)."""
+"""Clients: heartbeats, who is online (ClientManageProcessor, ConsumerManageProcessor)."""
 
 from __future__ import annotations
 
 from orbitmq.broker.clients.heartbeats import Heartbeats
 from orbitmq.broker.clients.listing import ClientListing
-from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.clients.registry import Client
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.messaging.filters import Filters
@@ -17,12 +16,9 @@ from orbitmq.wire.command import Command
 class ClientHandlers(Family):
     """Heartbeats and what follows from them."""
 
-    def __init__(
-        self, heartbeats: Heartbeats, listing: ClientListing, locks: QueueLocks, filters: Filters
-    ) -> None:
+    def __init__(self, heartbeats: Heartbeats, listing: ClientListing, filters: Filters) -> None:
         self._heartbeats = heartbeats
         self._listing = listing
-        self._locks = locks
         self._filters = filters
 
     def routes(self) -> dict[int, Handler]:
@@ -34,8 +30,6 @@ class ClientHandlers(Family):
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
             RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
-            RequestCode.LOCK_BATCH_MQ: self.lock,
-            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
         }
 
     def heart_beat(self, connection: ServerConnection, command: Command) -> Answer:
@@ -81,15 +75,3 @@ class ClientHandlers(Family):
     def all_producers(self, _connection: ServerConnection, command: Command) -> Answer:
         """Every producer by group."""
         return command.reply(body=self._listing.all_producers().encode())
-
-    def lock(self, _connection: ServerConnection, command: Command) -> Answer:
-        """Lock queues for an orderly consumer."""
-        request = bodies.LockBatchRequestBody.decode(command.body)
-        held = self._locks.lock(request.consumer_group, request.client_id, request.mq_set)
-        return command.reply(body=bodies.LockBatchResponseBody(lock_ok_mq_set=set(held)).encode())
-
-    def unlock(self, _connection: ServerConnection, command: Command) -> Answer:
-        """Give locked queues back."""
-        request = bodies.UnlockBatchRequestBody.decode(command.body)
-        self._locks.unlock(request.consumer_group, request.client_id, request.mq_set)
-        return command.reply()

@@ -1,52 +1,29 @@
-"""Subscription groups: create, change, delete, show (AdminBrokerProcessor)."""
+"""Subscription groups: create, change, delete (AdminBrokerProcessor)."""
 
 from __future__ import annotations
 
-from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.handlers.base import Answer, Family, Handler, reply_after
 from orbitmq.broker.metadata.administration import GroupAdministration
 from orbitmq.broker.metadata.groups import SubscriptionGroups
-from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import bodies, headers
-from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.errors import RemotingError
-
-PAGE_SIZE = 2000
 
 
 class GroupHandlers(Family):
-    """The table of subscription groups, and what they read.
+    """Changes of the table of subscription groups, and of what they may read."""
 
-    Args:
-        address: what clients call this broker, host:port.
-    """
-
-    def __init__(
-        self,
-        administration: GroupAdministration,
-        groups: SubscriptionGroups,
-        offsets: ConsumerOffsets,
-        clients: ClientManager,
-        address: str,
-    ) -> None:
+    def __init__(self, administration: GroupAdministration, groups: SubscriptionGroups) -> None:
         self._administration = administration
         self._groups = groups
-        self._offsets = offsets
-        self._clients = clients
-        self._address = address
 
     def routes(self) -> dict[int, Handler]:
         return {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_list,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_configs,
-            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.config,
             RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self.forbid,
-            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of,
-            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
         }
 
     def update(self, _connection: ServerConnection, command: Command) -> Answer:
@@ -67,34 +44,6 @@ class GroupHandlers(Family):
         )
         return reply_after(deleted, command)
 
-    def all_configs(self, _connection: ServerConnection, command: Command) -> Answer:
-        """All groups; in pages for 5.x peers that ask so."""
-        groups = self._groups
-        if command.ext:
-            header = headers.GetAllSubscriptiongroupConfigRequest.from_ext(command.ext)
-            version = bodies.DataVersion.decode(header.data_version.encode()) if header.data_version else None
-            count = min(PAGE_SIZE, header.max_group_num or PAGE_SIZE)
-            table = groups.page(version, max(0, header.group_seq), count)
-            forbidden = groups.forbidden(table)
-        else:
-            table = {config.group_name: config for config in groups}
-            forbidden = groups.forbidden()
-        body = bodies.SubscriptionGroupWrapper(
-            data_version=groups.version, subscription_group_table=table, forbidden_table=forbidden
-        )
-        response = headers.GetAllSubscriptiongroupConfigResponse(total_group_num=len(groups))
-        return response.reply_to(command, body=body.encode())
-
-    def config(self, _connection: ServerConnection, command: Command) -> Answer:
-        """One group's config. It is not created by asking, other than RocketMQ does."""
-        group = headers.GetSubscriptiongroupConfigRequest.from_ext(command.ext).group
-        config = self._groups.get(group)
-        if config is None:
-            raise RemotingError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {group}"
-            )
-        return command.reply(body=config.encode())
-
     def forbid(self, _connection: ServerConnection, command: Command) -> Answer:
         """Show, and change when asked to, whether a group may read a topic."""
         header = headers.UpdateAndGetGroupForbiddenRequest.from_ext(command.ext)
@@ -104,20 +53,3 @@ class GroupHandlers(Family):
         readable = groups.may_read(header.group, header.topic)
         body = bodies.GroupForbidden(topic=header.topic, group=header.group, readable=readable)
         return command.reply(remark="", body=body.encode())
-
-    def topics_of(self, _connection: ServerConnection, command: Command) -> Answer:
-        """The topics in which a group has committed offsets."""
-        group = headers.QueryTopicsByConsumerRequest.from_ext(command.ext).group
-        body = bodies.TopicList(topic_list=self._offsets.topics_of(group), broker_addr=self._address)
-        return command.reply(body=body.encode())
-
-    def subscription(self, _connection: ServerConnection, command: Command) -> Answer:
-        """What a group subscribes to in a topic."""
-        header = headers.QuerySubscriptionByConsumerRequest.from_ext(command.ext)
-        topic = header.topic or ""
-        body = bodies.QuerySubscriptionResponseBody(
-            group=header.group,
-            topic=topic,
-            subscription_data=self._clients.subscription(header.group, topic),
-        )
-        return command.reply(body=body.encode())

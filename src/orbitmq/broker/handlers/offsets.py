@@ -1,4 +1,4 @@
-"""Offsets: of groups, and of queues (ConsumerManageProcessor, AdminBrokerProcessor)."""
+"""Offsets of groups: commit, ask, reset (ConsumerManageProcessor, AdminBrokerProcessor)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orbitmq.wire.command import Command
 
 
 class OffsetHandlers(Family):
-    """Committed offsets, and the bounds of queues."""
+    """Committed offsets."""
 
     def __init__(self, offsets: ConsumerOffsets, queues: QueueOffsets, reset: GroupReset) -> None:
         self._offsets = offsets
@@ -25,10 +25,6 @@ class OffsetHandlers(Family):
         return {
             RequestCode.QUERY_CONSUMER_OFFSET: self.query,
             RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.by_time,
-            RequestCode.GET_MAX_OFFSET: self.maximum,
-            RequestCode.GET_MIN_OFFSET: self.minimum,
-            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_time,
             RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_offsets,
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
             RequestCode.CLONE_GROUP_OFFSET: self.clone,
@@ -47,31 +43,6 @@ class OffsetHandlers(Family):
         if self._queues.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset):
             return command.reply()
         return command.reply(ResponseCode.SUCCESS, "Offset has been previously reset")
-
-    def by_time(self, _connection: ServerConnection, command: Command) -> Answer:
-        """The first offset at or behind a time; with boundary ``upper`` the last one before it."""
-        header = headers.SearchOffsetByTimestampRequest.from_ext(command.ext)
-        upper = (header.boundary_type or "").lower() == "upper"
-        offset = self._queues.at_time(header.topic, header.queue_id, header.timestamp, upper=upper)
-        return headers.SearchOffsetByTimestampResponse(offset=offset).reply_to(command)
-
-    def maximum(self, _connection: ServerConnection, command: Command) -> Answer:
-        """The offset that the next message of a queue gets."""
-        header = headers.GetMaxOffsetRequest.from_ext(command.ext)
-        offset = self._queues.maximum(header.topic, header.queue_id)
-        return headers.GetMaxOffsetResponse(offset=offset).reply_to(command)
-
-    def minimum(self, _connection: ServerConnection, command: Command) -> Answer:
-        """The first offset of a queue that is still stored."""
-        header = headers.GetMinOffsetRequest.from_ext(command.ext)
-        offset = self._queues.minimum(header.topic, header.queue_id)
-        return headers.GetMinOffsetResponse(offset=offset).reply_to(command)
-
-    def earliest_time(self, _connection: ServerConnection, command: Command) -> Answer:
-        """When the first message of a queue was stored, -1 when there is none."""
-        header = headers.GetEarliestMsgStoretimeRequest.from_ext(command.ext)
-        timestamp = self._queues.earliest_time(header.topic, header.queue_id)
-        return headers.GetEarliestMsgStoretimeResponse(timestamp=timestamp).reply_to(command)
 
     def all_offsets(self, _connection: ServerConnection, command: Command) -> Answer:
         """The whole table, as ``consumerOffset.json`` holds it."""

@@ -10,7 +10,6 @@ from orbitmq.broker.inspection.runtime_info import RuntimeInfo
 from orbitmq.broker.live_settings import LiveSettings
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.settings import properties_text
-from orbitmq.store import MessageStore
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -25,16 +24,10 @@ class OperationHandlers(Family):
     """Settings and state."""
 
     def __init__(
-        self,
-        config: BrokerConfig,
-        topics: TopicConfigs,
-        store: MessageStore,
-        settings: LiveSettings,
-        info: RuntimeInfo,
+        self, config: BrokerConfig, topics: TopicConfigs, settings: LiveSettings, info: RuntimeInfo
     ) -> None:
         self._config = config
         self._topics = topics
-        self._store = store
         self._settings = settings
         self._info = info
 
@@ -44,9 +37,6 @@ class OperationHandlers(Family):
             RequestCode.GET_BROKER_CONFIG: self.get_config,
             RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
             RequestCode.GET_BROKER_HA_STATUS: self.ha_status,
-            RequestCode.DELETE_EXPIRED_COMMITLOG: self.clean,
-            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean,
-            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused_topics,
         }
 
     async def update_config(self, connection: ServerConnection, command: Command) -> Command:
@@ -72,16 +62,3 @@ class OperationHandlers(Family):
     def ha_status(self, _connection: ServerConnection, command: Command) -> Answer:
         """The state of replication."""
         return command.reply(body=self._info.ha_status().encode())
-
-    def clean(self, connection: ServerConnection, command: Command) -> Answer:
-        """Delete expired files now; the two codes for it do the same here."""
-        log.info("expired files are deleted for %s", connection.remote_address)
-        self._store.clean()
-        return command.reply()
-
-    def clean_unused_topics(self, connection: ServerConnection, command: Command) -> Answer:
-        """Delete queues on disk whose topic is not in the table."""
-        dropped = self._store.drop_unknown_topics()
-        if dropped:
-            log.info("unused topics deleted for %s: %s", connection.remote_address, ", ".join(dropped))
-        return command.reply()

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.handlers.base import Answer, Family, Handler
-from orbitmq.broker.messaging.pulling import Pulled, Pulling, PullRequest, PullStatus
+from orbitmq.broker.handlers.pull_answers import WaitingPull, pull_response
+from orbitmq.broker.messaging.pulling import Pulling, PullRequest
 from orbitmq.message.sysflag import PullFlag
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
-from orbitmq.wire.headers import PullMessageRequest, PullMessageResponse
-
-_CODES = {
-    PullStatus.FOUND: ResponseCode.SUCCESS,
-    PullStatus.NO_NEW_MSG: ResponseCode.PULL_NOT_FOUND,
-    PullStatus.NO_MATCHED_MSG: ResponseCode.PULL_RETRY_IMMEDIATELY,
-    PullStatus.OFFSET_ILLEGAL: ResponseCode.PULL_OFFSET_MOVED,
-}
+from orbitmq.wire.headers import PullMessageRequest
 
 
 class PullHandlers(Family):
@@ -42,28 +36,8 @@ class PullHandlers(Family):
 
     def pull(self, connection: ServerConnection, command: Command) -> Answer:
         """Answer with messages, or wait for them when the client says so."""
-        pulled = self._pulling.read(_request(command), _WaitingClient(connection, command))
-        return None if pulled is None else _response(command, pulled)
-
-
-class _WaitingClient:
-    """The client behind a pull that waits (see ``pulling.PullClient``)."""
-
-    __slots__ = ("_command", "_connection")
-
-    def __init__(self, connection: ServerConnection, command: Command) -> None:
-        self._connection = connection
-        self._command = command
-
-    @property
-    def gone(self) -> bool:
-        return self._connection.closed
-
-    def answer(self, pulled: Pulled) -> None:
-        self._connection.send(_response(self._command, pulled))
-
-    def refuse(self, error: RemotingError) -> None:
-        self._connection.send(self._command.reply(error.code, error.remark))
+        pulled = self._pulling.read(_request(command), WaitingPull(connection, command))
+        return None if pulled is None else pull_response(command, pulled)
 
 
 def _request(command: Command) -> PullRequest:
@@ -83,15 +57,3 @@ def _request(command: Command) -> PullRequest:
         expression_type=header.expression_type,
         sub_version=header.sub_version,
     )
-
-
-def _response(command: Command, pulled: Pulled) -> Command:
-    response = PullMessageResponse(
-        suggest_which_broker_id=pulled.suggested_broker_id,
-        next_begin_offset=pulled.next_offset,
-        min_offset=pulled.min_offset,
-        max_offset=pulled.max_offset,
-        topic_sys_flag=pulled.topic_sys_flag,
-        group_sys_flag=pulled.group_sys_flag,
-    )
-    return response.reply_to(command, code=_CODES[pulled.status], remark=pulled.remark, body=pulled.body)

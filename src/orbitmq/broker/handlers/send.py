@@ -1,4 +1,4 @@
-"""Sending and replying over the wire (SendMessageProcessor, ReplyMessageProcessor)."""
+"""Sending over the wire (SendMessageProcessor)."""
 
 from __future__ import annotations
 
@@ -7,36 +7,31 @@ from functools import partial
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.durability import RESPONSE_CODES
 from orbitmq.broker.handlers.base import Answer, Family, Handler, answer_with
-from orbitmq.broker.messaging.reply import Replied, Reply
-from orbitmq.broker.messaging.sending import Origin, Sending, SendRequest, Stored
-from orbitmq.message import property_names
-from orbitmq.message.properties import parse_properties
+from orbitmq.broker.handlers.send_request import origin, response_fields, send_request
+from orbitmq.broker.messaging.sending import Sending, Stored
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import SendMessageRequest, SendMessageResponse, SendMessageV2Request
+from orbitmq.wire.headers import SendMessageResponse
 
 
 class SendHandlers(Family):
-    """SEND_MESSAGE in its three forms, SEND_REPLY_MESSAGE in its two."""
+    """SEND_MESSAGE in its three forms."""
 
-    def __init__(self, config: BrokerConfig, sending: Sending, reply: Reply) -> None:
+    def __init__(self, config: BrokerConfig, sending: Sending) -> None:
         self._config = config
         self._sending = sending
-        self._reply = reply
 
     def routes(self) -> dict[int, Handler]:
         return {
             RequestCode.SEND_MESSAGE: self.send,
             RequestCode.SEND_MESSAGE_V2: self.send,
             RequestCode.SEND_BATCH_MESSAGE: self.send,
-            RequestCode.SEND_REPLY_MESSAGE: self.reply,
-            RequestCode.SEND_REPLY_MESSAGE_V2: self.reply,
         }
 
     def send(self, connection: ServerConnection, command: Command) -> Answer:
         """Store what the request carries; the answer waits for the device when it has to."""
-        sent = self._sending.send(_origin(connection, command), _request(command))
+        sent = self._sending.send(origin(connection, command), send_request(command))
         return answer_with(sent, partial(self._stored, command))
 
     def _stored(self, command: Command, stored: Stored) -> Command:
@@ -47,47 +42,4 @@ class SendHandlers(Family):
             transaction_id=stored.transaction_id,
             recall_handle=stored.recall_handle,
         )
-        return command.reply(RESPONSE_CODES[stored.status], ext=self._ext(response))
-
-    def reply(self, connection: ServerConnection, command: Command) -> Answer:
-        """Hand a reply to the client that asked; the answer says whether that client took it."""
-        replied = self._reply.reply(_origin(connection, command), _request(command))
-        return answer_with(replied, partial(self._replied, command))
-
-    def _replied(self, command: Command, replied: Replied) -> Command:
-        response = SendMessageResponse(
-            msg_id=replied.message_id, queue_id=replied.queue_id, queue_offset=replied.queue_offset
-        )
-        code = ResponseCode.SUCCESS if replied.failure is None else ResponseCode.SYSTEM_ERROR
-        return command.reply(code, replied.failure, self._ext(response))
-
-    def _ext(self, response: SendMessageResponse) -> dict[str, str]:
-        ext = response.to_ext()
-        ext[property_names.MSG_REGION] = self._config.region_id
-        ext[property_names.TRACE_ON] = "true" if self._config.trace_on else "false"
-        return ext
-
-
-def _origin(connection: ServerConnection, command: Command) -> Origin:
-    return Origin(connection.remote, command.version)
-
-
-def _request(command: Command) -> SendRequest:
-    long_names = command.code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
-    header = (SendMessageRequest if long_names else SendMessageV2Request).from_ext(command.ext)
-    return SendRequest(
-        topic=header.topic,
-        body=command.body,
-        properties=parse_properties(header.properties or ""),
-        queue_id=header.queue_id,
-        flag=header.flag,
-        sys_flag=header.sys_flag,
-        born_timestamp=header.born_timestamp,
-        reconsume_times=header.reconsume_times or 0,
-        max_reconsume_times=header.max_reconsume_times,
-        producer_group=header.producer_group,
-        default_topic=header.default_topic,
-        default_topic_queue_nums=header.default_topic_queue_nums,
-        unit_mode=header.unit_mode or False,
-        batch=header.batch or False,
-    )
+        return command.reply(RESPONSE_CODES[stored.status], ext=response_fields(self._config, response))
