@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import struct
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -332,6 +333,26 @@ def test_a_full_disk_delays_the_index_only() -> None:
         runtime.files.fail("pwrite", "/s/index", times=1)
         offsets += await put(store, *["k"] * 10)
         assert set(await find(store, "k")) <= set(offsets)
+        await runtime.clock.sleep(11)
+        assert await find(store, "k") == offsets
+        await store.stop()
+
+    simulate(talk)
+
+
+def test_a_lost_disk_is_told_once_in_ten_minutes(caplog: pytest.LogCaptureFixture) -> None:
+    async def talk(runtime: SimulatedRuntime) -> None:
+        store = await opened(runtime)
+        offsets = await put(store, "k")
+        assert await find(store, "k") == offsets
+        runtime.files.fail("*", "/s/index", times=-1)
+        offsets += await put(store, "k")
+        await runtime.clock.sleep(3600 - 1)
+        lines = [line for line in caplog.messages if "the disk refused" in line]
+        assert len(lines) == 6  # one at once, then one behind each ten minutes
+        assert lines[0].startswith("index follows the log: the disk refused, it is tried again: ")
+        assert re.match(r"disk refused: \d\d more within 600 seconds, the last: index follows", lines[1])
+        runtime.files.heal()
         await runtime.clock.sleep(11)
         assert await find(store, "k") == offsets
         await store.stop()

@@ -1,4 +1,4 @@
-"""Log lines that a peer can cause as often as it likes, written at most once a second."""
+"""Log lines that a peer or a broken disk causes again and again, written at most once in a while."""
 
 from __future__ import annotations
 
@@ -19,17 +19,20 @@ class _Suppressed:
 
 
 class LogLimiter:
-    """Writes the first line of a kind at once, then at most one line a second for that kind.
+    """Writes the first line of a kind at once, then at most one line a period for that kind.
 
-    What is left out is counted: one line at the end of the second says how many lines there were and shows
+    What is left out is counted: one line at the end of the period says how many lines there were and shows
     the last of them. To be used on the event loop.
 
     Args:
         log: where the lines go.
+        period_s: a second for what peers cause; longer for what is tried again by itself.
     """
 
-    def __init__(self, log: logging.Logger) -> None:
+    def __init__(self, log: logging.Logger, period_s: float = PERIOD_S) -> None:
         self._log = log
+        self._period_s = period_s
+        self._period = "a second" if period_s == PERIOD_S else f"{period_s:g} seconds"
         self._kinds: dict[str, _Suppressed] = {}
 
     def write(
@@ -39,7 +42,7 @@ class LogLimiter:
 
         Args:
             level: of ``logging``.
-            kind: lines of one kind share a second; take it from the program, never from a peer.
+            kind: lines of one kind share a period; take it from the program, never from a peer.
             error: its traceback is written below the line.
         """
         suppressed = self._kinds.get(kind)
@@ -53,13 +56,13 @@ class LogLimiter:
             suppressed.last = text % args
 
     def _plan(self, kind: str) -> None:
-        asyncio.get_running_loop().call_later(PERIOD_S, self._end_period, kind)
+        asyncio.get_running_loop().call_later(self._period_s, self._end_period, kind)
 
     def _end_period(self, kind: str) -> None:
         left_out = self._kinds.pop(kind)
         if not left_out.count:
             return
-        summary = "%s: %d more within a second, the last: %s"
-        self._log.log(left_out.level, summary, kind, left_out.count, left_out.last)
+        summary = "%s: %d more within %s, the last: %s"
+        self._log.log(left_out.level, summary, kind, left_out.count, self._period, left_out.last)
         self._kinds[kind] = _Suppressed()
         self._plan(kind)

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable
 
 from orbitmq.runtime import Runtime
+from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.store.errors import LogDamagedError
 from orbitmq.store.log.files import LogFiles
 from orbitmq.store.ports import LogFollower, LogPiece
@@ -22,6 +23,8 @@ PIECE_BYTES = 4 << 20
 PAUSE_SECONDS = 0.005
 IDLE_SECONDS = 0.2
 RETRY_SECONDS = 10.0
+# A follower that fails with each retry says so this often.
+FAILURES_LOGGED_SECONDS = 600.0
 # The progress of a follower that works is written down so often.
 PROGRESS_SECONDS = 5.0
 # A caller that waits for the follower does not wait for more pieces than this.
@@ -90,6 +93,7 @@ class Following:
         self._end = end
         self._progress = progress
         self._piece_bytes = piece_bytes
+        self._failures_log = LogLimiter(logger, FAILURES_LOGGED_SECONDS)
         self._noted = -1
         self._noted_at = 0.0
         # Monotonic seconds: no piece before.
@@ -129,9 +133,16 @@ class Following:
             self._wanted.clear()
             try:
                 worked = await self.step()
-            except Exception:
+            except Exception as error:
                 # A mistake of ours: it must be seen, and must not end the follower for good.
-                logger.exception("follower %s of the log failed at %d", self.name, self.position)
+                self._failures_log.write(
+                    logging.ERROR,
+                    "mistake",
+                    "follower %s of the log failed at %d",
+                    self.name,
+                    self.position,
+                    error=error,
+                )
                 self._retry_at = self._runtime.clock.monotonic() + RETRY_SECONDS
                 worked = False
             if worked and (self.at_once or self._end() - self.position >= self._piece_bytes):
@@ -154,7 +165,13 @@ class Following:
                 logger.error("%s follows the log: %s; the rest of that file is left out", self.name, error)
                 return self._skip_file(piece)
             except OSError as error:
-                logger.error("%s follows the log: the disk refused, it is tried again: %s", self.name, error)
+                self._failures_log.write(
+                    logging.ERROR,
+                    "disk refused",
+                    "%s follows the log: the disk refused, it is tried again: %s",
+                    self.name,
+                    error,
+                )
                 self.position = self.follower.failed()
                 self._retry_at = self._runtime.clock.monotonic() + RETRY_SECONDS
                 return False
