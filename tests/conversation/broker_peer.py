@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.properties import properties_text
 from orbitmq.message.record import Record, iter_records
-from orbitmq.runtime.seam import Runtime
+from orbitmq.runtime.seam import Runtime, Segment
+from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
@@ -17,6 +19,7 @@ from orbitmq.wire.headers import PullMessageRequest, SendMessageResponse, SendMe
 KIB = 1024
 ADDRESS = "127.0.0.1:10911"
 REQUEST_TIMEOUT_MS = 60_000
+HANGS_S = 30.0
 
 
 def broker_config(**changes: Any) -> BrokerConfig:
@@ -28,6 +31,17 @@ def broker_config(**changes: Any) -> BrokerConfig:
         "mapped_file_size_consume_queue": 6000,
     }
     return BrokerConfig(**{**values, **changes})
+
+
+def hang(runtime: SimulatedRuntime) -> None:
+    """From now on each flush takes half a minute."""
+    sync = runtime.threads.sync
+
+    def later(segments: Sequence[Segment], done: Callable[[BaseException | None], object]) -> None:
+        loop = asyncio.get_running_loop()
+        sync(segments, lambda error: loop.call_later(HANGS_S, done, error))
+
+    runtime.threads.sync = later  # type: ignore[method-assign]
 
 
 def send_request(topic: str = "T", queue_id: int = 0, **values: Any) -> SendMessageV2Request:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 import pytest
-from tests.conversation.broker_peer import BrokerPeer, broker_config
+from tests.conversation.broker_peer import BrokerPeer, broker_config, hang
 
 from orbitmq.broker.broker import Broker
 from orbitmq.message import property_names
@@ -223,6 +223,24 @@ async def test_an_end_that_does_not_fit_is_refused(
     assert answer.remark is not None
     assert answer.remark.startswith(remark)
     assert stored(broker, "Orders", 2) == []
+
+
+@pytest.mark.broker(flush_disk_type="SYNC_FLUSH", sync_flush_timeout_ms=1000)
+async def test_a_commit_that_waits_too_long_for_the_disk_is_a_success_other_than_a_send(
+    broker: Broker, peer: TransactionPeer
+) -> None:
+    # EndTransactionProcessor.sendFinalMessage: the message is written, and the transaction has ended.
+    half = await peer.prepare()
+    hang(broker.runtime)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    answer = await peer.end(half, COMMIT)
+    assert answer.code == ResponseCode.SUCCESS
+    assert answer.remark is None
+    assert 1 <= loop.time() - began < 2
+    assert [record.body for record in stored(broker, "Orders", 2)] == [b"paid"]
+    late = await peer.ask(prepared(broker, "pg", 4, {}).command(b"later"))
+    assert late.code == ResponseCode.FLUSH_DISK_TIMEOUT
 
 
 @pytest.mark.behaviour("TX-01")

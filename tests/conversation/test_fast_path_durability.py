@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
 
 import pytest
+from tests.conversation.broker_peer import HANGS_S, hang
 from tests.conversation.fast_path_streams import Frames, Wire, settings
 
 from orbitmq.broker.broker import Broker
-from orbitmq.runtime.seam import Segment
-from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
+from orbitmq.runtime.simulated import run, simulated_runtime
 from orbitmq.wire.command import Command
 from orbitmq.wire.frame import FrameDecoder
-
-HANGS_S = 30.0
-
-
-def hang(runtime: SimulatedRuntime) -> None:
-    """From now on each flush takes half a minute."""
-    sync = runtime.threads.sync
-
-    def later(segments: Sequence[Segment], done: Callable[[BaseException | None], object]) -> None:
-        loop = asyncio.get_running_loop()
-        sync(segments, lambda error: loop.call_later(HANGS_S, done, error))
-
-    runtime.threads.sync = later  # type: ignore[method-assign]
 
 
 class Talk:

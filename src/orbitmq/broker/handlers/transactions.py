@@ -68,6 +68,7 @@ class TransactionHandlers(Family):
         return self._answer_when_stored(command, result)
 
     async def _answer_when_stored(self, command: Command, result: PutResult) -> Command:
+        # A disk or replica that is late is a success too: the transaction has ended (sendFinalMessage).
         await self._append.settled(result)
         return command.reply()
 
