@@ -151,7 +151,7 @@ async def test_a_name_server_that_lacks_our_version_is_told_everything(runtime: 
             server.named()
             # It is as if another name server answered under the same address.
             server.routes._members["DefaultCluster", one.address].version = DataVersion(0, 1, 1)
-            server.routes.topics.remove_topic("t-1")
+            server.routes.topics.remove("t-1", "broker-a")
             await asyncio.sleep(31)
             assert server.named() == [["t-1"]]
             assert server.routes.topics.groups("t-1")

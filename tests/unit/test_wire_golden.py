@@ -12,7 +12,6 @@ from orbitmq.message.batch import encode_batch, iter_batch
 from orbitmq.message.ids import UniqueIds, offset_message_id, parse_offset_message_id
 from orbitmq.message.model import Message
 from orbitmq.message.properties import decode_properties, encode_properties, properties_text
-from orbitmq.message.property_crc import crc_property
 from orbitmq.message.record import body_crc, decode_record, encode_record, to_received
 from orbitmq.message.tags import java_hash, tags_code
 from orbitmq.runtime.system import system_runtime
@@ -187,10 +186,6 @@ def test_hashes() -> None:
     assert tags_code("tagA") == int(VECTORS["tagsCode tagA"])
     assert tags_code("中文") == int(VECTORS["tagsCode 中文"])
     assert java_hash("polygenelubricants") == int(VECTORS["tagsCode neg"])
-
-
-def test_record_checksum() -> None:
-    assert crc_property(907060870).hex() == VECTORS["crc32 bytes"]
 
 
 def test_properties() -> None:

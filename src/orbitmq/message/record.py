@@ -136,7 +136,7 @@ def encode_record(record: Record) -> bytes:
 def decode_record(buffer: Buffer, position: int = 0) -> Record:
     """The record that begins at ``position``; it ends at ``position + total_size``.
 
-    The body's checksum is kept in ``body_crc`` and not compared (see :func:`check_body`).
+    The body's checksum is kept in ``body_crc`` and not compared.
 
     Raises:
         RecordError: too short, a blank record, an unknown magic number or lengths that contradict each other.
@@ -219,20 +219,6 @@ def blank_record(space_left_bytes: int) -> bytes:
 def is_blank(buffer: Buffer, position: int = 0) -> bool:
     """Whether the record that begins at ``position`` is the blank end of a file; needs 8 bytes."""
     return bool(_BLANK.unpack_from(buffer, position)[1] == MAGIC_BLANK)
-
-
-def check_body(record: Record) -> None:
-    """Compare the body with its checksum.
-
-    Raises:
-        RecordError: they differ.
-    """
-    found = body_crc(record.body)
-    if found != record.body_crc:
-        raise RecordError(
-            f"body of the record at commit log offset {record.physical_offset} has checksum {found}, "
-            f"stored is {record.body_crc}"
-        )
 
 
 def to_received(

@@ -70,9 +70,6 @@ class TopicTable:
         if not groups:
             del self._groups_by_topic[topic]
 
-    def remove_topic(self, topic: str) -> None:
-        self._groups_by_topic.pop(topic, None)
-
     def all_names(self) -> list[str]:
         """Every topic, in no order."""
         return list(self._groups_by_topic)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 from orbitmq.message.reserved import RETRY_PREFIX
 from orbitmq.wire.errors import HeaderError
@@ -14,8 +14,6 @@ RETRY_V1: Final = "1"
 RETRY_V2: Final = "2"
 # The revive queue id that marks an orderly pop, which has no check point.
 ORDERLY_REVIVE_QUEUE: Final = 999
-
-T = TypeVar("T")
 
 
 def retry_topic(topic: str, group: str, retry: str) -> str:
@@ -114,7 +112,19 @@ def decode_start_offsets(text: str) -> dict[QueueKey, int]:
     Raises:
         HeaderError: not three words per entry, no number, or a queue named twice.
     """
-    return _decode(text, int, "startOffsetInfo")
+    found: dict[QueueKey, int] = {}
+    for entry in text.split(";") if text else ():
+        try:
+            retry, queue, value = entry.split(" ")
+            offset = int(value)
+        except ValueError as error:
+            raise HeaderError(
+                f"startOffsetInfo has the entry {entry[:80]!r}; expected 'retry queue offsets'"
+            ) from error
+        if (retry, queue) in found:
+            raise HeaderError(f"startOffsetInfo names queue {queue[:80]!r} twice")
+        found[retry, queue] = offset
+    return found
 
 
 def encode_message_offsets(offsets: Mapping[QueueKey, Iterable[int]]) -> str:
@@ -122,15 +132,6 @@ def encode_message_offsets(offsets: Mapping[QueueKey, Iterable[int]]) -> str:
     return ";".join(
         f"{retry} {queue} {','.join(map(str, found))}" for (retry, queue), found in offsets.items()
     )
-
-
-def decode_message_offsets(text: str) -> dict[QueueKey, list[int]]:
-    """Read ``msgOffsetInfo``.
-
-    Raises:
-        HeaderError: not three words per entry, no number, or a queue named twice.
-    """
-    return _decode(text, lambda word: [int(number) for number in word.split(",")], "msgOffsetInfo")
 
 
 # Field of the answer to BATCH_ACK_MESSAGE: an extension of OrbitMQ's broker.
@@ -158,19 +159,3 @@ def decode_missed(text: str) -> dict[int, list[int]]:
 def order_count_key(queue_id: int, queue_offset: int) -> str:
     """The second word of an ``orderCountInfo`` entry that is about one message."""
     return f"qo{queue_id}%{queue_offset}"
-
-
-def _decode(text: str, convert: Callable[[str], T], name: str) -> dict[QueueKey, T]:
-    found: dict[QueueKey, T] = {}
-    for entry in text.split(";") if text else ():
-        try:
-            retry, queue, value = entry.split(" ")
-            converted = convert(value)
-        except ValueError as error:
-            raise HeaderError(
-                f"{name} has the entry {entry[:80]!r}; expected 'retry queue offsets'"
-            ) from error
-        if (retry, queue) in found:
-            raise HeaderError(f"{name} names queue {queue[:80]!r} twice")
-        found[retry, queue] = converted
-    return found

@@ -24,8 +24,6 @@ from orbitmq.wire.errors import RemotingError
 # Room for what a delivery adds: TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS and TIMER_ROLL_TIMES with their values.
 _ADDED_BYTES = 128
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
-# Apache's mark of a message that never waited in the wheel.
-NEVER_WAITED_MS = (1 << 63) - 1
 RECALL_TAG = "_RECALL_TAG_"
 
 
