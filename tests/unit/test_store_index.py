@@ -390,6 +390,19 @@ def test_old_files_go_with_the_log() -> None:
     simulate(talk)
 
 
+def test_switched_on_again_it_has_what_came_meanwhile() -> None:
+    async def talk(runtime: SimulatedRuntime) -> None:
+        offsets: list[int] = []
+        for index_is_on in (True, False, True):
+            store = await opened(runtime, index=index_is_on)
+            offsets += await put(store, *["k"] * 50)
+            if index_is_on:
+                assert await find(store, "k", limit=1000) == offsets
+            await store.stop()
+
+    simulate(talk)
+
+
 def test_it_can_be_switched_off() -> None:
     async def talk(runtime: SimulatedRuntime) -> None:
         store = await opened(runtime, index=False)
