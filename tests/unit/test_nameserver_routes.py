@@ -10,7 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from orbitmq.nameserver.routes import Registered, Registration, RouteTable
+from orbitmq.nameserver.brokers import Registered, Registration
+from orbitmq.nameserver.routes import RouteTable
 from orbitmq.nameserver.topics import TopicQueues
 from orbitmq.wire.bodies import DataVersion, TopicRouteData
 

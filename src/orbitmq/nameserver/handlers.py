@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import islice
 from weakref import WeakValueDictionary
 
+from orbitmq.nameserver.brokers import Admission, MinBrokerIdChange, Registered, Registration
 from orbitmq.nameserver.config import ConfigError, NameServerConfig
 from orbitmq.nameserver.kv import NAMESPACE_ORDER_TOPIC, KvConfig, KvError
 from orbitmq.nameserver.registration import (
@@ -20,7 +21,7 @@ from orbitmq.nameserver.registration import (
     read_registration,
 )
 from orbitmq.nameserver.route_text import encode_route
-from orbitmq.nameserver.routes import Admission, MinBrokerIdChange, Registered, Registration, RouteTable
+from orbitmq.nameserver.routes import RouteTable
 from orbitmq.nameserver.topics import TopicQueues
 from orbitmq.runtime import Runtime
 from orbitmq.settings import properties_text

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
 
-from orbitmq.nameserver.routes import Registration
+from orbitmq.nameserver.brokers import Registration
 from orbitmq.nameserver.topics import TopicQueues, shared_queues
 from orbitmq.runtime.seam import Threads
 from orbitmq.wire import fastjson

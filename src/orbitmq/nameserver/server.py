@@ -7,10 +7,11 @@ import contextlib
 import logging
 
 from orbitmq.errors import StartError
+from orbitmq.nameserver.brokers import MinBrokerIdChange
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.handlers import Handlers
 from orbitmq.nameserver.kv import KvConfig, KvError
-from orbitmq.nameserver.routes import MinBrokerIdChange, RouteTable
+from orbitmq.nameserver.routes import RouteTable
 from orbitmq.runtime import Runtime
 from orbitmq.runtime.tasks import Background
 from orbitmq.transport.client import RemotingClient

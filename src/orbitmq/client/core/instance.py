@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from orbitmq.client.core.name_servers import TIMEOUT_MS, NameServers, parse_addresses
+from orbitmq.client.core.namespaced import NamespacedRemoting
 from orbitmq.client.core.routes import RouteCache
 from orbitmq.client.core.routing import TopicRoute, topic_route
 from orbitmq.errors import BrokerError, ClientStateError, OrbitError, TopicNotFoundError
@@ -16,7 +17,6 @@ from orbitmq.message.reserved import AUTO_CREATE_TOPIC, MASTER_ID
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import Background, every
 from orbitmq.transport.client import MAX_IN_FLIGHT, RemotingClient
-from orbitmq.transport.connection import Handler
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies import ConsumerData, HeartbeatData, ProducerData
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -86,7 +86,7 @@ class ClientInstance:
         self.client_id = client_id or _make_client_id(runtime)
         self.default_topic_queues = default_topic_queues
         self.remoting = (
-            _NamespacedRemoting(namespace_v2, runtime, self._handle, max_async, max_oneway)
+            NamespacedRemoting(namespace_v2, runtime, self._handle, max_async, max_oneway)
             if namespace_v2
             else RemotingClient(runtime, handle=self._handle, max_async=max_async, max_oneway=max_oneway)
         )
@@ -492,24 +492,6 @@ class ClientInstance:
             if isinstance(error, BrokerError):
                 self._refused[address] = error.remark
             log.log(logging.WARNING if new else logging.INFO, "heartbeat to %s failed: %s", address, error)
-
-
-class _NamespacedRemoting(RemotingClient):
-    """Says in every request which namespace is meant."""
-
-    def __init__(
-        self, namespace: str, runtime: Runtime, handle: Handler, max_async: int, max_oneway: int
-    ) -> None:
-        super().__init__(runtime, handle=handle, max_async=max_async, max_oneway=max_oneway)
-        self._fields = {"nsd": "true", "ns": namespace}
-
-    async def request(self, address: str, command: Command, timeout_ms: int) -> Command:
-        command.ext.update(self._fields)
-        return await super().request(address, command, timeout_ms)
-
-    async def oneway(self, address: str, command: Command, timeout_ms: int) -> None:
-        command.ext.update(self._fields)
-        await super().oneway(address, command, timeout_ms)
 
 
 def _make_client_id(runtime: Runtime) -> str:

@@ -1,0 +1,26 @@
+"""Requests of a client that lives in a namespace of its own (NamespaceRpcHook)."""
+
+from __future__ import annotations
+
+from orbitmq.runtime.seam import Runtime
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.connection import Handler
+from orbitmq.wire.command import Command
+
+
+class NamespacedRemoting(RemotingClient):
+    """Says in every request which namespace is meant."""
+
+    def __init__(
+        self, namespace: str, runtime: Runtime, handle: Handler, max_async: int, max_oneway: int
+    ) -> None:
+        super().__init__(runtime, handle=handle, max_async=max_async, max_oneway=max_oneway)
+        self._fields = {"nsd": "true", "ns": namespace}
+
+    async def request(self, address: str, command: Command, timeout_ms: int) -> Command:
+        command.ext.update(self._fields)
+        return await super().request(address, command, timeout_ms)
+
+    async def oneway(self, address: str, command: Command, timeout_ms: int) -> None:
+        command.ext.update(self._fields)
+        await super().oneway(address, command, timeout_ms)

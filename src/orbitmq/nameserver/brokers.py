@@ -1,0 +1,135 @@
+"""Brokers as the route table knows them: what one reports, its group, and what its report changes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from orbitmq.nameserver.topics import TopicQueues
+from orbitmq.wire.bodies import DataVersion, TopicQueueMappingInfo
+
+DEFAULT_TIMEOUT_MS = 120_000
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a broker reports about itself.
+
+    Attributes:
+        timeout_ms: it counts as dead after so long without a sign of life; None is 120 s.
+        acting_master: whether a slave of its group may act as master; None from a 4.x broker.
+        connection: whatever identifies the connection it came through; its closing unregisters the broker.
+    """
+
+    cluster: str
+    group: str
+    broker_id: int
+    address: str
+    ha_address: str = ""
+    zone: str | None = None
+    timeout_ms: int | None = None
+    acting_master: bool | None = None
+    version: DataVersion = field(default_factory=DataVersion)
+    topics: Mapping[str, TopicQueues] = field(default_factory=dict)
+    mappings: Mapping[str, TopicQueueMappingInfo] = field(default_factory=dict)
+    filter_servers: tuple[str, ...] | None = None
+    connection: Hashable = None
+
+
+@dataclass(slots=True)
+class Member:
+    """One live broker.
+
+    Attributes:
+        digest: of the last report whose topics were all taken; empty for a short one.
+        deletions: those of its group at that time.
+    """
+
+    cluster: str
+    group: str
+    broker_id: int
+    address: str
+    ha_address: str
+    timeout_ms: int
+    version: DataVersion
+    connection: Hashable
+    last_seen_ms: int
+    filter_servers: tuple[str, ...] = ()
+    digest: bytes = b""
+    deletions: int = 0
+
+
+@dataclass(slots=True)
+class BrokerGroup:
+    """The live brokers that share a broker name, by broker id.
+
+    Attributes:
+        deletions: topics of the group that were deleted here, which its brokers' next reports bring back.
+        moves: broker ids that moved between two living addresses, with the addresses.
+    """
+
+    cluster: str
+    name: str
+    members: dict[int, Member] = field(default_factory=dict)
+    acting_master: bool = False
+    zone: str | None = None
+    deletions: int = 0
+    moves: set[tuple[int, frozenset[str]]] = field(default_factory=set)
+
+    @property
+    def min_id(self) -> int:
+        return min(self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class MinBrokerIdChange:
+    """The lowest broker id of a group changed; ``notify`` are the addresses that should hear of it."""
+
+    group: str
+    min_id: int
+    min_address: str
+    offline_address: str | None
+    ha_address: str | None
+    notify: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The answer to a registration: where a slave finds its master (NR-14)."""
+
+    master_address: str | None = None
+    ha_address: str | None = None
+    change: MinBrokerIdChange | None = None
+
+
+@dataclass(slots=True)
+class Admission:
+    """A broker's report that was taken in, but for its topics: they follow in slices.
+
+    Attributes:
+        member: ``None`` when the report was ignored.
+        wanted: whether its topics count.
+        changed: whether they replace those that are known.
+        moved: the living addresses that this id moved from and to, told once for each pair.
+    """
+
+    answer: Registered
+    member: Member | None = None
+    wanted: bool = False
+    changed: bool = False
+    read_only: bool = False
+    moved: tuple[str, str] | None = None
+
+
+def min_change(group: BrokerGroup, *, offline: str | None, ha_address: str | None) -> MinBrokerIdChange:
+    """Who has the lowest id of a group now, and who should hear of it."""
+    min_id = group.min_id
+    everyone = offline is not None or len(group.members) == 1
+    return MinBrokerIdChange(
+        group=group.name,
+        min_id=min_id,
+        min_address=group.members[min_id].address,
+        offline_address=offline,
+        ha_address=ha_address,
+        notify=tuple(m.address for i, m in sorted(group.members.items()) if everyone or i != min_id),
+    )
