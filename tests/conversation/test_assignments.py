@@ -119,18 +119,19 @@ async def test_consumers_take_what_the_broker_gives_also_after_a_restart(orbitmq
         for name in ("broker-a", "broker-b"):
             async with BrokerPeer(world.runtime, world.brokers[name].address) as peer:
                 await set_mode(peer, MessageRequestMode.POP)
-        await world.until(lambda: not any(own(member) for member in members))
+        popped = [MessageQueue("T", name, -1) for name in ("broker-a", "broker-b")]
+        await world.until(lambda: all(own(member) == popped for member in members))
         for number in range(20):
             await producer.send(Message("T", b"%d" % number))
         for name in list(world.brokers):
             await world.stop_broker(name)
             await world.start_broker(name)
-        await world.sleep(60)
-        assert got == []
+        await world.until(lambda: len(got) == 20, 60)
+        assert all(own(member) == popped for member in members)
         for name in ("broker-a", "broker-b"):
             async with BrokerPeer(world.runtime, world.brokers[name].address) as peer:
                 await set_mode(peer, MessageRequestMode.PULL)
-        await world.until(lambda: len(got) == 20, 60)
+        await world.until(lambda: all(len(own(member)) == 4 for member in members))
     for task in tasks:
         await task
     assert sorted(got) == sorted(b"%d" % number for number in range(20))

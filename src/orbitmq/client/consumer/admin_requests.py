@@ -8,6 +8,7 @@ from orbitmq.client.consumer.assigned_queues import AssignedQueues
 from orbitmq.client.consumer.membership import Membership
 from orbitmq.client.consumer.mode import ConsumeMode
 from orbitmq.client.consumer.offsets import Offsets
+from orbitmq.client.consumer.popped_queues import PoppedQueues
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.core.broker_calls import Filter
 from orbitmq.message.errors import MessageFormatError
@@ -20,6 +21,7 @@ from orbitmq.wire.bodies import (
     ConsumeType,
     GetConsumerStatusBody,
     MessageModel,
+    PopProcessQueueInfo,
     ProcessQueueInfo,
     ResetOffsetBody,
 )
@@ -40,7 +42,8 @@ class PushMember:
         membership: of its group.
         mode: how it consumes; heartbeats tell.
         filters: what is wanted of each topic, live.
-        queues: the queues that it works on.
+        queues: the queues that it pulls.
+        popped: those that it pops, None when it never does.
         offsets: how far it is.
         rebalance_soon: called when the queues may be shared anew.
         consume: gives one message to the handler, beside the queues; None when there is no handler.
@@ -55,6 +58,7 @@ class PushMember:
         mode: ConsumeMode,
         filters: Mapping[str, Filter],
         queues: AssignedQueues,
+        popped: PoppedQueues | None,
         offsets: Offsets,
         *,
         rebalance_soon: Callable[[], None],
@@ -64,6 +68,7 @@ class PushMember:
         self._mode = mode
         self._filters = filters
         self._queues = queues
+        self._popped = popped
         self._offsets = offsets
         self._rebalance_soon = rebalance_soon
         self._consume = consume
@@ -129,6 +134,10 @@ class PushMember:
             mq_table={
                 queue: _queue_info(self._offsets.get(queue), process_queue)
                 for queue, process_queue in self._queues.process_queues().items()
+            },
+            mq_pop_table={
+                place: PopProcessQueueInfo(wait_ack_count=unfinished)
+                for place, unfinished in (self._popped.places() if self._popped is not None else {}).items()
             },
         )
 

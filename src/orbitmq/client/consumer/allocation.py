@@ -67,9 +67,9 @@ def consistent_hash(virtual_nodes: int = 10) -> Allocation:
 class ByBroker:
     """The topic's broker shares the queues, of which it knows all members (QUERY_ASSIGNMENT).
 
-    It must be one of RocketMQ 5 or OrbitMQ's. A group that an administrator has switched to popping gets no
-    queues here, until it is switched back (``mqadmin setConsumeMode``): pop with a ``SimpleConsumer``
-    meanwhile.
+    It must be one of RocketMQ 5 or OrbitMQ's. It also says how their messages are got: an administrator may
+    switch a group between pulling and popping while it consumes (``mqadmin setConsumeMode``). A consumer with
+    ``ordered``, and a ``PullConsumer``, cannot pop: they get no queues until the group is switched back.
 
     Attributes:
         strategy: AVG, neighbouring queues, or AVG_BY_CIRCLE, every n-th.

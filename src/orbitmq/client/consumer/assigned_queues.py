@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from orbitmq.client.consumer.delivery import Delivery
+from orbitmq.client.consumer.intake import Intake
 from orbitmq.client.consumer.offsets import Offsets
-from orbitmq.client.consumer.process_queue import ProcessQueue, TotalSize
+from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.consumer.puller import FlowLimits, QueuePuller
 from orbitmq.client.consumer.queue_locks import MemberLocks
-from orbitmq.client.core.broker_calls import BrokerCalls, Filter, PullOptions
+from orbitmq.client.core.broker_calls import BrokerCalls, PullOptions
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
@@ -33,7 +34,7 @@ class AssignedQueues:
     Args:
         background: where the pull loops run.
         delivery: gets what is pulled.
-        filters: what is wanted of each topic, live.
+        intake: what is wanted of each topic.
         start: finds the offset to begin at.
         locks: for ordered consuming in a group, else None.
     """
@@ -45,7 +46,7 @@ class AssignedQueues:
         background: Background,
         offsets: Offsets,
         delivery: Delivery,
-        filters: Mapping[str, Filter],
+        intake: Intake,
         options: PullOptions,
         limits: FlowLimits,
         start: Callable[[MessageQueue], Awaitable[int]],
@@ -56,7 +57,7 @@ class AssignedQueues:
         self._background = background
         self._offsets = offsets
         self._delivery = delivery
-        self._filters = filters
+        self._intake = intake
         self._options = options
         self._limits = limits
         self._start = start
@@ -64,13 +65,11 @@ class AssignedQueues:
         self._pullers: dict[MessageQueue, tuple[QueuePuller, asyncio.Task[None]]] = {}
         self._taking: set[MessageQueue] = set()
         self._leaving: set[MessageQueue] = set()
-        self._total = TotalSize()
-        self._paused: Collection[str] | None = ()
 
     # -- for the rebalancer ------------------------------------------------------------------------------
 
     def topics(self) -> Iterable[str]:
-        return sorted(self._filters)
+        return self._intake.topics()
 
     def assigned(self, topic: str) -> set[MessageQueue]:
         return {queue for queue in self._pullers if queue.topic == topic}
@@ -116,7 +115,7 @@ class AssignedQueues:
 
     async def drop_unwanted(self) -> None:
         """Give up the queues of topics that are not subscribed to any more."""
-        for queue in [queue for queue in self._pullers if queue.topic not in self._filters]:
+        for queue in [queue for queue in self._pullers if queue.topic not in self._intake]:
             await self.drop(queue)
 
     async def move(self, offsets: Mapping[MessageQueue, int]) -> None:
@@ -131,17 +130,10 @@ class AssignedQueues:
             await self._offsets.commit([queue])
             self._begin(queue, offset)
 
-    def pause(self, topics: Collection[str] | None) -> None:
-        """Pull nothing of these topics, or nothing at all with None; ``()`` ends every pause.
-
-        What a paused topic holds counts no longer in the limit of all queues, which it would block.
-        """
-        self._paused = topics
+    def pauses_changed(self) -> None:
+        """The intake wants other topics now."""
         for queue, process_queue in self.process_queues().items():
-            process_queue.count_in(TotalSize() if self._is_paused(queue.topic) else self._total)
-
-    def _is_paused(self, topic: str) -> bool:
-        return self._paused is None or topic in self._paused
+            self._intake.count([process_queue], queue.topic)
 
     async def close(self) -> None:
         """The pull loops are stopped: commit, and give the locks back."""
@@ -154,8 +146,7 @@ class AssignedQueues:
     # -- one queue ---------------------------------------------------------------------------------------
 
     def _begin(self, queue: MessageQueue, offset: int) -> None:
-        paused = self._is_paused(queue.topic)
-        total = TotalSize() if paused else self._total
+        total = self._intake.total_for(queue.topic)
         process_queue = ProcessQueue(queue, offset, total, self._delivery.settled)
         self._offsets.follow(queue, process_queue)
         puller = QueuePuller(
@@ -164,8 +155,8 @@ class AssignedQueues:
             self._options,
             self._limits,
             process_queue,
-            self._total,
-            lambda: None if self._is_paused(queue.topic) else self._filters.get(queue.topic) or Filter(),
+            self._intake.total,
+            lambda: self._intake.wanted(queue.topic),
             self._delivery.arrived,
             self._offsets,
         )

@@ -78,6 +78,9 @@ class Consumer(GroupConsumer):
         limits: when nothing is pulled because messages are not finished: of one queue, and of all together.
         max_reconsume_times: deliveries after the first before a message becomes a dead letter; -1 for the
             group's own setting at the broker (retryMaxTimes, 16), or for no limit when ``ordered``.
+        pop_batch_size: messages per pop, 1 to 32, when the broker wants the group to pop (``ByBroker``).
+        pop_invisible_s: for how long a popped message is this member's, 5 to 300 s; it is renewed for as long
+            as the member has it, so this is how long a member that dies holds up its messages.
         ordered: the messages of a queue one after the other, each queue at one member at a time. A message
             that fails is tried again, and its queue waits for it.
         suspend_ms: with ``ordered``: the pause of a queue after a failure, 10 to 30,000 ms.
@@ -85,7 +88,8 @@ class Consumer(GroupConsumer):
             does not come again.
         offsets_folder: with ``broadcast``: where that file is, ``~/.rocketmq_offsets/<host>@DEFAULT`` by
             default. Members on one machine need one each.
-        allocate: how queues are shared; all members must use the same way.
+        allocate: how queues are shared; all members must use the same way. With ``ByBroker()`` the broker
+            shares, and says whether they are pulled or popped.
         consume_timeout_s: a message that a handler has had for longer is sent back, as if it had failed.
         close_timeout_s: how long :meth:`close` waits for running handler calls.
         hooks: see every message before and after it is handled.

@@ -221,7 +221,8 @@ class Delivery(ABC):
                 log.warning(
                     "%s of %s takes too long, it is sent back", message.message_id, process_queue.queue
                 )
-                if await self._redelivery.send_back(message, TIMEOUT_DELAY_LEVEL, reason="it took too long"):
+                back = process_queue.redelivery or self._redelivery
+                if await back.send_back(message, TIMEOUT_DELAY_LEVEL, reason="it took too long"):
                     process_queue.finish(message.queue_offset)
 
 
@@ -285,7 +286,8 @@ class ConcurrentDelivery(Delivery):
         self, process_queue: ProcessQueue, message: ReceivedMessage, verdict: Verdict
     ) -> None:
         level = verdict.delay_level if verdict.delay_s is None else level_for(verdict.delay_s)
-        if await self._redelivery.send_back(message, level, verdict.delay_s, verdict.why):
+        back = process_queue.redelivery or self._redelivery
+        if await back.send_back(message, level, verdict.delay_s, verdict.why):
             process_queue.finish(message.queue_offset)
             return
         process_queue.put_aside(message.queue_offset)

@@ -7,18 +7,23 @@ from types import TracebackType
 from typing import Self
 
 from orbitmq.client.consumer.admin_requests import PushMember
+from orbitmq.client.consumer.allocation import ByBroker
 from orbitmq.client.consumer.assigned_queues import AssignedQueues
 from orbitmq.client.consumer.filter_checks import Checked, FilterChecks
+from orbitmq.client.consumer.intake import Intake
 from orbitmq.client.consumer.membership import Membership, tag_filter
 from orbitmq.client.consumer.mode import ConsumeMode, assemble
 from orbitmq.client.consumer.offsets import LocalOffsets
 from orbitmq.client.consumer.options import ConsumerOptions
+from orbitmq.client.consumer.popped_queues import PoppedQueues
 from orbitmq.client.consumer.puller import FlowLimits
 from orbitmq.client.consumer.queue_locks import FIRST_RENEWAL_S, RENEW_EVERY_S
 from orbitmq.client.consumer.rebalance import Rebalancer
 from orbitmq.client.core.broker_calls import Filter, PullOptions
+from orbitmq.client.core.pop_calls import PopOptions
 from orbitmq.client.hooks import ConsumeHooks
 from orbitmq.client.life import Life, State
+from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.observe.trace import ConsumeTrace
 from orbitmq.client.producer.inner import InnerSender, make_tracer
 from orbitmq.errors import ClientStateError
@@ -72,6 +77,8 @@ class GroupConsumer:
 
     def _assemble(self) -> None:
         calls, group, settings = self._membership.calls, self.group, self._settings
+        limits = settings.limits or FlowLimits()
+        self._intake = Intake(self._filters)
         parts = assemble(
             self._mode,
             self._client,
@@ -90,24 +97,44 @@ class GroupConsumer:
             self._background,
             self._offsets,
             self._delivery,
-            self._filters,
+            self._intake,
             PullOptions(
                 group, settings.pull_batch_size, commits=self._mode.commits_with_pulls, lite=self._mode.pulls
             ),
-            settings.limits or FlowLimits(),
+            limits,
             self._start_offset,
             self._locks,
         )
+        self._popped = self._may_pop(limits)
         allocate = None if settings.broadcast else settings.allocate
-        self._rebalancer = Rebalancer(self._client, calls, group, self._queues, allocate)
+        self._rebalancer = Rebalancer(self._client, calls, group, self._queues, self._popped, allocate)
         self._member = PushMember(
             self._membership,
             self._mode,
             self._filters,
             self._queues,
+            self._popped,
             self._offsets,
             rebalance_soon=self._rebalancer.soon,
             consume=self._consume_now,
+        )
+
+    def _may_pop(self, limits: FlowLimits) -> PoppedQueues | None:
+        """Where queues go that the broker wants popped; None when this consumer never pops."""
+        settings, mode = self._settings, self._mode
+        if mode.pulls or mode.ordered or mode.broadcast or not isinstance(settings.allocate, ByBroker):
+            return None
+        return PoppedQueues(
+            self._client,
+            self._membership.calls,
+            self._background,
+            self._intake,
+            self._delivery,
+            PopOptions(self.group, settings.consume_from is not ConsumeFrom.FIRST, ordered=False),
+            limits,
+            batch_size=settings.pop_batch_size,
+            invisible_s=settings.pop_invisible_s,
+            most_redeliveries=mode.max_reconsume_times if mode.max_reconsume_times >= 0 else None,
         )
 
     async def _start_offset(self, queue: MessageQueue) -> int:
@@ -148,6 +175,8 @@ class GroupConsumer:
             raise
         self._member.started_ms = self._now_ms()
         self._delivery.start()
+        if self._popped is not None:
+            self._popped.start()
         await self._client.start()
         try:
             await self._filter_checks.check_all(self._filters)
@@ -178,6 +207,8 @@ class GroupConsumer:
         await self._background.stop()
         await self._user_code_ended()
         await self._queues.close()
+        if self._popped is not None:
+            await self._popped.close(self._settings.close_timeout_s)
         await self._client.unregister_consumer(self.group)
         if self._tracer is not None:
             await self._tracer.close()
@@ -194,7 +225,8 @@ class GroupConsumer:
         return None
 
     async def _expire(self) -> None:
-        await self._delivery.expire(self._queues.process_queues().values())
+        popped = self._popped.process_queues() if self._popped is not None else ()
+        await self._delivery.expire([*self._queues.process_queues().values(), *popped])
 
     # -- subscriptions ---------------------------------------------------------------------------------
 
@@ -232,6 +264,8 @@ class GroupConsumer:
         # The brokers must know what we want before we pull it.
         await self._client.heartbeat()
         await self._queues.drop_unwanted()
+        if self._popped is not None:
+            await self._popped.drop_unwanted()
         self._rebalancer.soon()
 
     def pause(self, *topics: str) -> None:
@@ -257,7 +291,10 @@ class GroupConsumer:
     def _set_paused(self, topics: set[str] | None) -> None:
         self._paused = topics
         # Queues have the full name, messages the short one.
-        self._queues.pause(None if topics is None else {self._namespace.full(topic) for topic in topics})
+        self._intake.pause(None if topics is None else {self._namespace.full(topic) for topic in topics})
+        self._queues.pauses_changed()
+        if self._popped is not None:
+            self._popped.pauses_changed()
         self._delivery.pause(None if topics is None else frozenset(topics) or ())
 
     # -- offsets ---------------------------------------------------------------------------------------
@@ -267,8 +304,9 @@ class GroupConsumer:
         await self._offsets.commit()
 
     def assignment(self) -> list[MessageQueue]:
-        """The queues that this member works on now."""
-        return sorted(self._queues.process_queues())
+        """The queues that this member works on now; queue id -1 means that it pops a whole broker's."""
+        popped = self._popped.places() if self._popped is not None else ()
+        return sorted([*self._queues.process_queues(), *popped])
 
     def _now_ms(self) -> int:
         return self._client.runtime.clock.now_ms()

@@ -28,6 +28,8 @@ log = logging.getLogger("orbitmq.client")
 # The first delay of a message that comes again and nobody named one: that of delay level 3.
 FIRST_RETRY_LEVEL = 3
 DEAD_LETTER_LEVEL = -1
+RENEW_EVERY_S = 0.5
+"""How often leases are looked at that may have to be longer."""
 MOST_PER_REQUEST = 256
 """Acknowledgements in one request."""
 
@@ -51,6 +53,11 @@ class Lease:
     renew_until: float
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
     outcome: asyncio.Future[Settled] | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether its time is over: the message comes again."""
+        return self.leases.now() >= self.expires
 
     def settled(self, message: ReceivedMessage, verdict: Verdict) -> Settled:
         """The user ended the delivery, on any thread."""
@@ -82,6 +89,10 @@ class Leases:
     def __len__(self) -> int:
         return len(self._open)
 
+    def now(self) -> float:
+        """Monotonic seconds."""
+        return self._clock.monotonic()
+
     def open(self, message: ReceivedMessage, receipt: Receipt, invisible_s: float, renew_s: float) -> Lease:
         """A message came.
 
@@ -102,7 +113,7 @@ class Leases:
 
     def settled(self, lease: Lease, verdict: Verdict) -> Settled:
         """Note the end of a delivery; on any thread."""
-        if self._loop is None or self._clock.monotonic() >= lease.expires:
+        if self._loop is None or lease.over:
             self._open.pop(lease, None)
             return Settled.GONE
         try:
@@ -216,7 +227,7 @@ class Leases:
         try:
             async with lease.changing:
                 if verdict.ending is Ending.REJECT or verdict.delay_level < 0:
-                    await self._reject(lease)
+                    await self._reject(lease, verdict.why)
                 else:
                     delay_ms = int(delay_s(verdict, lease.message.reconsume_times) * 1000)
                     await self._pops.change(self._group, lease.receipt, delay_ms)
@@ -231,10 +242,11 @@ class Leases:
         else:
             _tell([lease], Settled.DONE)
 
-    async def _reject(self, lease: Lease) -> None:
+    async def _reject(self, lease: Lease, reason: str) -> None:
         """Have the broker keep a copy as a dead letter, then acknowledge."""
         message = lease.message
-        await self._calls.send_back(self._group, message, lease.receipt.asked_topic, DEAD_LETTER_LEVEL, 0)
+        topic = lease.receipt.asked_topic
+        await self._calls.send_back(self._group, message, topic, DEAD_LETTER_LEVEL, 0, reason=reason)
         await self._pops.acknowledge(self._group, lease.receipt)
 
     # -- longer ----------------------------------------------------------------------------------------

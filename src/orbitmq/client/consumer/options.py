@@ -39,6 +39,8 @@ def checked_range(name: str, value: float, least: float, most: float) -> None:
 
 # RocketMQ's limit (DefaultMQPushConsumerImpl.checkConfig).
 MOST_PER_PULL = 1024
+# What a broker takes in one pop.
+MOST_PER_POP = 32
 MOST_CONCURRENCY = 10_000
 DAY_S = 24 * 3600
 
@@ -53,6 +55,8 @@ class ConsumerKeywords(TypedDict, total=False):
     pull_batch_size: int
     limits: FlowLimits | None
     max_reconsume_times: int
+    pop_batch_size: int
+    pop_invisible_s: float
     ordered: bool
     suspend_ms: int
     broadcast: bool
@@ -84,6 +88,8 @@ class ConsumerOptions:
     pull_batch_size: int = 32
     limits: FlowLimits | None = None
     max_reconsume_times: int = -1
+    pop_batch_size: int = 32
+    pop_invisible_s: float = 60.0
     ordered: bool = False
     suspend_ms: int = SUSPEND_MS
     broadcast: bool = False
@@ -104,6 +110,8 @@ class ConsumerOptions:
         checked_range("concurrency", self.concurrency, 1, MOST_CONCURRENCY)
         checked_range("pull_batch_size", self.pull_batch_size, 1, MOST_PER_PULL)
         checked_range("max_reconsume_times", self.max_reconsume_times, -1, 2**31 - 1)
+        checked_range("pop_batch_size", self.pop_batch_size, 1, MOST_PER_POP)
+        checked_range("pop_invisible_s", self.pop_invisible_s, 5, 300)
         checked_range("consume_timeout_s", self.consume_timeout_s, 0.001, 365 * DAY_S)
         checked_range("close_timeout_s", self.close_timeout_s, 0, DAY_S)
 
@@ -188,8 +196,6 @@ class AssignedOptions:
         checked_range("pull_batch_size", self.pull_batch_size, 1, MOST_PER_PULL)
 
 
-# What a broker takes in one pop.
-MOST_PER_POP = 32
 # RocketMQ's longest invisible time (timerMaxDelaySec), and the shortest that means anything.
 INVISIBLE_LIMITS_S = (0.001, 3 * 24 * 3600)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from orbitmq.client.consumer.redelivery import TakesBack
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.settling import Settled, Verdict
@@ -44,6 +45,7 @@ class ProcessQueue:
         loose: those of them that no handler of ``run`` holds: what settles them is done at once.
         line: for ordered consuming: unfinished messages in order.
         busy: for ordered consuming: the queue is with a handler, is about to be, or pauses.
+        redelivery: who takes its messages back when they failed; None: the consumer's usual way.
         pause_s: for ordered consuming: how long it pauses before it goes on, after a failure.
         unfinished_bytes: body bytes held.
     """
@@ -63,6 +65,7 @@ class ProcessQueue:
         "next_offset",
         "pause_s",
         "queue",
+        "redelivery",
         "released",
         "unfinished_bytes",
     )
@@ -84,6 +87,7 @@ class ProcessQueue:
         self.line: deque[ReceivedMessage] = deque()
         self.busy = False
         self.pause_s = 0.0
+        self.redelivery: TakesBack | None = None
         self.unfinished_bytes = 0
         self._pending: dict[int, ReceivedMessage] = {}
         self._highest = -1

@@ -6,24 +6,19 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from orbitmq.client.consumer.failures import Failures
 from orbitmq.client.consumer.offsets import Offsets
 from orbitmq.client.consumer.process_queue import ProcessQueue, TotalSize
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter, Pulled, PullOptions, PullStatus
 from orbitmq.client.core.instance import ClientInstance
-from orbitmq.errors import BrokerError, OrbitError, ValidationError
+from orbitmq.errors import OrbitError, ValidationError
 from orbitmq.message.model import ReceivedMessage
-from orbitmq.runtime.backoff import Backoff
-from orbitmq.transport.errors import TransportError
-from orbitmq.wire.codes import ResponseCode
 
 log = logging.getLogger("orbitmq.client")
 
 FULL_PAUSE_S = 0.05
-FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = 3.0
 # A pull that took so long has waited at the broker.
 IDLE_PULL_MS = 900
-_UNKNOWN_TO_BROKER = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +31,18 @@ class FlowLimits:
         span: distance between the smallest and the largest unfinished offset.
         total_bytes: bodies of all queues of the consumer together, without those of paused topics. Pulls that
             are under way are not counted, so that one more of each queue may come on top.
+        popped: unfinished messages of one queue, or of all queues of one broker, that are popped and not
+            pulled, instead of ``messages`` and ``span`` (RocketMQ's popThresholdForQueue).
     """
 
     messages: int = 1000
     size_bytes: int = 100 * 1024 * 1024
     span: int = 2000
     total_bytes: int = 256 * 1024 * 1024
+    popped: int = 96
 
     def __post_init__(self) -> None:
-        for name in ("messages", "size_bytes", "span", "total_bytes"):
+        for name in ("messages", "size_bytes", "span", "total_bytes", "popped"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValidationError(f"{name} of the flow limits must be 1 or more, got {value!r}")
@@ -83,10 +81,9 @@ class QueuePuller:
         self._deliver = deliver
         self._offsets = offsets
         self._broker_id = 0
-        self._failures = 0
+        self._failures = Failures(client, "pull", process_queue.queue)
         # Pulls in a row that brought nothing and did not move on, though they did not wait either.
         self._idle = 0
-        self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self._client.runtime.random)
 
     async def run(self) -> None:
         """Pull until the queue is dropped."""
@@ -113,7 +110,7 @@ class QueuePuller:
                 await self._recover(error)
                 continue
             if not self.process_queue.dropped:
-                self._failures = 0
+                self._failures.over()
                 moved = bool(pulled.messages) or pulled.next_offset != self.process_queue.next_offset
                 self._take(pulled)
                 if moved or self._client.now_ms() - asked_ms >= IDLE_PULL_MS:
@@ -160,22 +157,9 @@ class QueuePuller:
         """
         self._idle += 1
         if self._idle > 1 or self._broker_id == asked_id:
-            await self._client.runtime.clock.sleep(self._backoff.pause_s(self._idle))
+            await self._client.runtime.clock.sleep(self._failures.backoff.pause_s(self._idle))
 
     async def _recover(self, error: Exception) -> None:
-        self._failures += 1
-        pause = self._backoff.pause_s(self._failures)
-        log.log(
-            logging.WARNING if self._failures == 1 else logging.INFO,
-            "pull of %s failed, next try in %.1f s: %s",
-            self.process_queue.queue,
-            pause,
-            error,
-        )
         # The member that failed may be a slave that is gone: begin again at the master.
         self._broker_id = 0
-        if isinstance(error, BrokerError) and error.code in _UNKNOWN_TO_BROKER:
-            await self._client.heartbeat()
-        elif isinstance(error, TransportError | BrokerError):
-            self._client.suspect(self.process_queue.queue.topic)
-        await self._client.runtime.clock.sleep(pause)
+        await self._failures.recover(error)

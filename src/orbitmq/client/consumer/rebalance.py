@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from orbitmq.client.consumer.allocation import Allocation, ByBroker
@@ -30,8 +30,6 @@ HAND_OVER_S = 0.25
 class QueueOwner(Protocol):
     """Takes queues and drops them, as the rebalancer decides."""
 
-    def topics(self) -> Iterable[str]: ...
-
     def assigned(self, topic: str) -> set[MessageQueue]: ...
 
     async def take(self, queue: MessageQueue) -> bool:
@@ -41,10 +39,18 @@ class QueueOwner(Protocol):
     async def drop(self, queue: MessageQueue) -> None: ...
 
 
+class PulledOwner(QueueOwner, Protocol):
+    """The same, for the queues that are pulled."""
+
+    def topics(self) -> Iterable[str]: ...
+
+
 class Rebalancer:
     """Decides, at once when something changed and every 20 s, which queues are ours.
 
     Args:
+        owner: pulls queues.
+        popped: pops the queues that the broker wants popped; None when the consumer cannot.
         allocate: how the group shares, or that the broker does; None when every member has all queues
             (broadcasting).
     """
@@ -54,13 +60,15 @@ class Rebalancer:
         client: ClientInstance,
         calls: BrokerCalls,
         group: str,
-        owner: QueueOwner,
+        owner: PulledOwner,
+        popped: QueueOwner | None,
         allocate: Allocation | ByBroker | None,
     ) -> None:
         self._client = client
         self._calls = calls
         self._group = group
         self._owner = owner
+        self._popped = popped
         self._allocate = allocate
         self._wake = asyncio.Event()
 
@@ -105,34 +113,42 @@ class Rebalancer:
             log.info("group %s cannot share the queues of %s now: %s", self._group, topic, error)
             return False
         if self._allocate is None:
-            return await self._change(topic, set(route.subscribe), shared=False)
+            return await self._change(topic, {self._owner: set(route.subscribe)}, shared=False)
         if self._client.client_id not in members:
             # The broker does not know us (any more), and the others count without us.
             await self._client.heartbeat()
             return False
         wanted = set(self._allocate(self._client.client_id, sorted(route.subscribe), members))
-        return await self._change(topic, wanted, shared=len(members) > 1)
+        return await self._change(topic, {self._owner: wanted}, shared=len(members) > 1)
 
     async def _take_from_broker(self, topic: str, route: TopicRoute, strategy: str) -> bool:
-        """Have what the broker assigns; queues that are to be popped are none of ours."""
+        """Have what the broker assigns, by pulling or by popping, as it says."""
         assigned = await self._of_first(
             route, lambda a: self._calls.assignment(a, self._group, topic, strategy)
         )
         if assigned is None:
             return False
         pulled = {queue for queue, mode in assigned if mode is MessageRequestMode.PULL}
-        if len(pulled) < len(assigned):
-            log.info("the broker wants group %s to pop %s: it is not pulled", self._group, topic)
-        return await self._change(topic, pulled, shared=True)
+        popped = {queue for queue, _ in assigned} - pulled
+        wanted: dict[QueueOwner, set[MessageQueue]] = {self._owner: pulled}
+        if self._popped is not None:
+            wanted[self._popped] = popped
+        elif popped:
+            log.warning("the broker wants group %s to pop %s, which this consumer cannot", self._group, topic)
+        return await self._change(topic, wanted, shared=True)
 
-    async def _change(self, topic: str, wanted: set[MessageQueue], *, shared: bool) -> bool:
-        """Drop what is not wanted, take what is new; whether all of it could be taken."""
-        assigned = self._owner.assigned(topic)
-        await asyncio.gather(*(self._owner.drop(queue) for queue in sorted(assigned - wanted)))
-        if shared and wanted - assigned:
+    async def _change(
+        self, topic: str, wanted: Mapping[QueueOwner, set[MessageQueue]], *, shared: bool
+    ) -> bool:
+        """Drop what is not wanted, then take what is new; whether all of it could be taken."""
+        have = {owner: owner.assigned(topic) for owner in wanted}
+        await asyncio.gather(
+            *(owner.drop(queue) for owner in wanted for queue in sorted(have[owner] - wanted[owner]))
+        )
+        new = [(owner, queue) for owner in wanted for queue in sorted(wanted[owner] - have[owner])]
+        if shared and new:
             await self._client.runtime.clock.sleep(HAND_OVER_S)
-        taken = await asyncio.gather(*(self._owner.take(queue) for queue in sorted(wanted - assigned)))
-        return all(taken)
+        return all(await asyncio.gather(*(owner.take(queue) for owner, queue in new)))
 
     async def _members(self, route: TopicRoute) -> list[str]:
         """The group's members."""

@@ -28,8 +28,8 @@ def restore_topic(message: ReceivedMessage, group: str, namespace: Namespace) ->
         message.topic = namespace.short(message.topic)
 
 
-class RedeliveryPolicy(Protocol):
-    """Where messages go that a listener did not finish."""
+class TakesBack(Protocol):
+    """Takes messages back that a listener did not finish."""
 
     async def send_back(
         self,
@@ -40,6 +40,10 @@ class RedeliveryPolicy(Protocol):
     ) -> bool:
         """Arrange that the message comes again; False when it must be kept."""
         ...
+
+
+class RedeliveryPolicy(TakesBack, Protocol):
+    """Where messages go that a listener did not finish."""
 
     async def give_up(self, message: ReceivedMessage, *, dead: bool) -> bool:
         """Let its queue go on without it; False when it must be kept. ``dead``: as a dead letter at once."""

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from orbitmq.client.consumer.filter_checks import Checked, FilterChecks
-from orbitmq.client.consumer.leases import Lease, Leases
+from orbitmq.client.consumer.leases import RENEW_EVERY_S, Lease, Leases
 from orbitmq.client.consumer.membership import Membership
 from orbitmq.client.consumer.options import (
     SimpleKeywords,
@@ -34,7 +34,6 @@ log = logging.getLogger("orbitmq.client")
 
 # How long a request waits at a broker for messages when the caller says nothing.
 WAIT_S = 15.0
-RENEW_EVERY_S = 0.5
 # When nothing can be asked: the pause before the next try.
 PAUSE_S = 0.2
 # Brokers count in milliseconds.

@@ -81,6 +81,7 @@ class PopCalls:
         broker_name: str,
         wanted: Filter,
         *,
+        queue_id: int = ANY_QUEUE,
         max_messages: int,
         invisible_ms: int,
         wait_ms: int,
@@ -95,7 +96,7 @@ class PopCalls:
         header = headers.PopMessageRequest(
             consumer_group=options.group,
             topic=topic,
-            queue_id=ANY_QUEUE,
+            queue_id=queue_id,
             max_msg_nums=max_messages,
             invisible_time=invisible_ms,
             poll_time=wait_ms,

@@ -1,0 +1,54 @@
+"""What a consumer wants of its topics at this moment, and how much it holds of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from orbitmq.client.consumer.process_queue import ProcessQueue, TotalSize
+from orbitmq.client.core.broker_calls import Filter
+
+
+class Intake:
+    """Shared by the pull and pop loops of one consumer: filters, pauses, and the limit of all queues.
+
+    Args:
+        filters: what is wanted of each topic, live.
+
+    Attributes:
+        total: what all queues hold, without those of paused topics.
+    """
+
+    def __init__(self, filters: Mapping[str, Filter]) -> None:
+        self._filters = filters
+        self._paused: Collection[str] | None = ()
+        self.total = TotalSize()
+
+    def topics(self) -> Iterable[str]:
+        """The topics that are subscribed to."""
+        return sorted(self._filters)
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._filters
+
+    def wanted(self, topic: str) -> Filter | None:
+        """The filter of a topic, which may change; None while the topic is paused."""
+        return None if self._is_paused(topic) else self._filters.get(topic) or Filter()
+
+    def pause(self, topics: Collection[str] | None) -> None:
+        """Want nothing of these topics, or nothing at all with None; ``()`` ends every pause."""
+        self._paused = topics
+
+    def count(self, process_queues: Iterable[ProcessQueue], topic: str) -> None:
+        """Count what these queues hold of a topic, now and later.
+
+        What a paused topic holds does not count in the limit of all queues, which it would block.
+        """
+        for process_queue in process_queues:
+            process_queue.count_in(self.total_for(topic))
+
+    def total_for(self, topic: str) -> TotalSize:
+        """Where a queue of this topic counts what it holds."""
+        return TotalSize() if self._is_paused(topic) else self.total
+
+    def _is_paused(self, topic: str) -> bool:
+        return self._paused is None or topic in self._paused

@@ -1,0 +1,93 @@
+"""The popped messages of one stored queue that a push consumer works on."""
+
+from __future__ import annotations
+
+from orbitmq.client.consumer.leases import Lease
+from orbitmq.client.consumer.process_queue import OnSettled, ProcessQueue, TotalSize
+from orbitmq.client.consumer.redelivery import DEAD_LETTER_LEVEL
+from orbitmq.message.model import MessageQueue, ReceivedMessage
+from orbitmq.message.settling import ACK, Ending, Verdict, give
+
+# Nobody has worked on the message: any member may have it at once.
+AT_ONCE = Verdict(Ending.RETRY, delay_s=0.001)
+
+
+class PopQueue(ProcessQueue):
+    """A queue whose messages have leases: what is finished is acknowledged, not committed.
+
+    It takes its messages back itself, since the broker that has them waits for their receipts.
+
+    Args:
+        most_redeliveries: a message that fails after so many becomes a dead letter; None leaves that to the
+            group's setting at the broker.
+    """
+
+    __slots__ = ("_gone", "_leases", "_most_redeliveries")
+
+    def __init__(
+        self, queue: MessageQueue, total: TotalSize, on_settled: OnSettled, most_redeliveries: int | None
+    ) -> None:
+        super().__init__(queue, 0, total, on_settled)
+        self.redelivery = self
+        self._most_redeliveries = most_redeliveries
+        self._leases: dict[int, Lease] = {}
+        # The keeper of messages that wait for a handler and are no longer ours.
+        self._gone = ProcessQueue(queue, 0)
+        self._gone.drop()
+
+    def admit(self, lease: Lease) -> bool:
+        """Take in a popped message; False when it is here already."""
+        if not self.add((lease.message,)):
+            return False
+        self._leases[lease.message.queue_offset] = lease
+        return True
+
+    def __contains__(self, offset: int) -> bool:
+        lease = self._leases.get(offset)
+        return lease is not None and not lease.over
+
+    def finish(self, offset: int) -> bool:
+        """One message is done: its broker hears it, unless it took the message back."""
+        self._end(offset, ACK)
+        return super().finish(offset)
+
+    async def send_back(
+        self,
+        message: ReceivedMessage,
+        delay_level: int = 0,
+        delay_s: float | None = None,
+        reason: str = "",
+    ) -> bool:
+        """Let the message come again, later each time, or be a dead letter. Should its broker not hear it, it
+        comes again when its invisible time is over."""
+        most = self._most_redeliveries
+        if delay_level < 0 or (most is not None and message.reconsume_times >= most):
+            verdict = Verdict(Ending.REJECT, DEAD_LETTER_LEVEL, reason=reason)
+        else:
+            verdict = Verdict(Ending.RETRY, delay_level, delay_s, reason)
+        self._end(message.queue_offset, verdict)
+        return True
+
+    def forget_expired(self) -> None:
+        """Give up messages whose invisible time is over: they come again by themselves."""
+        for offset, lease in list(self._leases.items()):
+            if lease.over:
+                del self._leases[offset]
+                self._leave(offset, lease)
+
+    def give_back(self) -> None:
+        """Let other members have what no handler has begun with."""
+        for offset, lease in list(self._leases.items()):
+            if offset not in self.begun:
+                self._end(offset, AT_ONCE)
+                self._leave(offset, lease)
+
+    def _leave(self, offset: int, lease: Lease) -> None:
+        if offset not in self.begun:
+            give(lease.message, self._gone)
+        super().finish(offset)
+
+    def _end(self, offset: int, verdict: Verdict) -> None:
+        lease = self._leases.pop(offset, None)
+        if lease is not None:
+            lease.settled(lease.message, verdict)

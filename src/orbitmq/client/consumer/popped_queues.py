@@ -1,0 +1,260 @@
+"""What a push consumer pops because its broker says so: the broker keeps what is in flight (PP rows)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Iterator
+
+from orbitmq.client.consumer.delivery import Delivery
+from orbitmq.client.consumer.failures import Failures
+from orbitmq.client.consumer.intake import Intake
+from orbitmq.client.consumer.leases import RENEW_EVERY_S, Leases
+from orbitmq.client.consumer.pop_queue import PopQueue
+from orbitmq.client.consumer.process_queue import ProcessQueue
+from orbitmq.client.consumer.puller import FULL_PAUSE_S, FlowLimits
+from orbitmq.client.core.broker_calls import BrokerCalls, Filter
+from orbitmq.client.core.instance import ClientInstance
+from orbitmq.client.core.pop_calls import PopCalls, PopOptions, Receipt
+from orbitmq.errors import OrbitError
+from orbitmq.message.model import MessageQueue, ReceivedMessage
+from orbitmq.runtime.tasks import Background, every
+
+log = logging.getLogger("orbitmq.client")
+
+# How long a pop waits at the broker (DefaultMQPushConsumerImpl.BROKER_SUSPEND_MAX_TIME_MILLIS).
+WAIT_MS = 15_000
+# A pop that brings nothing and did not wait is not repeated at once.
+IDLE_PAUSE_S = 0.2
+# How long a place that is dropped may wait for the answer to its last pop.
+DRAIN_S = 0.15
+
+
+class PoppedQueues:
+    """The places that the broker has told this member to pop, and what was popped there.
+
+    A place is a queue, or all queues of a topic at one broker as queue -1. A place that is dropped is popped
+    no more; what it gave is handled and acknowledged nevertheless, since no other member gets it meanwhile.
+
+    Args:
+        background: where the pop loops run.
+        intake: what is wanted.
+        delivery: gets what is popped.
+        batch_size: messages per pop.
+        invisible_s: for how long a message is ours; renewed for as long as we have it.
+        most_redeliveries: see :class:`~orbitmq.client.consumer.pop_queue.PopQueue`.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        calls: BrokerCalls,
+        background: Background,
+        intake: Intake,
+        delivery: Delivery,
+        options: PopOptions,
+        limits: FlowLimits,
+        *,
+        batch_size: int,
+        invisible_s: float,
+        most_redeliveries: int | None,
+    ) -> None:
+        self._client = client
+        self._pops = PopCalls(client, calls)
+        self._background = background
+        self._intake = intake
+        self._delivery = delivery
+        self._options = options
+        self._limits = limits
+        self._batch_size = batch_size
+        self._invisible_s = invisible_s
+        self._most_redeliveries = most_redeliveries
+        # Apart from the pop loops: leases are renewed, and ended, until the last handler has returned.
+        self._settling = Background(f"leases of {options.group}")
+        self._leases = Leases(client, calls, self._pops, options.group, self._settling)
+        self._poppers: dict[MessageQueue, Popper] = {}
+        self._leaving: list[Popper] = []
+
+    def start(self) -> None:
+        """From now on leases are renewed."""
+        self._leases.begin()
+        clock = self._client.runtime.clock
+        self._settling.spawn(every(clock, RENEW_EVERY_S, self._tend), "renewal")
+
+    # -- for the rebalancer ------------------------------------------------------------------------------
+
+    def assigned(self, topic: str) -> set[MessageQueue]:
+        return {place for place in self._poppers if place.topic == topic}
+
+    async def take(self, queue: MessageQueue) -> bool:
+        if queue not in self._poppers:
+            popper = self._poppers[queue] = Popper(self._client, self, queue)
+            name = f"pop {queue.topic} {queue.broker_name}[{queue.queue_id}]"
+            popper.task = self._background.spawn(popper.run(), name)
+        return True
+
+    async def drop(self, queue: MessageQueue) -> None:
+        popper = self._poppers.pop(queue, None)
+        if popper is None or popper.task is None:
+            return
+        popper.ended = True
+        self._leaving.append(popper)
+        # A pop that waits at the broker is not cancelled: what it brought would be invisible to everybody.
+        await asyncio.wait({popper.task}, timeout=DRAIN_S)
+        self._give_back_unwanted(popper)
+
+    # -- for the consumer --------------------------------------------------------------------------------
+
+    def places(self) -> dict[MessageQueue, int]:
+        """What is popped, with the number of messages that are not done."""
+        return {place: popper.unfinished for place, popper in sorted(self._poppers.items())}
+
+    def process_queues(self) -> Iterator[ProcessQueue]:
+        """What was popped and is not done."""
+        for popper in (*self._poppers.values(), *self._leaving):
+            yield from popper.queues.values()
+
+    async def drop_unwanted(self) -> None:
+        """Give up the topics that are not subscribed to any more."""
+        for place in [place for place in self._poppers if place.topic not in self._intake]:
+            await self.drop(place)
+
+    def pauses_changed(self) -> None:
+        """The intake wants other topics now."""
+        for popper in (*self._poppers.values(), *self._leaving):
+            self._intake.count(popper.queues.values(), popper.place.topic)
+
+    async def close(self, limit_s: float) -> None:
+        """The pop loops and the handlers are stopped: what is not done may come again at once."""
+        for popper in (*self._poppers.values(), *self._leaving):
+            popper.give_back()
+            for queue in popper.queues.values():
+                queue.drop(released=True)
+        if not await self._leases.all_sent(limit_s):
+            log.warning("acknowledgements of group %s were still on their way at close", self._options.group)
+        await self._settling.stop()
+
+    async def _tend(self) -> None:
+        await self._leases.renew()
+        for popper in (*self._poppers.values(), *self._leaving):
+            for queue in popper.queues.values():
+                queue.forget_expired()
+        for popper in self._leaving:
+            self._give_back_unwanted(popper)
+        self._leaving = [popper for popper in self._leaving if not popper.empty]
+
+    def _give_back_unwanted(self, popper: Popper) -> None:
+        if popper.place.topic not in self._intake:
+            popper.give_back()
+
+    # -- for the pop loops -------------------------------------------------------------------------------
+
+    def wanted(self, popper: Popper) -> Filter | None:
+        """The filter for the next pop; None when there shall be none now: paused, or the flow limits hold."""
+        limits = self._limits
+        if (
+            popper.unfinished >= limits.popped
+            or sum(queue.unfinished_bytes for queue in popper.queues.values()) >= limits.size_bytes
+            or self._intake.total.size_bytes >= limits.total_bytes
+        ):
+            return None
+        return self._intake.wanted(popper.place.topic)
+
+    async def pop(self, place: MessageQueue, wanted: Filter) -> list[tuple[ReceivedMessage, Receipt]]:
+        """One pop.
+
+        Raises:
+            OrbitError: the broker gave none.
+        """
+        return await self._pops.pop(
+            self._options,
+            place.topic,
+            place.broker_name,
+            wanted,
+            queue_id=place.queue_id,
+            max_messages=self._batch_size,
+            invisible_ms=int(self._invisible_s * 1000),
+            wait_ms=WAIT_MS,
+        )
+
+    def arrived(self, popper: Popper, taken: list[tuple[ReceivedMessage, Receipt]]) -> None:
+        """Hand over what a pop brought."""
+        fresh: dict[PopQueue, list[ReceivedMessage]] = {}
+        for message, receipt in taken:
+            stored = MessageQueue(receipt.topic, popper.place.broker_name, receipt.info.queue_id)
+            queue = popper.queues.get(stored)
+            if queue is None:
+                total = self._intake.total_for(popper.place.topic)
+                queue = PopQueue(stored, total, self._delivery.settled, self._most_redeliveries)
+                popper.queues[stored] = queue
+            lease = self._leases.open(message, receipt, self._invisible_s, math.inf)
+            if queue.admit(lease):
+                fresh.setdefault(queue, []).append(message)
+            else:
+                self._leases.drop(lease)
+        for queue, messages in fresh.items():
+            self._delivery.arrived(queue, messages)
+
+
+class Popper:
+    """The pop loop of one place.
+
+    Attributes:
+        place: what is popped.
+        queues: what was popped, by the queue where it is stored: retry topics have queues of their own.
+        ended: no further pop.
+        task: the loop.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        owner: PoppedQueues,
+        place: MessageQueue,
+    ) -> None:
+        self._clock = client.runtime.clock
+        self._owner = owner
+        self._failures = Failures(client, "pop", place)
+        self.place = place
+        self.queues: dict[MessageQueue, PopQueue] = {}
+        self.ended = False
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def unfinished(self) -> int:
+        """Messages that are not done."""
+        return sum(len(queue) for queue in self.queues.values())
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing comes any more and nothing is left."""
+        return not self.unfinished and (self.task is None or self.task.done())
+
+    async def run(self) -> None:
+        """Pop until the place is dropped."""
+        while not self.ended:
+            wanted = self._owner.wanted(self)
+            if wanted is None:
+                await self._clock.sleep(FULL_PAUSE_S)
+                continue
+            asked = self._clock.monotonic()
+            try:
+                taken = await self._owner.pop(self.place, wanted)
+            except OrbitError as error:
+                await self._failures.recover(error)
+                continue
+            except Exception as error:
+                log.exception("pop of %s failed in an unforeseen way", self.place)
+                await self._failures.recover(error)
+                continue
+            self._failures.over()
+            if taken:
+                self._owner.arrived(self, taken)
+            elif self._clock.monotonic() - asked < IDLE_PAUSE_S:
+                await self._clock.sleep(IDLE_PAUSE_S)
+
+    def give_back(self) -> None:
+        """Let other members have what no handler has begun with."""
+        for queue in self.queues.values():
+            queue.give_back()
