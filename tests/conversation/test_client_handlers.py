@@ -258,7 +258,7 @@ async def test_what_is_held_of_a_paused_topic_does_not_block_the_others(world: A
         assert got.count("t") == 2
         consumer.resume()
         await until(world, lambda: got.count("t") == 4)
-        assert consumer._queues._total.size_bytes == 0
+        assert consumer._intake.total.size_bytes == 0
 
 
 # -- limits ----------------------------------------------------------------------------------------------
@@ -282,10 +282,10 @@ async def test_all_queues_together_hold_no_more_than_the_limit(world: Any) -> No
     async with running(consumer_of(world, limits=limits), handler) as consumer:
         await world.runtime.clock.sleep(5)
         # One pull of each queue may be under way when the limit is reached.
-        assert 100 * size <= consumer._queues._total.size_bytes <= (100 + queues * 32) * size
+        assert 100 * size <= consumer._intake.total.size_bytes <= (100 + queues * 32) * size
         gate.set()
         await until(world, lambda: done == 800, 30)
-        assert consumer._queues._total.size_bytes == 0
+        assert consumer._intake.total.size_bytes == 0
     assert sum(broker.offsets["cg", "t", queue_id] for queue_id in range(queues)) == 800
 
 
@@ -297,9 +297,9 @@ async def test_a_queue_that_is_given_up_counts_no_longer(world: Any) -> None:
         await world.runtime.clock.sleep(100)
 
     async with running(consumer_of(world, close_timeout_s=0.1), handler) as consumer:
-        await until(world, lambda: consumer._queues._total.size_bytes == 1000)
+        await until(world, lambda: consumer._intake.total.size_bytes == 1000)
         await consumer._queues.drop(MessageQueue("t", "a", 0))
-        assert consumer._queues._total.size_bytes == 0
+        assert consumer._intake.total.size_bytes == 0
 
 
 def test_the_limit_of_all_queues_is_256_mib() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -23,9 +23,9 @@ POPPED = [MessageQueue("T", "broker-a", -1)]
 QUEUES = [MessageQueue("T", "broker-a", number) for number in range(4)]
 
 
-async def switch(world: World, mode: MessageRequestMode) -> None:
+async def switch(world: World, mode: MessageRequestMode, share: int = 0, inside: str = "") -> None:
     async with BrokerPeer(world.runtime, world.brokers["broker-a"].address) as peer:
-        body = SetMessageRequestModeRequestBody("T", "cg", mode)
+        body = SetMessageRequestModeRequestBody(f"{inside}T", f"{inside}cg", mode, share)
         await peer.ok(RequestCode.SET_MESSAGE_REQUEST_MODE, body.encode())
 
 
@@ -346,3 +346,99 @@ async def test_consumers_that_cannot_pop_get_nothing_until_the_group_pulls_again
         assert "to pop T, which this consumer cannot" in caplog.text
         await switch(world, MessageRequestMode.PULL)
         await world.until(lambda: len(got) == 4)
+
+
+@pytest.mark.behaviour("SH-03")
+async def test_a_member_pops_the_queues_of_its_share(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await prepare(world)
+    await switch(world, MessageRequestMode.POP, share=1)
+    got: dict[str, set[int]] = {}
+    handled: Counter[bytes] = Counter()
+
+    def keeper(name: str) -> Callable[[ReceivedMessage], Any]:
+        async def keep(message: ReceivedMessage) -> None:
+            got.setdefault(name, set()).add(message.queue_id)
+            handled[message.body] += 1
+
+        return keep
+
+    members = [member(world) for _ in range(4)]
+    async with AsyncExitStack() as stack:
+        for number, one in enumerate(members):
+            await stack.enter_async_context(running(one, keeper(str(number))))
+        await world.until(lambda: all(len(of_topic(one)) == 2 for one in members))
+        await send(world, 200)
+        await world.until(lambda: len(handled) == 200, 30)
+        for number, one in enumerate(members):
+            assert got[str(number)] <= {queue.queue_id for queue in of_topic(one)}
+    assert set(handled.values()) == {1}
+
+
+@pytest.mark.behaviour("SH-03")
+async def test_what_a_paused_topic_holds_blocks_no_other_topic(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await prepare(world, 10)
+    got: Counter[str] = Counter()
+
+    async def keep(message: ReceivedMessage) -> None:
+        got[message.topic] += 1
+        if message.topic == "T":
+            consumer.pause("T")
+
+    async with world.admin() as admin:
+        await admin.create_topic("U", queues=1)
+    consumer = member(world, concurrency=1, limits=FlowLimits(total_bytes=1))
+    consumer.subscribe("U")
+    async with running(consumer, keep):
+        await world.until(lambda: got["T"])
+        async with world.producer() as producer:
+            await producer.send(Message("U", b"more than the limit"))
+        await world.until(lambda: got["U"], 20)
+        consumer.resume()
+        await world.until(lambda: got["T"] > 1, 20)
+
+
+@pytest.mark.behaviour("SH-03")
+async def test_a_pop_that_waits_takes_nothing_from_a_group_that_pulls_again(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await prepare(world)
+    got: Counter[bytes] = Counter()
+
+    async def keep(message: ReceivedMessage) -> None:
+        got[message.body] += 1
+
+    consumer = member(world)
+    async with running(consumer, keep):
+        await world.until(lambda: of_topic(consumer) == POPPED)
+        await world.sleep(3)
+        await switch(world, MessageRequestMode.PULL)
+        await world.until(lambda: of_topic(consumer) == QUEUES)
+        await send(world, 8)
+        await world.until(lambda: len(got) == 8)
+        await world.sleep(90)
+    assert set(got.values()) == {1}
+
+
+@pytest.mark.behaviour("SH-03")
+async def test_inside_a_namespace(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    got: Counter[bytes] = Counter()
+
+    async def handle(message: ReceivedMessage) -> None:
+        assert message.topic == "T"
+        got[message.body] += 1
+        if message.body == b"fails" and not message.reconsume_times:
+            raise RuntimeError("once")
+
+    async with world.admin() as admin:
+        await admin.create_topic("ns%T", queues=4)
+    await switch(world, MessageRequestMode.POP, inside="ns%")
+    consumer = member(world, namespace="ns")
+    async with running(consumer, handle), world.producer() as producer:
+        await world.until(lambda: MessageQueue("ns%T", "broker-a", -1) in consumer.assignment())
+        for body in (b"works", b"fails"):
+            await producer.send(Message("ns%T", body))
+        await world.until(lambda: got[b"fails"] == 2, 30)
+        await world.sleep(90)
+    assert got == Counter({b"works": 1, b"fails": 2})

@@ -108,11 +108,8 @@ class HeldPops(Component):
     async def stop(self) -> None:
         """Answer every pop now."""
         await self.end_work()
-        for place in list(self._places):
-            for waiter in list(self._places.get(place, ())):
-                self._leave(place, waiter)
-                if not waiter.gone:
-                    waiter.expire()
+        for topic, group, _ in list(self._places):
+            self.release(topic, group)
 
     # -- waiting ---------------------------------------------------------------------------------------
 
@@ -213,6 +210,14 @@ class HeldPops(Component):
             self.wake(place)
         for queues in list(self._topics.get(topic, {}).values()):
             self._watch_all(topic, queues)
+
+    def release(self, topic: str, group: str) -> None:
+        """Answer everyone of a group who waits for this topic: it is to be pulled from now on."""
+        for place in [place for place in self._places if place[:2] == (topic, group)]:
+            for waiter in list(self._places[place]):
+                self._leave(place, waiter)
+                if not waiter.gone:
+                    waiter.expire()
 
     def tick(self) -> None:
         """Answer those whose time is over, and let those look whose time has come."""

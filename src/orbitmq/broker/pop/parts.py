@@ -94,4 +94,5 @@ def pop_parts(
     settling.freed = pops.freed
     settling.early = check_points.early
     settling.save_soon = revive.save_soon
+    revive.release = held.release
     return PopParts(pops, settling, state, orders, held, held_notices, (revive, held, held_notices))

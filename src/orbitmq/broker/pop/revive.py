@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from orbitmq.broker.change_feed import POP_DELIVERIES, POP_ORDERS, POPS
@@ -107,6 +107,7 @@ class PopRevive(Component):
         self._offsets = offsets
         self._modes = modes
         modes.on_put = self._mode_set
+        self.release: Callable[[str, str], None] = lambda _topic, _group: None
         self._store = store
         self._outlet = outlet
         self._state = state
@@ -402,6 +403,8 @@ class PopRevive(Component):
         """A group that pulls from now on does not read the retry topics of pop: what waits there leaves."""
         if mode.mode is not MessageRequestMode.PULL or not self._running:
             return
+        # A pop that waits would take messages that a member pulls already.
+        self.release(mode.topic, mode.consumer_group)
         now = self._clock.now_ms()
         for config in self._sources.retry_topics(mode.topic, mode.consumer_group):
             for queue_id in range(config.read_queue_nums):

@@ -25,7 +25,8 @@ log = logging.getLogger("orbitmq.client")
 
 # How long a pop waits at the broker (DefaultMQPushConsumerImpl.BROKER_SUSPEND_MAX_TIME_MILLIS).
 WAIT_MS = 15_000
-# A pop that brings nothing and did not wait is not repeated at once.
+# A pop that brings nothing before its time is not repeated at once: the broker may have let go of it because
+# the group is to pull, which the rebalancer is about to hear.
 IDLE_PAUSE_S = 0.2
 # How long a place that is dropped may wait for the answer to its last pop.
 DRAIN_S = 0.15
@@ -251,7 +252,7 @@ class Popper:
             self._failures.over()
             if taken:
                 self._owner.arrived(self, taken)
-            elif self._clock.monotonic() - asked < IDLE_PAUSE_S:
+            elif self._clock.monotonic() - asked < WAIT_MS / 1000 - IDLE_PAUSE_S:
                 await self._clock.sleep(IDLE_PAUSE_S)
 
     def give_back(self) -> None:
