@@ -109,8 +109,8 @@ async def test_switched_to_pop_and_back_under_load_nothing_is_lost(orbitmq_world
         await world.sleep(120)
     assert set(handled) == set(sent)
     assert failed
-    # Twice comes only what was with a handler, or with a pop that waited, when the mode changed.
-    assert sum(handled.values()) - len(sent) < len(sent) / 10
+    # Handlers that end within the time of a hand-over (assigned_queues.DRAIN_S) get nothing twice either.
+    assert sum(handled.values()) == len(sent)
 
 
 @pytest.mark.parametrize("shape", ["single", "plain", "batch", "iteration", "batches"])
