@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 from tests.conversation.broker_peer import BrokerPeer
 
-from orbitmq import ConsumeFrom, Consumer, Message, MessageQueue, ReceivedMessage, Settled
+from orbitmq import ConsumeFrom, Consumer, Message, MessageQueue, OrbitError, ReceivedMessage, Settled
 from orbitmq.client.consumer.allocation import ByBroker
 from orbitmq.client.consumer.puller import FlowLimits
 from orbitmq.message import property_names
 from orbitmq.testing import World
-from orbitmq.wire.bodies import MessageRequestMode, SetMessageRequestModeRequestBody
+from orbitmq.wire.bodies import (
+    ConsumerRunningInfo,
+    GetConsumerListByGroupResponseBody,
+    MessageRequestMode,
+    SetMessageRequestModeRequestBody,
+)
 from orbitmq.wire.codes import RequestCode
 
 POPPED = [MessageQueue("T", "broker-a", -1)]
@@ -442,3 +447,86 @@ async def test_inside_a_namespace(orbitmq_world: World) -> None:
         await world.until(lambda: got[b"fails"] == 2, 30)
         await world.sleep(90)
     assert got == Counter({b"works": 1, b"fails": 2})
+
+
+@pytest.mark.parametrize("orbitmq_seed", range(3))
+@pytest.mark.behaviour("SH-03")
+async def test_a_broker_that_crashes_while_the_group_is_switched(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await prepare(world)
+    handled: Counter[bytes] = Counter()
+    sent: list[bytes] = []
+    stop = asyncio.Event()
+
+    async def produce() -> None:
+        async with world.producer() as producer:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                with suppress(OrbitError):
+                    await producer.send(Message("T", b"%d" % number))
+                    sent.append(b"%d" % number)
+                await world.sleep(0.02)
+
+    async def handle(message: ReceivedMessage) -> None:
+        await world.sleep(0.05)
+        handled[message.body] += 1
+
+    async with running(member(world), handle), running(member(world, pop_invisible_s=10), handle):
+        producing = asyncio.ensure_future(produce())
+        for mode in (MessageRequestMode.POP, MessageRequestMode.PULL, MessageRequestMode.POP):
+            await switch(world, mode)
+            await world.sleep(2)
+            world.crash("broker-a")
+            await world.sleep(1)
+            await world.start_broker("broker-a")
+        await world.sleep(2)
+        stop.set()
+        await producing
+        await world.until(lambda: set(sent) <= set(handled), 200)
+    # Twice comes what was in flight when the broker crashed, no more.
+    assert sum(handled.values()) - len(handled) <= 3 * 20
+
+
+@pytest.mark.behaviour("SH-03")
+async def test_operators_see_what_is_popped(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await prepare(world, 3)
+    free = asyncio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        await free.wait()
+
+    consumer = member(world)
+    async with (
+        running(consumer, handle),
+        BrokerPeer(world.runtime, world.brokers["broker-a"].address) as peer,
+    ):
+        await world.sleep(5)
+        found = await peer.ok(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="cg")
+        (client_id,) = GetConsumerListByGroupResponseBody.decode(found.body).consumer_id_list
+        asked = await peer.ok(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="cg", clientId=client_id)
+        table = ConsumerRunningInfo.decode(asked.body).mq_pop_table
+        assert {place: info.wait_ack_count for place, info in table.items()} == {POPPED[0]: 3}
+        free.set()
+
+
+@pytest.mark.behaviour("SH-03")
+async def test_a_handler_that_outlives_its_consumer_acknowledges_nothing(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await prepare(world, 1)
+    got: list[int] = []
+    told: list[Settled] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        got.append(message.reconsume_times)
+        if len(got) == 1:
+            await world.sleep(10)
+            told.append(message.ack())
+
+    async with running(member(world, close_timeout_s=1, pop_invisible_s=5), handle):
+        await world.until(lambda: got)
+    assert told == [Settled.GONE]
+    async with running(member(world), handle):
+        await world.until(lambda: len(got) == 2, 20)
+    assert got == [0, 1]

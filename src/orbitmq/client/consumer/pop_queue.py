@@ -47,8 +47,9 @@ class PopQueue(ProcessQueue):
         return lease is not None and not lease.over
 
     def finish(self, offset: int) -> bool:
-        """One message is done: its broker hears it, unless it took the message back."""
-        self._end(offset, ACK)
+        """One message is done: its broker hears it, unless it took it back or the consumer is closed."""
+        if not self.released:
+            self._end(offset, ACK)
         return super().finish(offset)
 
     async def send_back(
