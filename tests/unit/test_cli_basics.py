@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,8 @@ def test_every_command_has_help_with_examples(name: str) -> None:
     assert done.returncode == 0, done.stderr
     assert f"orbitmq {name}" in done.stdout
     assert "xamples" in done.stdout
+    # A shell ends a command at a semicolon that is not quoted.
+    assert not re.search(r"-n [^' ]+;", done.stdout.partition("xamples")[2])
 
 
 @pytest.mark.parametrize(

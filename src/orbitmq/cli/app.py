@@ -49,8 +49,9 @@ class Faults:
     Parameters
     ----------
     fault_tolerance
-        Send around slow and failed brokers by the rules of RocketMQ 4.x, which avoids them for long, of 4.7,
-        whose retries prefer the broker just tried, or of 5.x, which avoids them briefly and probes them.
+        Send around slow and failed brokers by the rules of a RocketMQ release.
+        4.x avoids them for long; so does 4.7, but its retries prefer the broker just tried.
+        5.x avoids them briefly and probes them.
     watch
         Show while it sends, and once more at the end, the producer's fault table: which brokers are avoided
         and for how long, their latencies, and how the last messages were shared out.

@@ -35,7 +35,7 @@ app = make_app(
     """
 orbitmq cluster list
 orbitmq cluster list --watch
-orbitmq cluster list -n host-a:9876;host-b:9876 --json
+orbitmq cluster list -n 'host-a:9876;host-b:9876' --json
 """,
 )
 

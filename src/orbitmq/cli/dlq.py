@@ -185,8 +185,8 @@ def redrive(
     filter
         Only those that this SQL92 expression matches.
     begin
-        Only those that became dead letters from then on: a time (2026-11-21T14:00, UTC) or how long ago
-        (10m).
+        Only those that became dead letters from then on:
+        a time (2026-11-21T14:00, UTC) or how long ago (10m).
     end
         Only those that became dead letters before.
     to_topic

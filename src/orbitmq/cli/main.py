@@ -37,12 +37,13 @@ Examples:
   orbitmq receive greetings                       what is there, without consuming it
   orbitmq receive greetings --follow --format '%t[%p] %o %k %s\\n'
   orbitmq topic status greetings --json
-  orbitmq group lag billing
+  orbitmq group lag billing                       how far a group is behind
+  orbitmq dlq list                                which groups have dead letters
   orbitmq message find greetings --key 4711
   orbitmq timer list                              what waits for its time
   orbitmq bench --fault-tolerance 4.x --watch     with a live table of the brokers avoided
 
-The name servers are given with -n host:port;host:port or in NAMESRV_ADDR (default 127.0.0.1:9876).
+The name servers are given with -n 'host:port;host:port' or in NAMESRV_ADDR (default 127.0.0.1:9876).
 'orbitmq COMMAND --help' explains one command."""
 
 
