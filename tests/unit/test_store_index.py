@@ -340,6 +340,24 @@ def test_a_full_disk_delays_the_index_only() -> None:
     simulate(talk)
 
 
+def test_complete_files_stay_while_no_new_one_can_be_made() -> None:
+    async def talk(runtime: SimulatedRuntime) -> None:
+        store = await opened(runtime)
+        offsets = await put(store, *["k"] * 250)
+        assert await find(store, "k", limit=1000) == offsets
+        before = names(runtime)
+        runtime.files.fail("open_segment", "/s/index", times=4)
+        offsets += await put(store, *["k"] * 250)
+        await runtime.clock.sleep(35)
+        assert names(runtime)[: len(before)] == before
+        await runtime.clock.sleep(60)
+        assert await find(store, "k", limit=1000) == offsets
+        assert names(runtime)[: len(before)] == before
+        await store.stop()
+
+    simulate(talk)
+
+
 def test_a_lost_disk_is_told_once_in_ten_minutes(caplog: pytest.LogCaptureFixture) -> None:
     async def talk(runtime: SimulatedRuntime) -> None:
         store = await opened(runtime)

@@ -156,9 +156,10 @@ class MessageIndex:
             return position
 
     def failed(self) -> int:
-        """The newest file is made again."""
-        self._drop_newest()
-        self._builder = None
+        """A file that was being written is made again; complete ones stay when no new one can be opened."""
+        if self._builder is not None:
+            self._drop_newest()
+            self._builder = None
         return self._resume_at(True, -1)
 
     async def flush(self) -> None:
