@@ -23,9 +23,12 @@ class Handled:
 
     def __init__(self, runtime: SimulatedRuntime) -> None:
         self.runtime = runtime
-        # By number: the members that ended it. One that is done, behind one that is not, comes again when its
-        # queue goes to another member, as progress is the smallest unfinished offset.
-        self.done: dict[int, set[int]] = {}
+        # By number: the members that ended it, and when. One that is done, behind one that is not, comes again
+        # when its queue goes to another member, and again when it comes back: progress is the smallest
+        # unfinished offset.
+        self.done: dict[int, set[tuple[int, int]]] = {}
+        # By queue: who had its last message, and how often that changed.
+        self.holders: dict[int, tuple[int, int]] = {}
         self.dead: set[int] = set()
         self.deliveries = 0
         self.wrong: list[str] = []
@@ -34,9 +37,18 @@ class Handled:
         if outcome not in (wanted, Settled.GONE):
             self.wrong.append(f"{outcome} instead of {wanted}")
 
+    def _held_by(self, queue: int, member: int) -> tuple[int, int]:
+        """The member, and which time in a row it has the queue."""
+        holder, changes = self.holders.get(queue, (member, 0))
+        if holder != member:
+            changes += 1
+        self.holders[queue] = (member, changes)
+        return self.holders[queue]
+
     async def one(self, message: ReceivedMessage, member: int) -> None:
         number = int(message.body)
-        if member in self.done.get(number, ()):
+        held = self._held_by(number % QUEUES, member)
+        if held in self.done.get(number, ()):
             self.wrong.append(f"{number} came again to the member that ended it")
         self.deliveries += 1
         await self.runtime.clock.sleep(self.runtime.random.uniform(0, 0.05))
@@ -46,7 +58,7 @@ class Handled:
             self.told(outcome, Settled.DONE)
             if outcome is Settled.DONE:
                 self.dead.add(number)
-                self.done.setdefault(number, set()).add(member)
+                self.done.setdefault(number, set()).add(held)
         elif choice in ("level", "time"):
             again = {"delay_level": 1} if choice == "level" else {"delay_s": 0.5}
             self.told(message.retry(**again), Settled.DONE)
@@ -66,7 +78,7 @@ class Handled:
                 self.told(message.ack(), Settled.DONE)
             if choice == "twice":
                 self.told(message.retry(), Settled.ALREADY)
-            self.done.setdefault(number, set()).add(member)
+            self.done.setdefault(number, set()).add(held)
 
     async def many(self, batch: list[ReceivedMessage], member: int) -> None:
         for message in batch:
