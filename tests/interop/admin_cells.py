@@ -54,7 +54,14 @@ STATE_VALUES = frozenset(
 # Apache finds the second address out by itself and does not tell the file of its settings; a pull here may
 # bring more messages at once, and may bring an SQL92 expression.
 OTHER_SETTINGS = frozenset(
-    {"brokerIP2", "brokerConfigPath", "enablePropertyFilter", "maxTransferCountOnMessageInMemory"}
+    {
+        "brokerIP2",
+        "brokerConfigPath",
+        "brokerNotActiveTimeoutMillis",
+        "delayOffsetUpdateVersionStep",
+        "enablePropertyFilter",
+        "maxTransferCountOnMessageInMemory",
+    }
 )
 _FOLDER = re.compile(r"/\S*/place-[\w-]+")
 _TABLE_ROW = re.compile(r"^(\S+?) *(?:=  ?|: )(.*)$", re.MULTILINE)
@@ -295,6 +302,8 @@ def groups(world: World, place: Place) -> None:
         f"updateTopic -c DefaultCluster -t {topic} -r 4 -w 4",
         f"updateSubGroup -b {address} -g {group}",
         f"updateSubGroup -b {address} -g {copy}",
+        # By which consumerProgress finds a group that no client has joined yet.
+        f"updateTopic -c DefaultCluster -t %RETRY%{copy} -r 1 -w 1",
     )
     world.facts("Send", ns=place.ns, topic=topic, how="orderly", count=6)
     world.facts("Receive", ns=place.ns, topic=topic, group=group, count=6)

@@ -23,9 +23,8 @@ class Handled:
 
     def __init__(self, runtime: SimulatedRuntime) -> None:
         self.runtime = runtime
-        # By number: the members that ended it, and when. One that is done, behind one that is not, comes again
-        # when its queue goes to another member, and again when it comes back: progress is the smallest
-        # unfinished offset.
+        # By number: who ended it, and when. One that is done, behind one that is not, comes again when its
+        # queue goes to another member, and when it comes back: progress is the smallest unfinished offset.
         self.done: dict[int, set[tuple[int, int]]] = {}
         # By queue: who had its last message, and how often that changed.
         self.holders: dict[int, tuple[int, int]] = {}
