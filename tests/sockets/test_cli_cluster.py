@@ -295,3 +295,33 @@ def test_up_with_replicas_copies_what_is_sent(
         for name in ("broker-a", "broker-a-1")
     )
     assert master == slave
+
+
+def process_of(folder: Path, name: str) -> int:
+    """The process id of a broker of the cluster in ``folder``: its command line names its settings' file."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().decode().split("\0")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if any(word.startswith(str(folder)) and Path(word).stem == name for word in words):
+            return int(path.parent.name)
+    raise AssertionError(f"no process of {name}")
+
+
+def test_up_goes_on_while_a_group_has_a_broker(tmp_path: Path) -> None:
+    arguments = ("--port", "0", "--brokers", "1", "--replicas", "2", "--json", "--dir", str(tmp_path))
+    process = start("up", *arguments, "--set", "mappedFileSizeCommitLog=4194304")
+    try:
+        started = json.loads(first_line(process))
+        assert list(started["brokers"]) == ["broker-a", "broker-a-1"]
+        os.kill(process_of(tmp_path, "broker-a"), signal.SIGKILL)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        os.kill(process_of(tmp_path, "broker-a-1"), signal.SIGKILL)
+        assert process.wait(READY_LIMIT_S) == 1
+    finally:
+        process.kill()
+    errors = process.communicate()[1]
+    assert "its group has another broker, so the cluster goes on" in errors
+    assert "broker-a-1 ended with exit code -9" in errors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -130,15 +131,26 @@ def _tell(cluster: ProcessCluster, root: str, seconds: float, *, kept: bool) -> 
 
 
 async def _until(stop: asyncio.Event, cluster: ProcessCluster) -> None:
-    """Wait for the signal, or for the first process that ends by itself, which is an error."""
+    """Wait for the signal, or for a process that ends by itself and that no other replaces: an error.
+
+    A broker whose group has another one may be lost: that is what replicas are for.
+    """
     import asyncio
 
     stopped = asyncio.create_task(stop.wait())
-    endings = {asyncio.create_task(process.wait()): process for process in cluster.processes.values()}
+    endings = {asyncio.create_task(process.wait()): name for name, process in cluster.processes.items()}
     try:
-        await asyncio.wait({stopped, *endings}, return_when=asyncio.FIRST_COMPLETED)
-        if not stop.is_set():
-            raise next(process.ended() for task, process in endings.items() if task.done())
+        while not stop.is_set():
+            await asyncio.wait({stopped, *endings}, return_when=asyncio.FIRST_COMPLETED)
+            for task in [task for task in endings if task.done()]:
+                name = endings.pop(task)
+                if stop.is_set():
+                    break
+                ended = cluster.processes[name].ended()
+                if not cluster.stands_in(name):
+                    raise ended
+                print(f"orbitmq up: {ended}", file=sys.stderr)
+                print("its group has another broker, so the cluster goes on", file=sys.stderr, flush=True)
     finally:
         for task in (stopped, *endings):
             task.cancel()

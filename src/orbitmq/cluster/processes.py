@@ -87,6 +87,15 @@ class ProcessCluster:
         """Address of every broker by its name."""
         return dict(self._addresses)
 
+    def stands_in(self, name: str) -> bool:
+        """Whether another broker of the same group runs."""
+        member = self._members.get(name)
+        return member is not None and any(
+            other.group == member.group and self.processes[other.name].exit_code is None
+            for other in self._members.values()
+            if other.name != name and other.name in self.processes
+        )
+
     async def start(self) -> None:
         """Start all processes and wait until the name server knows every broker.
 
