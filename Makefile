@@ -55,7 +55,7 @@ java:  ## a Java runtime for Spark, installed when it is missing and that is all
 demo: $(BUILT)  ## the main job on 336,776 flights, cluster to audit: a minute
 	@JAVA_HOME=$$(sh scripts/java.sh) && export JAVA_HOME && $(PY) -m examples.flights.main
 
-test: $(BUILT)  ## all tests, the hot modules at both speeds: up to ten minutes
+test: $(BUILT)  ## all tests, the hot modules at both speeds: twelve minutes
 	@$(PY) scripts/speeds.py || true
 	@if JAVA_HOME=$$(sh scripts/java.sh); then export JAVA_HOME; without=; \
 	    else echo "test: without Java the Spark tests are skipped"; without="and not spark"; fi; \
@@ -80,13 +80,13 @@ bench: $(BUILT)  ## speed, memory and growth on this machine: 20 minutes (SHORT=
 bench-peer: $(BUILT)  ## the same loads against Apache RocketMQ, with Maven Central: 17 minutes (SHORT=1: ten)
 	@$(PY) -m benchmarks.peer $(SHORT_FLAG)
 
-bench-client: $(BUILT)  ## the Python client beside Apache's Java client, with Maven Central: 15 minutes (SHORT=1: one and a half)
+bench-client: $(BUILT)  ## the Python client beside Apache's Java client, with Maven Central: 8 minutes (SHORT=1: one and a half)
 	@$(PY) -m benchmarks.client_speed $(SHORT_FLAG)
 
-interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Central: half an hour (SHORT=1: twenty minutes)
+interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Central: forty minutes (SHORT=1: twenty-five)
 	@$(PY) -m tests.interop.run $(SHORT_FLAG)
 
-chaos: $(BUILT)  ## simulated faults, each from its seed: 15 minutes (SHORT=1: two)
+chaos: $(BUILT)  ## simulated faults, each from its seed: 20 minutes (SHORT=1: five)
 	@ORBITMQ_SEEDS=$(if $(SHORT),4,40) $(PY) -m pytest -q tests/simulation
 
 behaviours: $(INSTALLED)  ## numbered behaviours without a test; fails when one has lost its test: a second
