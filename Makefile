@@ -59,7 +59,7 @@ test: $(BUILT)  ## all tests, the hot modules at both speeds: twelve minutes
 	@$(PY) scripts/speeds.py || true
 	@if JAVA_HOME=$$(sh scripts/java.sh); then export JAVA_HOME; without=; \
 	    else echo "test: without Java the Spark tests are skipped"; without="and not spark"; fi; \
-	$(PY) -m pytest -q -m "not interop $$without"
+	$(PY) -m pytest -q -m "not interop and not faults $$without"
 	@echo "test: the same source uncompiled"
 	@ORBITMQ_PURE=1 $(PY) -m pytest -q -m "not interop and not spark and not slow" $(TWO_SPEEDS)
 
@@ -86,8 +86,9 @@ bench-client: $(BUILT)  ## the Python client beside Apache's Java client, with M
 interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Central: forty minutes (SHORT=1: twenty-five)
 	@$(PY) -m tests.interop.run $(SHORT_FLAG)
 
-chaos: $(BUILT)  ## simulated faults, each from its seed: 20 minutes (SHORT=1: five)
+chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two hours (SHORT=1: seven minutes)
 	@ORBITMQ_SEEDS=$(if $(SHORT),4,40) $(PY) -m pytest -q tests/simulation
+	@ORBITMQ_FAULTS_SHORT=$(SHORT) ORBITMQ_KILLS=$(if $(SHORT),10,1000) $(PY) -m pytest -q -m faults tests/faults
 
 behaviours: $(INSTALLED)  ## numbered behaviours without a test; fails when one has lost its test: a second
 	@$(PY) scripts/behaviours.py

@@ -247,9 +247,11 @@ class Ours:
     """How long a load runs before it is measured."""
     env: Mapping[str, str] = field(default_factory=dict)
 
-    def name_server(self, folder: Path, *, cpus: set[int] | None = None) -> Server:
-        port = free_ports()
-        conf = _write_properties(folder / "namesrv.conf", {"listenPort": str(port)})
+    def name_server(
+        self, folder: Path, *, port: int = 0, cpus: set[int] | None = None, **more: str
+    ) -> Server:
+        port = port or free_ports()
+        conf = _write_properties(folder / "namesrv.conf", {"listenPort": str(port), **more})
         command = [*self._command("nameserver"), "-c", str(conf)]
         return start(
             "our-nameserver", command, port, folder, GET_BROKER_CLUSTER_INFO, env=self._env(), cpus=cpus
@@ -301,9 +303,11 @@ class Apache:
     def title(self) -> str:
         return f"Apache {self.version}"
 
-    def name_server(self, folder: Path, *, cpus: set[int] | None = None) -> Server:
-        port = free_ports()
-        conf = _write_properties(folder / "namesrv.conf", {"listenPort": str(port)})
+    def name_server(
+        self, folder: Path, *, port: int = 0, cpus: set[int] | None = None, **more: str
+    ) -> Server:
+        port = port or free_ports()
+        conf = _write_properties(folder / "namesrv.conf", {"listenPort": str(port), **more})
         main = "org.apache.rocketmq.namesrv.NamesrvStartup"
         command = [*self.java(folder, self.heap_mb // 4), main, "-c", str(conf)]
         return start("apache-nameserver", command, port, folder, GET_BROKER_CLUSTER_INFO, cpus=cpus)

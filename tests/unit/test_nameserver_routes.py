@@ -516,3 +516,21 @@ class RouteHistory(RuleBasedStateMachine):
 
 TestRouteHistory = RouteHistory.TestCase
 TestRouteHistory.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_how_long_a_lost_broker_has_not_been_heard() -> None:
+    table = RouteTable()
+    assert table.silent_ms("g", 0) is None
+    table.register(broker(1, timeout_ms=4000), 1000)
+    # What was before the first report nobody here knows: a leader may have been heard a moment before.
+    assert table.silent_ms("g", 1500) == 500
+    table.register(broker(0, timeout_ms=4000), 2000)
+    table.touch("c", "h0:1", 3000)
+    table.touch("c", "h1:1", 7000)
+    table.expire(7001)
+    assert addresses(table) == {1: "h1:1"}
+    assert table.silent_ms("g", 7100) == 4100
+    table.register(broker(0, timeout_ms=4000, connection="c0"), 8000)
+    table.touch("c", "h0:1", 8900)
+    table.connection_closed("c0")
+    assert table.silent_ms("g", 9000) == 100

@@ -23,7 +23,8 @@ class Script:
 
     A line is a time in seconds, words of what happens then, and behind ``->`` the expected trace: the move,
     the role after it, and the master that is followed. Words: ``n1:01`` name server n1 shows ids 0 and 1
-    (``n1:-`` nobody), ``n1:down`` its port refuses, ``hb1`` it answers our heartbeat, ``gone1`` it answers
+    (``n1:-`` nobody; ``n1:1/3.5`` and that it has not heard another one for 3.5 s), ``n1:down`` its port
+    refuses, ``hb1`` it answers our heartbeat, ``gone1`` it answers
     that we are not registered, ``link`` and ``nolink``, ``refuses`` and ``silent`` for the master's port,
     ``released`` (the master says that it leads no more),
     ``yield``, ``online`` (pre-online has ended with everybody's consent), ``fenced`` (without it).
@@ -75,7 +76,9 @@ class Script:
             if ids == "down":
                 self.seen.refused(server, now)
             else:
-                self.seen.shown(server, {int(i): f"h{i}:1" for i in ids.strip("-")}, now)
+                ids, _, silent = ids.partition("/")
+                members = {int(i): f"h{i}:1" for i in ids.strip("-")}
+                self.seen.shown(server, members, now, float(silent) if silent else None)
         elif word == "yield":
             self.yielded = now + 15
             self.seen.again(now)
@@ -121,6 +124,25 @@ def test_a_slave_of_a_silent_master_waits_for_its_time() -> None:
         8.4 -> probe, slave, h0:1
         8.5 -> act, acting master, -
     """)
+
+
+def test_the_wait_begins_when_the_name_server_heard_the_master_last() -> None:
+    slave = Script(1, Role.SLAVE)
+    slave.play(ONLINE_SLAVE)
+    slave.play("""
+        7.0 n1:1/3.75 hb1 nolink silent -> probe, slave, h0:1
+        7.5 -> probe, slave, h0:1
+        7.75 -> act, acting master, -
+    """)
+
+
+def test_a_master_that_was_heard_otherwise_is_waited_for_from_then_on() -> None:
+    seen = Sightings(1, "h1:1", TERMS, ["n1"])
+    seen.again(4.0)
+    seen.shown("n1", {1: "h1:1"}, 7.0, silent_s=60.0)
+    assert seen.leaderless_since_s(7.0) == 4.0
+    seen.shown("n1", {1: "h1:1"}, 8.0, silent_s=2.0)
+    assert seen.leaderless_since_s(8.0) == 4.0, "what is proved stays proved"
 
 
 def test_a_master_seen_between_begins_the_wait_anew() -> None:

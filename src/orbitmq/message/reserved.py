@@ -45,6 +45,8 @@ TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
 REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
 SYNC_MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
+# Ours: in a name server's answer about a group, how long it has not heard the members that it does not show.
+MEMBERS_SILENT_MS: Final = "orbitmqSilentMs"
 REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 
 TRANS_GROUP: Final = "CID_RMQ_SYS_TRANS"

@@ -65,11 +65,14 @@ class BrokerGroup:
 
     Attributes:
         deletions: topics of the group that were deleted here, which its brokers' next reports bring back.
+        heard_ms: the last sign of life of a broker that is not among the members any more. What was before
+            the first report of the group is not known, so it is never before that.
         moves: broker ids that moved between two living addresses, with the addresses.
     """
 
     cluster: str
     name: str
+    heard_ms: int = 0
     members: dict[int, Member] = field(default_factory=dict)
     acting_master: bool = False
     zone: str | None = None
@@ -79,6 +82,10 @@ class BrokerGroup:
     @property
     def min_id(self) -> int:
         return min(self.members)
+
+    def left(self, member: Member) -> None:
+        """This broker is a member no more."""
+        self.heard_ms = max(self.heard_ms, member.last_seen_ms)
 
 
 @dataclass(frozen=True, slots=True)

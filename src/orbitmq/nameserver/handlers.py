@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import islice
 from weakref import WeakValueDictionary
 
+from orbitmq.message.reserved import MEMBERS_SILENT_MS, SYNC_MEMBER_TOPIC_PREFIX
 from orbitmq.nameserver.brokers import Admission, MinBrokerIdChange, Registered, Registration
 from orbitmq.nameserver.config import ConfigError, NameServerConfig
 from orbitmq.nameserver.kv import NAMESPACE_ORDER_TOPIC, KvConfig, KvError
@@ -255,7 +256,16 @@ class Handlers:
         if self.config.order_message_enable:
             route.order_topic_conf = self._kv.get(NAMESPACE_ORDER_TOPIC, header.topic)
         standard = command.version >= V4_9_4 or bool(header.accept_standard_json_only)
-        return command.reply(body=encode_route(route, standard=standard, version=command.version))
+        members_of = header.topic.removeprefix(SYNC_MEMBER_TOPIC_PREFIX)
+        return command.reply(
+            ext=self._silence(members_of) if members_of != header.topic else None,
+            body=encode_route(route, standard=standard, version=command.version),
+        )
+
+    def _silence(self, group: str) -> dict[str, str]:
+        """For brokers of ours that look at their members; RocketMQ's skip the field."""
+        silent_ms = self._routes.silent_ms(group, self._now_ms())
+        return {} if silent_ms is None else {MEMBERS_SILENT_MS: str(silent_ms)}
 
     def _check_ready(self) -> None:
         if not self.config.need_wait_for_service:
@@ -275,7 +285,8 @@ class Handlers:
             broker_addrs=self._routes.member_addresses(header.broker_name),
         )
         return command.reply(
-            body=GetBrokerMemberGroupResponseBody(broker_member_group=group).encode(java_keys=True)
+            ext=self._silence(header.broker_name),
+            body=GetBrokerMemberGroupResponseBody(broker_member_group=group).encode(java_keys=True),
         )
 
     def _wipe_write(self, connection: Hashable, command: Command) -> Command:

@@ -117,7 +117,7 @@ class RouteTable:
         r = registration
         if r.group in self._leaving or r.group in self._wiping:
             self.settle()
-        group = self._groups.get(r.group) or BrokerGroup(r.cluster, r.group)
+        group = self._groups.get(r.group) or BrokerGroup(r.cluster, r.group, heard_ms=now_ms)
         holder = group.members.get(r.broker_id)
         previous = self._members.get((r.cluster, r.address))
         if holder is None and len(r.topics) == 1:
@@ -199,11 +199,12 @@ class RouteTable:
             self._remove(previous)
         elif previous is not None and previous.broker_id != registration.broker_id:
             # Inside the group this is a change of role: the topics stay, the new role is about to be stored.
-            del group.members[previous.broker_id]
+            group.left(group.members.pop(previous.broker_id))
             del self._members[previous.cluster, previous.address]
             self._wipe_without_master(group)
         if holder is not None and holder is not previous:
             del self._members[holder.cluster, holder.address]
+            group.left(holder)
 
     def _admit(self, group: BrokerGroup, registration: Registration, now_ms: int) -> Member:
         r = registration
@@ -283,6 +284,11 @@ class RouteTable:
         member.last_seen_ms = now_ms
         return True
 
+    def silent_ms(self, group: str, now_ms: int) -> int | None:
+        """How long ago a broker of the group gave its last sign of life that is not among its members now."""
+        found = self._groups.get(group)
+        return None if found is None else max(0, now_ms - found.heard_ms)
+
     def version_of(self, cluster: str, address: str) -> DataVersion | None:
         """The version of the topics that this broker reported last."""
         member = self._members.get((cluster, address))
@@ -296,6 +302,7 @@ class RouteTable:
         group = self._groups[member.group]
         was_min = member.broker_id == group.min_id
         del group.members[member.broker_id]
+        group.left(member)
         if not group.members:
             del self._groups[group.name]
             self._wiping.pop(group.name, None)

@@ -109,7 +109,7 @@ def _membership(
     term: Callable[[], int],
 ) -> Membership:
     s = host.services
-    links = Links(s.runtime.clock, port, following, peers)
+    links = Links(s.runtime.clock, s.config, port, following, peers)
     membership = Membership(
         s.runtime.clock,
         s.config,

@@ -15,6 +15,7 @@ from orbitmq.replication.link.identity import Identity
 from orbitmq.replication.link.masters import ClassicMaster, MasterEnd, Port, StreamMaster
 from orbitmq.replication.link.peers import Peers
 from orbitmq.replication.link.sending import HIGH_WATER_BYTES, LogSender, Pace
+from orbitmq.replication.link.signs import heartbeat_s
 from orbitmq.replication.link.stream import MAGIC
 from orbitmq.replication.replicas import Replicas, ReplicaState, ReportError
 from orbitmq.runtime.log_limiter import LogLimiter
@@ -75,8 +76,8 @@ class HaPort(Component):
             raise StartError(text) from error
         self._listens(self._listener.port)
         self._store.log.wakers.append(self._written)
-        least_ms = min(self._config.ha_send_heartbeat_interval_ms, self._config.ha_housekeeping_interval_ms)
-        self._every(self._runtime.clock, least_ms / 1000 / CHECKS_PER_INTERVAL, self._look_after)
+        least_s = min(heartbeat_s(self._config, stream=True), self._config.ha_housekeeping_interval_ms / 1000)
+        self._every(self._runtime.clock, least_s / CHECKS_PER_INTERVAL, self._look_after)
 
     async def stop(self) -> None:
         await self.end_work()
@@ -145,6 +146,10 @@ class HaConnection(asyncio.Protocol):
     def sender(self) -> LogSender | None:
         """What it is sent, ``None`` before it has said where to begin."""
         return self.end.sender if self.end is not None else None
+
+    @property
+    def _heartbeat_s(self) -> float:
+        return heartbeat_s(self._shared.config, stream=isinstance(self.end, StreamMaster))
 
     @property
     def state(self) -> ReplicaState | None:
@@ -221,7 +226,7 @@ class HaConnection(asyncio.Protocol):
         config = self._shared.config
         if now - self._heard > config.ha_housekeeping_interval_ms / 1000:
             self.cut_off(f"not heard of for {config.ha_housekeeping_interval_ms} ms")
-        elif self.sender and now - self.sender.last_sent >= config.ha_send_heartbeat_interval_ms / 1000:
+        elif self.sender and now - self.sender.last_sent >= self._heartbeat_s:
             self.sender.heartbeat()
         self.pump()
 

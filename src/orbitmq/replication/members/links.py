@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.replication.link.follower import Following
 from orbitmq.replication.link.ha_port import HaPort
 from orbitmq.replication.link.peers import Peers
+from orbitmq.replication.link.signs import heartbeat_s
 from orbitmq.replication.link.stream import Kind
 from orbitmq.runtime.seam import Clock
 
@@ -12,8 +14,11 @@ from orbitmq.runtime.seam import Clock
 class Links:
     """Both ends of the link: who copies our log, and whom we copy."""
 
-    def __init__(self, clock: Clock, port: HaPort, following: Following, peers: Peers) -> None:
+    def __init__(
+        self, clock: Clock, config: BrokerConfig, port: HaPort, following: Following, peers: Peers
+    ) -> None:
         self._clock = clock
+        self._config = config
         self._port = port
         self._following = following
         self._peers = peers
@@ -23,6 +28,10 @@ class Links:
         if any(not link.is_master and link.broker_id == broker_id for link in self._peers.links):
             return True
         return any(each.host == host and each.sender is not None for each in self._port.connections)
+
+    def master_heartbeat_s(self) -> float:
+        """See ``LooksAtLinks``."""
+        return heartbeat_s(self._config, stream=any(link.is_master for link in self._peers.links))
 
     def master_silence_s(self) -> float | None:
         """See ``LooksAtLinks``."""

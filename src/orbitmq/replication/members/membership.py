@@ -187,7 +187,7 @@ class Membership(Component):
                 members = await self._queries.members(server)
             except NotAnsweredError:
                 return
-            holder = members.get(self._config.broker_id)
+            holder = members.addresses.get(self._config.broker_id)
             if holder is not None and holder != self._address and await self._answers(holder):
                 raise StartError(
                     f"the broker at {holder} is {self._config.broker_name} with brokerId "
@@ -310,10 +310,10 @@ class Membership(Component):
         except NotAnsweredError as error:
             log.debug("no members from name server %s: %s", server, error)
             return None
-        self.seen.shown(server, members, self._clock.monotonic())
-        if MASTER_ID in members:
+        self.seen.shown(server, members.addresses, self._clock.monotonic(), members.silent_s)
+        if MASTER_ID in members.addresses:
             self._master_shown()
-        return members
+        return members.addresses
 
     def _master_shown(self) -> None:
         self._yielded_until = 0.0  # its next loss is a new one
@@ -397,7 +397,7 @@ class Membership(Component):
 
     @property
     def _link_patience_s(self) -> float:
-        return max(self.terms.timeout_s, self._config.ha_send_heartbeat_interval_ms / 1000 * 1.2)
+        return max(self.terms.timeout_s, self._around.links.master_heartbeat_s() * 1.2)
 
     async def _act(self, decision: Decision) -> None:
         role = _ROLE_OF.get(decision.move)

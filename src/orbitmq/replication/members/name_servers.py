@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.errors import OrbitError
-from orbitmq.message.reserved import SYNC_MEMBER_TOPIC_PREFIX
+from orbitmq.message.reserved import MEMBERS_SILENT_MS, SYNC_MEMBER_TOPIC_PREFIX
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import ConnectError, TransportError
 from orbitmq.wire.bodies import DataVersion, GetBrokerMemberGroupResponseBody, TopicRouteData
@@ -27,6 +28,19 @@ class NotAnsweredError(OrbitError):
 
 class NotRunningError(NotAnsweredError):
     """No process listens at the name server's address."""
+
+
+class Shown(NamedTuple):
+    """The living brokers of one name, as a name server shows them.
+
+    Attributes:
+        addresses: by real id; empty when there are none.
+        silent_s: how long ago it last heard any broker of the name that it does not show, as far as it
+            remembers; ``None`` from RocketMQ's name servers, which do not tell.
+    """
+
+    addresses: dict[int, str]
+    silent_s: float | None = None
 
 
 class NameServerQueries:
@@ -74,8 +88,8 @@ class NameServerQueries:
         )
         return bool((await self._ask(server, query.command(self._version().encode()))).body)
 
-    async def members(self, server: str) -> dict[int, str]:
-        """Addresses of the living brokers of our name by real id; empty when there are none (MB-05, MB-06).
+    async def members(self, server: str) -> Shown:
+        """The living brokers of our name (MB-05, MB-06).
 
         Raises:
             NotRunningError: no process listens there.
@@ -89,21 +103,22 @@ class NameServerQueries:
                 )
                 answer = await self._ask(server, header.command())
                 group = GetBrokerMemberGroupResponseBody.decode(answer.body).broker_member_group
-                return {} if group is None else dict(group.broker_addrs)
+                return Shown({} if group is None else dict(group.broker_addrs), _silent_s(answer))
             topic = SYNC_MEMBER_TOPIC_PREFIX + config.broker_name
             question = GetRouteinfoByTopicRequest(topic=topic, accept_standard_json_only=True)
             answer = await self._ask(server, question.command(), ResponseCode.TOPIC_NOT_EXIST)
             if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-                return {}
+                return Shown({})
             route = TopicRouteData.decode(answer.body)
         except WireError as error:
             raise NotAnsweredError(f"{server}: {error}") from error
-        return {
+        addresses = {
             broker_id: address
             for data in route.broker_datas
             if data.broker_name == config.broker_name and data.cluster == config.broker_cluster_name
             for broker_id, address in data.broker_addrs.items()
         }
+        return Shown(addresses, _silent_s(answer))
 
     async def _ask(self, server: str, command: Command, also: int = ResponseCode.SUCCESS) -> Command:
         try:
@@ -117,3 +132,8 @@ class NameServerQueries:
         if answer.code not in (ResponseCode.SUCCESS, also):
             raise NotAnsweredError(f"{server}: code {answer.code}, {answer.remark}")
         return answer
+
+
+def _silent_s(answer: Command) -> float | None:
+    text = answer.ext.get(MEMBERS_SILENT_MS, "")
+    return int(text) / 1000 if text.isdecimal() else None

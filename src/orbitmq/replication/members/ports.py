@@ -37,6 +37,9 @@ class LooksAtLinks(Protocol):
         """Whether the member copies our log now; ``host`` is for one that does not tell its id (PO-07)."""
         ...
 
+    def master_heartbeat_s(self) -> float:
+        """How often the master that is followed shows that it lives."""
+
     def master_silence_s(self) -> float | None:
         """Seconds since our master was heard over the link; ``None`` without a link."""
         ...

@@ -6,6 +6,7 @@ and acts. Broker ids are real ones here, never a slave's id rewritten to 0 (beha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -77,16 +78,23 @@ class Sightings:
         self._address = address
         self._terms = terms
         self._sights: dict[str, _Sight | None] = dict.fromkeys(name_servers)
+        self._heard_s = -math.inf
         self.master: str | None = None
 
     def servers(self, name_servers: Iterable[str]) -> None:
         """These are the name servers from now on."""
         self._sights = {address: self._sights.get(address) for address in name_servers}
 
-    def shown(self, server: str, members: Mapping[int, str], now_s: float) -> None:
+    def shown(
+        self, server: str, members: Mapping[int, str], now_s: float, silent_s: float | None = None
+    ) -> None:
         """A name server answered; it shows no member at all while the group has not registered (MB-08).
 
         The address of a master stays known when it is gone: it is who may still lead.
+
+        Args:
+            silent_s: how long ago the name server last heard a member that it does not show now. The right of
+                a leader counts from its heartbeats, so the wait for its end does as well.
         """
         if server not in self._sights:
             return
@@ -97,11 +105,12 @@ class Sightings:
         lower = any(number < self._id for number in others)
         since = before.since_s if close and before is not None else None
         alone = before.alone_s if close and before is not None else None
+        lost_s = now_s if silent_s is None else min(now_s, max(self._heard_s, now_s - silent_s))
         self._sights[server] = _Sight(
             dict(members),
             now_s,
-            None if lower else (now_s if since is None else since),
-            None if others else (now_s if alone is None else alone),
+            None if lower else (lost_s if since is None else min(since, lost_s)),
+            None if others else (lost_s if alone is None else min(alone, lost_s)),
         )
         if MASTER_ID in others:
             self.master = others[MASTER_ID]
@@ -112,6 +121,7 @@ class Sightings:
 
     def again(self, now_s: float) -> None:
         """A leader was heard of by other means just now: the time that it must be missing begins anew."""
+        self._heard_s = now_s
         for sight in self._sights.values():
             if sight is not None:
                 sight.since_s = now_s if sight.since_s is not None else None

@@ -1,0 +1,174 @@
+"""What was sent, received and seen in one run, and the questions that are asked of it.
+
+Pure: times are seconds since the run began. A message is known by its role and number, which are its body.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+# A broker's clock and ours are the same, but a delay is counted from when the broker stored the message.
+EARLY_S = 0.02
+
+
+class Send(NamedTuple):
+    """One send.
+
+    Attributes:
+        stored: the sender was told that the message is stored.
+        wanted: consumers have to get it; a transaction that was rolled back they must not.
+        delay_s: what was asked for, 0 for at once.
+        broker: the group that took it.
+    """
+
+    role: str
+    number: int
+    begun_s: float
+    ended_s: float
+    stored: bool
+    wanted: bool = True
+    delay_s: float = 0.0
+    broker: str = ""
+    error: str = ""
+
+
+class Receipt(NamedTuple):
+    """One delivery."""
+
+    role: str
+    number: int
+    at_s: float
+    broker: str
+    queue_id: int
+    offset: int
+
+
+class Event(NamedTuple):
+    """Something that was done to the cluster (``fault``), or seen of it (``route``, ``leads``)."""
+
+    at_s: float
+    kind: str
+    text: str
+
+
+@dataclass
+class History:
+    """One run."""
+
+    sends: list[Send] = field(default_factory=list)
+    receipts: list[Receipt] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    checks: list[tuple[int, float]] = field(default_factory=list)
+    """Transactions that a broker asked about: number, time."""
+
+    def of(self, role: str) -> list[Send]:
+        return [send for send in self.sends if send.role == role]
+
+    def got(self, role: str) -> list[Receipt]:
+        return [receipt for receipt in self.receipts if receipt.role == role]
+
+    def first(self, kind: str, text: str, after_s: float = 0.0) -> float | None:
+        """When an event with this beginning was first seen after a time."""
+        found = (e.at_s for e in self.events if e.kind == kind and e.text.startswith(text))
+        return next((at for at in found if at >= after_s), None)
+
+    # -- promises --------------------------------------------------------------------------------------
+
+    def lost(self) -> list[Send]:
+        """What was acknowledged and never came."""
+        seen = {(receipt.role, receipt.number) for receipt in self.receipts}
+        return [s for s in self.sends if s.stored and s.wanted and (s.role, s.number) not in seen]
+
+    def unwanted(self) -> list[Receipt]:
+        """What came although it was rolled back."""
+        never = {(send.role, send.number) for send in self.sends if not send.wanted}
+        return [receipt for receipt in self.receipts if (receipt.role, receipt.number) in never]
+
+    def early(self) -> list[Receipt]:
+        """What came before its time."""
+        due = {(s.role, s.number): s.begun_s + s.delay_s - EARLY_S for s in self.sends if s.delay_s}
+        return [r for r in self.receipts if r.at_s < due.get((r.role, r.number), 0.0)]
+
+    def disorder(self, role: str) -> list[Receipt]:
+        """First deliveries of a queue that came behind a later one."""
+        seen: set[tuple[str, int, int]] = set()
+        highest: dict[tuple[str, int], int] = defaultdict(lambda: -1)
+        wrong = []
+        for receipt in self.got(role):
+            place = (receipt.broker, receipt.queue_id)
+            if (*place, receipt.offset) in seen:
+                continue
+            seen.add((*place, receipt.offset))
+            if receipt.offset < highest[place]:
+                wrong.append(receipt)
+            highest[place] = max(highest[place], receipt.offset)
+        return wrong
+
+    # -- costs -----------------------------------------------------------------------------------------
+
+    def repeated(self, role: str) -> int:
+        """Deliveries of a message after its first one."""
+        counts = Counter(receipt.number for receipt in self.got(role))
+        return sum(count - 1 for count in counts.values())
+
+    def repeated_pending(self, role: str, fault_s: float) -> int:
+        """The same, only of delayed messages that were pending at the fault."""
+        pending = {
+            send.number for send in self.of(role) if send.begun_s < fault_s <= send.ended_s + send.delay_s
+        }
+        counts = Counter(receipt.number for receipt in self.got(role) if receipt.number in pending)
+        return sum(count - 1 for count in counts.values())
+
+    def failed(self, role: str, start_s: float, end_s: float) -> list[Send]:
+        """Sends of a time that ended without an answer that says stored."""
+        return [s for s in self.of(role) if not s.stored and start_s <= s.begun_s < end_s]
+
+    def failing_s(self, role: str, fault_s: float, end_s: float) -> float:
+        """How long after the fault a send still failed, for sends begun before ``end_s``."""
+        return max((s.ended_s - fault_s for s in self.failed(role, fault_s - 3, end_s)), default=0.0)
+
+    def longest_gap(self, role: str, start_s: float, end_s: float) -> float:
+        """The longest time between two sends that succeeded."""
+        return longest_gap((s.ended_s for s in self.of(role) if s.stored), start_s, end_s)
+
+    def standstill(self, role: str, start_s: float, end_s: float) -> float:
+        """The longest time between two deliveries."""
+        return longest_gap((receipt.at_s for receipt in self.got(role)), start_s, end_s)
+
+    def late(self, role: str, start_s: float, end_s: float) -> list[float]:
+        """By how much the delayed messages that came due in a time were late; those that never came are not
+        in it. Sorted."""
+        first: dict[int, float] = {}
+        for receipt in self.got(role):
+            first.setdefault(receipt.number, receipt.at_s)
+        return sorted(
+            max(0.0, first[send.number] - send.ended_s - send.delay_s)
+            for send in self.of(role)
+            if send.stored and send.number in first and start_s <= send.ended_s + send.delay_s < end_s
+        )
+
+    def first_check(self, start_s: float) -> float | None:
+        """Seconds from the sending of the first open transaction of a time to the question about it."""
+        begun = {send.number: send.begun_s for send in self.of("transaction")}
+        waits = [at - begun[number] for number, at in self.checks if begun.get(number, -1.0) >= start_s]
+        return waits[0] if waits else None
+
+    def checked_twice(self) -> int:
+        """Transactions that were asked about more than once."""
+        return sum(count - 1 for count in Counter(number for number, _ in self.checks).values())
+
+
+def longest_gap(times: Iterable[float], start_s: float, end_s: float) -> float:
+    """The longest time without one of ``times`` between ``start_s`` and ``end_s``."""
+    inside = sorted(at for at in times if start_s <= at <= end_s)
+    marks = [start_s, *inside, end_s]
+    return max(after - before for before, after in pairwise(marks))
+
+
+def middle(values: list[float]) -> float:
+    """The median of sorted values, 0 without any."""
+    return values[len(values) // 2] if values else 0.0

@@ -1,0 +1,270 @@
+"""Kills a broker again and again under a steady load, and looks for what was acknowledged.
+
+    python -m benchmarks.faults.kills [MODE ...] [--kills 1000] [--rate 5000] [--seed N]
+
+=============  =========================================================  ==================================
+mode           what is killed                                             promise
+=============  =========================================================  ==================================
+sync-flush     a master with SYNC_FLUSH                                   0 acknowledged lost
+quorum         master or slave of quorum 2, whose disk is removed         0 acknowledged lost
+async          a master with a slave, whose disk is removed               not more than the slave was behind
+=============  =========================================================  ==================================
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.faults.place import ACTING, MASTER, SLAVE, Place
+from benchmarks.measure import table
+from benchmarks.servers import Ours
+
+from orbitmq import AssignedConsumer, ConsumeFrom, Message, MessageQueue, Producer, SendStatus
+from orbitmq.admin import Admin
+from orbitmq.errors import OrbitError
+
+TOPIC = "kills"
+QUEUES = 4
+SENDERS = 64
+BODY_BYTES = 128
+UNDER_LOAD_S = (0.2, 0.7)
+LINKED_S = 30.0
+READ_S = 60.0
+
+
+@dataclass(frozen=True)
+class Mode:
+    """What is killed, and what it must not cost.
+
+    Attributes:
+        victims: one of them is killed each time.
+        disk_lost: its disk is removed.
+        may_lose: acknowledged messages may be lost that the slave did not have.
+    """
+
+    settings: Mapping[str, str]
+    brokers: Sequence[str]
+    victims: Sequence[str]
+    disk_lost: bool
+    may_lose: bool = False
+
+
+SYNC_FLUSH = {"flushDiskType": "SYNC_FLUSH"}
+# Strict: a message is acknowledged only when two have it.
+QUORUM = {
+    **ACTING,
+    **SYNC_FLUSH,
+    "brokerRole": "SYNC_MASTER",
+    "inSyncReplicas": "2",
+    "minInSyncReplicas": "2",
+}
+MODES: Mapping[str, Mode] = {
+    "sync-flush": Mode(SYNC_FLUSH, (MASTER,), (MASTER,), disk_lost=False),
+    "quorum": Mode(QUORUM, (MASTER, SLAVE), (MASTER, SLAVE), disk_lost=True),
+    "async": Mode({**ACTING, **SYNC_FLUSH}, (MASTER, SLAVE), (MASTER,), disk_lost=True, may_lose=True),
+}
+
+
+@dataclass
+class Tally:
+    """What came of the kills.
+
+    Attributes:
+        lost: acknowledged and not there afterwards.
+        oldest_lost_s: how long before the kill the oldest of them was acknowledged.
+        twice: stored more than once; every message was sent once.
+        unknown: stored although nobody sent them.
+        sending_s: how long the senders were at work.
+        back_s: from each start of the killed broker until messages were taken again.
+    """
+
+    mode: str
+    kills: int = 0
+    acknowledged: int = 0
+    lost: list[int] = field(default_factory=list)
+    oldest_lost_s: float = 0.0
+    twice: int = 0
+    unknown: int = 0
+    sending_s: float = 0.0
+    back_s: list[float] = field(default_factory=list)
+
+
+class Run:
+    """One mode on servers of its own."""
+
+    def __init__(self, place: Place, mode: str, rate: int, seed: int) -> None:
+        self._place = place
+        self._mode = MODES[mode]
+        self._rate = rate
+        self._random = random.Random(seed)
+        self._numbers = itertools.count()
+        self._acknowledged: dict[int, float] = {}
+        self._places: dict[MessageQueue, int] = {}
+        self._sending = False
+        self.tally = Tally(mode)
+
+    async def run(self, kills: int) -> Tally:
+        """Kill so many times."""
+        async with Admin(self._place.name_server) as admin:
+            await admin.create_topic(TOPIC, QUEUES)
+        async with Producer(
+            "kills", name_servers=self._place.name_server, retries=0, timeout_ms=2000
+        ) as producer:
+            await self._until_taken(producer)
+            for _ in range(kills):
+                await self._once(producer)
+        return self.tally
+
+    async def _once(self, producer: Producer) -> None:
+        victim = self._random.choice(self._mode.victims)
+        loaded_s = self._random.uniform(*UNDER_LOAD_S)
+        self._sending = True
+        sending = [asyncio.create_task(self._send(producer)) for _ in range(SENDERS)]
+        await asyncio.sleep(loaded_s)
+        self._place.kill(victim)
+        killed_s = time.monotonic()
+        self._sending = False
+        # A send that is under way ends by itself: its answer may be there already.
+        await asyncio.gather(*sending)
+        self.tally.sending_s += loaded_s
+        self.tally.kills += 1
+        if self._mode.disk_lost:
+            self._place.empty(victim)
+        self._place.launch(victim)
+        started_s = time.monotonic()
+        await self._until_taken(producer)
+        self.tally.back_s.append(time.monotonic() - started_s)
+        await self._check(killed_s)
+
+    async def _send(self, producer: Producer) -> None:
+        due = time.monotonic() + self._random.random() * SENDERS / self._rate
+        while self._sending:
+            await self._send_one(producer)
+            due = max(due + SENDERS / self._rate, time.monotonic() - 0.1)
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+
+    async def _send_one(self, producer: Producer) -> bool:
+        number = next(self._numbers)
+        with contextlib.suppress(OrbitError):
+            result = await producer.send(Message(TOPIC, str(number).ljust(BODY_BYTES)))
+            if result.status is SendStatus.SEND_OK:
+                self._acknowledged[number] = time.monotonic()
+                return True
+        return False
+
+    async def _until_taken(self, producer: Producer) -> None:
+        """Wait until all servers are there, linked, and a message is acknowledged."""
+        deadline = time.monotonic() + LINKED_S
+        await self._place.until_registered(*self._mode.brokers)
+        while not await self._send_one(producer):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no message is taken {LINKED_S:.0f} s after the start")
+            await asyncio.sleep(0.02)
+
+    async def _check(self, killed_s: float) -> None:
+        """Read what came since the last check."""
+        expected = dict(self._acknowledged)
+        found = await self._read()
+        missing = [number for number in expected if number not in found]
+        tally = self.tally
+        tally.acknowledged += len(expected)
+        tally.twice += sum(count - 1 for count in found.values())
+        highest = next(self._numbers)
+        tally.unknown += sum(number > highest for number in found)
+        tally.lost += missing
+        if missing:
+            tally.oldest_lost_s = max(tally.oldest_lost_s, killed_s - min(expected[n] for n in missing))
+        self._acknowledged.clear()
+
+    async def _read(self) -> dict[int, int]:
+        """How often each message is there that was stored since the last time."""
+        found: dict[int, int] = {}
+        consumer = AssignedConsumer(
+            "kills_audit", name_servers=self._place.name_server, consume_from=ConsumeFrom.FIRST
+        )
+        async with consumer, asyncio.timeout(READ_S):
+            queues = await consumer.queues(TOPIC)
+            consumer.assign(queues)
+            ends = {queue: await consumer.max_offset(queue) for queue in queues}
+            for queue in queues:
+                # A lost disk may take the queue's end back.
+                consumer.seek(queue, min(self._places.get(queue, 0), ends[queue]))
+            while any([await consumer.position(queue) < end for queue, end in ends.items()]):
+                for message in await consumer.poll(4096):
+                    number = int(message.body)
+                    found[number] = found.get(number, 0) + 1
+            self._places = ends
+        return found
+
+
+async def run(mode: str, kills: int, rate: int, seed: int, folder: Path) -> Tally:
+    """One mode, from the start of its servers to their end."""
+    wanted = MODES[mode]
+    async with Place(Ours(), folder, names=wanted.brokers, settings=wanted.settings) as place:
+        return await Run(place, mode, rate, seed).run(kills)
+
+
+def failures(tally: Tally) -> list[str]:
+    """The promises that were not kept."""
+    found = []
+    if tally.lost and not MODES[tally.mode].may_lose:
+        found.append(f"{len(tally.lost)} acknowledged messages are lost, the first is {tally.lost[0]}")
+    if tally.twice:
+        found.append(f"{tally.twice} messages are stored twice")
+    if tally.unknown:
+        found.append(f"{tally.unknown} messages are there that nobody sent")
+    return found
+
+
+def row(tally: Tally) -> list[str]:
+    """The cells of the table."""
+    back = sorted(tally.back_s)
+    return [
+        tally.mode,
+        str(tally.kills),
+        f"{tally.acknowledged:,}",
+        f"{tally.acknowledged / max(0.001, tally.sending_s):,.0f}",
+        str(len(tally.lost)),
+        f"{tally.oldest_lost_s * 1000:.0f} ms" if tally.lost else "",
+        f"{back[len(back) // 2]:.2f}, {back[-1]:.2f} s" if back else "",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("modes", nargs="*", metavar="MODE", help="all by default")
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--rate", type=int, default=5000, help="messages a second (5000)")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    tallies = []
+    for mode in options.modes or MODES:
+        with tempfile.TemporaryDirectory(prefix="orbitmq-kills-") as folder:
+            tallies.append(asyncio.run(run(mode, options.kills, options.rate, options.seed, Path(folder))))
+    headings = [
+        "mode",
+        "kills",
+        "acknowledged",
+        "a second",
+        "lost",
+        "the oldest of them",
+        "back after p50, max",
+    ]
+    print(table(headings, [row(tally) for tally in tallies]))
+    wrong = [f"{tally.mode}, seed {options.seed}: {text}" for tally in tallies for text in failures(tally)]
+    if wrong:
+        sys.exit("\n".join(wrong))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,316 @@
+"""The load of a run: about 100 messages a second in eight roles, all noted in the history."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+from benchmarks.faults.history import Event, History, Receipt, Send
+from benchmarks.faults.place import Place
+from benchmarks.servers import ROOT
+
+from orbitmq import (
+    ConsumeFrom,
+    Consumer,
+    LocalTransactionState,
+    Message,
+    MessageQueue,
+    Producer,
+    ReceivedMessage,
+    SendStatus,
+    SimpleConsumer,
+    TransactionProducer,
+)
+from orbitmq.admin import Admin
+from orbitmq.client.consumer.puller import FlowLimits
+from orbitmq.client.model import SendResult
+from orbitmq.errors import OrbitError
+
+TOPICS = ("default", "once", "ordered", "transaction", "delayed", "timer", "pop", "backlog")
+QUEUES = 4
+KEYS = 8
+# Delay levels 2 and 3, and what they mean.
+DELAY_LEVELS = {2: 5.0, 3: 10.0}
+LONGEST_DELAY_S = 12.0
+BACKLOG_PAUSE_S = 0.02
+SMALL_STEPS = FlowLimits(messages=8)
+INVISIBLE_S = 15.0
+NEW_MESSAGES = 20
+NEW_TOPIC_S = 0.5
+QUIET_S = 2.0
+"""After everything has come: so long nothing must come again."""
+
+
+class Load:
+    """Producers and consumers of all roles in this process.
+
+    Args:
+        seed: of delays and of the ends of transactions.
+        backlog: messages stored at group a before the run, for consumers that are always behind.
+    """
+
+    def __init__(self, place: Place, history: History, seed: int, *, backlog: int) -> None:
+        self._place = place
+        self._random = random.Random(seed)
+        self._history = history
+        self._backlog = backlog
+        self._began = time.monotonic()
+        self._numbers = {topic: itertools.count() for topic in TOPICS}
+        self._stack = AsyncExitStack()
+        self._senders: list[asyncio.Task[None]] = []
+        self._consumers: list[asyncio.Task[None]] = []
+        self._reader: asyncio.subprocess.Process | None = None
+        self._sending = True
+
+    # -- the clock of the run --------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self._began
+
+    def tell(self, kind: str, text: str) -> None:
+        """Note something that happened."""
+        self._history.events.append(Event(self.now(), kind, text))
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    async def start(self, *, topics_known_s: float) -> None:
+        """Make the topics, fill the backlog, begin to send and to consume.
+
+        Args:
+            topics_known_s: how long slaves need to hear of new topics.
+        """
+        servers = self._place.name_server
+        async with Admin(servers) as admin:
+            for topic in TOPICS:
+                await admin.create_topic(topic, QUEUES)
+        await asyncio.sleep(topics_known_s)
+        enter = self._stack.enter_async_context
+        plain = await enter(Producer("plain", name_servers=servers))
+        await self._fill(plain)
+        once = await enter(Producer("once", name_servers=servers, retries=0))
+        later = await enter(Producer("later", name_servers=servers, retries=0))
+        deciding = await enter(
+            TransactionProducer("deciding", check=self._check, name_servers=servers, retries=0)
+        )
+        self._began = time.monotonic()
+        slowly: dict[str, Any] = {"concurrency": 1, "limits": SMALL_STEPS, "pull_batch_size": 8}
+        for role in ("default", "once", "transaction", "delayed", "timer"):
+            self._consume(role, role)
+        self._consume("ordered", "ordered", ordered=True)
+        self._consume("backlog", "backlog", **slowly)
+        self._consume("backlog-ordered", "backlog", **slowly, ordered=True)
+        self._consumers.append(asyncio.create_task(self._pop("pop", "pop", 16)))
+        self._consumers.append(asyncio.create_task(self._pop("backlog-pop", "backlog", 8, BACKLOG_PAUSE_S)))
+        await self.start_reader()
+        self._spawn("default", 30, lambda m: plain.send(m))
+        self._spawn("once", 15, lambda m: once.send(m))
+        self._spawn("ordered", 15, lambda m: plain.send(m, ordering_key=int(m.body) % KEYS))
+        self._spawn("pop", 10, lambda m: plain.send(m))
+        self._senders.append(asyncio.create_task(self._delayed(later)))
+        self._senders.append(asyncio.create_task(self._timers(later)))
+        self._senders.append(asyncio.create_task(self._transactions(deciding)))
+
+    async def make_new_topic(self) -> None:
+        """Make a topic, with messages at group a, that slaves can hardly know."""
+        async with Admin(self._place.name_server) as admin:
+            await admin.create_topic("late", 1)
+        async with Producer("new", name_servers=self._place.name_server) as producer:
+            for number in range(NEW_MESSAGES):
+                sending = producer.send(
+                    Message("late", str(number)), queue=MessageQueue("late", "broker-a", 0)
+                )
+                await self._note("late", number, sending)
+        await asyncio.sleep(NEW_TOPIC_S)
+
+    def read_new_topic(self) -> None:
+        """Begin to consume that topic."""
+        self._consume("late", "late")
+
+    async def stop_sending(self) -> None:
+        """End the producers' work."""
+        self._sending = False
+        await asyncio.gather(*self._senders)
+
+    async def settle(self, timeout_s: float) -> None:
+        """Wait until all has come that has to, and a little for what must not come again."""
+        deadline = self.now() + timeout_s
+        while self.now() < deadline and self._history.lost():  # noqa: ASYNC110 - of plain lists
+            await asyncio.sleep(0.2)
+        await asyncio.sleep(QUIET_S)
+
+    async def close(self) -> None:
+        """End all clients."""
+        self._sending = False
+        for task in (*self._senders, *self._consumers):
+            task.cancel()
+        await asyncio.gather(*self._senders, *self._consumers, return_exceptions=True)
+        if self._reader is not None and self._reader.returncode is None:
+            self._reader.kill()
+            await self._reader.wait()
+        with contextlib.suppress(OrbitError):
+            await self._stack.aclose()
+
+    async def _fill(self, producer: Producer) -> None:
+        queue = MessageQueue("backlog", "broker-a", 0)
+        size = 100
+        for begin in range(0, self._backlog, size):
+            numbers = range(begin, min(begin + size, self._backlog))
+            await producer.send_batch([Message("backlog", str(n)) for n in numbers], queue=queue)
+
+    # -- sending ---------------------------------------------------------------------------------------
+
+    def _spawn(self, role: str, rate: float, send: Callable[[Message], Awaitable[SendResult]]) -> None:
+        async def run() -> None:
+            async for number in self._paced(role, rate):
+                await self._note(role, number, send(Message(role, str(number))))
+
+        self._senders.append(asyncio.create_task(run()))
+
+    async def _paced(self, role: str, rate: float) -> AsyncIterator[int]:
+        """Numbers, one after the other: a sender that is held up sends less."""
+        due = time.monotonic()
+        while self._sending:
+            yield next(self._numbers[role])
+            due = max(due + 1 / rate, time.monotonic())
+            await asyncio.sleep(due - time.monotonic())
+
+    async def _note(
+        self, role: str, number: int, sending: Awaitable[Any], *, wanted: bool = True, delay_s: float = 0.0
+    ) -> None:
+        begun = self.now()
+        error = broker = ""
+        stored = False
+        try:
+            result = await sending
+            broker = result.queue.broker_name
+            stored = result.status is SendStatus.SEND_OK
+            error = "" if stored else result.status.name
+        except OrbitError as failure:
+            error = str(failure)
+        self._history.sends.append(
+            Send(role, number, begun, self.now(), stored, wanted, delay_s, broker, error)
+        )
+
+    async def _delayed(self, producer: Producer) -> None:
+        async for number in self._paced("delayed", 8):
+            level, delay_s = self._random.choice(list(DELAY_LEVELS.items()))
+            message = Message("delayed", str(number), delay_level=level)
+            await self._note("delayed", number, producer.send(message), delay_s=delay_s)
+
+    async def _timers(self, producer: Producer) -> None:
+        async for number in self._paced("timer", 8):
+            delay_s = round(self._random.uniform(3, LONGEST_DELAY_S), 3)
+            message = Message("timer", str(number), delay_s=delay_s)
+            await self._note("timer", number, producer.send(message), delay_s=delay_s)
+
+    async def _transactions(self, producer: TransactionProducer) -> None:
+        """Of ten seven commit at once, one rolls back, two are left open and committed when asked."""
+
+        async def send(message: Message, state: LocalTransactionState) -> SendResult:
+            return (await producer.send_in_transaction(message, lambda _: state)).sent
+
+        async for number in self._paced("transaction", 8):
+            state = LocalTransactionState.COMMIT
+            if number % 10 == 3:
+                state = LocalTransactionState.ROLLBACK
+            elif number % 5 == 0:
+                state = LocalTransactionState.UNKNOWN
+            sending = send(Message("transaction", str(number)), state)
+            wanted = state is not LocalTransactionState.ROLLBACK
+            await self._note("transaction", number, sending, wanted=wanted)
+
+    async def _check(self, message: ReceivedMessage) -> LocalTransactionState:
+        number = int(message.body)
+        self._history.checks.append((number, self.now()))
+        rolled_back = number % 10 == 3
+        return LocalTransactionState.ROLLBACK if rolled_back else LocalTransactionState.COMMIT
+
+    # -- consuming -------------------------------------------------------------------------------------
+
+    def _received(self, role: str, message: ReceivedMessage) -> None:
+        receipt = Receipt(
+            role, int(message.body), self.now(), message.broker_name, message.queue_id, message.queue_offset
+        )
+        self._history.receipts.append(receipt)
+
+    def _consume(self, role: str, topic: str, **options: Any) -> None:
+        """Start a consumer; one of the backlog takes its time for each message."""
+        pause_s = BACKLOG_PAUSE_S if topic == "backlog" else 0.0
+
+        async def handle(message: ReceivedMessage) -> None:
+            self._received(role, message)
+            if pause_s:
+                await asyncio.sleep(pause_s)
+
+        async def run() -> None:
+            async with consumer:
+                await consumer.run(handle)
+
+        consumer = Consumer(
+            f"{role}_group",
+            name_servers=self._place.name_server,
+            consume_from=ConsumeFrom.FIRST,
+            close_timeout_s=1,
+            **options,
+        )
+        consumer.subscribe(topic)
+        self._consumers.append(asyncio.create_task(run()))
+
+    async def _pop(self, role: str, topic: str, batch: int, pause_s: float = 0.0) -> None:
+        consumer = SimpleConsumer(
+            f"{role}_group",
+            name_servers=self._place.name_server,
+            consume_from=ConsumeFrom.FIRST,
+            invisible_s=INVISIBLE_S,
+            close_timeout_s=1,
+        )
+        consumer.subscribe(topic)
+        async with consumer:
+            while True:
+                try:
+                    messages = await consumer.receive(batch, wait_s=2)
+                    for message in messages:
+                        self._received(role, message)
+                        await asyncio.sleep(pause_s)
+                    await consumer.ack_all(messages)
+                except OrbitError:
+                    await asyncio.sleep(0.05)
+
+    # -- a consumer that dies with the master ----------------------------------------------------------
+
+    async def start_reader(self) -> None:
+        """Start the process that reads the backlog in a group of its own, again after it was killed."""
+        if self._reader is not None and self._reader.returncode is None:
+            self._reader.kill()
+            await self._reader.wait()
+        self.tell("reader", "starts")
+        self._reader = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "benchmarks.faults.reader",
+            self._place.name_server,
+            "backlog",
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            cwd=ROOT,
+        )
+        self._consumers.append(asyncio.create_task(self._read_along(self._reader)))
+
+    async def _read_along(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        while line := await process.stdout.readline():
+            if line == b"ready\n":
+                self.tell("reader", "ready")
+                continue
+            number, broker, queue_id, offset = line.decode().split()
+            self._history.receipts.append(
+                Receipt("restarting", int(number), self.now(), broker, int(queue_id), int(offset))
+            )

@@ -1,0 +1,260 @@
+"""Two broker groups, each a master and a slave, and a name server: real processes on loopback addresses."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.faults.disks import SlowDisks
+from benchmarks.faults.relay import End, Link
+from benchmarks.servers import Apache, Ours, Server, ServerError, free_ports
+
+from orbitmq.client.core.name_servers import NameServers
+from orbitmq.errors import OrbitError
+from orbitmq.runtime import system_runtime
+from orbitmq.transport.client import RemotingClient
+
+READY_S = 60.0
+POLL_S = 0.02
+FILE_BYTES = 64 * 1024 * 1024
+NAME_SERVER = "ns"
+MASTER, SLAVE, OTHER, OTHER_SLAVE = "a0", "a1", "b0", "b1"
+
+ACTING: Mapping[str, str] = {
+    "enableSlaveActingMaster": "true",
+    "enableRemoteEscape": "true",
+    "slaveReadEnable": "true",
+    "totalReplicas": "2",
+    "inSyncReplicas": "1",
+    "minInSyncReplicas": "1",
+}
+DEGRADING: Mapping[str, str] = {
+    **ACTING,
+    "brokerRole": "SYNC_MASTER",
+    "inSyncReplicas": "2",
+    "enableAutoInSyncReplicas": "true",
+}
+STRICT: Mapping[str, str] = {**ACTING, "brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where one broker is: ``bound`` is its own address, ``announced`` the one that others know."""
+
+    name: str
+    group: str
+    broker_id: int
+    bound: End
+    announced: End
+    ha_port: int
+    name_server: End
+
+
+class Place:
+    """The servers of one run.
+
+    Args:
+        relayed: with a relay of three links before each broker, called ``a0 clients``, ``a0 ha`` and
+            ``a0 names``. Only for our brokers: Apache's HA port listens on every address.
+        names: the brokers that there are, of a0, a1, b0 and b1.
+        settings: of every broker.
+        slow_disks: the brokers' disks can be slowed down, see :attr:`disks`.
+    """
+
+    def __init__(
+        self,
+        maker: Ours | Apache,
+        folder: Path,
+        *,
+        relayed: bool = False,
+        names: Sequence[str] = (MASTER, SLAVE, OTHER, OTHER_SLAVE),
+        settings: Mapping[str, str] = ACTING,
+        slow_disks: bool = False,
+    ) -> None:
+        self._maker = maker
+        self._folder = folder
+        self._relayed = relayed
+        self._settings = {"mappedFileSizeCommitLog": str(FILE_BYTES), **settings}
+        self._names = names
+        self.disks = SlowDisks(folder / "disks") if slow_disks else None
+        self.seats: dict[str, Seat] = {}
+        self.links: dict[str, Link] = {}
+        self.running: dict[str, Server] = {}
+        self._name_server_port = 0
+        self.client = RemotingClient(system_runtime())
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Place:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Start all and wait until the name server knows every broker under its own id."""
+        await self.start_name_server()
+        first = free_ports(len(self._names) * 5)
+        for number, name in enumerate(self._names):
+            await self._seat(name, number, first + 5 * number + 2)
+        # Masters first: a slave that is alone would act until its master has come.
+        for broker_id in (0, 1):
+            seats = [seat for seat in self.seats.values() if seat.broker_id == broker_id]
+            for seat in seats:
+                self.launch(seat.name)
+            if seats:
+                await self.until_registered(*(seat.name for seat in seats))
+
+    async def _seat(self, name: str, number: int, port: int) -> None:
+        direct = End("127.0.0.1", self._name_server_port)
+        if self._relayed:
+            # The brokers' own addresses, and those at which the relay stands for them.
+            bound, announced = f"127.0.1.{number + 1}", f"127.0.2.{number + 1}"
+            names = End(f"127.0.3.{number + 1}", self._name_server_port)
+        else:
+            bound = announced = "127.0.0.1"
+            names = direct
+        seat = Seat(
+            name, f"broker-{name[0]}", int(name[1]), End(bound, port), End(announced, port), port + 1, names
+        )
+        self.seats[name] = seat
+        if self._relayed:
+            ends = {
+                "clients": (seat.announced, seat.bound),
+                "ha": (End(announced, seat.ha_port), End(bound, seat.ha_port)),
+                "names": (names, direct),
+            }
+            for what, (listen, target) in ends.items():
+                link = Link(f"{name} {what}", listen, target)
+                self.links[link.name] = link
+                await link.start()
+
+    async def stop(self) -> None:
+        """End everything, whatever state it is in."""
+        for link in self.links.values():
+            link.heal()
+        for name in sorted(self.running, reverse=True):
+            server = self.running.pop(name)
+            if server.process.poll() is None:
+                server.kill()
+        for link in self.links.values():
+            await link.stop()
+        await self.client.close()
+
+    # -- processes -------------------------------------------------------------------------------------
+
+    @property
+    def name_server(self) -> str:
+        """Where clients ask."""
+        return f"127.0.0.1:{self._name_server_port}"
+
+    async def start_name_server(self) -> None:
+        """Start the name server, again on its old port."""
+        port = self._name_server_port or free_ports()
+        self._name_server_port = port
+        self.running[NAME_SERVER] = await asyncio.to_thread(
+            self._maker.name_server,
+            self._folder / "ns",
+            port=port,
+            supportActingMaster=self._settings.get("enableSlaveActingMaster", "false"),
+            notifyMinBrokerIdChanged=self._settings.get("enableSlaveActingMaster", "false"),
+        )
+
+    def launch(self, name: str) -> None:
+        """Start a broker, on its old port and disk if it ran before; does not wait for it."""
+        seat = self.seats[name]
+        settings = {**self._settings, "brokerIP1": seat.announced.host, "brokerIP2": seat.announced.host}
+        if seat.broker_id:
+            settings |= {"brokerId": str(seat.broker_id), "brokerRole": "SLAVE"}
+        if self._relayed:
+            settings |= {"bindAddress": seat.bound.host}
+        more: dict[str, Any] = settings
+        maker = self._maker
+        if self.disks is not None and isinstance(maker, Ours):
+            maker = replace(maker, env={**maker.env, **self.disks.environment(name)})
+        self.running[name] = maker.broker(
+            self._folder / name,
+            str(seat.name_server),
+            port=seat.bound.port,
+            name=seat.group,
+            wait=False,
+            **more,
+        )
+
+    def kill(self, name: str) -> None:
+        """SIGKILL."""
+        self.running.pop(name).kill()
+
+    async def term(self, name: str) -> float:
+        """SIGTERM; returns the seconds until the process has ended."""
+        server = self.running.pop(name)
+        await asyncio.to_thread(server.stop, 90.0)
+        return server.stopped_s
+
+    def freeze(self, name: str) -> None:
+        self.running[name].pause()
+
+    def thaw(self, name: str) -> None:
+        self.running[name].resume()
+
+    def empty(self, name: str) -> None:
+        """Take the disk of a broker that does not run."""
+        assert name not in self.running
+        shutil.rmtree(self._folder / name / "store")
+
+    def store(self, name: str) -> Path:
+        return self._folder / name / "store"
+
+    def running_s(self, name: str) -> float:
+        """Seconds since the broker's process was started."""
+        return time.monotonic() - self.running[name].started_at
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        self.running[name].process.send_signal(number)
+
+    # -- what the name server says ---------------------------------------------------------------------
+
+    async def registered(self) -> dict[tuple[str, int], str]:
+        """Address by group and id; empty when the name server does not answer."""
+        try:
+            info = await NameServers(self.client, [self.name_server]).cluster_info(1000)
+        except OrbitError:
+            return {}
+        return {
+            (group, number): address
+            for group, data in info.broker_addr_table.items()
+            for number, address in data.broker_addrs.items()
+        }
+
+    async def until_registered(self, *names: str, timeout_s: float = READY_S) -> None:
+        """Wait until the name server has these brokers.
+
+        Raises:
+            ServerError: not in time, or one ended.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            known = await self.registered()
+            missing = [n for n in names if (self.seats[n].group, self.seats[n].broker_id) not in known]
+            if not missing:
+                return
+            for name in missing:
+                server = self.running[name]
+                if server.process.poll() is not None:
+                    raise ServerError(f"{name} ended:\n{server.tail()}")
+            if time.monotonic() > deadline:
+                raise ServerError(
+                    f"{missing} not registered after {timeout_s:.0f} s:\n{self.running[missing[0]].tail()}"
+                )
+            await asyncio.sleep(POLL_S)

@@ -1,0 +1,153 @@
+"""A TCP relay that can be cut, stalled and slowed down while connections live on it.
+
+Every broker listens on a loopback address of its own and announces the relay's, with the same port. What dies
+must be seen to die: when the target refuses, the relay resets who connected. It dials from the address that
+the connection came from, because RocketMQ's brokers know each other by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from dataclasses import dataclass
+
+CHUNK_BYTES = 16 * 1024
+_RESET = struct.pack("ii", 1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """An address."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Way:
+    """One direction of a link: open or cut, with a delay for each piece and a limit of bytes a second."""
+
+    def __init__(self) -> None:
+        self._open = asyncio.Event()
+        self._open.set()
+        self.delay_s = 0.0
+        self.bytes_per_s = 0.0
+
+    def cut(self) -> None:
+        self._open.clear()
+
+    def heal(self) -> None:
+        self.delay_s = self.bytes_per_s = 0.0
+        self._open.set()
+
+    async def passes(self, size_bytes: int) -> None:
+        """Wait until so much may go on."""
+        await self._open.wait()
+        pause_s = self.delay_s + (size_bytes / self.bytes_per_s if self.bytes_per_s else 0.0)
+        if pause_s:
+            await asyncio.sleep(pause_s)
+            await self._open.wait()
+
+
+class Link:
+    """Passes connections to ``listen`` on to ``target``.
+
+    A cut link loses nothing, as a network does under TCP: what was sent goes on when it is healed. A
+    connection that is opened meanwhile hangs.
+    """
+
+    def __init__(self, name: str, listen: End, target: End) -> None:
+        self.name = name
+        self.listen = listen
+        self.target = target
+        self.there = Way()
+        self.back = Way()
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the address is taken.
+        """
+        self._server = await asyncio.start_server(self._accept, self.listen.host, self.listen.port)
+
+    async def stop(self) -> None:
+        """Listen no more, and reset what is open."""
+        if self._server is not None:
+            self._server.close()
+        self.reset()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def cut(self) -> None:
+        """Let nothing through, either way."""
+        self.there.cut()
+        self.back.cut()
+
+    def slow(self, delay_s: float, bytes_per_s: float = 0.0) -> None:
+        """Hold every piece back."""
+        for way in (self.there, self.back):
+            way.delay_s, way.bytes_per_s = delay_s, bytes_per_s
+
+    def heal(self) -> None:
+        """Let everything through again."""
+        self.there.heal()
+        self.back.heal()
+
+    def reset(self) -> None:
+        """Break all connections."""
+        for writer in list(self._writers):
+            _reset(writer)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        await self.there.passes(0)
+        source = writer.get_extra_info("peername")[0]
+        try:
+            onward = await asyncio.open_connection(
+                self.target.host, self.target.port, local_addr=(source, 0), limit=CHUNK_BYTES
+            )
+        except OSError:
+            _reset(writer)
+            return
+        pair = (writer, onward[1])
+        self._writers.update(pair)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_pump(reader, onward[1], self.there))
+                group.create_task(_pump(onward[0], writer, self.back))
+        finally:
+            self._writers.difference_update(pair)
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Way) -> None:
+    try:
+        while data := await reader.read(CHUNK_BYTES):
+            await way.passes(len(data))
+            writer.write(data)
+            await writer.drain()
+        await way.passes(0)
+        writer.close()
+    except (ConnectionError, OSError):
+        # A reset goes through as a reset, and not before the link is open.
+        await way.passes(0)
+        _reset(writer)
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    sock = writer.get_extra_info("socket")
+    if sock is not None:
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    writer.transport.abort()

@@ -1,0 +1,90 @@
+"""Plays one fault under load and notes what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.faults.history import History
+from benchmarks.faults.load import LONGEST_DELAY_S, Load
+from benchmarks.faults.place import Place
+from benchmarks.faults.plans import Fault, Scene, Times
+from benchmarks.faults.watch import Watch
+from benchmarks.servers import Apache, Ours
+
+BACKLOG_RATE = 60
+# A message that was popped and not acknowledged, or sent back, comes again after this.
+SETTLE_S = 45.0
+ROUTE_TOPIC = "default"
+
+
+@dataclass
+class Outcome:
+    """A run, and the moments that its figures are counted from.
+
+    Attributes:
+        end_s: when the producers stopped.
+        stopped_s: how long a clean stop took.
+        missing: servers that do not run at the end although they should.
+    """
+
+    fault: Fault
+    title: str
+    history: History
+    fault_s: float
+    mended_s: float
+    end_s: float
+    stopped_s: float | None
+    missing: list[str]
+
+
+async def play(maker: Ours | Apache, fault: Fault, times: Times, seed: int, folder: Path) -> Outcome:
+    """Start the servers, play the fault under load, stop all."""
+    history = History()
+    theirs = isinstance(maker, Apache)
+    place = Place(maker, folder, relayed=fault.relayed, settings=fault.settings, slow_disks=fault.slow_disks)
+    async with place:
+        # Also for a fault that lasts a minute.
+        backlog = int(BACKLOG_RATE * (times.before + times.during + times.after + 70))
+        load = Load(place, history, seed, backlog=backlog)
+        watch = Watch(place, ROUTE_TOPIC, load.tell)
+        try:
+            await load.start(topics_known_s=65.0 if theirs else 1.0)
+            watch.start()
+            await asyncio.sleep(times.before)
+            scene = Scene(place, load, times)
+            await fault.play(scene)
+            await asyncio.sleep(times.after)
+            end_s = load.now()
+            await load.stop_sending()
+            await load.settle(SETTLE_S + LONGEST_DELAY_S)
+            missing = [name for name, server in place.running.items() if server.process.poll() is not None]
+        finally:
+            await load.close()
+            await watch.stop()
+            _keep_logs(place, folder)
+    return Outcome(
+        fault, maker.title, history, scene.fault_s, scene.mended_s, end_s, scene.stopped_s, missing
+    )
+
+
+def _keep_logs(place: Place, folder: Path) -> None:
+    """Only the logs of the servers are of use afterwards."""
+    for name in place.seats:
+        shutil.rmtree(folder / name / "store", ignore_errors=True)
+
+
+def played(maker: Ours | Apache, fault: Fault, times: Times, seed: int, keep: Path | None = None) -> Outcome:
+    """As :func:`play`, in an event loop of its own, with data in a temporary folder.
+
+    Args:
+        keep: a folder for the servers' logs.
+    """
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        return asyncio.run(play(maker, fault, times, seed, keep))
+    with tempfile.TemporaryDirectory(prefix="orbitmq-fault-") as folder:
+        return asyncio.run(play(maker, fault, times, seed, Path(folder)))
