@@ -10,12 +10,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from orbitmq.cli.main import main
+from tests.sockets.conftest import Command
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 READY_LIMIT_S = 20
@@ -62,25 +61,13 @@ def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def orbitmq(
-    name_server: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Callable[..., str]:
-    """Runs a command in this process and gives what it printed."""
+def orbitmq(name_server: str, monkeypatch: pytest.MonkeyPatch, command: Command) -> Command:
+    """The command, with that cluster as its default."""
     monkeypatch.setenv("NAMESRV_ADDR", name_server)
-
-    def run(*arguments: str, code: int = 0) -> str:
-        capfd.readouterr()
-        actual = main(arguments)
-        sys.stdout.flush()
-        out, err = capfd.readouterr()
-        assert actual == code, err
-        assert "Traceback" not in err
-        return err if code else out
-
-    return run
+    return command
 
 
-def test_what_is_sent_is_received_in_every_form(orbitmq: Callable[..., str]) -> None:
+def test_what_is_sent_is_received_in_every_form(orbitmq: Command) -> None:
     assert "SEND_OK" in orbitmq("send", "forms", "héllo", "--tag", "A", "--key", "k1", "--property", "a=b")
     assert orbitmq("receive", "forms") == "héllo\n"
     assert orbitmq("receive", "forms", "--format", "%t %g %k %s|") == "forms A k1 héllo|"
@@ -90,7 +77,7 @@ def test_what_is_sent_is_received_in_every_form(orbitmq: Callable[..., str]) -> 
 
 
 def test_lines_of_standard_input_become_messages(
-    orbitmq: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    orbitmq: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "lines").write_text("one\n\ntwo\r\nthree")
     with (tmp_path / "lines").open() as lines:
@@ -100,14 +87,14 @@ def test_lines_of_standard_input_become_messages(
     assert sorted(orbitmq("receive", "lines").split()) == ["one", "three", "two"]
 
 
-def test_one_ordering_key_keeps_the_order(orbitmq: Callable[..., str], tmp_path: Path) -> None:
+def test_one_ordering_key_keeps_the_order(orbitmq: Command, tmp_path: Path) -> None:
     orbitmq("topic", "create", "ordered", "--queues", "4")
     for number in range(5):
         orbitmq("send", "ordered", str(number), "--ordering-key", "same", "--quiet")
     assert orbitmq("receive", "ordered").split() == ["0", "1", "2", "3", "4"]
 
 
-def test_looking_leaves_no_trace_and_a_group_has_progress(orbitmq: Callable[..., str]) -> None:
+def test_looking_leaves_no_trace_and_a_group_has_progress(orbitmq: Command) -> None:
     orbitmq("send", "progress", "m", "--count", "4", "--quiet")
     assert len(orbitmq("receive", "progress").split()) == 4
     assert len(orbitmq("receive", "progress", "--count", "2").split()) == 2
@@ -116,7 +103,7 @@ def test_looking_leaves_no_trace_and_a_group_has_progress(orbitmq: Callable[...,
     assert len(orbitmq("receive", "progress").split()) == 4
 
 
-def test_tags_and_time_choose(orbitmq: Callable[..., str]) -> None:
+def test_tags_and_time_choose(orbitmq: Command) -> None:
     orbitmq("send", "chosen", "a", "--tag", "A", "--quiet")
     orbitmq("send", "chosen", "b", "--tag", "B", "--quiet")
     assert orbitmq("receive", "chosen", "--tags", "B || C") == "b\n"
@@ -126,9 +113,7 @@ def test_tags_and_time_choose(orbitmq: Callable[..., str]) -> None:
     assert "expected first" in orbitmq("receive", "chosen", "--from", "never", code=2)
 
 
-def test_a_topic_from_creation_to_deletion(
-    orbitmq: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_from_creation_to_deletion(orbitmq: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "3 queues" in orbitmq("topic", "create", "life", "--queues", "3")
     assert "life" in orbitmq("topic", "list").split()
     assert "TBW102" not in orbitmq("topic", "list")
@@ -153,7 +138,7 @@ def test_a_topic_from_creation_to_deletion(
     assert "no broker has the topic life" in orbitmq("topic", "status", "life", code=1)
 
 
-def test_the_cluster_is_listed(orbitmq: Callable[..., str]) -> None:
+def test_the_cluster_is_listed(orbitmq: Command) -> None:
     brokers = json.loads(orbitmq("cluster", "list", "--json"))
     assert [(broker["name"], broker["broker_id"]) for broker in brokers] == [("broker-a", 0), ("broker-b", 0)]
     assert "broker-b" in orbitmq("cluster", "list")
@@ -168,7 +153,7 @@ def test_the_cluster_is_watched(name_server: str) -> None:
     assert "Traceback" not in errors
 
 
-def test_the_bench_reads_back_what_it_sent(orbitmq: Callable[..., str]) -> None:
+def test_the_bench_reads_back_what_it_sent(orbitmq: Command) -> None:
     for batch in ("1", "8"):
         results = json.loads(orbitmq("bench", "--messages", "500", "--batch", batch, "--json"))
         assert [(result["phase"], result["messages"]) for result in results] == [
@@ -177,7 +162,7 @@ def test_the_bench_reads_back_what_it_sent(orbitmq: Callable[..., str]) -> None:
         ]
 
 
-def test_nobody_there_is_one_line(orbitmq: Callable[..., str]) -> None:
+def test_nobody_there_is_one_line(orbitmq: Command) -> None:
     for command in (["cluster", "list"], ["send", "t", "b"], ["receive", "t"], ["topic", "list"]):
         line = orbitmq(*command, "-n", "127.0.0.1:1", code=1)
         assert "127.0.0.1:1" in line
@@ -266,7 +251,7 @@ def test_up_stops_its_processes(tmp_path: Path) -> None:
 
 
 def test_up_with_replicas_copies_what_is_sent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     settings = ("--set", "mappedFileSizeCommitLog=4194304")
     process = start(
@@ -277,13 +262,10 @@ def test_up_with_replicas_copies_what_is_sent(
         assert list(started["brokers"]) == ["broker-a", "broker-a-1"]
         monkeypatch.setenv("NAMESRV_ADDR", started["nameServer"])
         for number in range(20):
-            assert main(["send", "copied", str(number)]) == 0
+            command("send", "copied", str(number))
         deadline = time.monotonic() + READY_LIMIT_S
         while True:
-            capfd.readouterr()
-            assert main(["cluster", "list", "--json"]) == 0
-            sys.stdout.flush()
-            states = json.loads(capfd.readouterr().out)
+            states = json.loads(command("cluster", "list", "--json"))
             if len({state["log_end"] for state in states}) == 1 and len(states) == 2:
                 break
             assert time.monotonic() < deadline, states

@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.sockets.conftest import Command
 
 from orbitmq import ConsumeFrom, Message, ReceivedMessage
-from orbitmq.cli.main import main
 from orbitmq.sync import Consumer, Producer
 from orbitmq.testing import RunningCluster
 
-Run = Callable[..., str]
-
 
 @pytest.fixture
-def orbitmq(
-    orbitmq_cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Run:
-    """Runs a command in this process and gives what it printed."""
+def orbitmq(orbitmq_cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch, command: Command) -> Command:
+    """The command, with that cluster as its default."""
     monkeypatch.setenv("NAMESRV_ADDR", orbitmq_cluster.name_server)
-
-    def run(*arguments: str, code: int = 0) -> str:
-        capfd.readouterr()
-        actual = main(arguments)
-        sys.stdout.flush()
-        printed, errors = capfd.readouterr()
-        assert actual == code, errors
-        assert "Traceback" not in errors
-        return errors if code else printed
-
-    return run
+    return command
 
 
-def make_dead(orbitmq: Run, servers: str, count: int) -> None:
+def make_dead(orbitmq: Command, servers: str, count: int) -> None:
     """Messages with the number n that group "billing" gives up at once."""
     with Producer("pg", name_servers=servers) as producer:
         for number in range(count):
@@ -57,7 +41,7 @@ def make_dead(orbitmq: Run, servers: str, count: int) -> None:
     raise AssertionError(found)
 
 
-def ended(orbitmq: Run) -> list[dict[str, Any]]:
+def ended(orbitmq: Command) -> list[dict[str, Any]]:
     """The redrives, once none is running."""
     for _ in range(200):
         jobs: list[dict[str, Any]] = json.loads(orbitmq("dlq", "status", "--json"))
@@ -68,7 +52,7 @@ def ended(orbitmq: Run) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("orbitmq_cluster", [{"brokers": 2}], indirect=True)
-def test_dead_letters_are_seen_and_come_back(orbitmq: Run, orbitmq_cluster: RunningCluster) -> None:
+def test_dead_letters_are_seen_and_come_back(orbitmq: Command, orbitmq_cluster: RunningCluster) -> None:
     servers = orbitmq_cluster.name_server
     orbitmq("topic", "create", "orders", "--queues", "2")
     make_dead(orbitmq, servers, 12)
@@ -105,7 +89,9 @@ def test_dead_letters_are_seen_and_come_back(orbitmq: Run, orbitmq_cluster: Runn
     assert {message.reconsume_times for message in again} == {0}
 
 
-def test_a_slow_redrive_is_paused_resumed_and_stopped(orbitmq: Run, orbitmq_cluster: RunningCluster) -> None:
+def test_a_slow_redrive_is_paused_resumed_and_stopped(
+    orbitmq: Command, orbitmq_cluster: RunningCluster
+) -> None:
     orbitmq("topic", "create", "orders", "--queues", "1")
     make_dead(orbitmq, orbitmq_cluster.name_server, 30)
     orbitmq("dlq", "redrive", "billing", "--rate", "5")
@@ -127,7 +113,7 @@ def test_a_slow_redrive_is_paused_resumed_and_stopped(orbitmq: Run, orbitmq_clus
         (["show", "billing", "--count", "0"], 2, "1 or more"),
     ],
 )
-def test_what_cannot_be_is_one_line(orbitmq: Run, words: list[str], code: int, says: str) -> None:
+def test_what_cannot_be_is_one_line(orbitmq: Command, words: list[str], code: int, says: str) -> None:
     text = orbitmq("dlq", *words, code=code)
     assert says in text
     assert len(text.splitlines()) == 1

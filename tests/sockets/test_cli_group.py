@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.sockets.conftest import Command
 
 from orbitmq import ConsumeFrom, Message
 from orbitmq.cli.main import main
@@ -17,27 +16,14 @@ from orbitmq.testing import RunningCluster
 
 @pytest.fixture
 def orbitmq(
-    orbitmq_cluster: RunningCluster,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    tmp_path: Path,
-) -> Callable[..., str]:
-    """Runs a command in this process, in an empty folder, and gives what it printed."""
+    orbitmq_cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch, command: Command, tmp_path: Path
+) -> Command:
+    """The command in an empty folder, with that cluster as its default."""
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.setenv("NAMESRV_ADDR", orbitmq_cluster.name_server)
-
-    def run(*arguments: str, code: int = 0, out: bool = False) -> str:
-        capfd.readouterr()
-        actual = main(arguments)
-        sys.stdout.flush()
-        printed, errors = capfd.readouterr()
-        assert actual == code, errors
-        assert "Traceback" not in errors
-        return errors if code and not out else printed
-
-    return run
+    return command
 
 
 def consume(servers: str, group: str, topic: str, count: int) -> None:
@@ -49,9 +35,7 @@ def consume(servers: str, group: str, topic: str, count: int) -> None:
                 break
 
 
-def test_a_group_from_creation_to_deletion(
-    orbitmq: Callable[..., str], orbitmq_cluster: RunningCluster
-) -> None:
+def test_a_group_from_creation_to_deletion(orbitmq: Command, orbitmq_cluster: RunningCluster) -> None:
     servers = orbitmq_cluster.name_server
     orbitmq("topic", "create", "orders", "--queues", "2")
     with Producer("pg", name_servers=servers) as producer:
@@ -90,7 +74,7 @@ def test_a_group_from_creation_to_deletion(
 
 
 def test_members_are_shown_and_conflicts_have_an_exit_code(
-    orbitmq: Callable[..., str], orbitmq_cluster: RunningCluster
+    orbitmq: Command, orbitmq_cluster: RunningCluster
 ) -> None:
     servers = orbitmq_cluster.name_server
     orbitmq("topic", "create", "orders")
@@ -118,13 +102,13 @@ def test_members_are_shown_and_conflicts_have_an_exit_code(
         (["create", "g", "--retries", "-1"], "0 or more"),
     ],
 )
-def test_a_wrong_command_line_is_one_line(orbitmq: Callable[..., str], words: list[str], says: str) -> None:
+def test_a_wrong_command_line_is_one_line(orbitmq: Command, words: list[str], says: str) -> None:
     text = orbitmq("group", *words, code=2)
     assert says in text
     assert len(text.splitlines()) == 1
 
 
-def test_a_reset_beyond_the_queue_names_its_ends(orbitmq: Callable[..., str]) -> None:
+def test_a_reset_beyond_the_queue_names_its_ends(orbitmq: Command) -> None:
     orbitmq("topic", "create", "orders", "--queues", "1")
     orbitmq("group", "create", "g")
     broker = json.loads(orbitmq("topic", "route", "orders", "--json"))[0]["brokerName"]

@@ -3,56 +3,35 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from tests.sockets.conftest import Command
 
-from orbitmq.cli.main import main
-from orbitmq.cluster.local import LocalCluster
-from orbitmq.runtime.loop_thread import LoopThread
-from orbitmq.runtime.system import system_runtime
+from orbitmq.testing import running_cluster
 
 
 @pytest.fixture(scope="module")
 def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    loop = LoopThread("cluster")
-    root = str(tmp_path_factory.mktemp("cluster"))
     settings = {"mappedFileSizeCommitLog": "4194304", "recallMessageEnable": "true"}
-    cluster = LocalCluster(system_runtime(), brokers=1, root=root, settings=settings)
-    loop.wait(cluster.__aenter__())
-    try:
+    with running_cluster(str(tmp_path_factory.mktemp("cluster")), settings=settings) as cluster:
         yield cluster.name_server
-    finally:
-        loop.wait(cluster.__aexit__(None, None, None))
-        loop.stop()
 
 
 @pytest.fixture
-def orbitmq(
-    name_server: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[str, str]]:
+def orbitmq(name_server: str, monkeypatch: pytest.MonkeyPatch, command: Command) -> Command:
+    """The command, with that cluster as its default."""
     monkeypatch.setenv("NAMESRV_ADDR", name_server)
-
-    def run(*arguments: str, code: int = 0) -> tuple[str, str]:
-        capfd.readouterr()
-        actual = main(arguments)
-        sys.stdout.flush()
-        out, err = capfd.readouterr()
-        assert actual == code, err
-        assert "Traceback" not in err
-        return out, err
-
-    return run
+    return command
 
 
-def shown(orbitmq: Callable[..., tuple[str, str]], message_id: str) -> dict[str, str]:
+def shown(orbitmq: Command, message_id: str) -> dict[str, str]:
     """The message, as soon as the index has it."""
     deadline = time.monotonic() + 20
     while True:
         try:
-            found: dict[str, str] = json.loads(orbitmq("timer", "show", message_id, "--json")[0])
+            found: dict[str, str] = json.loads(orbitmq("timer", "show", message_id, "--json"))
         except AssertionError:
             if time.monotonic() > deadline:
                 raise
@@ -61,38 +40,38 @@ def shown(orbitmq: Callable[..., tuple[str, str]], message_id: str) -> dict[str,
             return found
 
 
-def test_a_timer_from_its_send_to_its_recall(orbitmq: Callable[..., tuple[str, str]]) -> None:
+def test_a_timer_from_its_send_to_its_recall(orbitmq: Command) -> None:
     sent = [
-        json.loads(orbitmq("send", "later", f"héllo {number}", "--delay", "3600", "--json")[0])
+        json.loads(orbitmq("send", "later", f"héllo {number}", "--delay", "3600", "--json"))
         for number in range(3)
     ]
-    [broker] = json.loads(orbitmq("timer", "list", "--json")[0])
+    [broker] = json.loads(orbitmq("timer", "list", "--json"))
     assert (broker["waiting"], broker["topics"], broker["oldestLate"]) == (3, {"later": 3}, None)
     assert sum(broker["minutes"].values()) == 3
-    text, _ = orbitmq("timer", "list", "--minutes", "1")
+    text = orbitmq("timer", "list", "--minutes", "1")
     assert "broker-a  later        3\n" in text
     assert "due in minute" in text
 
     found = shown(orbitmq, sent[0]["messageId"])
     assert (found["topic"], found["state"], found["body"]) == ("later", "waiting", "héllo 0")
     assert found["recallHandle"] == sent[0]["recallHandle"]
-    _, error = orbitmq("timer", "cancel", sent[0]["messageId"], code=2)
+    error = orbitmq("timer", "cancel", sent[0]["messageId"], code=2)
     assert "--yes" in error
-    text, _ = orbitmq("timer", "cancel", sent[0]["messageId"], "--yes")
+    text = orbitmq("timer", "cancel", sent[0]["messageId"], "--yes")
     assert text == f"recalled {sent[0]['messageId']}\n"
-    _, error = orbitmq("timer", "cancel", sent[0]["recallHandle"], "--yes", code=1)
+    error = orbitmq("timer", "cancel", sent[0]["recallHandle"], "--yes", code=1)
     assert "recalled already" in error
-    json.loads(orbitmq("timer", "cancel", sent[1]["recallHandle"], "--yes", "--json")[0])
-    [broker] = json.loads(orbitmq("timer", "list", "--json")[0])
+    json.loads(orbitmq("timer", "cancel", sent[1]["recallHandle"], "--yes", "--json"))
+    [broker] = json.loads(orbitmq("timer", "list", "--json"))
     assert broker["topics"] == {"later": 1}
 
 
-def test_what_is_delivered_is_shown_as_that(orbitmq: Callable[..., tuple[str, str]]) -> None:
-    sent = json.loads(orbitmq("send", "soon", "x", "--delay", "0.3", "--json")[0])
+def test_what_is_delivered_is_shown_as_that(orbitmq: Command) -> None:
+    sent = json.loads(orbitmq("send", "soon", "x", "--delay", "0.3", "--json"))
     deadline = time.monotonic() + 20
     while (found := shown(orbitmq, sent["messageId"]))["state"] != "delivered":
         assert time.monotonic() < deadline, found
-    _, error = orbitmq("timer", "cancel", sent["messageId"], "--yes", code=1)
+    error = orbitmq("timer", "cancel", sent["messageId"], "--yes", code=1)
     assert "timestamp invalid: its message was delivered" in error
 
 
@@ -105,14 +84,14 @@ def test_what_is_delivered_is_shown_as_that(orbitmq: Callable[..., tuple[str, st
     ],
 )
 def test_nothing_found_and_wrong_input_are_one_line(
-    orbitmq: Callable[..., tuple[str, str]], words: list[str], code: int, says: str
+    orbitmq: Command, words: list[str], code: int, says: str
 ) -> None:
-    _, error = orbitmq("timer", *words, code=code)
+    error = orbitmq("timer", *words, code=code)
     assert says in error
     assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize("delay", ["0", "-1", "soon", "259201"])
-def test_a_delay_that_cannot_be(orbitmq: Callable[..., tuple[str, str]], delay: str) -> None:
-    _, error = orbitmq("send", "later", "x", f"--delay={delay}", code=2 if delay == "soon" else 1)
+def test_a_delay_that_cannot_be(orbitmq: Command, delay: str) -> None:
+    error = orbitmq("send", "later", "x", f"--delay={delay}", code=2 if delay == "soon" else 1)
     assert error.count("\n") == 1

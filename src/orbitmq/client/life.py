@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from enum import Enum
+from types import TracebackType
+from typing import Self
 
 from orbitmq.errors import ClientStateError
 
@@ -64,3 +67,22 @@ class Life:
         """
         if not self.running:
             raise ClientStateError(f"{self._name} is not running; use 'async with' or start()")
+
+
+class InBlock(ABC):
+    """A client that starts when an ``async with`` block is entered and closes when it is left."""
+
+    @abstractmethod
+    async def start(self) -> None: ...
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

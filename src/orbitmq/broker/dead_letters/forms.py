@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from orbitmq.broker.messaging.stored import copied
 from orbitmq.message import property_names, reserved
-from orbitmq.message.properties import decode_properties, encode_properties
+from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record
-from orbitmq.message.tags import tags_code
 from orbitmq.store import NewMessage
 from orbitmq.store.ports import LogPiece
 
@@ -54,17 +54,7 @@ def redriven(record: Record, properties: dict[str, str], topic: str, queue_id: i
     kept = {name: value for name, value in properties.items() if name not in _OF_THE_WAY}
     kept[property_names.DLQ_REDRIVES] = str(redrives(properties) + 1)
     kept[property_names.DLQ_REDRIVE_ID] = mark(group, record.queue_offset)
-    return NewMessage(
-        topic,
-        queue_id,
-        record.body,
-        encode_properties(kept),
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        born_timestamp=record.born_timestamp,
-        born_host=record.born_host,
-        tags_code=tags_code(kept.get(property_names.TAGS)),
-    )
+    return copied(record, kept, topic, queue_id, reconsume_times=0)
 
 
 def sent_offsets(piece: LogPiece, group: str) -> tuple[set[int], int]:

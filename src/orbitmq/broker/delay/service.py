@@ -16,13 +16,13 @@ from orbitmq.broker.delay.progress import DelayProgress, Place
 from orbitmq.broker.delay.search import DeliverySearch
 from orbitmq.broker.events import Events
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
+from orbitmq.broker.messaging.stored import copied
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import LEADING, RoleChanged
 from orbitmq.message import property_names, reserved
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record, decode_record
-from orbitmq.message.tags import tags_code
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore, NewMessage, PutStatus, StoreClosedError
 from orbitmq.wire.codes import ResponseCode
@@ -289,18 +289,7 @@ class ScheduleService(Component):
             )  # fmt: skip
             return None
         queue_id = self._queue_of(topic, int(queue_text)) if self._outlet.own else int(queue_text)
-        return NewMessage(
-            topic,
-            queue_id,
-            record.body,
-            record.properties,
-            flag=record.flag,
-            sys_flag=record.sys_flag,
-            born_timestamp=record.born_timestamp,
-            born_host=record.born_host,
-            reconsume_times=record.reconsume_times,
-            tags_code=tags_code(properties.get(property_names.TAGS)),
-        )
+        return copied(record, properties, topic, queue_id, encoded=record.properties)
 
     def _queue_of(self, topic: str, queue_id: int) -> int:
         """Which queue of the topic a message gets, which may have fewer queues now.

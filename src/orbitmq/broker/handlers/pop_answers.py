@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
+from orbitmq.broker.handlers.waiting import WaitingClient
 from orbitmq.broker.pop.popping import Popped
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import headers, pop_info
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.errors import RemotingError
 
 FOUND = "FOUND"
 NOTHING = "NO_MESSAGE_IN_QUEUE"
 
 
-class WaitingPop:
+class WaitingPop(WaitingClient):
     """The client behind a pop (see ``service.PopClient``)."""
 
-    __slots__ = ("_command", "_connection", "_invisible_ms")
+    __slots__ = ("_invisible_ms",)
 
     def __init__(self, connection: ServerConnection, command: Command, invisible_ms: int) -> None:
-        self._connection = connection
-        self._command = command
+        super().__init__(connection, command)
         self._invisible_ms = invisible_ms
-
-    @property
-    def gone(self) -> bool:
-        return self._connection.closed
 
     def answer(self, popped: Popped) -> None:
         self._connection.send(self.response(popped))
-
-    def refuse(self, error: RemotingError) -> None:
-        self._connection.send(self._command.reply(error.code, error.remark))
 
     def response(self, popped: Popped) -> Command:
         """The command for an answer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.handlers.waiting import WaitingClient
 from orbitmq.broker.pop.service import Pops, PopsFullError
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.server import ServerConnection
@@ -43,18 +44,10 @@ class PopNoticeHandlers(Family):
         return None if found is None else client.response(found)
 
 
-class _NoticeClient:
+class _NoticeClient(WaitingClient):
     """The client behind a request for a notice."""
 
-    __slots__ = ("_command", "_connection")
-
-    def __init__(self, connection: ServerConnection, command: Command) -> None:
-        self._connection = connection
-        self._command = command
-
-    @property
-    def gone(self) -> bool:
-        return self._connection.closed
+    __slots__ = ()
 
     def answer(self, has_messages: bool) -> None:
         self._connection.send(self.response(has_messages))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from orbitmq.broker.handlers.waiting import WaitingClient
 from orbitmq.broker.messaging.pulling import Pulled, PullStatus
-from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.errors import RemotingError
 from orbitmq.wire.headers import PullMessageResponse
 
 _CODES = {
@@ -17,24 +16,13 @@ _CODES = {
 }
 
 
-class WaitingPull:
+class WaitingPull(WaitingClient):
     """The client behind a pull that waits (see ``pulling.PullClient``)."""
 
-    __slots__ = ("_command", "_connection")
-
-    def __init__(self, connection: ServerConnection, command: Command) -> None:
-        self._connection = connection
-        self._command = command
-
-    @property
-    def gone(self) -> bool:
-        return self._connection.closed
+    __slots__ = ()
 
     def answer(self, pulled: Pulled) -> None:
         self._connection.send(pull_response(self._command, pulled))
-
-    def refuse(self, error: RemotingError) -> None:
-        self._connection.send(self._command.reply(error.code, error.remark))
 
 
 def pull_response(command: Command, pulled: Pulled) -> Command:

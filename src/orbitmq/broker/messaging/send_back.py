@@ -15,14 +15,14 @@ from orbitmq.broker.messaging.retry import (
     mark_dead,
     max_reconsume_times,
 )
+from orbitmq.broker.messaging.stored import copied
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.role import RoleState
 from orbitmq.broker.timers.hook import TimerHook
 from orbitmq.message import property_names, reserved
 from orbitmq.message.errors import MessageFormatError
-from orbitmq.message.properties import decode_properties, encode_properties
+from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record, decode_record
-from orbitmq.message.tags import tags_code
 from orbitmq.store import MessageStore, NewMessage, PutStatus, StoreClosedError
 from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
 from orbitmq.wire.codes import ResponseCode
@@ -100,16 +100,17 @@ class SendBack:
             reserved.TOPIC_FLAG_UNIT_SUB if returned.unit_mode else 0,
         )
         record = self._record(returned.offset)
+        tries = record.reconsume_times + 1
         limit = max_reconsume_times(group, returned.version, returned.max_reconsume_times)
         properties = _properties(record)
         if record.reconsume_times >= limit or returned.delay_level < 0:
             dead = await self._topic(reserved.dead_letter_topic(returned.group), DEAD_LETTER_QUEUES)
             properties[property_names.DELAY] = "0"
             mark_dead(properties, returned.reason, returned.client_id)
-            copy = _copy(record, properties, dead.topic_name, 0)
+            copy = copied(record, properties, dead.topic_name, 0, reconsume_times=tries)
             log.info(
                 "message %s of group %s is a dead letter after %d deliveries",
-                properties[property_names.ORIGIN_MESSAGE_ID], returned.group, record.reconsume_times + 1,
+                properties[property_names.ORIGIN_MESSAGE_ID], returned.group, tries,
             )  # fmt: skip
         else:
             if not self._with_timer(returned, properties):
@@ -117,7 +118,8 @@ class SendBack:
                 properties[property_names.DELAY] = str(level)
             # A retry topic made earlier may have fewer queues than the group has by now.
             queues = max(1, min(group.retry_queue_nums, retry.write_queue_nums))
-            copy = _copy(record, properties, retry.topic_name, self._chance.randrange(queues))
+            queue_id = self._chance.randrange(queues)
+            copy = copied(record, properties, retry.topic_name, queue_id, reconsume_times=tries)
         await self._stored(copy, properties)
 
     def _with_timer(self, returned: ReturnedMessage, properties: dict[str, str]) -> bool:
@@ -184,18 +186,3 @@ def _properties(record: Record) -> dict[str, str]:
     properties.setdefault(property_names.ORIGIN_MESSAGE_ID, record.message_id)
     properties[property_names.WAIT] = "false"
     return properties
-
-
-def _copy(record: Record, properties: dict[str, str], topic: str, queue_id: int) -> NewMessage:
-    return NewMessage(
-        topic,
-        queue_id,
-        record.body,
-        encode_properties(properties),
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        born_timestamp=record.born_timestamp,
-        born_host=record.born_host,
-        reconsume_times=record.reconsume_times + 1,
-        tags_code=tags_code(properties.get(property_names.TAGS)),
-    )

@@ -15,14 +15,13 @@ from typing import Any
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events
 from orbitmq.broker.messaging.outlet import Outlet
+from orbitmq.broker.messaging.stored import record_of
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.pop.in_flight import Delivery, PopQueue, Receipt
 from orbitmq.broker.pop.receipts import revive_queue
 from orbitmq.broker.pop.state import PopState
 from orbitmq.message import property_names, reserved
-from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.properties import decode_properties, encode_properties
-from orbitmq.message.record import Record, decode_record
 from orbitmq.message.tags import tags_code
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore, NewMessage
@@ -105,7 +104,7 @@ class CheckPoints:
         return not any(
             decode_properties(record.properties).get(property_names.REAL_TOPIC) == self._topic
             for offset in range(known[0], self._store.max_offset(reserved.TIMER_TOPIC, 0))
-            if (record := self._record(reserved.TIMER_TOPIC, 0, offset)) is not None
+            if (record := record_of(self._store, reserved.TIMER_TOPIC, 0, offset)) is not None
         )
 
     def end(self) -> None:
@@ -122,7 +121,7 @@ class CheckPoints:
         done = self._offsets.query(REVIVE_GROUP, self._topic, queue_id)
         end = self._store.max_offset(self._topic, queue_id)
         for offset in range(0 if done is None else done + 1, end):
-            record = self._record(self._topic, queue_id, offset)
+            record = record_of(self._store, self._topic, queue_id, offset)
             if record is None:
                 continue
             try:
@@ -236,12 +235,3 @@ class CheckPoints:
             tags_code=tags_code(CHECK_POINT),
         )
         return message, properties
-
-    def _record(self, topic: str, queue_id: int, offset: int) -> Record | None:
-        entry = self._store.entry(topic, queue_id, offset)
-        stored = None if entry is None else self._store.record_at(entry[0])
-        try:
-            return None if stored is None else decode_record(stored)
-        except MessageFormatError as error:
-            log.error("message %d of %s@%d cannot be read: %s", offset, topic, queue_id, error)
-            return None

@@ -16,6 +16,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, GroupChanged, OffsetsReset, TopicChanged
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
 from orbitmq.broker.messaging.retry import DEAD_LETTER_QUEUES
+from orbitmq.broker.messaging.stored import copied, record_of
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
@@ -29,10 +30,8 @@ from orbitmq.broker.pop.popping import MAX_MESSAGES, Sources
 from orbitmq.broker.pop.state import NEVER_MS, PopState
 from orbitmq.broker.role import LEADING, RoleChanged, RoleState
 from orbitmq.message import property_names, reserved
-from orbitmq.message.errors import MessageFormatError
-from orbitmq.message.properties import decode_properties, encode_properties
-from orbitmq.message.record import Record, decode_record
-from orbitmq.message.tags import tags_code
+from orbitmq.message.properties import decode_properties
+from orbitmq.message.record import Record
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore, NewMessage
 from orbitmq.wire import pop_info
@@ -218,7 +217,7 @@ class PopRevive(Component):
             return revived
         offset = self._store.offset_by_time(topic, 0, time_ms)
         for each in range(offset, self._store.max_offset(topic, 0)):
-            record = self._record(topic, 0, each)
+            record = record_of(self._store, topic, 0, each)
             if record is not None:
                 place = decode_properties(record.properties).get(property_names.POP_REVIVED_FROM, "")
                 if place.isdecimal():
@@ -299,7 +298,9 @@ class PopRevive(Component):
         on_the_way = {each.offset for each in self._unsettled if each.delivery is delivery}
         gone: set[int] = set()
         for offset in sorted(delivery.left - on_the_way):
-            record = self._record(queue.topic, queue.queue_id, offset) if group is not None else None
+            record = (
+                record_of(self._store, queue.topic, queue.queue_id, offset) if group is not None else None
+            )
             if group is None or record is None:
                 gone.add(offset)
                 continue
@@ -335,15 +336,6 @@ class PopRevive(Component):
             await self._metadata.inner_topic(topic, max(1, queues))
         return topic
 
-    def _record(self, topic: str, queue_id: int, offset: int) -> Record | None:
-        entry = self._store.entry(topic, queue_id, offset)
-        stored = None if entry is None else self._store.record_at(entry[0])
-        try:
-            return None if stored is None else decode_record(stored)
-        except MessageFormatError as error:
-            log.error("message %d of %s@%d cannot be read: %s", offset, topic, queue_id, error)
-            return None
-
     def _redelivery(
         self, queue: PopQueue, delivery: Delivery, record: Record, topic: str
     ) -> tuple[NewMessage, dict[str, str]]:
@@ -361,19 +353,8 @@ class PopRevive(Component):
         if dead:
             properties[property_names.DLQ_ORIGIN_TOPIC] = origin
             properties[property_names.DLQ_ORIGIN_MESSAGE_ID] = properties[property_names.ORIGIN_MESSAGE_ID]
-        message = NewMessage(
-            topic,
-            0,
-            record.body,
-            encode_properties(properties),
-            flag=record.flag,
-            sys_flag=record.sys_flag,
-            born_timestamp=record.born_timestamp,
-            born_host=record.born_host,
-            reconsume_times=record.reconsume_times + 1,
-            tags_code=tags_code(properties.get(property_names.TAGS)),
-        )
-        return message, properties
+        again = record.reconsume_times + 1
+        return copied(record, properties, topic, 0, reconsume_times=again), properties
 
     def _settle(self) -> None:
         """What is stored is in flight no more."""

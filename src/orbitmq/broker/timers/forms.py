@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.messaging.stored import copied
 from orbitmq.message import property_names as names
 from orbitmq.message import reserved
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
@@ -176,7 +177,7 @@ def delivered(
     changed = dict(properties)
     changed[names.TIMER_ENQUEUE_MS] = str(enqueued_ms)
     changed[names.TIMER_DEQUEUE_MS] = str(now_ms)
-    return _copy(record, changed, properties[names.REAL_TOPIC], queue_id)
+    return copied(record, changed, properties[names.REAL_TOPIC], queue_id)
 
 
 def rolled(record: Record, properties: Mapping[str, str], enqueued_ms: int, now_ms: int) -> NewMessage:
@@ -186,7 +187,7 @@ def rolled(record: Record, properties: Mapping[str, str], enqueued_ms: int, now_
     changed[names.TIMER_ENQUEUE_MS] = str(enqueued_ms)
     changed[names.TIMER_ROLL_TIMES] = str(int(times) + 1 if times.isdecimal() else 1)
     changed[names.TIMER_DEQUEUE_MS] = str(now_ms)
-    return _copy(record, changed, reserved.TIMER_TOPIC, 0)
+    return copied(record, changed, reserved.TIMER_TOPIC, 0)
 
 
 def recall(
@@ -221,18 +222,3 @@ def recall(
 
 def properties_of(record: Record) -> dict[str, str]:
     return decode_properties(record.properties)
-
-
-def _copy(record: Record, properties: Mapping[str, str], topic: str, queue_id: int) -> NewMessage:
-    return NewMessage(
-        topic,
-        queue_id,
-        record.body,
-        encode_properties(properties),
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        born_timestamp=record.born_timestamp,
-        born_host=record.born_host,
-        reconsume_times=record.reconsume_times,
-        tags_code=tags_code(properties.get(names.TAGS)),
-    )

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from enum import Enum
 
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.messaging.stored import record_at
 from orbitmq.broker.timers import forms, units
 from orbitmq.broker.timers.forms import Timer
 from orbitmq.broker.timers.hand_over import take_out, write_wheel
@@ -17,8 +18,7 @@ from orbitmq.broker.timers.timer_log import Fields, TimerLog
 from orbitmq.broker.timers.wheel import NONE, Wheel
 from orbitmq.errors import OrbitError
 from orbitmq.message import reserved
-from orbitmq.message.errors import MessageFormatError
-from orbitmq.message.record import Record, decode_record, iter_records
+from orbitmq.message.record import Record, iter_records
 from orbitmq.runtime.seam import Files
 from orbitmq.store import GetStatus, MessageStore
 
@@ -144,7 +144,7 @@ class PendingTimers:
 
     def _resume(self, newest: units.Unit, progress: Progress) -> bool:
         """Go on behind the message of the last unit, which is there if the files belong together."""
-        record = self._record(newest.physical)
+        record = record_at(self._store, newest.physical, quiet=True)
         if record is None or record.topic != TOPIC:
             log.warning("the timer log does not belong to the commit log: it is made again")
             self.rebuild(progress)
@@ -163,13 +163,6 @@ class PendingTimers:
         self._restored = progress
         self.before = progress.before
         self.position = self._store.min_offset(TOPIC, 0)
-
-    def _record(self, physical: int) -> Record | None:
-        stored = self._store.record_at(physical)
-        try:
-            return decode_record(stored) if stored is not None else None
-        except MessageFormatError:
-            return None
 
     # -- taking ----------------------------------------------------------------------------------------
 
@@ -283,7 +276,7 @@ class PendingTimers:
             position = unit.below
 
     def _load_recall(self, slot: int, unit: units.Unit) -> None:
-        record = self._record(unit.physical)
+        record = record_at(self._store, unit.physical, quiet=True)
         if record is not None:
             timer = forms.timer_of(record, forms.properties_of(record), self._precision)
             if timer is not None and timer.deletes is not None:
@@ -383,7 +376,7 @@ class PendingTimers:
                 return Found.UNKNOWN
             if units.hash_of(unit.extra) not in (hashed, None):
                 continue
-            record = self._record(unit.physical)
+            record = record_at(self._store, unit.physical, quiet=True)
             timer = record and forms.timer_of(record, forms.properties_of(record), self._precision)
             if not timer:
                 continue

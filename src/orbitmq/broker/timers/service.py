@@ -15,6 +15,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.delay.delivered import Identity, identity_of
 from orbitmq.broker.events import Events
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
+from orbitmq.broker.messaging.stored import record_at
 from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import LEADING, RoleChanged
@@ -25,8 +26,7 @@ from orbitmq.broker.timers.pending import TOPIC, BrokenChainError, Found, Pendin
 from orbitmq.broker.timers.progress import Check, Progress, all_of, check_of, due_of, place_of
 from orbitmq.broker.timers.timer_log import TimerLog
 from orbitmq.message import property_names, reserved
-from orbitmq.message.errors import MessageFormatError
-from orbitmq.message.record import Record, decode_record
+from orbitmq.message.record import Record
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore, NewMessage, PutStatus, StoreClosedError
 from orbitmq.wire.bodies import DataVersion
@@ -309,7 +309,7 @@ class TimerService(Component):
         Raises:
             RemotingError: not now; it is still the first one.
         """
-        record = self._record(place_of(first))
+        record = record_at(self._store, place_of(first))
         properties = forms.properties_of(record) if record is not None else {}
         timer = record and forms.timer_of(record, properties, self._config.timer_precision_ms)
         if not record or not timer:
@@ -350,14 +350,6 @@ class TimerService(Component):
             return False
         self._already[identity] -= 1
         return True
-
-    def _record(self, physical: int) -> Record | None:
-        stored = self._store.record_at(physical)
-        try:
-            return decode_record(stored) if stored is not None else None
-        except MessageFormatError as error:
-            log.error("the timer message at %d cannot be read: %s", physical, error)
-            return None
 
     def _delivered(self, record: Record, properties: Mapping[str, str], now: int) -> NewMessage:
         """The message under its own name.
@@ -475,7 +467,7 @@ class TimerService(Component):
 
     def look_at(self, waiting: int) -> forms.Timer | None:
         """The message of a mark."""
-        record = self._record(place_of(waiting))
+        record = record_at(self._store, place_of(waiting))
         if record is None:
             return None
         return forms.timer_of(record, forms.properties_of(record), self._config.timer_precision_ms)

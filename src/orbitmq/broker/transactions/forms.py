@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from orbitmq.broker.delay.levels import level_of
+from orbitmq.broker.messaging.stored import copied
 from orbitmq.message import property_names, reserved, sysflag
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, encode_properties
 from orbitmq.message.record import Record, encode_record
@@ -118,18 +119,7 @@ def discarded(record: Record, properties: Mapping[str, str]) -> NewMessage:
 
 
 def _again(record: Record, properties: Mapping[str, str]) -> NewMessage:
-    return NewMessage(
-        record.topic,
-        0,
-        record.body,
-        _encoded(properties),
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        born_timestamp=record.born_timestamp,
-        born_host=record.born_host,
-        reconsume_times=record.reconsume_times,
-        tags_code=tags_code(properties.get(property_names.TAGS)),
-    )
+    return copied(record, properties, record.topic, 0, encoded=_encoded(properties))
 
 
 def question(record: Record, properties: Mapping[str, str], offset: int, physical_offset: int) -> bytes:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from orbitmq.client.consumer.membership import Membership
 from orbitmq.client.consumer.options import AssignedKeywords, AssignedOptions
 from orbitmq.client.core.broker_calls import Filter, PullOptions
 from orbitmq.client.keywords import shows_keywords
-from orbitmq.client.life import Life, State
+from orbitmq.client.life import InBlock, Life, State
 from orbitmq.errors import ClientStateError, OrbitError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.wire.bodies import ConsumerData, ConsumeType, MessageModel
@@ -45,7 +44,7 @@ class _Assigned:
             self.pull = None
 
 
-class AssignedConsumer:
+class AssignedConsumer(InBlock):
     """Reads the queues it is told to read; nothing is shared with other members, nothing committed unasked.
 
     ::
@@ -92,15 +91,6 @@ class AssignedConsumer:
         self._life = Life(f"consumer {group!r}")
 
     # -- life ------------------------------------------------------------------------------------------
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def start(self) -> None:
         """Make the consumer known. Nothing is connected before the first call.

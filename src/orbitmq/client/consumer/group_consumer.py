@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from types import TracebackType
-from typing import Self
 
 from orbitmq.client.consumer.admin_requests import PushMember
 from orbitmq.client.consumer.allocation import ByBroker
@@ -22,7 +20,7 @@ from orbitmq.client.consumer.rebalance import Rebalancer
 from orbitmq.client.core.broker_calls import Filter, PullOptions
 from orbitmq.client.core.pop_calls import PopOptions
 from orbitmq.client.hooks import ConsumeHooks
-from orbitmq.client.life import Life, State
+from orbitmq.client.life import InBlock, Life, State
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.client.observe.trace import ConsumeTrace
 from orbitmq.client.producer.inner import InnerSender, make_tracer
@@ -37,7 +35,7 @@ log = logging.getLogger("orbitmq.client")
 COMMIT_EVERY_S = 5.0
 
 
-class GroupConsumer:
+class GroupConsumer(InBlock):
     """A member of a group: it gets its share of the queues and pulls them. How messages reach the user's code
     is what the classes below it add.
 
@@ -150,15 +148,6 @@ class GroupConsumer:
         self._rebalancer.soon()
 
     # -- life ------------------------------------------------------------------------------------------
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def start(self) -> None:
         """Begin to work. Subscriptions may be made before or after.

@@ -45,6 +45,7 @@ async def closing_on_signals(close: Callable[[], Awaitable[None]], *, wanted: bo
     try:
         for number in SIGNALS:
             loop.add_signal_handler(number, stop)
+    # NotImplementedError: an event loop without signals (Windows). ValueError, RuntimeError: another thread.
     except (NotImplementedError, RuntimeError, ValueError) as error:
         raise ClientStateError(
             f"stop_on_signals works in the main thread of a process only: {error}"

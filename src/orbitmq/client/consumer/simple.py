@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from orbitmq.client.consumer.filter_checks import Checked, FilterChecks
 from orbitmq.client.consumer.leases import RENEW_EVERY_S, Lease, Leases
@@ -20,7 +19,7 @@ from orbitmq.client.consumer.options import (
 from orbitmq.client.core.broker_calls import Filter
 from orbitmq.client.core.pop_calls import PopCalls, PopOptions
 from orbitmq.client.keywords import shows_keywords
-from orbitmq.client.life import Life, State
+from orbitmq.client.life import InBlock, Life, State
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.errors import ClientStateError, OrbitError, ValidationError
 from orbitmq.message.model import ReceivedMessage
@@ -42,7 +41,7 @@ LEAST_WAIT_S = 0.001
 Handler = Callable[[ReceivedMessage], Awaitable[object]]
 
 
-class SimpleConsumer:
+class SimpleConsumer(InBlock):
     """Receives messages when asked to. Members need not know of each other: the broker deals messages out.
 
     A message that was received is invisible to the other members of the group for ``invisible_s``.
@@ -110,15 +109,6 @@ class SimpleConsumer:
         self._attempts = 0
 
     # -- life ------------------------------------------------------------------------------------------
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def start(self) -> None:
         """Make the consumer known. Subscriptions may be made before or after.

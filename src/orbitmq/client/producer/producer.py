@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.hooks import Hooks, around_sends
 from orbitmq.client.keywords import shows_keywords
-from orbitmq.client.life import Life, State
+from orbitmq.client.life import InBlock, Life, State
 from orbitmq.client.model import SendResult
 from orbitmq.client.namespaces import Namespace
 from orbitmq.client.observe.trace import SendTrace
@@ -40,7 +39,7 @@ from orbitmq.runtime.system import system_runtime
 from orbitmq.runtime.tasks import Background, every
 
 
-class Producer:
+class Producer(InBlock):
     """Sends messages. Safe for any number of tasks of one event loop at the same time.
 
     ::
@@ -147,15 +146,6 @@ class Producer:
         self._life = Life(f"producer {group!r}")
 
     # -- life ------------------------------------------------------------------------------------------
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def start(self) -> None:
         """Start the background work. Nothing is connected before the first send.

@@ -1,0 +1,66 @@
+"""Stored records: read once more, and stored once more under another name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from orbitmq.message import property_names
+from orbitmq.message.errors import MessageFormatError
+from orbitmq.message.properties import encode_properties
+from orbitmq.message.record import Record, decode_record
+from orbitmq.message.tags import tags_code
+from orbitmq.store import MessageStore, NewMessage
+
+log = logging.getLogger(__name__)
+
+
+def record_at(store: MessageStore, physical_offset: int, *, quiet: bool = False) -> Record | None:
+    """The record that begins at this place of the log; ``None``: there is none, or none that can be read.
+
+    Args:
+        quiet: say nothing in the log: the caller only asks whether a record is there.
+    """
+    stored = store.record_at(physical_offset)
+    try:
+        return None if stored is None else decode_record(stored)
+    except MessageFormatError as error:
+        if not quiet:
+            log.error("the record at %d of the log cannot be read: %s", physical_offset, error)
+        return None
+
+
+def record_of(store: MessageStore, topic: str, queue_id: int, offset: int) -> Record | None:
+    """The record at a queue offset; ``None``: there is none, or none that can be read."""
+    entry = store.entry(topic, queue_id, offset)
+    return None if entry is None else record_at(store, entry[0])
+
+
+def copied(
+    record: Record,
+    properties: Mapping[str, str],
+    topic: str,
+    queue_id: int,
+    *,
+    encoded: bytes | None = None,
+    reconsume_times: int | None = None,
+) -> NewMessage:
+    """The record as a new message: body, flags, time and host of its birth stay.
+
+    Args:
+        properties: what it has now; its tags go into the consume queue.
+        encoded: the same properties as bytes, when they are there already.
+        reconsume_times: when it is not the record's.
+    """
+    return NewMessage(
+        topic,
+        queue_id,
+        record.body,
+        encode_properties(properties) if encoded is None else encoded,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp=record.born_timestamp,
+        born_host=record.born_host,
+        reconsume_times=record.reconsume_times if reconsume_times is None else reconsume_times,
+        tags_code=tags_code(properties.get(property_names.TAGS)),
+    )

@@ -1,0 +1,25 @@
+"""The clients for programs without asyncio: the same API, the same core, on an event loop of their own.
+
+::
+
+    from orbitmq import Message
+    from orbitmq.sync import Consumer, Producer
+
+    with Producer("shop", name_servers="127.0.0.1:9876") as producer:
+        producer.send(Message("orders", b"body"))
+
+Every client starts one background thread. All methods may be called from any thread except from a callback
+that runs on that thread.
+"""
+
+from orbitmq.sync.consumers import AssignedConsumer, Consumer, PullConsumer, SimpleConsumer
+from orbitmq.sync.producer import Producer, TransactionProducer
+
+__all__ = [
+    "AssignedConsumer",
+    "Consumer",
+    "Producer",
+    "PullConsumer",
+    "SimpleConsumer",
+    "TransactionProducer",
+]
