@@ -9,7 +9,9 @@ from pathlib import Path
 
 from benchmarks.servers import PEER_VERSION, ROOT
 
+# A run with Apache's servers writes the first; the second comes with the checkout.
 KEPT = ROOT / "build" / f"mqadmin-{PEER_VERSION}.json"
+COMMITTED = ROOT / "tests" / "interop" / f"mqadmin-{PEER_VERSION}.json"
 
 
 @dataclass
@@ -31,8 +33,9 @@ class Baseline:
         fresh.rename(path)
 
 
-def load(path: Path = KEPT) -> Baseline:
-    """The kept baseline; an empty one when there is none that can be read."""
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        return Baseline(**json.loads(path.read_text(encoding="utf-8")))
+def load(*paths: Path) -> Baseline:
+    """The first baseline that can be read, by default what was kept last; an empty one when there is none."""
+    for path in paths or (KEPT, COMMITTED):
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            return Baseline(**json.loads(path.read_text(encoding="utf-8")))
     return Baseline()
