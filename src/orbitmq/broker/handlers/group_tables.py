@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.handlers.tables import encode_with_table
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import bodies, headers
@@ -25,7 +26,7 @@ class GroupTableHandlers(Family):
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.config,
         }
 
-    def all_configs(self, _connection: ServerConnection, command: Command) -> Answer:
+    async def all_configs(self, _connection: ServerConnection, command: Command) -> Command:
         """All groups; in pages for 5.x peers that ask so."""
         groups = self._groups
         if command.ext:
@@ -37,11 +38,10 @@ class GroupTableHandlers(Family):
         else:
             table = {config.group_name: config for config in groups}
             forbidden = groups.forbidden()
-        body = bodies.SubscriptionGroupWrapper(
-            data_version=groups.version, subscription_group_table=table, forbidden_table=forbidden
-        )
+        body = bodies.SubscriptionGroupWrapper(data_version=groups.version, forbidden_table=forbidden)
         response = headers.GetAllSubscriptiongroupConfigResponse(total_group_num=len(groups))
-        return response.reply_to(command, body=body.encode())
+        encoded = await encode_with_table(body, "subscriptionGroupTable", table)
+        return response.reply_to(command, body=encoded)
 
     def config(self, _connection: ServerConnection, command: Command) -> Answer:
         """One group's config. It is not created by asking, other than RocketMQ does."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.handlers.tables import encode_with_table
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
@@ -34,7 +35,7 @@ class TopicTableHandlers(Family):
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
         }
 
-    def all_configs(self, _connection: ServerConnection, command: Command) -> Answer:
+    async def all_configs(self, _connection: ServerConnection, command: Command) -> Command:
         """All topics; in pages for 5.x peers that ask so."""
         topics = self._topics
         if command.ext:
@@ -44,11 +45,9 @@ class TopicTableHandlers(Family):
             table = topics.page(version, max(0, header.topic_seq), count)
         else:
             table = {config.topic_name: config for config in topics}
-        body = bodies.TopicConfigAndMappingSerializeWrapper(
-            data_version=topics.version, topic_config_table=table
-        )
+        body = bodies.TopicConfigAndMappingSerializeWrapper(data_version=topics.version)
         response = headers.GetAllTopicConfigResponse(total_topic_num=len(topics))
-        return response.reply_to(command, body=body.encode())
+        return response.reply_to(command, body=await encode_with_table(body, "topicConfigTable", table))
 
     def config(self, _connection: ServerConnection, command: Command) -> Answer:
         """One topic's config."""

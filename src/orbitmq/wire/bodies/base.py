@@ -6,7 +6,7 @@ import dataclasses
 import reprlib
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
@@ -131,6 +131,15 @@ def camel(attribute: str) -> str:
 
 def _wire_names(kind: type[Any]) -> tuple[tuple[str, str], ...]:
     return tuple((f.metadata.get(_NAME) or camel(f.name), f.name) for f in dataclasses.fields(kind))
+
+
+def encode_object(value: Mapping[str, object]) -> bytes:
+    """A JSON object whose values may be bodies.
+
+    Raises:
+        BodyError: as :meth:`Body.encode`.
+    """
+    return fastjson.dumps(dict(value), fields_of=written_fields)
 
 
 def written_fields(kind: type[Any]) -> tuple[tuple[str, str], ...] | None:
