@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -13,121 +14,59 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
+from pathlib import Path
+
 import pyarrow as pa
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.types import IntegerType, LongType, StringType, StructType, TimestampType
+from tests.unit.sink_brokers import QUEUES, ScriptedBrokers, scripted
 
 from orbitmq.errors import BrokerError
-from orbitmq.message.batch import iter_batch
-from orbitmq.message.model import MessageQueue
-from orbitmq.message.record import Record, encode_record
-from orbitmq.runtime.system import SystemFiles
-from orbitmq.spark import send
-from orbitmq.spark.brokers import Brokers, QueueAddresses
+from orbitmq.message.properties import decode_properties
+from orbitmq.message.tags import java_hash
+from orbitmq.spark.commit import BatchCommit, Written, written_by
 from orbitmq.spark.errors import OptionError, SchemaError, SinkStateError, UnreachableError
-from orbitmq.spark.messages import SPARK_ID, Row, TaskId, check_columns, messages, unique_key
 from orbitmq.spark.offsets import Offsets
-from orbitmq.spark.options import WriteOptions
-from orbitmq.spark.send import Begun, TaskSender
-from orbitmq.spark.sink_state import SinkState
-from orbitmq.wire.bodies import KVTable
-from orbitmq.wire.codes import RequestCode, ResponseCode
-from orbitmq.wire.command import Command
-from orbitmq.wire.headers.offset import GetMaxOffsetResponse
-from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
-from orbitmq.wire.headers.send import SendBatchMessageRequest, SendMessageResponse
+from orbitmq.spark.options import AT_LEAST_ONCE, EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
+from orbitmq.spark.rows import check_columns
+from orbitmq.spark.send import TaskSender
+from orbitmq.spark.sink import StreamWriter
+from orbitmq.spark.sink_state import FolderState
+from orbitmq.spark.task import SPARK_ID, TaskId, unique_key
 
-TASK = TaskId("query", 7, 2)
-QUEUES = [MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-b", 0)]
-NOTHING = Begun(Offsets(dict.fromkeys(QUEUES, 0)), again=False)
-
-
-class ScriptedBrokers(Brokers):
-    """Stores what it is sent; ``failures`` are used up by the sends, one each."""
-
-    def __init__(self) -> None:
-        super().__init__(["n:1"], 100)
-        self.stored: dict[str, list[tuple[bytes, bytes]]] = {"broker-a:1": [], "broker-b:1": []}
-        self.failures: list[str] = []
-        self.codes: list[int] = []
-        self.behind = [0]
-        self.routes_away = 0
-        self.slaves: set[str] = set()
-        self.largest = 0
-
-    def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
-        if self.routes_away:
-            self.routes_away -= 1
-            raise UnreachableError("name server away")
-        table = {queue: f"{queue.broker_name}:1" for queue in QUEUES}
-        masters = frozenset(set(table.values()) - self.slaves)
-        return QueueAddresses(table, {q: a for q, a in table.items() if a in masters}, masters)
-
-    def ask(self, address: str, commands: Sequence[Command], **_: Any) -> list[Command]:
-        return [self._answer(address, command) for command in commands]
-
-    def _answer(self, address: str, command: Command) -> Command:
-        log = self.stored[address]
-        if command.code == RequestCode.GET_MAX_OFFSET:
-            return GetMaxOffsetResponse(offset=len(log)).reply_to(command)
-        if command.code == RequestCode.PULL_MESSAGE:
-            low = PullMessageRequest.from_ext(command.ext).queue_offset
-            body = b"".join(
-                encode_record(Record("t", body, properties, queue_offset=low + i))
-                for i, (body, properties) in enumerate(log[low : low + 32])
-            )
-            header = PullMessageResponse(
-                suggest_which_broker_id=0, next_begin_offset=low, min_offset=0, max_offset=len(log)
-            )
-            return header.reply_to(command, body=body)
-        if command.code == RequestCode.GET_BROKER_RUNTIME_INFO:
-            behind = self.behind.pop(0) if len(self.behind) > 1 else self.behind[0]
-            return command.reply(body=KVTable({"dispatchBehindBytes": str(behind)}).encode())
-        if command.code == RequestCode.GET_MIN_OFFSET:
-            return GetMaxOffsetResponse(offset=0).reply_to(command)
-        assert SendBatchMessageRequest.from_ext(command.ext).batch
-        if self.codes:
-            return command.reply(self.codes.pop(0), "scripted")
-        self.largest = max(self.largest, len(command.body))
-        if any(len(item.body) > 5000 for item in iter_batch(command.body)):
-            return command.reply(ResponseCode.MESSAGE_ILLEGAL, "limit maxMessageSize 5000 bytes")
-        failure = self.failures.pop(0) if self.failures else ""
-        if failure == "busy":
-            return command.reply(ResponseCode.SYSTEM_BUSY, "full")
-        if failure == "refuse":
-            return command.reply(ResponseCode.INVALID_PARAMETER, "read only")
-        if failure != "lose request":
-            log += [(bytes(item.body), bytes(item.properties)) for item in iter_batch(command.body)]
-        if failure.startswith("lose"):
-            raise UnreachableError(f"{address}: cut")
-        return SendMessageResponse(msg_id="", queue_id=0, queue_offset=0).reply_to(command)
-
-    def bodies(self) -> list[int]:
-        return sorted(int(body) for log in self.stored.values() for body, _ in log)
+START = Offsets(dict.fromkeys(QUEUES, 0))
+Place = Callable[[str, Offsets], Offsets | None]
 
 
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> ScriptedBrokers:
-    made = ScriptedBrokers()
-    monkeypatch.setattr(send, "Brokers", lambda *_: made)
-    return made
+    return scripted(monkeypatch)
 
 
-def sender(begun: Begun = NOTHING, *, retry_timeout_ms: int = 10_000) -> TaskSender:
-    options = WriteOptions(topic="t", batch_bytes=2100, pipeline=2, retry_timeout_ms=retry_timeout_ms)
-    return TaskSender(options, TASK, lambda topic, _: begun)
+def options(**values: Any) -> WriteOptions:
+    return WriteOptions(
+        **{"topic": "t", "batch_bytes": 2100, "pipeline": 2, "retry_timeout_ms": 10_000, **values}
+    )
 
 
-def rows(count: int, order: Any = None) -> list[Row]:
-    numbers = list(range(count)) if order is None else order
-    batch = pa.record_batch({"body": [str(n) for n in numbers]})
-    return list(messages(batch, TASK, 0, "t"))
+def sender(
+    *, attempt: int = 1, again: bool = False, columns: Sequence[str] = ("body",), **values: Any
+) -> TaskSender:
+    task = TaskId("query", 7, 2, "ab", attempt)
+    return TaskSender(
+        options(**values), task, frozenset(columns), lambda _topic, _ends: START if again else None
+    )
+
+
+def rows(numbers: Sequence[int]) -> pa.RecordBatch:
+    return pa.record_batch({"body": [str(n) for n in numbers]})
 
 
 def cut_short(brokers: ScriptedBrokers) -> int:
     """A first attempt that ends after some of its 95 rows; how many."""
     brokers.failures = ["", "lose answer"] + ["lose request"] * 1000
-    with pytest.raises(UnreachableError):
-        sender(retry_timeout_ms=100).add_all(rows(95))
+    first = sender(retry_timeout_ms=100)
+    with pytest.raises(UnreachableError, match="messages were not taken"):
+        written_by(first, [rows(range(95))])
     brokers.failures = []
     stored = len(brokers.bodies())
     assert 0 < stored < 95
@@ -139,6 +78,7 @@ def cut_short(brokers: ScriptedBrokers) -> int:
     [
         [],
         ["busy"],
+        ["late"],
         ["lose request"],
         ["lose answer"],
         ["", "lose answer", "busy", "lose request", "lose answer"],
@@ -147,153 +87,220 @@ def cut_short(brokers: ScriptedBrokers) -> int:
 def test_every_row_once_whatever_is_lost(brokers: ScriptedBrokers, failures: list[str]) -> None:
     brokers.failures = list(failures)
     task = sender()
-    task.add_all(rows(95))
-    task.flush()
+    task.add(rows(range(40)))
+    task.add(rows(range(40, 95)))
+    task.finish()
     assert brokers.bodies() == list(range(95))
-
-
-def test_a_second_attempt_sends_what_is_missing(brokers: ScriptedBrokers) -> None:
-    brokers.failures = ["", "lose answer"] + ["lose request"] * 1000
-    first = sender(retry_timeout_ms=200)
-    with pytest.raises(UnreachableError, match=r"messages were not taken: .*cut"):
-        first.add_all(rows(95))
-    assert 0 < len(brokers.bodies()) < 95
-    brokers.failures = []
-    second = sender(Begun(NOTHING.ends, again=True))
-    second.add_all(rows(95))
-    second.flush()
-    assert brokers.bodies() == list(range(95))
-    assert second.sent < 95
+    assert task.metrics.rows == task.rows == 95
+    assert task.metrics.late_flushes == failures.count("late")
+    assert bool(task.metrics.retries) == bool({"busy", "lose request"} & set(failures))
+    assert task.metrics.p99_ms() >= 0
 
 
 @given(st.permutations(range(95)))
 @settings(max_examples=20, deadline=None)
 def test_a_replay_in_another_order_sends_what_is_missing(order: list[int]) -> None:
-    brokers = ScriptedBrokers()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(send, "Brokers", lambda *_: brokers)
+        brokers = scripted(patch)
         stored = cut_short(brokers)
-        second = sender(Begun(NOTHING.ends, again=True))
-        second.add_all(rows(95, order))
-        second.flush()
+        second = sender(attempt=2, again=True)
+        second.add(rows(order))
+        second.finish()
     assert brokers.bodies() == list(range(95))
-    assert second.sent == 95 - stored
+    assert second.metrics.rows == 95 - stored
+    assert second.replay.earlier == len(second.replay.matched) == stored
 
 
 def test_equal_rows_are_each_sent_once(brokers: ScriptedBrokers) -> None:
     brokers.failures = ["", "lose request"] + ["lose request"] * 1000
-    same = list(messages(pa.record_batch({"body": ["7"] * 60}), TASK, 0, "t"))
+    first = sender(retry_timeout_ms=100)
     with pytest.raises(UnreachableError):
-        sender(retry_timeout_ms=100).add_all(same)
+        written_by(first, [rows([7] * 60)])
     brokers.failures = []
-    second = sender(Begun(NOTHING.ends, again=True))
-    second.add_all(same)
-    second.flush()
+    second = sender(attempt=2, again=True)
+    second.add(rows([7] * 60))
+    second.finish()
     assert brokers.bodies() == [7] * 60
 
 
-def test_stored_messages_that_fit_no_row_are_told_with_counts(brokers: ScriptedBrokers) -> None:
-    stored = cut_short(brokers)
-    second = sender(Begun(NOTHING.ends, again=True))
-    second.add_all(rows(40, list(range(1000, 1040))))  # a shuffle put other rows into this partition
-    words = rf"stored {stored} messages in 't' earlier; {stored} of them fit no row"
-    with pytest.raises(SinkStateError, match=words):
-        second.flush()
-    assert len(brokers.bodies()) == stored, "nothing was sent before that was known"
-    untouched = sender(Begun(NOTHING.ends, again=True))
-    untouched.resume(["t"])  # this time the partition has no row at all
-    with pytest.raises(SinkStateError, match="fit no row"):
-        untouched.flush()
+def test_at_least_once_asks_nobody(brokers: ScriptedBrokers) -> None:
+    brokers.failures = ["lose answer"]
+    task = sender(delivery=AT_LEAST_ONCE)
+    task.add(rows(range(95)))
+    task.finish()
+    assert set(brokers.bodies()) == set(range(95))
+    assert len(brokers.bodies()) > 95, "what was stored without an answer is there twice"
+    assert all(SPARK_ID.encode() not in item.properties for item in brokers.messages())
+    keys = [decode_properties(item.properties)["UNIQ_KEY"] for item in brokers.messages()]
+    assert set(keys) == {unique_key(task.task.key_prefix, row) for row in range(95)}
 
 
 def test_a_replay_waits_until_what_is_stored_can_be_seen(brokers: ScriptedBrokers) -> None:
     cut_short(brokers)
     brokers.behind = [300, 300, 0]
     brokers.routes_away = 2
-    second = sender(Begun(NOTHING.ends, again=True))
-    second.add_all(rows(95))
-    second.flush()
+    second = sender(attempt=2, again=True)
+    second.add(rows(range(95)))
+    second.finish()
     assert brokers.bodies() == list(range(95))
     brokers.slaves = {"broker-a:1"}
-    third = sender(Begun(NOTHING.ends, again=True), retry_timeout_ms=50)
-    with pytest.raises(
-        UnreachableError, match="what task query/7/2 stored in 't' cannot be read: the master of"
-    ):
-        third.add_all(rows(95))
+    third = sender(attempt=3, again=True, retry_timeout_ms=50)
+    with pytest.raises(UnreachableError, match="stored in 't' earlier cannot be read: the master of"):
+        third.add(rows(range(95)))
 
 
 @pytest.mark.parametrize("code", [1, 2, 14, 16, 17, 204, 205, 1500, 215])
 def test_what_a_producer_retries_is_retried(brokers: ScriptedBrokers, code: int) -> None:
     brokers.codes = [code, code]
     task = sender()
-    task.add_all(rows(95))
-    task.flush()
+    task.add(rows(range(95)))
+    task.finish()
     assert brokers.bodies() == list(range(95))
 
 
 def test_a_batch_is_filled_by_its_real_size(brokers: ScriptedBrokers) -> None:
     task = sender()
-    made = pa.record_batch({"body": ["1" * 10] * 200, "keys": ["k" * 300] * 200})
-    task.add_all(messages(made, TASK, 0, "t"))
-    task.flush()
+    task.add(pa.record_batch({"body": ["1" * 10] * 200, "keys": ["k" * 300] * 200}))
+    task.finish()
     assert 1000 < brokers.largest <= 2100
     assert len(brokers.bodies()) == 200
 
 
+def test_a_message_larger_than_a_batch_travels_alone(brokers: ScriptedBrokers) -> None:
+    task = sender()
+    task.add(rows([1, 10**4000, 2]))
+    task.finish()
+    assert brokers.bodies() == [1, 2, 10**4000]
+
+
 def test_a_message_that_is_too_large_is_named(brokers: ScriptedBrokers) -> None:
-    made = pa.record_batch({"body": ["1", "2", "3" * 6000, "4"]})
-    task = TaskSender(WriteOptions(topic="t", batch_bytes=100_000), TASK, lambda topic, _: NOTHING)
-    task.add_all(messages(made, TASK, 0, "t"))
-    with pytest.raises(BrokerError, match=r"row 2 of query/7/2, a body of 6000 bytes: limit maxMessageSize"):
-        task.flush()
+    task = sender(batch_bytes=100_000)
+    task.add(pa.record_batch({"body": ["0"]}))
+    task.add(pa.record_batch({"body": ["1", "2", "3" * 6000, "4"]}))
+    with pytest.raises(BrokerError, match=r"row 3 of query/7/2, a body of 6000 bytes: limit maxMessageSize"):
+        task.finish()
+    other = sender()
+    with pytest.raises(SchemaError, match=r"row 1 of query/7/2 is a message of 17\d+ bytes, a request holds"):
+        other.add(pa.record_batch({"body": [b"", bytes(17 << 20)]}))
 
 
 def test_a_refusal_is_an_error(brokers: ScriptedBrokers) -> None:
     brokers.failures = ["refuse"]
     task = sender()
-    task.add_all(rows(3))
+    task.add(rows(range(3)))
     with pytest.raises(BrokerError, match="read only"):
-        task.flush()
+        task.finish()
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_a_key_gives_its_row_back(row: int) -> None:
-    key = unique_key(TASK.prefix, row)
-    assert len(key) == 32
-    assert TASK.row_of(key, TASK.prefix) == row
-    other = TaskId("query", 7, 3)
-    assert other.row_of(key, other.prefix) is None
+def test_a_row_becomes_a_message(brokers: ScriptedBrokers) -> None:
+    task = sender(columns=["topic", "body", "tags", "keys", "properties"])
+    task.add(
+        pa.record_batch(
+            {
+                "topic": ["t", None],
+                "body": [b"1", b"2"],
+                "tags": ["red", None],
+                "keys": [["k1", "k2"], None],
+                "properties": pa.array(
+                    [[("x", "y"), ("empty", "")], None], pa.map_(pa.string(), pa.string())
+                ),
+            }
+        )
+    )
+    task.finish()
+    first, second = sorted(brokers.messages(), key=lambda item: item.body)
+    digest = f"{task._encoder.digests[0]:016x}"
+    assert decode_properties(first.properties) == {
+        "x": "y",
+        "TAGS": "red",
+        "KEYS": "k1 k2",
+        "UNIQ_KEY": unique_key(task.task.key_prefix, 0),
+        SPARK_ID: f"query/7/2/ab.1/0/{digest}",
+    }
+    assert set(decode_properties(second.properties)) == {"UNIQ_KEY", SPARK_ID}
 
 
-def test_a_row_becomes_a_message() -> None:
-    batch = pa.record_batch(
+def test_sliced_and_wide_columns_are_read(brokers: ScriptedBrokers) -> None:
+    whole = pa.record_batch(
         {
-            "topic": ["a", None],
-            "body": [b"1", b"2"],
-            "tags": ["red", None],
-            "keys": [["k1", "k2"], None],
-            "properties": pa.array([[("x", "y"), ("empty", "")], None], pa.map_(pa.string(), pa.string())),
+            "body": pa.array(["0", "1", "2", "3"], pa.large_string()),
+            "keys": [["a", ""], ["b", None], ["c"], []],
+            "properties": pa.array([[("n", str(i))] for i in range(4)], pa.map_(pa.string(), pa.string())),
         }
     )
-    (_, digest, first), (_, _, second) = messages(batch, TASK, 5, "t")
-    assert (first.topic, first.body, first.tags, first.keys) == ("a", b"1", "red", ["k1", "k2"])
-    assert first.properties["x"] == "y"
-    assert "empty" not in first.properties
-    assert first.properties[SPARK_ID] == f"query/7/2/5/{digest}"
-    assert first.unique_key == unique_key(TASK.prefix, 5)
-    assert (second.topic, second.tags, second.keys) == ("t", None, [])
+    task = sender(columns=["body", "keys", "properties"])
+    task.add(whole.slice(1, 2))
+    task.add(whole.slice(0, 0))
+    task.finish()
+    found = {int(item.body): decode_properties(item.properties) for item in brokers.messages()}
+    assert {number: (p["n"], p["KEYS"]) for number, p in found.items()} == {1: ("1", "b"), 2: ("2", "c")}
+
+
+def test_a_key_keeps_its_queue_and_its_order(brokers: ScriptedBrokers) -> None:
+    brokers.failures = ["", "busy", "lose request", "lose answer"]
+    keys = [f"k{i % 5}" for i in range(400)]
+    task = sender(columns=["body", "sharding_key"])
+    for first in range(0, 400, 100):
+        part = range(first, first + 100)
+        task.add(pa.record_batch({"body": [str(n) for n in part], "sharding_key": keys[first : first + 100]}))
+    task.finish()
+    assert brokers.bodies() == list(range(400))
+    for queue, log in brokers.stored.items():
+        numbers = [int(item.body) for item in log]
+        for key in {keys[n] for n in numbers}:
+            assert QUEUES[abs(java_hash(key)) % 3] == queue
+            assert [n for n in numbers if keys[n] == key] == [n for n in range(400) if keys[n] == key]
+    assert decode_properties(brokers.messages()[0].properties)["__SHARDINGKEY"] in keys
+
+
+def test_a_queue_can_be_named(brokers: ScriptedBrokers) -> None:
+    task = sender(columns=["body", "queue_id"])
+    task.add(pa.record_batch({"body": ["1", "2", "3"], "queue_id": pa.array([1, 0, 1], pa.int32())}))
+    task.finish()
+    assert [[int(item.body) for item in brokers.stored[queue]] for queue in QUEUES] == [[2], [1, 3], []]
+    with pytest.raises(SchemaError, match="topic 't' has no queue 9"):
+        task.add(pa.record_batch({"body": ["1"], "queue_id": pa.array([9], pa.int32())}))
+
+
+def test_a_delayed_message_travels_alone(brokers: ScriptedBrokers) -> None:
+    task = sender(columns=["body", "delay_level"], delivery=AT_LEAST_ONCE)
+    task.add(pa.record_batch({"body": ["1", "2", "3"], "delay_level": pa.array([3, None, 0], pa.int32())}))
+    task.finish()
+    levels = {int(item.body): decode_properties(item.properties).get("DELAY") for item in brokers.messages()}
+    assert levels == {1: "3", 2: None, 3: None}
+    assert brokers.sends == 2
+    timed = sender(columns=["body", "deliver_at"], delivery=AT_LEAST_ONCE)
+    times = pa.array([1_700_000_000_123_000], pa.timestamp("us", "UTC"))
+    timed.add(pa.record_batch({"body": ["4"], "deliver_at": times}))
+    timed.finish()
+    (late,) = [item for item in brokers.messages() if item.body == b"4"]
+    assert decode_properties(late.properties)["TIMER_DELIVER_MS"] == "1700000000123"
+    with pytest.raises(SchemaError, match="row 1 of query/7/2 has deliver_at -5; allowed"):
+        timed.add(pa.record_batch({"body": ["4"], "deliver_at": pa.array([-5], pa.int64())}))
 
 
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
         ({"body": [None]}, "row 0 of query/7/2 has no body"),
-        ({"body": ["x"], "properties": [{"DELAY": "3"}]}, "delayed messages cannot be written"),
+        ({"body": ["x", "y"], "topic": ["t", ""]}, "row 1 of query/7/2 has no topic"),
+        ({"body": ["x"], "properties": [{"DELAY": "3"}]}, "use the column delay_level or deliver_at"),
+        ({"body": ["x"], "tags": ["a\x01"]}, r"row 0 of query/7/2 has a property with U\+0001"),
+        ({"body": ["x"], "keys": ["a" * 33_000]}, "has properties of more than 32767 bytes"),
+        ({"body": ["x"], "delay_level": [19]}, "has delay_level 19; allowed: 0 to 18"),
     ],
 )
-def test_a_row_that_cannot_be_sent_is_named(columns: dict[str, Any], words: str) -> None:
+def test_a_row_that_cannot_be_sent_is_named(
+    brokers: ScriptedBrokers, columns: dict[str, Any], words: str
+) -> None:
+    if "properties" in columns:
+        maps = pa.map_(pa.string(), pa.string())
+        columns["properties"] = pa.array([list(each.items()) for each in columns["properties"]], maps)
+    task = sender(columns=list(columns), topic=None if "topic" in columns else "t")
+    columns["body"] = pa.array(columns["body"], pa.string())
     with pytest.raises(SchemaError, match=words):
-        list(messages(pa.record_batch(columns), TASK, 0, "t"))
+        task.add(pa.record_batch(columns))
+    assert not brokers.sends
 
 
 @pytest.mark.parametrize(
@@ -303,6 +310,12 @@ def test_a_row_that_cannot_be_sent_is_named(columns: dict[str, Any], words: str)
         ({"body": LongType()}, "t", "body has type bigint, must be binary or string"),
         ({"tags": StringType()}, "t", "column body is missing"),
         ({"body": StringType()}, None, "name the topic"),
+        (
+            {"body": StringType(), "sharding_key": StringType(), "queue_id": IntegerType()},
+            "t",
+            "say the same",
+        ),
+        ({"body": StringType(), "delay_level": IntegerType(), "deliver_at": LongType()}, "t", "say the same"),
     ],
 )
 def test_columns_that_are_not_messages_are_refused(
@@ -315,29 +328,154 @@ def test_columns_that_are_not_messages_are_refused(
         check_columns(schema, topic)
 
 
-def test_state_is_kept_once(tmp_path: Path) -> None:
-    state = SinkState(SystemFiles(), f"file://{tmp_path}")
-    ends, later = Offsets({QUEUES[0]: 5}), Offsets({QUEUES[0]: 9})
-    assert state.intend(TASK, "%RETRY%t", ends) == Begun(ends, again=False)
-    assert state.intend(TASK, "%RETRY%t", later) == Begun(ends, again=True)
-    assert not state.is_committed("query", 7)
-    assert state.topics_of(TASK) == ["%RETRY%t"]
-    assert state.topics_of(TaskId("query", 7, 1)) == []
-    state.check_partitions("query", 7, {0, 1, 2})
+def test_a_place_for_the_state_is_needed() -> None:
+    schema = StructType().add("body", StringType())
+    with pytest.raises(OptionError, match="delivery=exactly-once needs the option checkpointLocation"):
+        StreamWriter(options(), schema)
+    with pytest.raises(OptionError, match="stateLocation must be a folder"):
+        StreamWriter(options(delivery=TRANSACTIONAL, state_location="cluster"), schema)
     with pytest.raises(
-        SinkStateError, match=r"sent from 1 partitions and replayed from 2: .*partitions \[2\]"
+        OptionError, match=r"'ftp://x/y' cannot be used.*Known are file, s3, gs, abfs and hdfs"
     ):
-        state.check_partitions("query", 7, {0, 1})
-    assert state.commit("query", 7, {"rows": 1})
-    assert not state.commit("query", 7, {"rows": 2})
-    assert state.is_committed("query", 7)
-    state.commit("query", 107, {})
+        StreamWriter(options(state_location="ftp://x/y"), schema)
+    delayed = StructType().add("body", StringType()).add("deliver_at", TimestampType())
+    with pytest.raises(SchemaError, match="cannot be delayed"):
+        StreamWriter(options(delivery=TRANSACTIONAL, state_location="/tmp/x"), delayed)
+    StreamWriter(options(delivery=AT_LEAST_ONCE), StructType().add("body", StringType()))
+
+
+# -- a whole batch: tasks, crashes, replays, the driver ------------------------------------------------
+
+
+class KilledError(Exception):
+    """The whole application is gone."""
+
+
+def play(
+    brokers: ScriptedBrokers, state: FolderState, run: str, parts: list[list[int]], **values: Any
+) -> dict[str, Any]:
+    """One run of one batch, as Spark does it; what the commit noted."""
+    chosen = options(**values)
+    done: list[Written] = []
+    for partition, numbers in enumerate(parts):
+        task = TaskId("query", 7, partition, run, partition)
+        begin: Place = lambda topic, ends, task=task: state.begin(task, topic, ends)  # noqa: E731
+        batches = [rows(numbers[at : at + 20]) for at in range(0, len(numbers), 20)]
+        done.append(written_by(TaskSender(chosen, task, frozenset({"body"}), begin), iter(batches)))
+    commit = BatchCommit(chosen, frozenset({"body"}), done, state)
+    commit.finish()
+    record = state.commit_record("query", 7)
+    assert record is not None
+    return record
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_a_shuffled_replay_after_a_kill_stores_each_row_once(
+    brokers: ScriptedBrokers, tmp_path: Path, block: int
+) -> None:
+    kills = 0
+    for seed in range(block * 20, block * 20 + 20):
+        chance = random.Random(seed)
+        numbers = [chance.randrange(chance.choice([9, 1000])) for _ in range(chance.randrange(200))]
+        for log in brokers.stored.values():
+            log.clear()
+        state = FolderState(str(tmp_path / str(seed)))
+        for run in range(20):
+            left = chance.randrange(12) if run < 19 else 1 << 30
+
+            def kill(left: list[int] = [left]) -> None:  # noqa: B006
+                left[0] -= 1
+                if left[0] < 0:
+                    raise KilledError
+
+            brokers.before_send = kill
+            parts: list[list[int]] = [[] for _ in range(chance.randint(1, 4))]
+            for number in numbers:
+                chance.choice(parts).append(number)
+            try:
+                record = play(brokers, state, f"{run:x}", parts)
+                break
+            except KilledError:
+                kills += 1
+        assert Counter(brokers.bodies()) == Counter(numbers), seed
+        assert record["rows"] == len(numbers)
+        keys = [decode_properties(item.properties)["UNIQ_KEY"] for item in brokers.messages()]
+        assert len(set(keys)) == len(keys)
+    assert kills > 12
+
+
+def test_other_rows_in_a_replay_fail_with_counts(brokers: ScriptedBrokers, tmp_path: Path) -> None:
+    state = FolderState(str(tmp_path))
+    brokers.failures = ["", ""] + ["lose request"] * 100
+    with pytest.raises(UnreachableError):
+        play(brokers, state, "a", [list(range(95))], retry_timeout_ms=50)
+    brokers.failures = []
+    stored = len(brokers.bodies())
+    words = (
+        rf"batch 7: {stored} of the {stored} messages that earlier attempts stored fit none of its 95 rows"
+    )
+    for run in ("b", "c"):  # and so does every later replay, until somebody decides
+        with pytest.raises(SinkStateError, match=words if run == "b" else "fit none of its"):
+            play(brokers, state, run, [list(range(1000, 1095))])
+    with pytest.raises(SinkStateError, match=f"remove {tmp_path}/query/7"):
+        play(brokers, state, "d", [list(range(1000, 1095))])
+
+
+# -- the state -----------------------------------------------------------------------------------------
+
+
+def test_state_is_kept_by_attempt(tmp_path: Path) -> None:
+    state = FolderState(f"file://{tmp_path}")
+    one, other = TaskId("query", 7, 2, "ab", 1), TaskId("query", 7, 0, "cd", 1)
+    ends = Offsets(dict.fromkeys(QUEUES, 5))
+    assert state.begin(one, "%RETRY%t", ends) is None
+    assert state.begin(TaskId("query", 7, 1, "ab", 2), "%RETRY%t", ends) is None, "a sister is not earlier"
+    assert state.begin(TaskId("query", 7, 2, "ab", 3), "%RETRY%t", ends) == ends, "the same task again"
+    fewer = Offsets({QUEUES[0]: 3})
+    assert state.begin(other, "%RETRY%t", fewer) == ends
+    lowest = Offsets({QUEUES[0]: 3})
+    assert state.begin(TaskId("query", 7, 0, "ef", 1), "%RETRY%t", ends) == lowest, "unknown: from the first"
+    assert state.begin(TaskId("query", 7, 0, "ef", 1), "u", ends) is None
+    assert state.begun("query", 7, {0: "ef.1"}) == {"%RETRY%t": lowest, "u": ends}
+    assert not state.is_committed("query", 7)
+    state.commit("query", 7, "ef", {"rows": 1})
+    assert state.commit_record("query", 7) == {"rows": 1, "v": 2}
+    state.commit("query", 107, "ef", {})
     assert not state.is_committed("query", 7), "too old to be replayed"
-    damaged = next((tmp_path / "query").rglob("commit.json")).parent / "intent-2-t.json"
-    damaged.write_text("{")
-    with pytest.raises(SinkStateError, match="is damaged"):
-        state.intend(TaskId("query", 107, 2), "t", ends)
+    assert state.begun("query", 7, {}) == {}
     with pytest.raises(SinkStateError, match="cannot be a folder name"):
         state.is_committed("../up", 1)
-    with pytest.raises(OptionError, match="must be a folder"):
-        SinkState(SystemFiles(), "s3://bucket/x")
+
+
+def test_a_file_counts_when_it_is_whole(tmp_path: Path) -> None:
+    state = FolderState(str(tmp_path))
+    ends = Offsets({QUEUES[0]: 5})
+    assert state.begin(TaskId("query", 7, 0, "ab", 1), "t", ends) is None
+    (begun,) = (tmp_path / "query" / "7").iterdir()
+    whole = begun.read_text()
+    begun.write_text(whole[:20])
+    assert state.begin(TaskId("query", 7, 0, "cd", 1), "t", ends) is None, "its writer has sent nothing"
+    begun.write_text(whole.replace("5", "-5"))
+    with pytest.raises(SinkStateError, match="is damaged"):
+        state.begin(TaskId("query", 7, 0, "ef", 1), "t", ends)
+    (tmp_path / "query" / "7" / "commit-ab.json").write_text('{"v":')
+    assert not state.is_committed("query", 7)
+
+
+def test_the_state_of_the_version_before(tmp_path: Path) -> None:
+    folder = tmp_path / "query" / "7"
+    folder.mkdir(parents=True)
+    (folder / "intent-0-t.json").write_text(START.text())
+    state = FolderState(str(tmp_path))
+    with pytest.raises(SinkStateError, match=r"of an earlier version.*let that version finish the batch"):
+        state.begin(TaskId("query", 7, 0, "ab", 1), "t", START)
+    (folder / "commit.json").write_text("{}")
+    assert state.is_committed("query", 7), "what it committed is committed"
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    state = FolderState(str(tmp_path / "file"))
+    with pytest.raises(SinkStateError, match="cannot be"):
+        state.begin(TaskId("query", 7, 0, "ab", 1), "t", START)
+    assert options().delivery == EXACTLY_ONCE

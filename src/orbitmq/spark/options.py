@@ -21,6 +21,9 @@ _SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode"}
 _GIB = 1 << 30
 # Who reads, when nobody gave a group.
 READER_GROUP = "orbitmq-spark"
+# What a writer promises (delivery), and the state location that needs no files.
+AT_LEAST_ONCE, EXACTLY_ONCE, TRANSACTIONAL = "at-least-once", "exactly-once", "transactional"
+CLUSTER = "cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +72,17 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a writer needs to know. Times are milliseconds."""
+    """What a writer needs to know. Times are milliseconds.
+
+    Attributes:
+        delivery: ``at-least-once``, ``exactly-once`` or ``transactional``.
+        state_location: a folder; ``cluster``: in the brokers.
+    """
 
     topic: str | None = None
     name_servers: tuple[str, ...] = ("127.0.0.1:9876",)
     producer_group: str = "orbitmq-spark"
+    delivery: str = EXACTLY_ONCE
     state_location: str | None = None
     batch_bytes: int = 256 << 10
     pipeline: int = 8
@@ -123,6 +132,7 @@ _WRITE = (
     _Option("topic", "topic", values_of.text),
     _Option("nameServers", "name_servers", values_of.addresses),
     _Option("producerGroup", "producer_group", values_of.text),
+    _Option("delivery", "delivery", values_of.one_of(AT_LEAST_ONCE, EXACTLY_ONCE, TRANSACTIONAL)),
     _Option("stateLocation", "state_location", values_of.text),
     _Option("batchBytes", "batch_bytes", values_of.size_bytes),
     _Option("pipeline", "pipeline", values_of.count),

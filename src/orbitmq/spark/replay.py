@@ -1,57 +1,94 @@
-"""What an earlier attempt of a task has stored, matched against the rows of this attempt. Does no I/O.
+"""Exactly-once as decisions: which rows of a replay are stored already, and does that add up? Does no I/O.
 
-A row is known again by the digest of its content, not by its place: a replay may give the rows of a partition
-in another order. Rows that moved to another partition cannot be known again, which is an error with counts.
+A row is known again by the digest of its content, wherever a replay puts it: in another order, another
+partition, among another number of partitions. Messages of *earlier* attempts count: those of other runs of
+the query, and of other attempts of the same task. Each task leaves out as many of its equal rows as earlier
+messages have that content, and reports them. Equal rows may be in several partitions, whose tasks know
+nothing of each other: so all of them may leave out the same message, and the driver adds up.
+
+- Left out more often than stored: the difference was sent by nobody, and the driver sends it.
+- Stored more often than left out: messages without a row. The replay gave other rows, or an attempt that was
+  thought dead has sent after the tasks looked. Never silent: the batch fails with the counts.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-# A row's number in the attempt that sent it, and the digest of its content.
-Stored = tuple[int, str]
+from orbitmq.spark.task import StoredRow, TaskId
 
 
-class Counts(NamedTuple):
-    """How a replay stands: stored messages that a row was found for, and those without one."""
-
-    matched: int
-    unmatched: int
+def is_earlier(stored: StoredRow, task: TaskId) -> bool:
+    """Whether an attempt before this one sent the message; sisters of the same run are not before it."""
+    if stored.run != task.run:
+        return True
+    return stored.partition == task.partition and stored.attempt != task.attempt_text
 
 
 class Replay:
-    """Matches rows with stored messages, each message once.
+    """Matches the rows of one attempt with what earlier attempts have stored.
 
     Args:
-        stored: the messages of the task that are in the topic.
+        stored: what the topics hold of the batch; messages of others and repeated ones do not matter.
+
+    Attributes:
+        matched: the digests of the rows that were left out, one entry a row.
     """
 
-    def __init__(self, stored: Iterable[Stored]) -> None:
-        self._rows: dict[str, list[int]] = {}
-        for row, digest in stored:
-            self._rows.setdefault(digest, []).append(row)
-        self._taken: Counter[Stored] = Counter()
-        self._unmatched = sum(map(len, self._rows.values()))
+    def __init__(self, task: TaskId) -> None:
+        self._task = task
+        self._left: Counter[int] = Counter()
+        self._seen: set[tuple[int, str, int]] = set()
+        self.matched: list[int] = []
+
+    def found(self, stored: Iterable[StoredRow]) -> None:
+        """Take in what a topic holds; a message that was moved within the broker may be there twice."""
+        for row in stored:
+            key = row[:3]
+            if is_earlier(row, self._task) and key not in self._seen:
+                self._seen.add(key)
+                self._left[row.digest] += 1
 
     @property
-    def counts(self) -> Counts:
-        return Counts(self._taken.total(), self._unmatched)
+    def earlier(self) -> int:
+        """How many messages earlier attempts have stored."""
+        return len(self._seen)
 
-    def take(self, digest: str) -> bool:
-        """Whether a message with this content is stored that no other row was matched with."""
-        rows = self._rows.get(digest)
-        if not rows:
+    def take(self, digest: int) -> bool:
+        """Whether a row with this content is left out."""
+        if self._left.get(digest, 0) <= 0:
             return False
-        self._taken[rows.pop(), digest] += 1
-        self._unmatched -= 1
+        self._left[digest] -= 1
+        self.matched.append(digest)
         return True
 
-    def new_among(self, stored: Iterable[Stored], wanted: set[Stored]) -> set[Stored]:
-        """Which of the ``wanted`` rows of this attempt are stored, by what was found after a lost answer.
 
-        A message that an earlier attempt stored under the same number is not taken for this attempt's.
-        """
-        found = Counter(entry for entry in stored if entry in wanted)
-        return {entry for entry, count in found.items() if count > self._taken[entry]}
+class Settlement(NamedTuple):
+    """How a replayed batch adds up.
+
+    Attributes:
+        earlier: messages that other attempts than the successful ones stored.
+        unmatched: of these, the messages that no row was left out for.
+        missing: how often each content is still to be sent.
+    """
+
+    earlier: int
+    unmatched: int
+    missing: Counter[int]
+
+
+def settle(stored: Iterable[StoredRow], successful: Mapping[int, str], matched: Iterable[int]) -> Settlement:
+    """Add up a batch when all its tasks have ended.
+
+    Args:
+        stored: all messages of the batch.
+        successful: the attempt of each partition whose result counts.
+        matched: the digests of all rows that the tasks left out.
+    """
+    earlier = {row for row in stored if successful.get(row.partition) != row.attempt}
+    there = Counter(row.digest for row in earlier)
+    left_out = Counter(matched)
+    unmatched = there - left_out
+    return Settlement(len(earlier), unmatched.total(), left_out - there)

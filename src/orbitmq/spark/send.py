@@ -1,306 +1,308 @@
-"""Sending the messages of one task in batches, many at a time, each once."""
+"""Sending the rows of one task: encoded into batches, several at each broker on their way, each row once."""
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
-from orbitmq.client.producer.budget import retryable_code
+import pyarrow as pa
+
 from orbitmq.errors import BrokerError, TopicNotFoundError
-from orbitmq.message.batch import encode_batch
-from orbitmq.message.errors import MessageFormatError
+from orbitmq.message.batch import iter_batch
+from orbitmq.message.batch_encoder import BatchEncoder
 from orbitmq.message.model import MessageQueue
-from orbitmq.message.reserved import AUTO_CREATE_TOPIC
-from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.brokers import Brokers, Patience
-from orbitmq.spark.errors import SchemaError, SinkStateError, UnreachableError
-from orbitmq.spark.messages import Row, TaskId
+from orbitmq.spark.errors import SchemaError, UnreachableError
+from orbitmq.spark.flights import Failure, Flights, Shipment, Taken
+from orbitmq.spark.metrics import SendMetrics
 from orbitmq.spark.offsets import Offsets
-from orbitmq.spark.options import WriteOptions
+from orbitmq.spark.options import AT_LEAST_ONCE, EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
 from orbitmq.spark.replay import Replay
-from orbitmq.spark.stored import StoredRows
+from orbitmq.spark.rows import DELAYING, QUEUE_ID, Portion, RowLoader
+from orbitmq.spark.scan import StoredRows, patiently
+from orbitmq.spark.task import SPARK_ID, TaskId, id_mark, row_of_key
+from orbitmq.spark.transactions import half_properties
 from orbitmq.wire.codes import ResponseCode
-from orbitmq.wire.command import Command
-from orbitmq.wire.headers.send import SendBatchMessageRequest
+from orbitmq.wire.frame import MAX_FRAME_BYTES
 
 log = logging.getLogger("orbitmq.spark")
 
-DEFAULT_QUEUES = 4
-# Rows of a replay wait until all stored messages are accounted for; past this they are sent all the same.
-HELD_BYTES = 64 << 20
-SAME_PARTITIONS = (
-    "the rows of a replayed batch must be in the same partitions (sort or hash-partition the data frame "
-    "by its content, keep the number of partitions)"
-)
+# What is left of a frame for its one message, with room for the header.
+LARGEST_ITEM_BYTES = MAX_FRAME_BYTES - (128 << 10)
+# Batches that are being filled, one for each queue that order ties rows to.
+MAX_OPEN = 256
 
-# The message is in the broker's log; the last three only say that a promise about it is late.
-_STORED = frozenset(
-    {
-        ResponseCode.SUCCESS,
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-    }
-)
-# What a producer retries, and FLOW_CONTROL.
-_ALSO_RETRIED = frozenset({ResponseCode.FLOW_CONTROL})
-
-
-class Begun(NamedTuple):
-    """How a task stands to a topic.
-
-    Attributes:
-        ends: where the topic's queues ended before this task first sent to it.
-        again: whether an earlier attempt may have sent some of it.
-    """
-
-    ends: Offsets
-    again: bool
-
-
-Begin = Callable[[str, Brokers], Begun]
+# Notes where a topic's queues end before a task sends there; gives the place from which to look for earlier
+# messages, if there can be any.
+Begin = Callable[[str, Offsets], Offsets | None]
 
 
 @dataclass(slots=True)
-class _Topic:
-    """One topic of a task: what is stored, and what is on its way.
+class _Open:
+    """A batch that is being filled."""
 
-    Attributes:
-        held: rows that wait until it is known that the replay fits what is stored.
-        rows: of the batch that is being filled; ``items`` are their encoded messages.
-    """
-
-    begun: Begun
-    replay: Replay
-    held: deque[Row] = field(default_factory=deque)
-    held_bytes: int = 0
-    rows: list[Row] = field(default_factory=list)
-    items: list[bytes] = field(default_factory=list)
-    size_bytes: int = 0
-
-
-class _Batch(NamedTuple):
-    rows: list[Row]
-    items: list[bytes]
-
-    @property
-    def topic(self) -> str:
-        return self.rows[0].message.topic
+    out: memoryview
+    used: int = 0
+    count: int = 0
 
 
 class TaskSender:
     """Sends the rows of one task.
 
     Args:
-        options: limits and time-outs.
+        options: limits, time-outs, delivery.
         task: whose rows.
-        begin: called with each topic before the first message goes to it.
+        columns: names of the data frame's columns.
+        begin: called with each topic and its ends before the first message goes there.
     """
 
-    def __init__(self, options: WriteOptions, task: TaskId, begin: Begin) -> None:
+    def __init__(self, options: WriteOptions, task: TaskId, columns: frozenset[str], begin: Begin) -> None:
         self.task = task
-        self.sent = 0
+        self.metrics = SendMetrics()
+        self.replay = Replay(task)
+        self.taken: list[Taken] = []
+        self.topics: dict[str, Offsets] = {}
+        self.lost_answers = 0
         self._options = options
         self._begin = begin
         self._brokers = Brokers(options.name_servers, options.request_timeout_ms)
-        self._stored = StoredRows(options, task, self._brokers)
-        self._topics: dict[str, _Topic] = {}
-        self._full: list[_Batch] = []
-        self._next = task.partition
+        delayed = bool(columns & DELAYING)
+        self._stored = StoredRows(options, self._brokers, delayed=delayed)
+        self._has_queue_ids = QUEUE_ID in columns
+        self._knows_rows = options.delivery != AT_LEAST_ONCE
+        self._encoder = BatchEncoder(task.key_prefix, task.id_head if self._knows_rows else b"", (SPARK_ID,))
+        self._loader = RowLoader(self._encoder, task, options.topic)
+        self._flights = Flights(self._brokers, options, self.metrics, task.partition)
+        transactional = options.delivery == TRANSACTIONAL
+        self._added = half_properties(options.producer_group) if transactional else ""
+        self._queues: dict[str, list[MessageQueue]] = {}
+        self._open: dict[tuple[str, int | None], _Open] = {}
 
-    def resume(self, topics: Iterable[str]) -> None:
-        """Look up first what earlier attempts stored in ``topics``, also when no row goes there this time.
+    @property
+    def rows(self) -> int:
+        """How many rows were given."""
+        return self._loader.rows
 
-        Raises:
-            UnreachableError: the brokers of a topic were away for longer than ``retryTimeout``.
-        """
-        for name in topics:
-            self._topics[name] = self._first(name)
-
-    def add_all(self, rows: Iterable[Row]) -> None:
-        """Take the next rows; what fills a pipeline is sent.
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take the next rows; full batches are put on their way.
 
         Raises:
             BrokerError: a broker refuses a message.
             UnreachableError: no broker took it before the deadline.
             SchemaError: a row is no message that could be sent.
         """
-        for row in rows:
-            name = row.message.topic
-            topic = self._topics.get(name)
-            if topic is None:
-                topic = self._topics[name] = self._first(name)
-            if topic.replay.take(row.digest):
-                self._release(topic)
-            elif topic.replay.counts.unmatched and topic.held_bytes < HELD_BYTES:
-                topic.held.append(row)
-                topic.held_bytes += len(row.message.body)
+        if not batch.num_rows:
+            return
+        self._loader.load(batch)
+        for topic in self._loader.topics:
+            if topic not in self.topics:
+                self._first(topic)
+        wanted = self._not_stored(batch.num_rows) if self.replay.earlier else None
+        counts = {topic: len(self._queues[topic]) for topic in self._loader.topics}
+        for portion in self._loader.portions(counts, wanted):
+            if portion.delayed or self._options.delivery == TRANSACTIONAL:
+                self._send_alone(portion)
             else:
-                self._add(topic, row)
+                self._fill(portion)
+        if len(self._open) > MAX_OPEN:
+            self._ship_all()
 
-    def flush(self) -> None:
-        """Send what is left. Errors as with :meth:`add_all`.
+    def finish(self) -> None:
+        """Send what is left and wait until all of it is stored. Errors as with :meth:`add`."""
+        self._ship_all()
+        self._flights.drain()
+        self._recover()
 
-        Raises:
-            SinkStateError: an earlier attempt stored messages that no row of this one fits.
-        """
-        for name, topic in self._topics.items():
-            matched, unmatched = topic.replay.counts
-            if unmatched:
-                raise SinkStateError(
-                    f"task {self.task.text} stored {matched + unmatched} messages in {name!r} earlier; "
-                    f"{unmatched} of them fit no row of this attempt, which sent {self.sent}: "
-                    f"{SAME_PARTITIONS}"
-                )
-            self._release(topic)
-            self._close(topic)
-        self._send()
+    def close(self) -> None:
+        """Close the connections."""
+        self._flights.close()
 
-    def _first(self, name: str) -> _Topic:
-        begun = self._begin(name, self._brokers)
-        return _Topic(begun, Replay(self._stored.read(name, begun.ends) if begun.again else ()))
+    def _first(self, topic: str) -> None:
+        """Learn where a topic's queues are and end, and what earlier attempts have stored there."""
+        ends = self._stored.ends(topic) if self._knows_rows else Offsets({})
+        self.topics[topic] = ends
+        self._queues[topic] = self._writable(topic)
+        earlier = self._begin(topic, ends)
+        if earlier is not None and self._options.delivery == EXACTLY_ONCE:
+            mark = id_mark(self.task.query_id, self.task.batch_id)
+            self.replay.found(self._stored.rows(topic, earlier, mark))
 
-    def _release(self, topic: _Topic) -> None:
-        """Send the rows that waited, once every stored message is accounted for."""
-        if not topic.replay.counts.unmatched:
-            topic.held_bytes = 0
-            while topic.held:
-                self._add(topic, topic.held.popleft())
+    def _writable(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic; the same ones for the whole task, so that a key keeps its queue."""
 
-    def _add(self, topic: _Topic, row: Row) -> None:
-        item = self._encoded(row)
-        if topic.items and topic.size_bytes + len(item) > self._options.batch_bytes:
-            self._close(topic)
-        topic.rows.append(row)
-        topic.items.append(item)
-        topic.size_bytes += len(item)
-        if len(self._full) >= self._options.pipeline:
-            self._send()
+        def ask() -> list[MessageQueue]:
+            found = sorted(self._brokers.route(topic, refresh=True).writable)
+            if not found:
+                raise UnreachableError(f"topic {topic!r} has no queue that can be written now")
+            return found
 
-    def _encoded(self, row: Row) -> bytes:
-        try:
-            return encode_batch([row.message])
-        except MessageFormatError as error:
-            raise SchemaError(f"row {row.number} of {self.task.text} cannot be sent: {error}") from error
+        return patiently(self._options.retry_timeout_ms, ask)
 
-    def _close(self, topic: _Topic) -> None:
-        if topic.rows:
-            self._full.append(_Batch(topic.rows, topic.items))
-            topic.rows, topic.items, topic.size_bytes = [], [], 0
+    def _not_stored(self, rows: int) -> memoryview:
+        digests = self._encoder.digests
+        return memoryview(array("q", [row for row in range(rows) if not self.replay.take(digests[row])]))
 
-    def _send(self) -> None:
-        """Send all full batches; what a broker does not take goes to the next queue."""
+    def _queue(self, portion: Portion) -> MessageQueue | None:
+        if portion.lane is None:
+            return None
+        queues = self._queues[portion.topic]
+        if not self._has_queue_ids:
+            return queues[portion.lane]
+        for queue in queues:
+            if queue.queue_id == portion.lane:
+                return queue
+        raise SchemaError(f"topic {portion.topic!r} has no queue {portion.lane} that can be written")
+
+    def _fill(self, portion: Portion) -> None:
+        queue = self._queue(portion)
+        limit = self._options.batch_bytes
+        key = portion.topic, portion.lane
+        opened = self._open.get(key)
+        if opened is None:
+            opened = self._open[key] = _Open(memoryview(bytearray(limit)))
+        encoder, at, stop = self._encoder, 0, len(portion.selection)
+        while at < stop:
+            encoder.used = opened.used
+            reached = encoder.fill(portion.selection, at, stop, opened.out, limit)
+            opened.count += reached - at
+            opened.used, at = encoder.used, reached
+            if at < stop and not opened.used:
+                self._put(Shipment(portion.topic, self._item(portion, at), 1, queue))
+                at += 1
+            elif at < stop:
+                self._ship(portion.topic, opened, queue)
+
+    def _send_alone(self, portion: Portion) -> None:
+        queue = self._queue(portion)
+        for at in range(len(portion.selection)):
+            item = self._item(portion, at)
+            self._put(Shipment(portion.topic, item, 1, queue, alone=True, added=self._added))
+
+    def _item(self, portion: Portion, at: int) -> bytes:
+        row = portion.selection[at]
+        size = self._encoder.sizes[row]
+        if size > LARGEST_ITEM_BYTES:
+            number = self._loader.rows - len(self._encoder.sizes) + row
+            raise SchemaError(
+                f"row {number} of {self.task.text} is a message of {size} bytes, a request holds "
+                f"{LARGEST_ITEM_BYTES}"
+            )
+        out = memoryview(bytearray(size))
+        self._encoder.used = 0
+        self._encoder.fill(portion.selection, at, at + 1, out, size)
+        return bytes(out)
+
+    def _ship_all(self) -> None:
+        for (topic, lane), opened in self._open.items():
+            if opened.count:
+                nothing = memoryview(array("q"))
+                self._ship(topic, opened, self._queue(Portion(topic, lane, False, nothing)))
+        self._open.clear()
+
+    def _ship(self, topic: str, opened: _Open, queue: MessageQueue | None) -> None:
+        shipment = Shipment(topic, bytes(opened.out[: opened.used]), opened.count, queue)
+        opened.used = opened.count = 0
+        self._put(shipment)
+
+    def _put(self, shipment: Shipment) -> None:
+        self._flights.send(shipment)
+        if self._flights.failures:
+            self._flights.drain()
+            self._recover()
+        if self._flights.taken:
+            self.taken += self._flights.taken
+            self._flights.taken.clear()
+
+    # -- what went wrong -------------------------------------------------------------------------------
+
+    def _recover(self) -> None:
+        """Send again what failed until ``retryTimeout`` is over. Nothing else is on its way."""
         patience = Patience(self._options.retry_timeout_ms)
-        todo, self._full = self._full, []
-        while todo:
-            todo, lost, reason = self._round(todo)
-            if not todo:
-                return
-            if reason:
+        while failures := self._flights.failures:
+            self._flights.failures = []
+            before = self.metrics.rows
+            todo = [shipment for failure in failures for shipment in self._again(failure)]
+            refused = any(failure.refused is not None for failure in failures)
+            if not refused:
                 if patience.is_over:
-                    raise UnreachableError(
-                        f"{sum(len(b.rows) for b in todo)} messages were not taken: {reason}"
-                    )
+                    count = sum(shipment.count for shipment in todo)
+                    raise UnreachableError(f"{count} messages were not taken: {failures[0].reason}")
                 patience.pause()
-            for name in sorted({batch.topic for batch in todo}):
-                self._refresh(name)
-                if lost:
+            lost = {failure.shipment.topic for failure in failures if failure.lost}
+            self.lost_answers += len(lost)
+            for topic in sorted({shipment.topic for shipment in todo}):
+                self._refresh(topic)
+                if topic in lost and self._options.delivery == EXACTLY_ONCE:
                     # No answer does not mean not stored.
-                    todo = self._without_stored(name, todo)
+                    todo = list(self._without_stored(topic, todo))
+            self.metrics.retries += len(todo)
+            for shipment in todo:
+                self._flights.send(shipment)
+            self._flights.drain()
+            if self.metrics.rows > before:
+                patience.succeeded()
+        self.taken += self._flights.taken
+        self._flights.taken.clear()
 
-    def _refresh(self, name: str) -> None:
-        try:
-            self._brokers.route(name, refresh=True)
-        except (UnreachableError, TopicNotFoundError) as error:
-            log.info("no fresh route of %s, the known one is used: %s", name, error)
-
-    def _without_stored(self, name: str, left: list[_Batch]) -> list[_Batch]:
-        topic = self._topics[name]
-        wanted = {(r.number, r.digest) for batch in left if batch.topic == name for r in batch.rows}
-        stored = topic.replay.new_among(self._stored.read(name, topic.begun.ends), wanted)
-        self.sent += len(stored)
-        kept = []
-        for batch in left:
-            pairs = [
-                (row, item)
-                for row, item in zip(batch.rows, batch.items, strict=True)
-                if batch.topic != name or (row.number, row.digest) not in stored
-            ]
-            if pairs:
-                kept.append(_Batch([row for row, _ in pairs], [item for _, item in pairs]))
-        return kept
-
-    def _round(self, todo: list[_Batch]) -> tuple[list[_Batch], bool, str]:
-        """Send each batch once: those that were not taken, whether answers were lost, and why."""
-        by_address: dict[str, list[tuple[MessageQueue, _Batch]]] = {}
-        left: list[_Batch] = []
-        lost, reason = False, ""
-        for batch in todo:
-            try:
-                queue, address = self._next_queue(batch.topic)
-            except (UnreachableError, TopicNotFoundError) as error:
-                reason = str(error)
-                left.append(batch)
-            else:
-                by_address.setdefault(address, []).append((queue, batch))
-        for address, chunks in by_address.items():
-            commands = [self._command(queue, batch) for queue, batch in chunks]
-            try:
-                answers = self._brokers.ask(address, commands, repeatable=False)
-            except UnreachableError as error:
-                lost, reason = True, str(error)
-                left += [batch for _, batch in chunks]
-                continue
-            for (_, batch), answer in zip(chunks, answers, strict=True):
-                if answer.code in _STORED:
-                    self.sent += len(batch.rows)
-                elif retryable_code(answer.code, _ALSO_RETRIED):
-                    reason = f"{address} answers {answer.code}: {answer.remark}"
-                    left.append(batch)
-                else:
-                    left += self._refused(batch, answer, address)
-        return left, lost, reason
-
-    def _refused(self, batch: _Batch, answer: Command, address: str) -> list[_Batch]:
-        """The batch in pieces, when one of its messages may be what the broker refuses.
+    def _again(self, failure: Failure) -> list[Shipment]:
+        """What to send again: the shipment, or its messages one by one when one of them is refused.
 
         Raises:
-            BrokerError: it refuses a single message, or any.
+            BrokerError: a single message is refused, or any.
         """
+        answer, shipment = failure.refused, failure.shipment
+        if answer is None:
+            return [shipment]
         if answer.code != ResponseCode.MESSAGE_ILLEGAL:
-            raise BrokerError(answer.code, answer.remark, address)
-        if len(batch.rows) > 1:
-            return [_Batch([row], [item]) for row, item in zip(batch.rows, batch.items, strict=True)]
-        row = batch.rows[0]
-        size = len(row.message.body)
-        where = f"row {row.number} of {self.task.text}, a body of {size} bytes"
-        raise BrokerError(answer.code, f"{where}: {answer.remark}", address)
+            raise BrokerError(answer.code, answer.remark, failure.address)
+        if shipment.count > 1:
+            return [Shipment(shipment.topic, item, 1, shipment.queue) for item, _, _ in _items(shipment)]
+        ((_, body, properties),) = _items(shipment)
+        row = row_of_key(properties, self.task.key_prefix)
+        where = f"row {row} of {self.task.text}, a body of {body} bytes"
+        raise BrokerError(answer.code, f"{where}: {answer.remark}", failure.address)
 
-    def _next_queue(self, topic: str) -> tuple[MessageQueue, str]:
-        writable = self._brokers.route(topic).writable
-        if not writable:
-            raise UnreachableError(f"topic {topic!r} has no queue that can be written now")
-        queue = sorted(writable)[self._next % len(writable)]
-        self._next += 1
-        return queue, writable[queue]
+    def _refresh(self, topic: str) -> None:
+        try:
+            self._brokers.route(topic, refresh=True)
+        except (UnreachableError, TopicNotFoundError) as error:
+            log.info("no fresh route of %s, the known one is used: %s", topic, error)
 
-    def _command(self, queue: MessageQueue, batch: _Batch) -> Command:
-        request = SendBatchMessageRequest(
-            producer_group=self._options.producer_group,
-            topic=queue.topic,
-            default_topic=AUTO_CREATE_TOPIC,
-            default_topic_queue_nums=DEFAULT_QUEUES,
-            queue_id=queue.queue_id,
-            sys_flag=0,
-            born_timestamp=this_worker().clock.now_ms(),
-            flag=0,
-            properties="",
-            reconsume_times=0,
-            unit_mode=False,
-            batch=True,
-            broker_name=queue.broker_name,
-        )
-        return request.command(b"".join(batch.items))
+    def _without_stored(self, topic: str, todo: list[Shipment]) -> Iterator[Shipment]:
+        mark = id_mark(self.task.query_id, self.task.batch_id)
+        stored = {
+            row.row
+            for row in self._stored.rows(topic, self.topics[topic], mark)
+            if row.partition == self.task.partition and row.attempt == self.task.attempt_text
+        }
+        for shipment in todo:
+            if shipment.topic != topic:
+                yield shipment
+                continue
+            left = [
+                item
+                for item, _, properties in _items(shipment)
+                if row_of_key(properties, self.task.key_prefix) not in stored
+            ]
+            self.metrics.rows += shipment.count - len(left)
+            if left:
+                yield Shipment(
+                    topic, b"".join(left), len(left), shipment.queue, shipment.alone, shipment.added
+                )
+
+
+def _items(shipment: Shipment) -> Iterator[tuple[bytes, int, bytes]]:
+    """The encoded items of a shipment, each with the size of its body and its properties."""
+    at = 0
+    for item in iter_batch(shipment.items):
+        size = int.from_bytes(shipment.items[at : at + 4], "big")
+        yield shipment.items[at : at + size], len(item.body), item.properties
+        at += size
+
+
+def columns_of(schema: Any) -> frozenset[str]:
+    """The columns of a data frame by their names in lower case."""
+    return frozenset(field.name.lower() for field in schema.fields)

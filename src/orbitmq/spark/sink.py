@@ -1,16 +1,18 @@
-"""The writers behind the format ``rocketmq``: each row is sent once, also when a batch is replayed.
+"""The writers behind the format ``rocketmq``.
 
-A message's id is (query, batch, partition, row), and it carries a digest of its row. Before a task sends, it
-records where its queues end. A task that finds such a record reads the queues from there, matches what it
-finds with its rows by their digests, and sends only what is missing. The order of the rows in a partition
-does not matter, but each row must be in the same partition again: stored messages without a row are an error.
+A task sends its rows and tells the driver what it did; the driver adds up and commits, by ``delivery``:
+
+- *at-least-once*: nothing is noted; what is tried again is sent again.
+- *exactly-once*: messages have ids and digests, attempts note where they begin, a replay leaves out what is
+  stored (:mod:`orbitmq.spark.replay`).
+- *transactional*: half messages that become visible with the commit (:mod:`orbitmq.spark.transactions`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -22,83 +24,46 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
-from orbitmq.errors import TopicNotFoundError
-from orbitmq.message.model import MessageQueue
-from orbitmq.runtime.system import SystemFiles
 from orbitmq.runtime.worker import this_worker
-from orbitmq.spark.brokers import Brokers, Patience, max_offset, offset_at
-from orbitmq.spark.errors import OptionError, SinkStateError, UnreachableError
-from orbitmq.spark.messages import TaskId, check_columns, messages
+from orbitmq.spark.brokers import Brokers
+from orbitmq.spark.commit import BatchCommit, Written, written_by
+from orbitmq.spark.errors import OptionError, SinkStateError
+from orbitmq.spark.ledger import ClusterLedger, JobLedger
 from orbitmq.spark.offsets import Offsets
-from orbitmq.spark.options import WriteOptions
-from orbitmq.spark.send import Begun, TaskSender
-from orbitmq.spark.sink_state import SinkState
-from orbitmq.wire.command import Command
+from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, TRANSACTIONAL, WriteOptions
+from orbitmq.spark.rows import check_columns
+from orbitmq.spark.scan import patiently
+from orbitmq.spark.send import Begin, TaskSender, columns_of
+from orbitmq.spark.sink_state import FolderState
+from orbitmq.spark.task import TaskId
+from orbitmq.spark.transactions import Transactions
 
 log = logging.getLogger("orbitmq.spark")
-
-# Clocks of driver and brokers may differ by this much when a batch job's task is tried again.
-CLOCK_MARGIN_MS = 600_000
-
-
-@dataclass
-class Written(WriterCommitMessage):  # type: ignore[misc]
-    """What one task did: its rows, and how many of them it had to send."""
-
-    task: TaskId
-    rows: int
-    sent: int
-
-
-def _offsets(
-    topic: str, brokers: Brokers, options: WriteOptions, request: Callable[[MessageQueue], Command]
-) -> Offsets:
-    """An offset of every queue of ``topic``; waits for a cluster that is away, up to ``retryTimeout``."""
-    patience = Patience(options.retry_timeout_ms)
-    while True:
-        try:
-            return Offsets(brokers.offsets(brokers.readable([topic], refresh=True), request))
-        except (UnreachableError, TopicNotFoundError) as error:
-            if patience.is_over:
-                raise
-            log.info("the queues of %s are not known yet: %s", topic, error)
-            patience.pause()
-
-
-def _send_all(sender: TaskSender, batches: Iterator[pa.RecordBatch], topic: str | None) -> Written:
-    rows = 0
-    for batch in batches:
-        sender.add_all(messages(batch, sender.task, rows, topic))
-        rows += batch.num_rows
-    sender.flush()
-    return Written(sender.task, rows, sender.sent)
-
-
-def _context() -> TaskContext:
-    context = TaskContext.get()
-    if context is None:
-        raise SinkStateError("a writer runs inside a Spark task only")
-    return context
 
 
 class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     """Writes the batches of a streaming query.
 
     Raises:
-        OptionError: there is neither ``stateLocation`` nor ``checkpointLocation``.
+        OptionError: there is no place for the state that ``delivery`` needs.
         SchemaError: the columns are not those of messages.
     """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        check_columns(schema, options.topic)
-        if options.state_location is None:
-            raise OptionError("a streaming write needs the option checkpointLocation or stateLocation")
+        check_columns(schema, options.topic, transactional=options.delivery == TRANSACTIONAL)
+        if options.delivery != AT_LEAST_ONCE and options.state_location is None:
+            raise OptionError(
+                f"delivery={options.delivery} needs the option checkpointLocation or stateLocation"
+            )
+        if options.delivery == TRANSACTIONAL and options.state_location == CLUSTER:
+            raise OptionError(
+                "delivery=transactional keeps a list of its messages, so stateLocation must be a folder"
+            )
         self._options = options
-        self._location = options.state_location
-        self._state()
-
-    def _state(self) -> SinkState:
-        return SinkState(SystemFiles(), self._location)
+        self._columns = columns_of(schema)
+        # Made once on the driver and pickled into every task of the run.
+        self._run = _token()
+        _folder(options)
 
     @override
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -107,38 +72,32 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         batch_id = context.getLocalProperty("streaming.sql.batchId")
         if query_id is None or batch_id is None:
             raise SinkStateError("Spark does not say which query and batch this task belongs to")
-        task = TaskId(query_id, int(batch_id), context.partitionId())
-        state = self._state()
-        if state.is_committed(query_id, task.batch_id):
-            return Written(task, sum(batch.num_rows for batch in iterator), 0)
-        sender = TaskSender(
-            self._options,
-            task,
-            lambda topic, brokers: state.intend(
-                task, topic, _offsets(topic, brokers, self._options, max_offset)
-            ),
-        )
-        sender.resume(state.topics_of(task))
-        return _send_all(sender, iterator, self._options.topic)
+        task = TaskId(query_id, int(batch_id), context.partitionId(), self._run, context.taskAttemptId())
+        state = _folder(self._options)
+        if state is not None and state.is_committed(query_id, task.batch_id):
+            return Written(task, sum(batch.num_rows for batch in iterator))
+        begin = self._begin(task, state)
+        return written_by(TaskSender(self._options, task, self._columns, begin), iterator)
+
+    def _begin(self, task: TaskId, state: FolderState | None) -> Begin:
+        if self._options.delivery == AT_LEAST_ONCE:
+            return _nothing_earlier
+        if state is not None:
+            return _begin_in(self._options, state, task)
+        ledger = ClusterLedger(_brokers(self._options), task.query_id)
+        limit_ms = self._options.retry_timeout_ms
+        return lambda topic, ends: patiently(limit_ms, partial(ledger.begin, topic, task.batch_id, ends))
 
     @override
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        done = [message for message in messages if isinstance(message, Written)]
-        if not done:
-            return
-        facts = {"partitions": len(done), "rows": sum(message.rows for message in done)}
-        self._state().check_partitions(done[0].task.query_id, batchId, {m.task.partition for m in done})
-        if not self._state().commit(done[0].task.query_id, batchId, facts):
-            log.info("batch %d was committed before", batchId)
+        done = _written(messages)
+        if done:
+            BatchCommit(self._options, self._columns, done, _folder(self._options)).finish()
 
     @override
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Never undoes anything: Spark also calls this after a commit that took effect."""
-        done = [message for message in messages if isinstance(message, Written)]
-        committed = bool(done) and self._state().is_committed(done[0].task.query_id, batchId)
-        log.warning(
-            "batch %d %s", batchId, "is committed, kept" if committed else "failed, a replay completes it"
-        )
+        log.warning("batch %d failed; if it was not committed, a replay completes it", batchId)
 
 
 class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
@@ -150,35 +109,92 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
     """
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
-        check_columns(schema, options.topic)
+        check_columns(schema, options.topic, transactional=options.delivery == TRANSACTIONAL)
         if overwrite:
             raise OptionError('topics cannot be overwritten; use mode("append")')
         self._options = options
+        self._columns = columns_of(schema)
         # Made once on the driver and pickled into every task.
-        self._job_id = f"job-{this_worker().random.getrandbits(64):016x}"
+        self._run = _token()
         self._started_ms = this_worker().clock.now_ms()
+        _folder(options)
 
     @override
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         context = _context()
-        task = TaskId(self._job_id, 0, context.partitionId())
-        begin = self._begin_again if context.attemptNumber() else self._begin_first
-        return _send_all(TaskSender(self._options, task, begin), iterator, self._options.topic)
+        task = TaskId(f"job-{self._run}", 0, context.partitionId(), self._run, context.taskAttemptId())
+        state = _folder(self._options)
+        begin = self._begin(task, state, context.attemptNumber())
+        written = written_by(TaskSender(self._options, task, self._columns, begin), iterator)
+        if state is None and written.unmatched:
+            raise SinkStateError(
+                f"task {task.text} was tried again with other rows: {written.unmatched} of the "
+                f"{written.earlier} messages that it stored before fit none of its {written.rows} rows"
+            )
+        return written
 
-    def _begin_first(self, topic: str, brokers: Brokers) -> Begun:
-        return Begun(_offsets(topic, brokers, self._options, max_offset), again=False)
-
-    def _begin_again(self, topic: str, brokers: Brokers) -> Begun:
-        since = self._started_ms - CLOCK_MARGIN_MS
-        found = _offsets(topic, brokers, self._options, lambda queue: offset_at(queue, since))
-        return Begun(found, again=True)
+    def _begin(self, task: TaskId, state: FolderState | None, attempt: int) -> Begin:
+        if self._options.delivery == AT_LEAST_ONCE:
+            return _nothing_earlier
+        if state is not None:
+            return _begin_in(self._options, state, task)
+        ledger = JobLedger(_brokers(self._options), self._started_ms)
+        limit_ms = self._options.retry_timeout_ms
+        return lambda topic, _ends: patiently(limit_ms, partial(ledger.begin, task, topic, attempt))
 
     @override
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing: what was sent is there."""
+        done = _written(messages)
+        if done:
+            BatchCommit(self._options, self._columns, done, _folder(self._options)).finish_job()
 
     @override
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Messages cannot be taken back."""
-        done = [message for message in messages if isinstance(message, Written)]
-        log.warning("the job failed after %d messages were sent", sum(message.sent for message in done))
+        """Messages cannot be taken back; half messages stay unseen until they expire."""
+        rows = sum(message.metrics.rows for message in _written(messages))
+        log.warning("the job failed after %d messages were sent", rows)
+
+
+def _nothing_earlier(_topic: str, _ends: Offsets) -> None:
+    return None
+
+
+def _begin_in(options: WriteOptions, state: FolderState, task: TaskId) -> Begin:
+    """Note in the folder where an attempt begins; for transactions also where the half queues end."""
+
+    def begin(topic: str, ends: Offsets) -> Offsets | None:
+        if options.delivery == TRANSACTIONAL:
+            transactions = Transactions(options, _brokers(options), task.query_id, task.batch_id)
+            halves = patiently(options.retry_timeout_ms, partial(transactions.half_ends, topic))
+            ends = Offsets({**ends, **halves})
+        return state.begin(task, topic, ends)
+
+    return begin
+
+
+def _brokers(options: WriteOptions) -> Brokers:
+    return Brokers(options.name_servers, options.request_timeout_ms)
+
+
+def _folder(options: WriteOptions) -> FolderState | None:
+    """Where the state is kept, if it is kept in files."""
+    location = options.state_location
+    if location is None or location == CLUSTER or options.delivery == AT_LEAST_ONCE:
+        return None
+    return FolderState(location)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise SinkStateError("a writer runs inside a Spark task only")
+    return context
+
+
+def _token() -> str:
+    """A name for a run, unlike those of others."""
+    return f"{this_worker().random.getrandbits(48):012x}"
+
+
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+    return [message for message in messages if isinstance(message, Written)]

@@ -19,6 +19,7 @@ from orbitmq.wire.frame import MAX_FRAME_BYTES, encode_frame
 SEND_BYTES = 256 * 1024
 
 Opener: TypeAlias = Callable[[str, int, float], Stream]
+Answers: TypeAlias = "list[Command | None] | dict[int, Command]"
 
 
 class BlockingConnection:
@@ -48,6 +49,9 @@ class BlockingConnection:
         self.address = address
         self.closed = False
         self._timeout_ms = timeout_ms
+        self._outbox: deque[bytes] = deque()
+        self._unsent = memoryview(b"")
+        self._posted = 0
         # A request's waiter is its place among the answers.
         self._protocol: RemotingConnection[int] = RemotingConnection(
             Opaques(), memoryview(bytearray(RECEIVE_BUFFER_BYTES)), max_frame_bytes
@@ -109,6 +113,44 @@ class BlockingConnection:
         deadline = self._stream.monotonic() + timeout_ms / 1000
         self._exchange(deque((encode_frame(command),)), [], deadline, timeout_ms)
 
+    def post(self, command: Command) -> int:
+        """Put a request on its way without waiting; :meth:`turn` sends it and gives the answer.
+
+        Returns:
+            The number under which the answer comes. Not to be mixed with :meth:`request`.
+        """
+        self._posted += 1
+        self._protocol.expect(self._protocol.number(command), self._posted)
+        self._outbox.append(encode_frame(command))
+        return self._posted
+
+    def turn(self, timeout_s: float = 0.0) -> dict[int, Command]:
+        """Send what the socket takes of the posted requests, and receive what has come.
+
+        Args:
+            timeout_s: how long to wait when there is nothing to do.
+
+        Returns:
+            The answers that are complete, by the numbers of :meth:`post`.
+
+        Raises:
+            ConnectionLostError: the connection is closed or broke; requests without an answer may have been
+                done.
+        """
+        if self.closed:
+            raise ConnectionLostError(f"connection to {self.address} is closed", self.address)
+        arrived: dict[int, Command] = {}
+        try:
+            self._unsent = self._send(self._outbox, self._unsent)
+            if timeout_s > 0:
+                self._stream.wait(to_send=len(self._unsent) > 0, timeout_s=timeout_s)
+                self._unsent = self._send(self._outbox, self._unsent)
+            self._receive(arrived)
+        except (OSError, FrameError) as error:
+            self.close()
+            raise ConnectionLostError(f"connection to {self.address} lost: {error}", self.address) from error
+        return arrived
+
     @property
     def usable(self) -> bool:
         """Whether the server has not closed the connection as far as can be seen now."""
@@ -169,7 +211,7 @@ class BlockingConnection:
                 return rest
             rest = rest[count:]
 
-    def _receive(self, answers: list[Command | None]) -> None:
+    def _receive(self, answers: Answers) -> None:
         count = self._stream.receive_into(self._protocol.room())
         command = self._protocol.receive(count)
         while command is not None:

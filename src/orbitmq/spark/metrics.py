@@ -1,0 +1,63 @@
+"""What a task's sends were like: told to the driver, added up, noted in the commit. Does no I/O."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class SendMetrics:
+    """Counts of one task, or of several.
+
+    Attributes:
+        rows: messages that brokers took.
+        size_bytes: of their batch items.
+        retries: requests that were sent again.
+        late_flushes: answers that say that disk or slave was late; the messages are stored.
+        times: how many requests took about ``1.2 ** n - 1`` milliseconds, by ``n``.
+    """
+
+    rows: int = 0
+    size_bytes: int = 0
+    retries: int = 0
+    late_flushes: int = 0
+    times: Counter[int] = field(default_factory=Counter)
+
+    def took(self, milliseconds: float) -> None:
+        """One request was answered."""
+        self.times[round(math.log(milliseconds + 1, 1.2))] += 1
+
+    def p99_ms(self) -> float:
+        """99 of 100 requests took no longer, to about a tenth."""
+        left = self.times.total() * 0.01
+        for bucket in sorted(self.times, reverse=True):
+            left -= self.times[bucket]
+            if left < 0:
+                return round(1.2**bucket - 1, 1)
+        return 0.0
+
+    def facts(self) -> dict[str, Any]:
+        """As the commit notes it."""
+        return {
+            "sent": self.rows,
+            "bytes": self.size_bytes,
+            "retries": self.retries,
+            "lateFlushes": self.late_flushes,
+            "p99Ms": self.p99_ms(),
+        }
+
+
+def added_up(parts: Iterable[SendMetrics]) -> SendMetrics:
+    """All parts together."""
+    total = SendMetrics()
+    for part in parts:
+        total.rows += part.rows
+        total.size_bytes += part.size_bytes
+        total.retries += part.retries
+        total.late_flushes += part.late_flushes
+        total.times += part.times
+    return total

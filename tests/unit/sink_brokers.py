@@ -1,0 +1,149 @@
+"""Two brokers without sockets, for tests of the sink: they store what they are sent, and fail as scripted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from orbitmq.message.batch import BatchItem, iter_batch
+from orbitmq.message.model import MessageQueue
+from orbitmq.message.record import Record, encode_record
+from orbitmq.spark import commit, flights, send, sink
+from orbitmq.spark.brokers import Brokers, QueueAddresses
+from orbitmq.spark.errors import UnreachableError
+from orbitmq.transport.errors import ConnectionLostError
+from orbitmq.wire.bodies import KVTable
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.headers.offset import GetMaxOffsetResponse
+from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
+from orbitmq.wire.headers.send import SendMessageResponse, SendMessageV2Request
+
+QUEUES = [
+    MessageQueue("t", "broker-a", 0),
+    MessageQueue("t", "broker-a", 1),
+    MessageQueue("t", "broker-b", 0),
+]
+
+
+class ScriptedBrokers(Brokers):
+    """Stores what it is sent; ``failures`` are used up by the sends, one each."""
+
+    def __init__(self) -> None:
+        super().__init__(["n:1"], 100)
+        self.stored: dict[MessageQueue, list[BatchItem]] = {queue: [] for queue in QUEUES}
+        self.failures: list[str] = []
+        self.codes: list[int] = []
+        self.behind = [0]
+        self.routes_away = 0
+        self.slaves: set[str] = set()
+        self.largest = 0
+        self.requests = 0
+        self.sends = 0
+        self.before_send: Callable[[], None] = lambda: None
+
+    def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
+        if self.routes_away:
+            self.routes_away -= 1
+            raise UnreachableError("name server away")
+        table = {queue: f"{queue.broker_name}:1" for queue in QUEUES}
+        masters = frozenset(set(table.values()) - self.slaves)
+        return QueueAddresses(table, {q: a for q, a in table.items() if a in masters}, masters)
+
+    def ask(self, address: str, commands: Sequence[Command], **_: Any) -> list[Command]:
+        return [self.answer(address, command) for command in commands]
+
+    def answer(self, address: str, command: Command) -> Command:
+        if command.code == RequestCode.GET_BROKER_RUNTIME_INFO:
+            behind = self.behind.pop(0) if len(self.behind) > 1 else self.behind[0]
+            return command.reply(body=KVTable({"dispatchBehindBytes": str(behind)}).encode())
+        if command.code in (RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2):
+            return self._take(address, command)
+        queue = MessageQueue("t", address.partition(":")[0], int(command.ext["queueId"]))
+        log = self.stored[queue]
+        if command.code == RequestCode.GET_MAX_OFFSET:
+            return GetMaxOffsetResponse(offset=len(log)).reply_to(command)
+        if command.code == RequestCode.GET_MIN_OFFSET:
+            return GetMaxOffsetResponse(offset=0).reply_to(command)
+        assert command.code == RequestCode.PULL_MESSAGE
+        low = PullMessageRequest.from_ext(command.ext).queue_offset
+        body = b"".join(
+            encode_record(
+                Record("t", item.body, item.properties, queue_offset=low + i, queue_id=queue.queue_id)
+            )
+            for i, item in enumerate(log[low : low + 32])
+        )
+        header = PullMessageResponse(
+            suggest_which_broker_id=0, next_begin_offset=low, min_offset=0, max_offset=len(log)
+        )
+        return header.reply_to(command, body=body)
+
+    def _take(self, address: str, command: Command) -> Command:
+        header = SendMessageV2Request.from_ext(command.ext)
+        self.sends += 1
+        self.before_send()
+        if self.codes:
+            return command.reply(self.codes.pop(0), "scripted")
+        self.largest = max(self.largest, len(command.body))
+        alone = command.code == RequestCode.SEND_MESSAGE_V2
+        items = [BatchItem(0, command.body, (header.properties or "").encode())]
+        items = items if alone else list(iter_batch(command.body))
+        if any(len(item.body) > 5000 for item in items):
+            return command.reply(ResponseCode.MESSAGE_ILLEGAL, "limit maxMessageSize 5000 bytes")
+        failure = self.failures.pop(0) if self.failures else ""
+        if failure == "busy":
+            return command.reply(ResponseCode.SYSTEM_BUSY, "full")
+        if failure == "refuse":
+            return command.reply(ResponseCode.INVALID_PARAMETER, "read only")
+        log = self.stored[MessageQueue("t", address.partition(":")[0], header.queue_id)]
+        if failure != "lose request":
+            log += items
+        if failure.startswith("lose"):
+            raise ConnectionLostError(f"{address}: cut", address)
+        code = ResponseCode.FLUSH_DISK_TIMEOUT if failure == "late" else ResponseCode.SUCCESS
+        answer = SendMessageResponse(msg_id="0" * 32, queue_id=header.queue_id, queue_offset=len(log))
+        made = answer.reply_to(command)
+        made.code = code
+        return made
+
+    def messages(self) -> list[BatchItem]:
+        return [item for log in self.stored.values() for item in log]
+
+    def bodies(self) -> list[int]:
+        return sorted(int(item.body) for item in self.messages())
+
+
+class ScriptedConnection:
+    """A connection to them; answers come with the turn after the post."""
+
+    usable = True
+
+    def __init__(self, brokers: ScriptedBrokers, address: str) -> None:
+        self._brokers = brokers
+        self._address = address
+        self._posted: dict[int, Command] = {}
+        self._number = 0
+
+    def post(self, command: Command) -> int:
+        self._number += 1
+        self._posted[self._number] = command
+        return self._number
+
+    def turn(self, _timeout_s: float = 0.0) -> dict[int, Command]:
+        posted, self._posted = self._posted, {}
+        return {number: self._brokers.answer(self._address, command) for number, command in posted.items()}
+
+    def close(self) -> None:
+        self._posted.clear()
+
+
+def scripted(patch: pytest.MonkeyPatch) -> ScriptedBrokers:
+    """Brokers in place of all that the sink would ask."""
+    made = ScriptedBrokers()
+    for module in (send, sink, commit):
+        patch.setattr(module, "Brokers", lambda *_: made)
+    patch.setattr(flights, "BlockingConnection", lambda address, **_: ScriptedConnection(made, address))
+    patch.setattr(flights, "AVOIDED_S", 0.0)
+    return made

@@ -1,0 +1,258 @@
+"""Exactly-once and transactions as machines: crashes at any step, other partitions in each run, no Spark."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from orbitmq.spark.replay import Replay, settle
+from orbitmq.spark.task import DRIVER, StoredRow, TaskId, id_mark, row_of_key, stored_row, unique_key
+from orbitmq.spark.transactions import Half, left_to_end, to_roll_back
+
+
+class CrashError(Exception):
+    """The driver is killed: all tasks of the run are gone."""
+
+
+@dataclass
+class World:
+    """What outlives a run: the topic, what attempts noted, and the commit."""
+
+    stored: list[StoredRow] = field(default_factory=list)
+    begun: set[tuple[int, str]] = field(default_factory=set)
+    committed: bool = False
+
+
+@dataclass
+class ReplayRun:
+    """One run of one batch; ``steps`` until it is killed."""
+
+    world: World
+    chance: random.Random
+    run: str
+    steps: int
+    attempts: int = 0
+
+    def step(self) -> None:
+        self.steps -= 1
+        if self.steps < 0:
+            raise CrashError
+
+    def split(self, rows: list[int]) -> list[list[int]]:
+        """A shuffle: other partitions, another order."""
+        parts: list[list[int]] = [[] for _ in range(self.chance.randint(1, 4))]
+        for row in rows:
+            self.chance.choice(parts).append(row)
+        for part in parts:
+            self.chance.shuffle(part)
+        return parts
+
+    def task(
+        self, partition: int, rows: list[int], result: dict[int, TaskId], matched: list[int]
+    ) -> Iterator[None]:
+        """One task, which is tried again when it fails alone."""
+        while True:
+            self.attempts += 1
+            task = TaskId("q", 7, partition, self.run, self.attempts)
+            replay = Replay(task)
+            fails_after = self.chance.choice([1000, 1000, self.chance.randrange(8)])
+            if rows:
+                self.world.begun.add((partition, task.attempt_text))
+                yield
+                if any(
+                    text.partition(".")[0] != self.run or (other == partition and text != task.attempt_text)
+                    for other, text in self.world.begun
+                ):
+                    replay.found(list(self.world.stored))
+            for number, row in enumerate(rows):
+                if number == fails_after:
+                    break
+                yield
+                if not replay.take(row):
+                    self.world.stored.append(StoredRow(partition, task.attempt_text, number, row))
+            else:
+                result[partition] = task
+                matched += replay.matched
+                return
+
+    def play(self, rows: list[int]) -> None:
+        result: dict[int, TaskId] = {}
+        matched: list[int] = []
+        tasks = [self.task(i, part, result, matched) for i, part in enumerate(self.split(rows))]
+        while tasks:
+            self.step()
+            task = self.chance.choice(tasks)
+            if next(task, "ended") == "ended":
+                tasks.remove(task)
+        if self.world.committed:
+            return
+        successful = {partition: task.attempt_text for partition, task in result.items()}
+        if not self.world.begun <= set(successful.items()):
+            found = settle(self.world.stored, successful, matched)
+            assert not found.unmatched, found
+            for number, digest in enumerate(found.missing.elements()):
+                self.step()
+                self.world.stored.append(StoredRow(DRIVER, f"{self.run}.0", number, digest))
+        self.step()
+        self.world.committed = True
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_each_row_is_stored_once_whatever_dies(block: int) -> None:
+    replays = copies = 0
+    for seed in range(block * 500, block * 500 + 500):
+        chance = random.Random(seed)
+        rows = [chance.randrange(chance.choice([3, 100])) for _ in range(chance.randrange(30))]
+        world = World()
+        for number in range(50):
+            steps = chance.randrange(80) if number < 49 else 1 << 30
+            try:
+                ReplayRun(world, chance, f"{number:x}", steps).play(rows)
+                break
+            except CrashError:
+                replays += 1
+        assert world.committed, seed
+        assert Counter(row.digest for row in world.stored) == Counter(rows), seed
+        copies += sum(row.partition == DRIVER for row in world.stored)
+    assert replays > 100
+    assert copies, "equal rows in several partitions were left out by all of them, somewhere"
+
+
+def test_other_rows_in_a_replay_are_counted() -> None:
+    stored = [StoredRow(0, "a.1", i, 100 + i) for i in range(10)]
+    task = TaskId("q", 7, 0, "b", 1)
+    replay = Replay(task)
+    replay.found(stored)
+    left_out = [digest for digest in range(103, 120) if replay.take(digest)]
+    assert left_out == list(range(103, 110))
+    found = settle(stored, {0: task.attempt_text}, replay.matched)
+    assert (found.earlier, found.unmatched, found.missing) == (10, 3, Counter())
+
+
+def test_a_late_send_of_a_dead_attempt_is_seen_by_the_driver() -> None:
+    task = TaskId("q", 7, 0, "b", 1)
+    replay = Replay(task)
+    replay.found([])
+    assert not replay.take(5)
+    late = [StoredRow(0, "b.1", 0, 5), StoredRow(3, "a.9", 0, 5)]
+    assert settle(late, {0: "b.1"}, replay.matched).unmatched == 1
+
+
+def test_sisters_of_the_same_run_do_not_count() -> None:
+    replay = Replay(TaskId("q", 7, 0, "b", 5))
+    replay.found(
+        [
+            StoredRow(0, "b.5", 0, 1),  # its own
+            StoredRow(1, "b.6", 0, 2),  # a sister's
+            StoredRow(0, "b.4", 0, 3),  # the same task, tried before
+            StoredRow(1, "a.6", 0, 4),  # another run
+            StoredRow(1, "a.6", 0, 4),  # and moved within the broker
+        ]
+    )
+    assert replay.earlier == 2
+    assert [replay.take(digest) for digest in (1, 2, 3, 4, 4)] == [False, False, True, True, False]
+
+
+# -- transactions --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Halves:
+    """A broker's half messages and what became of them."""
+
+    halves: list[tuple[StoredRow, int]] = field(default_factory=list)
+    ended: set[int] = field(default_factory=set)
+    final: list[StoredRow] = field(default_factory=list)
+    record: list[Half] | None = None
+
+
+class TransactionRun:
+    def __init__(self, world: Halves, chance: random.Random, run: str, steps: int) -> None:
+        self.world, self.chance, self.run, self.steps = world, chance, run, steps
+
+    def step(self) -> None:
+        self.steps -= 1
+        if self.steps < 0:
+            raise CrashError
+
+    def end(self, half: Half, *, commit: bool) -> bool:
+        """As a broker does it: a second commit would be a second message. Whether the answer came."""
+        self.step()
+        if self.chance.random() < 0.1:
+            return False
+        row = next(row for row, offset in self.world.halves if offset == half.table_offset)
+        if commit:
+            self.world.final.append(row)
+        self.world.ended.add(half.table_offset)
+        return self.chance.random() > 0.1
+
+    def send(self, rows: list[int]) -> list[Half]:
+        taken = []
+        for number, digest in enumerate(rows):
+            while True:
+                self.step()
+                offset = len(self.world.halves)
+                self.world.halves.append((StoredRow(0, f"{self.run}.1", number, digest), offset))
+                if self.chance.random() > 0.1:
+                    break  # the answer came
+            taken.append(Half(0, f"{self.run}.1", number, "broker-a", offset, offset))
+        return taken
+
+    def play(self, rows: list[int]) -> None:
+        again = self.world.record is not None
+        if self.world.record is None:
+            self.chance.shuffle(rows)
+            taken = self.send(rows)
+            self.step()
+            self.world.record = taken
+        left = list(self.world.record)
+        while left:
+            if again:
+                left = left_to_end(left, self.world.final)
+            left = [half for half in left if not self.end(half, commit=True)]
+            again = True
+        found = [Half(*row[:3], "broker-a", offset, offset) for row, offset in self.world.halves]
+        for half in to_roll_back(found, self.world.record):
+            self.end(half, commit=False)
+            self.world.ended.add(half.table_offset)
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_each_row_becomes_visible_once_whatever_dies(block: int) -> None:
+    for seed in range(block * 500, block * 500 + 500):
+        chance = random.Random(seed)
+        rows = [chance.randrange(5) for _ in range(chance.randrange(12))]
+        world = Halves()
+        for number in range(60):
+            steps = chance.randrange(60) if number < 59 else 1 << 30
+            try:
+                TransactionRun(world, chance, f"{number:x}", steps).play(list(rows))
+                break
+            except CrashError:
+                if world.record is None:
+                    assert not world.final, "nothing is visible before the commit"
+        assert Counter(row.digest for row in world.final) == Counter(rows), seed
+        assert world.ended == set(range(len(world.halves))), "no half message stays open"
+
+
+# -- ids -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", [0, 1, 65535, 65536, (1 << 32) - 1])
+def test_an_id_tells_everything(row: int) -> None:
+    task = TaskId("query", 7, 2, "ab12", 9)
+    key = unique_key(task.key_prefix, row)
+    assert len(key) == 32
+    properties = b"A\x01b\x02UNIQ_KEY\x01" + key.encode() + b"\x02" + task.id_head + b"%d/" % row
+    properties += b"00000000000000ff\x02CLUSTER\x01c"
+    assert row_of_key(properties, task.key_prefix) == row
+    assert row_of_key(properties, TaskId("query", 7, 2, "ab12", 8).key_prefix) is None
+    assert stored_row(properties, id_mark("query", 7)) == StoredRow(2, "ab12.9", row, 255)
+    assert stored_row(properties, id_mark("query", 8)) is None
