@@ -33,6 +33,7 @@ from tests.interop import (
     python_trace_cells,
     python_transaction_cells,
     quorum_cells,
+    registration_cells,
     replica_cells,
     sql_cells,
     timer_cells,
@@ -141,14 +142,15 @@ JAVA_POP: dict[str, PlaceCell] = {
     "java pop retry": pop_cells.java_retry,
     "java pop orderly": pop_cells.java_orderly,
 }
+REGISTRATION: dict[str, PlaceCell] = {"registration of changes": registration_cells.changes}
 JAVA_BRIEF = {name: JAVA_BASIC[name] for name in ("java sync", "java batch", "java push, 2 consumers")}
 
 PLACES: dict[str, dict[str, PlaceCell]] = {
     "apache/apache": {**ADMIN, **JAVA_BASIC, **JAVA_POP, **PYTHON_BRIEF},
     "ours/ours": {**ADMIN, **JAVA_BASIC, **JAVA_POP, **JAVA_OLD, **PYTHON, **TIMERS},
-    "apache/ours": {**JAVA_BRIEF, **PYTHON_BRIEF},
+    "apache/ours": {**REGISTRATION, **JAVA_BRIEF, **PYTHON_BRIEF},
     "ours/apache": {**JAVA_BRIEF, **PYTHON, **TIMERS},
-    "apache 4.9/ours": {**JAVA_OLD_BRIEF, **PYTHON_BRIEF},
+    "apache 4.9/ours": {**REGISTRATION, **JAVA_OLD_BRIEF, **PYTHON_BRIEF},
     # 4.9 cannot pop.
     "ours/apache 4.9": {
         **JAVA_OLD_BRIEF,
@@ -180,11 +182,11 @@ SHORT_PLACES: dict[str, dict[str, PlaceCell]] = {
         **JAVA_POP,
         **JAVA_OLD_BRIEF,
     },
-    "apache/ours": {"java sync": JAVA_BASIC["java sync"], **PYTHON_BRIEF},
+    "apache/ours": {**REGISTRATION, "java sync": JAVA_BASIC["java sync"], **PYTHON_BRIEF},
     "ours/apache": {
         name: cell for name, cell in PYTHON.items() if name not in ("python trace", "python one-way")
     },
-    "apache 4.9/ours": {"java 4.9 sync": JAVA_OLD["java 4.9 sync"], **PYTHON_BRIEF},
+    "apache 4.9/ours": {**REGISTRATION, "java 4.9 sync": JAVA_OLD["java 4.9 sync"], **PYTHON_BRIEF},
     "ours/apache 4.9": {**PYTHON_BRIEF, "python retry": PYTHON["python retry"]},
 }
 SHORT_DISK = (
