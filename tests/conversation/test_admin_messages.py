@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from orbitmq import Message, Producer, SendResult, UnreadableMessage, ValidationError
+from orbitmq import (
+    Consumer,
+    ConsumeFrom,
+    Message,
+    Producer,
+    ReceivedMessage,
+    SendResult,
+    UnreadableMessage,
+    ValidationError,
+)
 from orbitmq.admin import Admin
 from orbitmq.cluster.local import LocalCluster
 from orbitmq.errors import MessageNotFoundError, TopicNotFoundError
@@ -75,6 +85,50 @@ async def test_keys_with_the_same_hash_are_told_apart(runtime: SimulatedRuntime)
         await producer.send(Message("t", b"2", keys="BB"))
         await runtime.clock.sleep(1)
         assert [message.body for message in await admin.find("t", key="BB")] == [b"2"]
+
+
+async def test_a_trace_tells_who_sent_a_message_and_who_got_it(runtime: SimulatedRuntime) -> None:
+    async with (
+        LocalCluster(runtime, brokers=1, root="/c", settings={"traceTopicEnable": "true"}) as servers,
+        Admin(servers.name_server, runtime=runtime) as admin,
+    ):
+        await admin.create_topic("t", queues=2)
+        options: dict[str, Any] = {"name_servers": servers.name_server, "runtime": runtime}
+        async with Producer("traced", trace=True, **options) as traced:
+            sent = await traced.send(Message("t", b"x"))
+        outcomes = iter([RuntimeError("not yet"), None])
+        done = asyncio.Event()
+
+        async def handle(message: ReceivedMessage) -> None:
+            outcome = next(outcomes)
+            if outcome is not None:
+                raise outcome
+            done.set()
+
+        async with Consumer("cg", trace=True, consume_from=ConsumeFrom.FIRST, **options) as consumer:
+            consumer.subscribe("t")
+            running = asyncio.create_task(consumer.run(handle))
+            await done.wait()
+            await consumer.close()
+            await running
+        await runtime.clock.sleep(2)
+        steps = await admin.trace(sent.message_id)
+        assert [(step.kind, step.group, step.result, step.redeliveries) for step in steps] == [
+            ("send", "traced", "success", None),
+            ("delivery", "cg", "exception", 0),
+            ("delivery", "cg", "success", 1),
+        ]
+        assert steps[0].topic == "t"
+        with pytest.raises(MessageNotFoundError, match=r"no trace of message 00AA.*trace=True"):
+            await admin.trace("00AA")
+        with pytest.raises(ValidationError):
+            await admin.trace("")
+
+
+async def test_without_a_trace_topic_there_is_no_trace(runtime: SimulatedRuntime) -> None:
+    async with cluster(runtime) as (_, admin):
+        with pytest.raises(MessageNotFoundError, match="traceTopicEnable"):
+            await admin.trace("00AA")
 
 
 async def test_what_cannot_be_found_says_why(runtime: SimulatedRuntime) -> None:

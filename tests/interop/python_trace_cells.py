@@ -6,6 +6,7 @@ import asyncio
 
 from tests.interop.world import Place, World, check
 
+from orbitmq.admin import Admin, TraceStep
 from orbitmq.client import Consumer, Producer
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.message.model import Message, ReceivedMessage
@@ -43,3 +44,10 @@ def trace(world: World, place: Place) -> None:
             break
     check(len(pub) == 1 and pub[0][-1] == "success", f"the line of the producer in {said!r}")
     check(len(sub) == 1 and sub[0][-1] == "success", f"the line of the consumer in {said!r}")
+
+    async def told() -> list[TraceStep]:
+        async with Admin(place.ns) as admin:
+            return await admin.trace(message_id)
+
+    found = [(step.kind, step.result) for step in asyncio.run(told())]
+    check(found == [("send", "success"), ("delivery", "success")], f"the trace has {found}")

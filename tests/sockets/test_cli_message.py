@@ -8,13 +8,15 @@ from collections.abc import Iterator
 import pytest
 from tests.sockets.conftest import Command
 
+from orbitmq import Message
 from orbitmq.cli.main import main
+from orbitmq.sync import Producer
 from orbitmq.testing import running_cluster
 
 
 @pytest.fixture(scope="module")
 def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    settings = {"mappedFileSizeCommitLog": "4194304"}
+    settings = {"mappedFileSizeCommitLog": "4194304", "traceTopicEnable": "true"}
     with running_cluster(str(tmp_path_factory.mktemp("cluster")), settings=settings) as cluster:
         yield cluster.name_server
 
@@ -49,6 +51,26 @@ def test_messages_are_listed_by_key(orbitmq: Command) -> None:
     text = orbitmq("message", "find", "listed", "--key", "same", "-c", "1")
     assert text.splitlines()[0].split() == ["broker", "queue", "offset", "stored", "tag", "bytes", "id"]
     assert len(text.splitlines()) == 2
+
+
+def test_a_trace_is_a_table_and_json(orbitmq: Command, name_server: str) -> None:
+    with Producer("traced", name_servers=name_server, trace=True) as producer:
+        sent = producer.send(Message("trails", b"x"))
+    for _ in range(100):
+        # The index takes records a moment after they are stored.
+        if main(["message", "trace", sent.message_id, "--json"]) == 0:
+            break
+    (step,) = json.loads(orbitmq("message", "trace", sent.message_id, "--json")[0])
+    assert (step["kind"], step["group"], step["result"], step["topic"]) == (
+        "send",
+        "traced",
+        "success",
+        "trails",
+    )
+    heading, line = orbitmq("message", "trace", sent.message_id)[0].splitlines()
+    assert heading.split()[:3] == ["at", "what", "group"]
+    assert line.split()[1:3] == ["send", "traced"]
+    assert "there is no trace of message 4711" in orbitmq("message", "trace", "4711", code=1)[1]
 
 
 def test_nothing_found_and_wrong_input_are_one_line(orbitmq: Command) -> None:

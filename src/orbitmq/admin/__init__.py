@@ -3,6 +3,7 @@
 from orbitmq.admin.client import Admin
 from orbitmq.admin.model import BrokerInfo, QueueProgress, QueueStatus, RouteEntry
 from orbitmq.admin.timers import BrokerTimers, TimerMessage
+from orbitmq.client.observe.trace_records import TraceStep
 
 __all__ = [
     "Admin",
@@ -12,4 +13,5 @@ __all__ = [
     "QueueStatus",
     "RouteEntry",
     "TimerMessage",
+    "TraceStep",
 ]

@@ -13,6 +13,7 @@ from orbitmq.admin.groups import GroupAdmin
 from orbitmq.admin.model import BrokerInfo, BrokerState, QueueProgress, QueueStatus, RouteEntry
 from orbitmq.admin.timers import TimerAdmin
 from orbitmq.client.core.name_servers import NameServers, parse_addresses
+from orbitmq.client.observe.trace_records import TraceStep, steps
 from orbitmq.errors import (
     BrokerError,
     MessageNotFoundError,
@@ -23,7 +24,7 @@ from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.ids import parse_offset_message_id
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.record import decode_record, iter_records, readable
-from orbitmq.message.reserved import AUTO_CREATE_TOPIC, MASTER_ID
+from orbitmq.message.reserved import AUTO_CREATE_TOPIC, MASTER_ID, TRACE_TOPIC
 from orbitmq.runtime import Runtime, system_runtime
 from orbitmq.settings import properties_text
 from orbitmq.transport.client import RemotingClient
@@ -402,6 +403,34 @@ class Admin:
         return await self._query(
             topic, key, unique=False, begin_ms=begin_ms, end_ms=end_ms, count=max_messages
         )
+
+    async def trace(self, message_id: str, *, trace_topic: str = TRACE_TOPIC) -> list[TraceStep]:
+        """What clients with message trace told of a message: its sends and deliveries, the oldest first.
+
+        Clients tell it a second later, and the brokers look in their message indexes: of each broker the
+        newest 64 trace messages of the id count.
+
+        Args:
+            message_id: the sender's unique id (``SendResult.message_id``).
+            trace_topic: where the clients put it.
+
+        Raises:
+            ValidationError: the id is empty or has spaces.
+            MessageNotFoundError: nobody told anything of it.
+            BrokerError, TransportError, NameServerError: a broker or the name servers do not answer.
+        """
+        try:
+            told = await self.find(trace_topic, key=message_id)
+        except TopicNotFoundError:
+            told = []
+        texts = ((message.body.decode(errors="replace"), message.born_host) for message in told)
+        found = steps(texts, message_id)
+        if not found:
+            raise MessageNotFoundError(
+                f"there is no trace of message {message_id} in {trace_topic}: clients write one with "
+                "trace=True, where brokers have the topic (traceTopicEnable)"
+            )
+        return found
 
     async def _by_unique_id(self, topic: str, unique_id: str) -> list[ReceivedMessage]:
         return await self._query(topic, unique_id, unique=True, begin_ms=0, end_ms=MAX_TIME_MS, count=32)

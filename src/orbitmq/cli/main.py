@@ -23,7 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "List, create and delete consumer groups; show members, conflicts and lag; move groups.",
     ),
     "dlq": ("orbitmq.cli.dlq", "Dead letters: list, show and export them; send them again."),
-    "message": ("orbitmq.cli.message", "Show a stored message by its id, or find messages by key."),
+    "message": ("orbitmq.cli.message", "Show a stored message by its id, find messages by key, trace one."),
     "timer": ("orbitmq.cli.timer", "Show messages that wait for their time, and recall them."),
     "cluster": ("orbitmq.cli.cluster", "Show the brokers of the clusters."),
     "bench": ("orbitmq.cli.bench", "Measure sending and receiving against a running cluster."),

@@ -1,8 +1,9 @@
-"""``orbitmq message``: stored messages, by id and by key."""
+"""``orbitmq message``: stored messages, by id and by key, and what became of them."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -13,16 +14,18 @@ from orbitmq.cli.formats import as_json, body_of, date
 from orbitmq.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
+    from orbitmq.admin import TraceStep
     from orbitmq.message.model import ReceivedMessage
 
 app = make_app(
     "message",
-    "Show a stored message by its id, or find messages by key. No group's progress is touched.",
+    "Show a stored message by its id, find messages by key, trace one. No group's progress is touched.",
     """
 orbitmq message get 7F00000100002A9F0000000000000000
 orbitmq message get 7F0000015E4B63947C6B4E1B3C4D0000 --topic orders
 orbitmq message find orders --key 4711
 orbitmq message find orders --key 4711 --json
+orbitmq message trace 7F0000015E4B63947C6B4E1B3C4D0000
 """,
 )
 
@@ -100,6 +103,53 @@ async def _find(topic: str, key: str, count: int, common: Common) -> list[Receiv
 
     async with Admin(common.addresses) as admin:
         return await admin.find(topic, key=key, max_messages=count)
+
+
+@app.command
+def trace(
+    message_id: str,
+    /,
+    *,
+    topic: Annotated[str, Parameter(name=["--trace-topic"])] = "RMQ_SYS_TRACE_TOPIC",
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """Show who sent a message, who got it, and how that ended: what clients with message trace told.
+
+    Parameters
+    ----------
+    message_id
+        Its unique id (messageId of 'orbitmq send').
+    topic
+        Where the clients put their traces.
+    """
+    steps = run_async(_trace(message_id, topic, common))
+    if common.json:
+        print_json([asdict(step) for step in steps])
+        return EXIT_OK
+    headings = ["at", "what", "group", "client", "result", "took", "deliveries before", "topic", "broker"]
+    print_table(headings, [_step(step) for step in steps])
+    return EXIT_OK
+
+
+async def _trace(message_id: str, topic: str, common: Common) -> list[TraceStep]:
+    from orbitmq.admin import Admin
+
+    async with Admin(common.addresses) as admin:
+        return await admin.trace(message_id, trace_topic=topic)
+
+
+def _step(step: TraceStep) -> list[object]:
+    return [
+        date(step.at_ms),
+        step.kind,
+        step.group,
+        step.client,
+        step.result,
+        "-" if step.cost_ms is None else f"{step.cost_ms} ms",
+        "-" if step.redeliveries is None else step.redeliveries,
+        step.topic or "-",
+        step.broker or "-",
+    ]
 
 
 def _facts(message: ReceivedMessage) -> dict[str, Any]:

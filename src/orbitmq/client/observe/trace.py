@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from orbitmq.client.hooks import ConsumeContext, ConsumeHook, EndTransactionContext, SendContext, SendHook
 from orbitmq.client.model import SendStatus
 from orbitmq.client.namespaces import Namespace
+from orbitmq.client.observe.trace_records import FIELD, NONE, RECORD
 from orbitmq.errors import OrbitError
 from orbitmq.message import property_names
 from orbitmq.message.ids import UniqueIds
@@ -25,9 +26,6 @@ from orbitmq.runtime.tasks import Background, every
 log = logging.getLogger("orbitmq.client")
 
 TRACE_GROUP = "_INNER_TRACE_PRODUCER"
-# Read between the fields and between the records (TraceConstants).
-FIELD = "\x01"
-RECORD = "\x02"
 # The region of a broker without a regionId setting.
 DEFAULT_REGION = "DefaultRegion"
 
@@ -35,8 +33,6 @@ FLUSH_EVERY_S = 1.0
 MAX_WAITING = 2048
 MAX_BODY_CHARS = 100_000
 _NORMAL, _HALF, _COMMIT, _DELAY = range(4)
-# What Java's client writes for a field without a value. Its reader needs the last field not to be empty.
-_NONE = "null"
 
 
 class Tracer:
@@ -120,8 +116,8 @@ class SendTrace(SendHook):
             self._namespace.short(context.group),
             self._namespace.short(context.queue.topic),
             result.message_id,
-            properties.get(property_names.TAGS, _NONE),
-            found_keys or _NONE,
+            properties.get(property_names.TAGS, NONE),
+            found_keys or NONE,
             context.address,
             context.body_bytes,
             int(context.cost_ms),
@@ -139,11 +135,11 @@ class SendTrace(SendHook):
             self._namespace.short(context.group),
             self._namespace.short(context.topic),
             context.message_id,
-            _NONE,
-            _NONE,
+            NONE,
+            NONE,
             context.address,
             _COMMIT,
-            context.transaction_id or _NONE,
+            context.transaction_id or NONE,
             context.state,
             _java(context.from_check),
         )
@@ -175,7 +171,7 @@ class ConsumeTrace(ConsumeHook):
             request_id,
             message.message_id,
             message.reconsume_times,
-            _keys(message) or _NONE,
+            _keys(message) or NONE,
         )
         self._tracer.append(_record(fields), f"{message.message_id} {_keys(message)}")
 
@@ -190,7 +186,7 @@ class ConsumeTrace(ConsumeHook):
             message.message_id,
             int(context.cost_ms),
             _java(context.success),
-            _keys(message) or _NONE,
+            _keys(message) or NONE,
             int(context.outcome or 0),
             context.begun_ms + int(context.cost_ms),
             self._namespace.short(context.group),
@@ -199,6 +195,7 @@ class ConsumeTrace(ConsumeHook):
 
 
 def _record(fields: tuple[object, ...]) -> str:
+    """The text of a record. Java's reader needs the last field not to be empty."""
     return FIELD.join(map(str, fields)) + RECORD
 
 
