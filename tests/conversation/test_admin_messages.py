@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from orbitmq import (
-    Consumer,
     ConsumeFrom,
+    Consumer,
     Message,
     Producer,
     ReceivedMessage,

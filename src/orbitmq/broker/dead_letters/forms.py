@@ -3,58 +3,105 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable
+from operator import itemgetter
 
-from orbitmq.broker.messaging.stored import copied
 from orbitmq.message import property_names, reserved
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record
 from orbitmq.store import NewMessage
 from orbitmq.store.ports import LogPiece
 
-# What a message got on its way to the dead letters and must not have when it is new again.
-_OF_THE_WAY = (
-    property_names.RETRY_TOPIC,
-    property_names.ORIGIN_MESSAGE_ID,
-    property_names.DELAY,
-    property_names.REAL_TOPIC,
-    property_names.REAL_QUEUE_ID,
-    property_names.RECONSUME_TIME,
-    property_names.MAX_RECONSUME_TIMES,
-    property_names.CONSUME_START_TIME,
-    property_names.POP_CK,
-    property_names.POP_CK_OFFSET,
-    property_names.FIRST_POP_TIME,
-    property_names.POP_REVIVED_FROM,
-    property_names.DLQ_REASON,
-    property_names.DLQ_CLIENT,
-    *property_names.TIMER_PROPERTIES,
+_RETRY_TOPIC = property_names.RETRY_TOPIC.encode()
+_ORIGIN_TOPIC = property_names.DLQ_ORIGIN_TOPIC.encode()
+_REDRIVES = property_names.DLQ_REDRIVES.encode()
+_REDRIVE_ID = property_names.DLQ_REDRIVE_ID.encode()
+_TAGS = property_names.TAGS.encode()
+# What a message got on its way to the dead letters and must not have when it is new again, and what its next
+# redrive writes anew.
+_OF_THE_WAY = frozenset(
+    name.encode()
+    for name in (
+        property_names.RETRY_TOPIC,
+        property_names.ORIGIN_MESSAGE_ID,
+        property_names.DELAY,
+        property_names.REAL_TOPIC,
+        property_names.REAL_QUEUE_ID,
+        property_names.RECONSUME_TIME,
+        property_names.MAX_RECONSUME_TIMES,
+        property_names.CONSUME_START_TIME,
+        property_names.POP_CK,
+        property_names.POP_CK_OFFSET,
+        property_names.FIRST_POP_TIME,
+        property_names.POP_REVIVED_FROM,
+        property_names.DLQ_REASON,
+        property_names.DLQ_CLIENT,
+        property_names.DLQ_REDRIVES,
+        property_names.DLQ_REDRIVE_ID,
+        *property_names.TIMER_PROPERTIES,
+    )
 )
-_MARK = re.compile(property_names.DLQ_REDRIVE_ID.encode() + b"\x01")
+_MARK = re.compile(_REDRIVE_ID + b"\x01")
 
 
-def origin_topic(properties: dict[str, str]) -> str | None:
-    """The topic whose message became this dead letter."""
-    return properties.get(property_names.RETRY_TOPIC) or properties.get(property_names.DLQ_ORIGIN_TOPIC)
+class DeadLetter:
+    """A stored dead letter, and the message that it becomes. Its properties are read once, as bytes: there may
+    be millions.
 
+    Attributes:
+        topic: whose message became this dead letter, ``None``: nobody wrote it down.
+        redrives: how often it was sent again already.
+    """
 
-def redrives(properties: dict[str, str]) -> int:
-    """How often the message was sent again already."""
-    count = properties.get(property_names.DLQ_REDRIVES, "")
-    return int(count) if count.isascii() and count.isdigit() and len(count) < 10 else 0
+    __slots__ = ("_kept", "_tags", "record", "redrives", "topic")
+
+    def __init__(self, record: Record) -> None:
+        kept: list[bytes] = []
+        came_from = origin = count = tags = b""
+        for pair in record.properties.split(b"\x02"):
+            name, _, value = pair.partition(b"\x01")
+            if not name or not value:
+                continue
+            if name in _OF_THE_WAY:
+                if name == _RETRY_TOPIC:
+                    came_from = value
+                elif name == _REDRIVES:
+                    count = value
+                continue
+            if name == _ORIGIN_TOPIC:
+                origin = value
+            elif name == _TAGS:
+                tags = value
+            kept.append(pair)
+        self.record = record
+        self._kept = kept
+        self._tags = tags
+        self.topic = (came_from or origin).decode("utf-8", "replace") or None
+        self.redrives = int(count) if count.isdigit() and len(count) < 10 else 0
+
+    def again(self, topic: str, queue_id: int, group: str) -> NewMessage:
+        """The message that it becomes: new for its consumers, with its unique id, body and tags."""
+        record = self.record
+        kept = self._kept
+        kept.append(b"%s\x01%d" % (_REDRIVES, self.redrives + 1))
+        kept.append(b"%s\x01%s\x02" % (_REDRIVE_ID, mark(group, record.queue_offset).encode()))
+        return NewMessage(
+            topic,
+            queue_id,
+            record.body,
+            b"\x02".join(kept),
+            flag=record.flag,
+            sys_flag=record.sys_flag,
+            born_timestamp=record.born_timestamp,
+            born_host=record.born_host,
+            tags_code=tags_code(self._tags.decode("utf-8", "replace")),
+        )
 
 
 def mark(group: str, offset: int) -> str:
     """What tells in the log which dead letter a message was: the group and the dead letter's queue offset."""
     return f"{group}@{offset}"
-
-
-def redriven(record: Record, properties: dict[str, str], topic: str, queue_id: int, group: str) -> NewMessage:
-    """The message that a dead letter becomes: new for its consumers, with its unique id, body and tags."""
-    kept = {name: value for name, value in properties.items() if name not in _OF_THE_WAY}
-    kept[property_names.DLQ_REDRIVES] = str(redrives(properties) + 1)
-    kept[property_names.DLQ_REDRIVE_ID] = mark(group, record.queue_offset)
-    return copied(record, kept, topic, queue_id, reconsume_times=0)
 
 
 def sent_offsets(piece: LogPiece, group: str) -> tuple[set[int], int]:
@@ -74,6 +121,9 @@ def sent_offsets(piece: LogPiece, group: str) -> tuple[set[int], int]:
     return found, max(behind, piece.end)
 
 
+_FIRST = itemgetter(0)
+
+
 class Ranges:
     """A set of offsets as ranges, which may be long but not many."""
 
@@ -84,20 +134,23 @@ class Ranges:
         return len(self._ranges)
 
     def __contains__(self, offset: int) -> bool:
-        return any(first <= offset < behind for first, behind in reversed(self._ranges))
+        at = bisect_right(self._ranges, offset, key=_FIRST)
+        return at > 0 and offset < self._ranges[at - 1][1]
 
     def add(self, offset: int) -> None:
         """Add an offset; the order in which they come is mostly rising."""
-        if offset in self:
+        ranges = self._ranges
+        if ranges and ranges[-1][1] == offset:
+            ranges[-1][1] += 1
             return
-        at = len(self._ranges)
-        while at and self._ranges[at - 1][0] > offset:
-            at -= 1
-        self._ranges.insert(at, [offset, offset + 1])
-        if at + 1 < len(self._ranges) and self._ranges[at + 1][0] == offset + 1:
-            self._ranges[at][1] = self._ranges.pop(at + 1)[1]
-        if at and self._ranges[at - 1][1] == offset:
-            self._ranges[at - 1][1] = self._ranges.pop(at)[1]
+        at = bisect_right(ranges, offset, key=_FIRST)
+        if at and offset < ranges[at - 1][1]:
+            return
+        ranges.insert(at, [offset, offset + 1])
+        if at + 1 < len(ranges) and ranges[at + 1][0] == offset + 1:
+            ranges[at][1] = ranges.pop(at + 1)[1]
+        if at and ranges[at - 1][1] == offset:
+            ranges[at - 1][1] = ranges.pop(at)[1]
 
     def drop_below(self, offset: int) -> None:
         """Forget what is no longer stored."""

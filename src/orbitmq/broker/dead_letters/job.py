@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from orbitmq.broker.dead_letters.forms import Ranges, origin_topic, redriven, redrives, sent_offsets
+from orbitmq.broker.dead_letters.forms import DeadLetter, Ranges, sent_offsets
 from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import RoleState
-from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties
+from orbitmq.message.properties import MAX_PROPERTIES_BYTES
 from orbitmq.message.record import Record, iter_records
 from orbitmq.message.reserved import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX, dead_letter_topic
 from orbitmq.runtime.seam import Clock, Threads
@@ -20,7 +20,7 @@ from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
 QUEUE = 0  # dead letters have one queue
-BATCH = 64
+BATCH = 256
 BATCH_BYTES = 128 * 1024
 SAVE_EVERY_S = 1.0
 AGAIN_S = 1.0
@@ -206,17 +206,16 @@ class Job:
     def _again(self, record: Record) -> NewMessage | None:
         """The message to put, ``None``: the dead letter stays, and is counted."""
         facts = self.facts
-        properties = decode_properties(record.properties)
-        topic = facts.request.to_topic or origin_topic(properties)
+        letter = DeadLetter(record)
+        topic = facts.request.to_topic or letter.topic
         config = None if topic is None else self._tools.writable(topic)
-        if redrives(properties) >= facts.request.max_redrives:
+        if letter.redrives >= facts.request.max_redrives:
             facts.too_often += 1
         elif topic is None or config is None:
             facts.without_topic += 1
             facts.missing_topic = topic
         else:
-            queue_id = record.queue_offset % config.write_queue_nums
-            message = redriven(record, properties, topic, queue_id, self.group)
+            message = letter.again(topic, record.queue_offset % config.write_queue_nums, self.group)
             if len(message.properties) <= MAX_PROPERTIES_BYTES:
                 return message
             facts.too_large += 1
