@@ -1,5 +1,4 @@
-"""A redrive whose broker, and the command that asks for it, are killed again and again: each dead letter is in
-its topic once.
+"""A redrive whose broker is killed again and again, and the command that asks for it as well: nothing doubles.
 
 ``ORBITMQ_REDRIVE=1000000`` redrives so many with 50 kills; ``ORBITMQ_SEED`` chooses their moments.
 """
@@ -46,7 +45,7 @@ async def fill(servers: str) -> None:
 
 
 async def asked(servers: str, life_s: float | None) -> None:
-    """Run ``orbitmq dlq redrive``, and kill it after a time. One that runs already refuses, which is right."""
+    """Run ``orbitmq dlq redrive``, and kill it after a time. It is refused while a redrive runs."""
     command = [sys.executable, "-m", "orbitmq", "dlq", "redrive", "g", "--rate", str(RATE), "-n", servers]
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -95,10 +94,8 @@ async def redriven_through_kills(folder: Path) -> tuple[Redrive, Counter[int]]:
             await asyncio.sleep(chance.random())
             await cluster.stop_broker("broker-a", kill=True)
             await cluster.start_broker("broker-a")
-        at_work = await status(servers)
-        print(
-            f"after {KILLS} kills in {time.monotonic() - begun:.0f} s: {at_work and at_work.sent} of {COUNT}"
-        )
+        seen, passed_s = await status(servers), time.monotonic() - begun
+        print(f"{KILLS} kills in {passed_s:.0f} s, seed {SEED}: {seen and seen.sent} of {COUNT} sent by then")
         async with asyncio.timeout(SECONDS):
             while (job := await status(servers)) is None or job.state is RedriveState.RUNNING:
                 if job is None:

@@ -90,6 +90,7 @@ from orbitmq.broker.role import Role, RoleState, role_of_setting
 from orbitmq.broker.statistics import Counters, Stats
 from orbitmq.broker.storage import StoreLife, StoreTopics, store_config
 from orbitmq.broker.timers.delivered import DeliveredTimers
+from orbitmq.broker.timers.following import TimerFollower
 from orbitmq.broker.timers.hook import TimerHook
 from orbitmq.broker.timers.inspection import TimerInspection
 from orbitmq.broker.timers.recall import Recall
@@ -150,6 +151,7 @@ def components(
         StoreTopics(s.topics, s.store, s.events, s.schedule.levels),
         Connections(doors, s.durability, s.store),
         s.timers,
+        s.timer_follower,
         s.schedule,
         s.transactions,
         s.half_escape,
@@ -197,6 +199,8 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     host = (config.broker_ip1, port)
     transactions = Transactions(clock, config, store, append, metadata, half_queue, escaped, clients, host)
     timer_hook = TimerHook(clock, config)
+    delivered = DeliveredTimers(runtime.threads, store)
+    timers = TimerService(runtime, config, events, store, outlet, topics, feed, delivered)
     append.hooks += [transactions.prepare, levels.delayed, timer_hook.timed]
     return Services(
         runtime=runtime,
@@ -222,9 +226,8 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         long_polling=LongPolling(clock, events, store.watch, limit=config.pull_queue_capacity),
         schedule=ScheduleService(clock, events, store, outlet, topics, levels, delays, search),
         timer_hook=timer_hook,
-        timers=TimerService(
-            runtime, config, events, store, outlet, topics, feed, DeliveredTimers(runtime.threads, store)
-        ),
+        timers=timers,
+        timer_follower=TimerFollower(clock, config, timers.pending, timers.written),
         transactions=transactions,
         half_escape=HalfEscape(clock, config, half_queue, outlet, escaped),
         redrives=Redrives(

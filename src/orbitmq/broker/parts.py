@@ -35,6 +35,7 @@ from orbitmq.broker.pop.parts import PopParts
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import Counters, Stats
+from orbitmq.broker.timers.following import TimerFollower
 from orbitmq.broker.timers.hook import TimerHook
 from orbitmq.broker.timers.recall import Recall
 from orbitmq.broker.timers.service import TimerService
@@ -75,6 +76,7 @@ class Services:
     schedule: ScheduleService
     timer_hook: TimerHook
     timers: TimerService
+    timer_follower: TimerFollower
     transactions: Transactions
     half_escape: HalfEscape
     redrives: Redrives

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Callable, Mapping
 
 from orbitmq.runtime import Runtime
@@ -118,8 +117,8 @@ class MessageStore:
         self._unlock: Callable[[], None] | None = None
         self.on_arrival: Arrival | None = None
         self.recovered: Recovered | None = None
-        # The lowest place to which the log was cut while it was open: what is derived from before holds.
-        self.cut_to = sys.maxsize
+        # The places to which the log was cut while it was open, in order: what is derived from before holds.
+        self.cuts: list[int] = []
         self.crashed = False  # the last stop was not a clean one
 
     # -- life ------------------------------------------------------------------------------------------
@@ -428,7 +427,7 @@ class MessageStore:
             RawAppendError: no record begins at ``to``.
             StoreClosedError, OSError: the disk refused.
         """
-        self.cut_to = min(self.cut_to, to)
+        self.cuts.append(to)
         await self._raw.truncate(to)
 
     # -- get -------------------------------------------------------------------------------------------

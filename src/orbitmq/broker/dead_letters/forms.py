@@ -46,8 +46,9 @@ _MARK = re.compile(_REDRIVE_ID + b"\x01")
 
 
 class DeadLetter:
-    """A stored dead letter, and the message that it becomes. Its properties are read once, as bytes: there may
-    be millions.
+    """A stored dead letter, and the message that it becomes.
+
+    Its properties are read once, as bytes: there may be millions of dead letters.
 
     Attributes:
         topic: whose message became this dead letter, ``None``: nobody wrote it down.

@@ -20,7 +20,7 @@ class TimerInspection:
 
     def check_point(self) -> bytes:
         """The body of GET_TIMER_CHECK_POINT."""
-        return self._timers.check.encode()
+        return self._timers.written.check.encode()
 
     def state(self) -> dict[str, str]:
         """Lines of the broker's state: seconds behind, messages not looked at, messages that wait."""
@@ -46,7 +46,7 @@ class TimerInspection:
             hashed = forms.topic_hash(topic.topic_name)
             if hashed in waiting:
                 counts[topic.topic_name] = TimerMetric(max(0, waiting[hashed]), now)
-        body = TimerMetricsSerializeWrapper(timing_count=counts, data_version=self._timers.version)
+        body = TimerMetricsSerializeWrapper(timing_count=counts, data_version=self._timers.written.version)
         if detailed:
             body.pending_by_minute = {
                 str(at): number for at, number in self._timers.pending.minutes().items()

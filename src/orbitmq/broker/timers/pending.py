@@ -64,6 +64,9 @@ class PendingTimers:
         self._log = timer_log
         self._precision = config.timer_precision_ms
         self._restored = Progress()
+        # The timer log fits the commit log up to here, but for cuts not seen yet; None: the store knows.
+        self._trusted_end: int | None = None
+        self._cuts_seen = 0
         self.position = 0
         self.before = 0
         self.waiting: Counter[int] = Counter()
@@ -85,18 +88,37 @@ class PendingTimers:
 
     # -- the start -------------------------------------------------------------------------------------
 
-    def restore(self, progress: Progress, trusted_end: int) -> Iterator[None]:
-        """Read the timer log, a piece at a time; :meth:`take` goes on where it ends.
+    @property
+    def stale(self) -> bool:
+        """Whether the commit log was cut since the timer log was read."""
+        return len(self._store.cuts) > self._cuts_seen
 
-        Args:
-            trusted_end: up to this place the commit log is the one that the timer log was made from.
-        """
+    def leave(self) -> None:
+        """What comes into the commit log from now on may be put by another broker."""
+        self._trusted_end = self.before
+
+    def close(self) -> None:
+        """Release the files; :meth:`restore` opens them again."""
+        self._log.close()
+
+    def _trusted(self) -> int:
+        """Up to this place the commit log is the one that the timer log was made from."""
+        if self._trusted_end is None:
+            recovered = self._store.recovered
+            self._trusted_end = 0 if recovered is None else recovered.end_offset
+        cuts = self._store.cuts
+        self._trusted_end = min([self._trusted_end, *cuts[self._cuts_seen :]])
+        self._cuts_seen = len(cuts)
+        return min(self._trusted_end, self._store.max_commit_log_offset)
+
+    def restore(self, progress: Progress) -> Iterator[None]:
+        """Read the timer log, a piece at a time; :meth:`take` goes on where it ends."""
         self._empty()
         self._restored = progress
         self._log.close()
         self._log.open()
         newest: units.Unit | None = None
-        for position, found in self._log.scan(min(trusted_end, self._store.max_commit_log_offset)):
+        for position, found in self._log.scan(self._trusted()):
             self._restore_units(position, found)
             newest = units.Unit(*found[-1])
             yield
@@ -171,7 +193,7 @@ class PendingTimers:
         """How many messages of the timer topic were not looked at."""
         return max(0, self._store.max_offset(TOPIC, 0) - self.position)
 
-    def take(self, now_ms: int) -> None:
+    def take(self) -> None:
         """Look at the next messages of the timer topic, some hundred at most.
 
         Raises:
@@ -187,11 +209,11 @@ class PendingTimers:
         found = self._store.get(TOPIC, 0, self.position, TAKE_MESSAGES, max_bytes=TAKE_BYTES)
         if found.status is GetStatus.FOUND:
             for record in iter_records(found.body):
-                self._take(record, now_ms)
+                self._take(record)
         self.position = max(self.position, found.next_offset)
         self._log.write()
 
-    def _take(self, record: Record, now_ms: int) -> None:
+    def _take(self, record: Record) -> None:
         self.before = max(self.before, record.physical_offset + record.total_size)
         timer = forms.timer_of(record, forms.properties_of(record), self._precision)
         if timer is None:
@@ -200,28 +222,30 @@ class PendingTimers:
         if record.physical_offset in self._known:
             self._known.discard(record.physical_offset)
             return
-        last_due = timer.due_ms if timer.deletes is None else timer.out_ms + self._precision
-        if not self._restored.delivered(mark(last_due, record.physical_offset)):
-            self._put(record, timer, now_ms)
+        self._put(record, timer)
 
-    def _put(self, record: Record, timer: Timer, now_ms: int) -> None:
+    def _put(self, record: Record, timer: Timer) -> None:
         recall = timer.deletes is not None
         magic = units.DELETE | units.DEFAULT if recall else units.DEFAULT
-        out_ms, due_ms = timer.out_ms, timer.due_ms
+        out_ms, due_ms, stored_ms = timer.out_ms, timer.due_ms, record.store_timestamp
         # A recall goes to its slot at once, as far as the wheel of Apache's reaches: two long waits at a time
         # could end in the wrong order.
         window_ms = units.MAX_AHEAD_SLOTS * self._precision if recall else self._config.timer_roll_window_ms
-        if out_ms - now_ms >= window_ms:
+        # Counted from its store time: whoever reads it, and when, a long wait is cut at the same place.
+        if out_ms - stored_ms >= window_ms:
             magic |= units.ROLL
-            out_ms = roll_ms(out_ms, now_ms, window_ms, self._precision)
+            out_ms = roll_ms(out_ms, stored_ms, window_ms, self._precision)
             due_ms = out_ms + self._precision
+        last_due = due_ms if magic != units.DELETE | units.DEFAULT else out_ms + self._precision
+        if self._restored.delivered(mark(last_due, record.physical_offset)):
+            return
         slot = out_ms // self._precision
         begun = slot <= self._loaded
         topic_hash = forms.topic_hash(timer.topic)
         unit = units.unit_bytes(
             self._tails.get(slot, NONE) if begun else self._wheel.last(slot),
             magic,
-            now_ms,
+            stored_ms,
             out_ms,
             record.physical_offset,
             record.total_size,
@@ -318,6 +342,23 @@ class PendingTimers:
             del self._tails[slot]
             self._recalled.pop(slot, None)
         self._log.drop_before(min(over, self._first_slot()) * self._precision)
+
+    def forget(self, progress: Progress) -> None:
+        """Another broker has delivered so far: slots that are over need no memory and no file.
+
+        Raises:
+            BrokenChainError: the timer log is torn.
+        """
+        over = due_of(progress.done) // self._precision
+        while (slot := self._wheel.next_slot()) is not None and slot < over:
+            newest = self._log.read(self._wheel.last(slot))
+            if newest is not None and newest.physical >= progress.before:
+                break  # it came too late for its time, and may wait
+            for unit in self._chain(self._wheel.take(slot)):
+                if not self._is_over(unit):
+                    self._count(unit.topic_hash, 0, 1 if unit.magic & units.DELETE else -1)
+                    self._rolling -= bool(unit.magic & units.ROLL)
+        self._log.drop_before(min(over, self._first_slot()) * self._precision, progress.before)
 
     def _first_slot(self) -> int:
         slot = self._wheel.next_slot()

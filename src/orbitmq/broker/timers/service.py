@@ -7,29 +7,26 @@ import contextlib
 import logging
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
-from orbitmq.broker.change_feed import TIMERS, ChangeFeed, FedTable
+from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.delay.delivered import Identity, identity_of
 from orbitmq.broker.events import Events
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
 from orbitmq.broker.messaging.stored import record_at
-from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import LEADING, RoleChanged
 from orbitmq.broker.timers import forms
-from orbitmq.broker.timers.check_file import CheckFile
 from orbitmq.broker.timers.delivered import DeliveredTimers
 from orbitmq.broker.timers.pending import TOPIC, BrokenChainError, Found, PendingTimers
-from orbitmq.broker.timers.progress import Check, Progress, all_of, check_of, due_of, place_of
+from orbitmq.broker.timers.progress import Progress, all_of, due_of, place_of
+from orbitmq.broker.timers.progress_table import ProgressTable
 from orbitmq.broker.timers.timer_log import TimerLog
 from orbitmq.message import property_names, reserved
 from orbitmq.message.record import Record
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore, NewMessage, PutStatus, StoreClosedError
-from orbitmq.wire.bodies import DataVersion
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
@@ -58,6 +55,10 @@ class TimerService(Component):
 
     One task takes what arrives in the timer topic, and delivers in the order of the due times. The progress
     follows when the delivered messages are stored.
+
+    Attributes:
+        pending: what waits.
+        written: the progress that was written down.
     """
 
     name = "timer messages"
@@ -79,19 +80,17 @@ class TimerService(Component):
         self._store = store
         self._outlet = outlet
         self._topics = topics
-        self._feed = feed
         self._search = search
-        root = config.store_path_root_dir
         self._files, self._threads = runtime.files, runtime.threads
+        root = config.store_path_root_dir
         self._wheel_path = f"{root}/timerwheel"
         self._log = TimerLog(
             runtime.files, f"{root}/timerlog", config.mapped_file_size_timer_log, runtime.threads
         )
-        self._file = CheckFile(runtime, f"{root}/config/timercheck")
         self.pending = PendingTimers(config, store, self._log)
-        self.version = DataVersion(state_version=0, timestamp=runtime.clock.now_ms(), counter=0)
-        # What is written down, and what is true in memory.
-        self._saved = self._progress = Progress()
+        self.written = ProgressTable(runtime, config, store, feed)
+        # What is true in memory; :attr:`written` follows it.
+        self._progress = Progress()
         self._save_at_ms = 0
         self._unsettled: deque[Handed] = deque()
         self._handed = self._settled = 0
@@ -100,17 +99,12 @@ class TimerService(Component):
         self._snapshot: tuple[int, int, Progress] | None = None
         self._retry_at_ms = 0
         self._patient_until_ms = 0
-        # The timer log fits the commit log up to here.
-        self._trusted_end: int | None = None
         self._ready = False
         # Whether messages may have been delivered that no progress tells of, and those that were.
         self._unknown = False
         self._already: Counter[Identity] = Counter()
         self._last = -1  # the mark of the last message that was handed over
         self._wake = asyncio.Event()
-        feed.register(
-            TIMERS, FedTable(Progress.plain, self._apply, self, lambda: [("progress", self._saved)])
-        )
         outlet.on_stored(self._wake.set)
         events.subscribe(RoleChanged, self._role_changed)
         events.on_messages_arrived(self._arrived, topic=TOPIC)
@@ -118,16 +112,13 @@ class TimerService(Component):
     # -- life ------------------------------------------------------------------------------------------
 
     def tables(self) -> Sequence[Table]:
-        return (Table(TIMERS, self),)
+        return self.written.tables()
 
     async def start(self) -> None:
         if not self._config.timer_wheel_enable:
             return
         self._ready = False
         self._unknown = self._unknown or self._store.crashed
-        if self._trusted_end is None:
-            recovered = self._store.recovered
-            self._trusted_end = 0 if recovered is None else recovered.end_offset
         self._every(self._clock, AFTER_ERROR_SECONDS, self._run, first_s=0.0)
 
     async def stop(self) -> None:
@@ -135,15 +126,16 @@ class TimerService(Component):
         await self.end_work()
         if not self._ready:
             return
-        self._end_work_here()
+        self._ready = False
+        self.pending.leave()
         try:
             await self._save_last()
-            await self._file.close()
+            await self.written.close()
             if not self._log.empty:
                 await self._threads.run(self.pending.hand_over, self._files, self._wheel_path, self._progress)
         except (OSError, BrokenChainError) as error:
             log.error("the progress of timers is not on the device: %s", error)
-        self._log.close()
+        self.pending.close()
 
     async def _save_last(self) -> None:
         """Write down that everything is delivered that was due by now, if it is.
@@ -168,15 +160,11 @@ class TimerService(Component):
 
     def _role_changed(self, changed: RoleChanged) -> None:
         self._patient_until_ms = changed.at_ms + UNKNOWN_TOPIC_WAITS_MS
-        self._end_work_here()
+        if self._ready:
+            self.pending.leave()
+        self._ready = False
         self._unknown = True
         self._wake.set()
-
-    def _end_work_here(self) -> None:
-        """What comes into the log from now on may be put by another broker."""
-        if self._ready:
-            self._trusted_end = self.pending.before
-        self._ready = False
 
     async def _run(self) -> None:
         """Deliver for ever."""
@@ -204,12 +192,8 @@ class TimerService(Component):
         self._handed = self._settled = 0
         self._snapshot = None
         self._last = -1
-        self._load_progress()
-        high = self._store.max_offset(TOPIC, 0)
-        before = self._place_behind(min(self._progress.taken, high))
-        self._progress = self._saved = self._progress.within(high, before)
-        trusted_end = min(self._trusted_end or 0, self._store.cut_to)
-        await self._slowly(self.pending.restore(self._progress, trusted_end))
+        self._progress = self.written.saved = self.written.load()
+        await self._slowly(self.pending.restore(self._progress))
         if self._unknown:
             # Without a message that waits nothing can come twice, and the search would be a long one.
             waits = self.pending.next_ms() is not None or self.pending.behind
@@ -217,20 +201,6 @@ class TimerService(Component):
             self._unknown = False
         self._store.watch(TOPIC, 0)
         self._ready = True
-
-    def _load_progress(self) -> None:
-        """From the file or from what the change feed brought, whichever is newer."""
-        found = self._file.load()
-        self._progress = self._saved
-        if found is not None and not self.version.is_newer_than(found[0].version):
-            self.version, self._progress = found[0].version, found[1]
-
-    def _place_behind(self, taken: int) -> int:
-        """The end in the commit log of the messages before an offset of the timer topic."""
-        if self._progress.before >= 0:
-            return self._store.end
-        entry = self._store.entry(TOPIC, 0, taken - 1) if taken > 0 else None
-        return entry[0] + entry[1] if entry is not None else 0
 
     async def _slowly(self, work: Iterator[None]) -> None:
         for _ in work:
@@ -255,7 +225,7 @@ class TimerService(Component):
         end = self.pending.position + self.pending.behind
         try:
             while self.pending.position < end:
-                self.pending.take(self._clock.now_ms())
+                self.pending.take()
                 await asyncio.sleep(0)
         except OSError as error:
             log.error("the disk refused the timer log, it is tried again: %s", error)
@@ -381,7 +351,7 @@ class TimerService(Component):
             times += [max(due, self._retry_at_ms), now + LOOK_MS]
         if self.pending.behind:
             times.append(self._retry_at_ms)
-        if self._unsettled or self._progress != self._saved:
+        if self._unsettled or self._progress != self.written.saved:
             times.append(max(self._save_at_ms, now + SETTLE_MS // 4))
         return min(times)
 
@@ -407,7 +377,7 @@ class TimerService(Component):
             return  # the clock went back in this moment
         done = self._progress.done
         self._progress = self._progress.advanced(done, pending.position, pending.before)
-        if self._snapshot is None and self._progress != self._saved:
+        if self._snapshot is None and self._progress != self.written.saved:
             self._snapshot = (self._handed, self._log.end, self._progress)
 
     def _try_to_save(self) -> None:
@@ -429,12 +399,9 @@ class TimerService(Component):
         if self._log.synced < log_end:
             self._log.bring_to_device(self._log_synced)
             return
-        now = self._clock.now_ms()
-        version = self.version.next(now)
-        self._file.write(check_of(progress, version, self._config.timer_precision_ms), progress)
-        self.version, self._saved, self._snapshot = version, progress, None
-        self._save_at_ms = now + SETTLE_MS
-        self._feed.changed(TIMERS, "progress", progress)
+        self.written.write(progress)
+        self._snapshot = None
+        self._save_at_ms = self._clock.now_ms() + SETTLE_MS
         # The clock may have gone back since the snapshot: slots that seemed over are still to come.
         self.pending.pass_by(min(progress.done, self._progress.done))
 
@@ -442,12 +409,6 @@ class TimerService(Component):
         if not worked:
             self._save_at_ms = self._clock.now_ms() + RETRY_AFTER_MS
         self._wake.set()
-
-    def _apply(self, _key: str, value: dict[str, Any] | None) -> None:
-        """Take over the progress of another broker, which worked while this one did not."""
-        if value is not None:
-            self._saved = Progress.from_plain(value)
-            self._feed.changed(TIMERS, "progress", self._saved)
 
     # -- looking ---------------------------------------------------------------------------------------
 
@@ -459,7 +420,7 @@ class TimerService(Component):
             for _ in range(CATCH_UP_SLICES):
                 if not self.pending.behind:
                     break
-                self.pending.take(self._clock.now_ms())
+                self.pending.take()
             return self.pending.find(wanted, self._progress)
         except (OSError, BrokenChainError) as error:
             log.error("a timer message cannot be looked for: %s", error)
@@ -471,24 +432,3 @@ class TimerService(Component):
         if record is None:
             return None
         return forms.timer_of(record, forms.properties_of(record), self._config.timer_precision_ms)
-
-    @property
-    def check(self) -> Check:
-        """What GET_TIMER_CHECK_POINT tells."""
-        return check_of(self._saved, self.version, self._config.timer_precision_ms)
-
-    def file_text(self) -> Iterator[str]:
-        """``timerProgress.json``, piece by piece."""
-        return file_text(
-            [
-                ("dataVersion", body_text(self.version, "\n\t")),
-                ("progress", pretty_value(self._saved.plain(), "\n\t")),
-            ]
-        )
-
-    def restore(self, content: Mapping[str, Any]) -> None:
-        """Take over the content of ``timerProgress.json``."""
-        if content.get("progress"):
-            self._saved = Progress.from_plain(content["progress"])
-        if content.get("dataVersion"):
-            self.version = DataVersion.from_json(content["dataVersion"])

@@ -7,7 +7,9 @@ Only ``config/timercheck`` waits for it to be on the device, because a Java brok
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 from orbitmq.broker.timers.units import BLANK, BLANK_MAGIC, UNIT, UNIT_BYTES, Unit
@@ -245,10 +247,15 @@ class TimerLog:
             segment.sync()
         self.synced = written
 
-    def drop_before(self, passed_ms: int) -> None:
-        """Remove files from the front whose slots are all over."""
-        for start in sorted(self._segments)[:-1]:
-            if self._latest_ms.get(start, 0) >= passed_ms:
+    def drop_before(self, passed_ms: int, before: int = sys.maxsize) -> None:
+        """Remove files from the front whose slots are all over.
+
+        Args:
+            before: only those whose messages all lie before this place of the commit log.
+        """
+        for start, following in pairwise(sorted(self._segments)):
+            newer = self.read(following)
+            if self._latest_ms.get(start, 0) >= passed_ms or newer is None or newer.physical > before:
                 break
             self._segments.pop(start).close()
             self._latest_ms.pop(start, None)

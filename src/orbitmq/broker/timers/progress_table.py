@@ -1,0 +1,96 @@
+"""How far timers are delivered, written down in ``config/timercheck`` and in a table for other brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from orbitmq.broker.change_feed import TIMERS, ChangeFeed, FedTable
+from orbitmq.broker.component import Table
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
+from orbitmq.broker.timers.check_file import CheckFile
+from orbitmq.broker.timers.pending import TOPIC
+from orbitmq.broker.timers.progress import Check, Progress, check_of
+from orbitmq.runtime.seam import Runtime
+from orbitmq.store import MessageStore
+from orbitmq.wire.bodies import DataVersion
+
+
+class ProgressTable:
+    """The progress of this broker, or the newest one of the broker that delivers in its place.
+
+    Attributes:
+        saved: what was written down last, here or there.
+        version: counts what is written.
+    """
+
+    def __init__(self, runtime: Runtime, config: BrokerConfig, store: MessageStore, feed: ChangeFeed) -> None:
+        self._clock = runtime.clock
+        self._config = config
+        self._store = store
+        self._feed = feed
+        self._file = CheckFile(runtime, f"{config.store_path_root_dir}/config/timercheck")
+        self.saved = Progress()
+        self.version = DataVersion(state_version=0, timestamp=runtime.clock.now_ms(), counter=0)
+        feed.register(TIMERS, FedTable(Progress.plain, self._apply, self, lambda: [("progress", self.saved)]))
+
+    def tables(self) -> tuple[Table, ...]:
+        return (Table(TIMERS, self),)
+
+    def load(self) -> Progress:
+        """From the file or from what the change feed brought, whichever is newer; within what the log has."""
+        found = self._file.load()
+        if found is not None and not self.version.is_newer_than(found[0].version):
+            self.version, self.saved = found[0].version, found[1]
+        high = self._store.max_offset(TOPIC, 0)
+        return self.saved.within(high, self._place_behind(min(self.saved.taken, high)))
+
+    def _place_behind(self, taken: int) -> int:
+        """The end in the commit log of the messages before an offset of the timer topic."""
+        if self.saved.before >= 0:
+            return self._store.end
+        entry = self._store.entry(TOPIC, 0, taken - 1) if taken > 0 else None
+        return entry[0] + entry[1] if entry is not None else 0
+
+    def write(self, progress: Progress) -> None:
+        """Write it down, and tell other brokers.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        version = self.version.next(self._clock.now_ms())
+        self._file.write(check_of(progress, version, self._config.timer_precision_ms), progress)
+        self.version, self.saved = version, progress
+        self._feed.changed(TIMERS, "progress", progress)
+
+    async def close(self) -> None:
+        """Bring the file to the device and release it."""
+        await self._file.close()
+
+    def _apply(self, _key: str, value: dict[str, Any] | None) -> None:
+        """Take over the progress of another broker, which worked while this one did not."""
+        if value is not None:
+            self.saved = Progress.from_plain(value)
+            self._feed.changed(TIMERS, "progress", self.saved)
+
+    @property
+    def check(self) -> Check:
+        """What GET_TIMER_CHECK_POINT tells."""
+        return check_of(self.saved, self.version, self._config.timer_precision_ms)
+
+    def file_text(self) -> Iterator[str]:
+        """``timerProgress.json``, piece by piece."""
+        return file_text(
+            [
+                ("dataVersion", body_text(self.version, "\n\t")),
+                ("progress", pretty_value(self.saved.plain(), "\n\t")),
+            ]
+        )
+
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Take over the content of ``timerProgress.json``."""
+        if content.get("progress"):
+            self.saved = Progress.from_plain(content["progress"])
+        if content.get("dataVersion"):
+            self.version = DataVersion.from_json(content["dataVersion"])
