@@ -10,6 +10,7 @@ from tests.conversation.broker_peer import BrokerPeer, records
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.role import Role
+from orbitmq.broker.timers.pending import TOPIC
 from orbitmq.runtime.memory_files import MemoryFiles
 from orbitmq.wire.codes import RequestCode, ResponseCode
 
@@ -49,6 +50,42 @@ async def test_timers_wait_for_a_broker_that_leads(broker: Broker, peer: BrokerP
     await broker.change_role(Role.MASTER)
     await asyncio.sleep(2)
     assert (await bodies(peer))[20:] == [b"19", b"last"]
+
+
+@pytest.mark.behaviour("TW-18")
+async def test_a_slave_whose_log_is_cut_forgets_what_was_behind(broker: Broker, peer: BrokerPeer) -> None:
+    await peer.send(b"first")
+    for number in range(20):
+        assert await put(peer, b"%d" % number, 30_000) == ResponseCode.SUCCESS
+    await broker.change_role(Role.SLAVE)
+    pending, store = broker.services.timers.pending, broker.services.store
+    await asyncio.sleep(1)
+    assert sum(pending.waiting.values()) == 20
+    entry = store.entry(TOPIC, 0, 12)
+    assert entry is not None
+    await store.truncate(entry[0])
+    await asyncio.sleep(1)
+    assert (sum(pending.waiting.values()), pending.position) == (12, 12)
+    await broker.change_role(Role.MASTER)
+    assert await put(peer, b"after", 1000) == ResponseCode.SUCCESS
+    await asyncio.sleep(40)
+    assert await bodies(peer) == [b"first", b"after", *(b"%d" % number for number in range(12))]
+
+
+@pytest.mark.behaviour("TW-17")
+async def test_a_long_wait_is_cut_at_the_same_place_by_whoever_reads_it(
+    broker: Broker, peer: BrokerPeer
+) -> None:
+    """The timer log is made anew behind the message's move to the young end of the log: it comes once."""
+    await peer.send(b"first")
+    day_ms = 86_400_000
+    assert await put(peer, b"far", day_ms * 5 // 2) == ResponseCode.SUCCESS
+    await asyncio.sleep(day_ms * 9 / 4 / 1000)
+    timers = broker.services.timers
+    assert broker.services.store.max_offset(TOPIC, 0) == 2
+    timers.pending.rebuild(timers.written.saved)
+    await asyncio.sleep(day_ms / 2 / 1000)
+    assert await bodies(peer) == [b"first", b"far"]
 
 
 @pytest.mark.behaviour("TW-08")

@@ -107,6 +107,26 @@ async def test_timer_messages_escape_as_well(orbitmq_world: World) -> None:
     assert everywhere(world, "orders") == Counter({b"timer %d" % number: 1 for number in range(20)})
 
 
+@pytest.mark.behaviour("TW-18")
+async def test_a_slave_knows_what_waits_before_it_acts(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await ready(world, "orders")
+    for number in range(700):
+        delay = str(1000 + number if number < 100 else 30_000 + 10 * number)
+        put(world.brokers[MASTER], "orders", b"%d" % number, TIMER_DELAY_MS=delay, UNIQ_KEY=f"T{number}")
+    await world.sleep(10)
+    pending = world.brokers[SLAVE].services.timers.pending
+    # What the master has delivered is forgotten, on disk too as soon as a file of it is over.
+    assert (pending.position, sum(pending.waiting.values()), pending.first) == (700, 600, None)
+    slave = await lose(world)
+    await world.sleep(1)
+    assert sum(slave.services.timers.pending.waiting.values()) == 600
+    await world.sleep(60)
+    await come_back(world)
+    await world.sleep(20)
+    assert everywhere(world, "orders") == Counter({b"%d" % number: 1 for number in range(700)})
+
+
 @pytest.mark.behaviour("TX-02")
 @pytest.mark.behaviour("TX-03")
 @pytest.mark.behaviour("TX-04")

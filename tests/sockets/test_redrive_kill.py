@@ -1,4 +1,4 @@
-"""A redrive whose broker is killed again and again, and the command that asks for it as well: nothing doubles.
+"""A redrive whose broker is killed again and again, and the command that asks for it too: nothing doubles.
 
 ``ORBITMQ_REDRIVE=1000000`` redrives so many with 50 kills; ``ORBITMQ_SEED`` chooses their moments.
 """
