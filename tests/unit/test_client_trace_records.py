@@ -46,7 +46,7 @@ def test_begin_and_end_of_a_delivery_are_one_step_wherever_they_stand() -> None:
 
 def test_ends_of_transactions_and_recalls_are_steps_too() -> None:
     end = record(
-        "EndTransaction", 3000, "r", "pg", "orders", ID, *["null"] * 3, 2, "T", "ROLLBACK_MESSAGE", 0
+        "EndTransaction", 3000, "r", "pg", "orders", ID, *["null"] * 3, 2, "T", "ROLLBACK_MESSAGE", "true"
     )
     recall = record("Recall", 4000, "r", "pg", "orders", ID, "true")
     assert [(step.kind, step.at_ms, step.result) for step in of(recall, end)] == [
