@@ -15,6 +15,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.measure import keep, machine, record, table
 from benchmarks.remoting import Client
@@ -112,47 +113,55 @@ def idle_s(server: Server, seconds: float) -> float:
     return server.cpu_s() - cpu
 
 
+def measure(maker: Ours | Apache, folder: Path, *, short: bool) -> tuple[list[Cost], float]:
+    """The runs of one broker, and the processor time that it needs in a second when it does nothing."""
+    messages, rounds = (20_000, 2) if short else (100_000, 3)
+    name_server = maker.name_server(folder / "ns")
+    broker = maker.broker(folder / "broker", name_server.address, flushDiskType="ASYNC_FLUSH")
+    try:
+        with Client(broker.port) as client:
+            client.create_topic(TOPIC, QUEUES)
+        warm_until = time.monotonic() + (4 if short else 10)
+        while time.monotonic() < warm_until:
+            run_briefly(broker)
+        costs = [run(broker, messages) for _ in range(rounds)]
+        # Behind the runs: a JVM that has just been warmed still compiles.
+        return costs, idle_s(broker, 10) / 10
+    finally:
+        broker.kill()
+        name_server.kill()
+
+
+def compare(makers: list[Ours | Apache], folder: Path, *, short: bool) -> tuple[str, dict[str, Any]]:
+    """One line for each broker, and what is kept of the runs."""
+    rows, content = [], {}
+    for maker in makers:
+        print(f"measuring pop and batch acknowledgement, {maker.title}", flush=True)
+        found, idle = measure(maker, folder / f"pop-{type(maker).__name__}", short=short)
+        cpu_us = statistics.median(cost.cpu_us for cost in found)
+        own = statistics.median(
+            (cost.cpu_s - idle * (cost.seconds + 7)) / cost.messages * 1e6 for cost in found
+        )
+        rate = statistics.median(cost.messages / cost.seconds for cost in found)
+        rows.append([maker.title, f"{cpu_us:.1f} us", f"{own:.1f} us", f"{rate:,.0f}/s"])
+        content[maker.title] = [vars(cost) for cost in found]
+    headings = ["pop 32 + batch ack", "CPU per message", "without what it needs idle", "rate of the client"]
+    return table(headings, rows), content
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.pop", description=__doc__)
     parser.add_argument("--short", action="store_true")
     options = parser.parse_args()
-    messages, rounds, warm_s = (20_000, 2, 4) if options.short else (100_000, 3, 10)
-    costs: dict[str, list[Cost]] = {}
-    idle: dict[str, float] = {}
-    makers: dict[str, Ours | Apache] = {"ours": Ours()}
+    makers: list[Ours | Apache] = [Ours()]
     try:
-        makers["apache"] = Apache(apache_classpath(), heap_mb=1024)
+        makers.append(Apache(apache_classpath(), heap_mb=1024))
     except PeerUnavailableError as error:
         print(f"without Apache's broker: {error}")
     with tempfile.TemporaryDirectory(prefix="orbitmq-pop-") as folder:
-        for kind, maker in makers.items():
-            place = Path(folder) / kind
-            name_server = maker.name_server(place / "ns")
-            broker = maker.broker(place / "broker", name_server.address, flushDiskType="ASYNC_FLUSH")
-            try:
-                with Client(broker.port) as client:
-                    client.create_topic(TOPIC, QUEUES)
-                warm_until = time.monotonic() + warm_s
-                while time.monotonic() < warm_until:
-                    run_briefly(broker)
-                costs[kind] = [run(broker, messages) for _ in range(rounds)]
-                # Behind the runs: a JVM that has just been warmed still compiles.
-                idle[kind] = idle_s(broker, 10) / 10
-            finally:
-                broker.kill()
-                name_server.kill()
-    rows = []
-    for kind, found in costs.items():
-        cpu_us = statistics.median(cost.cpu_us for cost in found)
-        own = statistics.median(
-            (cost.cpu_s - idle[kind] * (cost.seconds + 7)) / cost.messages * 1e6 for cost in found
-        )
-        rate = statistics.median(cost.messages / cost.seconds for cost in found)
-        rows.append([kind, f"{cpu_us:.1f} us", f"{own:.1f} us", f"{rate:,.0f}/s"])
-    text = table(["broker", "CPU per message", "without what it needs idle", "rate of the client"], rows)
+        text, costs = compare(makers, Path(folder), short=options.short)
     print(text)
-    found_costs = {kind: [vars(cost) for cost in found] for kind, found in costs.items()}
-    keep("pop", text, {"record": record(short=options.short), "machine": machine(), "costs": found_costs})
+    keep("pop", text, {"record": record(short=options.short), "machine": machine(), "costs": costs})
     return 0
 
 

@@ -1,6 +1,7 @@
 """Timer messages: how late they come, and what it costs when many wait.
 
-python -m benchmarks.timers [--waiting 100000] [--peer]
+`python -m benchmarks.timers [--waiting 1000000] [--peer]`; a part of `make bench-peer`. Lateness is the store time
+of a delivered message behind the time that was asked for.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from benchmarks.many_topics import PULL_LIMIT_S
+from benchmarks.measure import table
 from benchmarks.remoting import Client
 from benchmarks.servers import Apache, Ours, PeerUnavailableError, Server, apache_classpath
 
@@ -23,6 +26,7 @@ from orbitmq.message.model import Message
 
 RATE, LOAD_S, AHEAD_S = 1_000, 10, 4.0
 BURST = 10_000
+WAITING, SHORT_WAITING = 1_000_000, 50_000
 BODY = b"x" * 112
 SENDS_IN_FLIGHT = 256
 STORE_TIMESTAMP_AT, QUEUE_OFFSET_AT, BODY_AT = 56, 20, 88
@@ -137,9 +141,34 @@ async def _probe(name_server: str) -> None:
         await producer.send(Message("probe", b"x", delay_s=0.1))
 
 
+TITLES = {
+    "timer_late_p50_s": f"late at {RATE:,} due/s, p50, s",
+    "timer_late_p99_s": f"late at {RATE:,} due/s, p99, s",
+    "timer_worst_s": f"late at {RATE:,} due/s, worst, s",
+    "timer_early": "delivered too early",
+    "timer_burst_s": f"{BURST:,} due in one second, the last one late, s",
+    "timer_waiting": "messages that wait",
+    "timer_memory_bytes": "memory of each, bytes",
+    "timer_kill_start_s": "from a start after kill -9 to the next delivery, s",
+}
+
+
+def compare(makers: list[Ours | Apache], folder: Path, waiting: int) -> tuple[str, dict[str, Any]]:
+    """A column for each broker, and what is kept."""
+    found: dict[str, dict[str, float]] = {}
+    for maker in makers:
+        print(f"measuring timers, {waiting:,} waiting, {maker.title}", flush=True)
+        found[maker.title] = measure(maker, folder / f"timers-{type(maker).__name__}", waiting)
+    rows = [
+        [title, *(f"{figures[key]:,.3f}".rstrip("0").rstrip(".") for figures in found.values())]
+        for key, title in TITLES.items()
+    ]
+    return table(["timers", *found], rows), dict(found)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.timers", description=__doc__)
-    parser.add_argument("--waiting", type=int, default=100_000, help="how many messages wait (100000)")
+    parser.add_argument("--waiting", type=int, default=WAITING, help=f"how many messages wait ({WAITING})")
     parser.add_argument("--peer", action="store_true", help="Apache's broker too")
     options = parser.parse_args()
     makers: list[Ours | Apache] = [Ours()]
@@ -148,10 +177,8 @@ def main() -> int:
             makers.append(Apache(apache_classpath()))
         except PeerUnavailableError as error:
             print(f"without Apache's broker: {error}")
-    for maker in makers:
-        with tempfile.TemporaryDirectory(prefix="orbitmq-timers-") as made:
-            for key, value in measure(maker, Path(made), options.waiting).items():
-                print(f"{maker.title:<24} {key:<24} {value:12.3f}")
+    with tempfile.TemporaryDirectory(prefix="orbitmq-timers-") as made:
+        print(compare(makers, Path(made), options.waiting)[0])
     return 0
 
 
