@@ -1,7 +1,7 @@
 """Timer messages: how late they come, and what it costs when many wait.
 
-`python -m benchmarks.timers [--waiting 1000000] [--peer]`; a part of `make bench-peer`. Lateness is the time when
-a message was stored under its topic, behind the time that was asked for.
+`python -m benchmarks.timers [--waiting 1000000] [--peer]`; a part of `make bench-peer`. Lateness is how long
+behind the time that was asked for a message was stored under its topic.
 """
 
 from __future__ import annotations

@@ -354,7 +354,8 @@ class OrderedDelivery(Delivery):
         while (process_queue := self._ready.pop()) is not None:
             if process_queue.dropped:
                 continue
-            if self._locks is not None and not self._locks.holds(process_queue.queue):
+            locks = self._locks if process_queue.locked else None
+            if locks is not None and not locks.holds(process_queue.queue):
                 self._rest(process_queue, LOCK_PAUSE_S)
                 continue
             held: Held = []
@@ -398,7 +399,8 @@ class OrderedDelivery(Delivery):
         # What cannot be read would fail for ever: that one message is given up, so that the queue goes on.
         dead = verdict.delay_level < 0 or isinstance(message, UnreadableMessage)
         spent = message.reconsume_times >= self._max
-        if (dead or spent) and await self._redelivery.give_up(message, dead=dead):
+        back = process_queue.redelivery or self._redelivery
+        if (dead or spent) and await back.give_up(message, dead=dead):
             process_queue.finish(message.queue_offset)
             return
         process_queue.put_aside(message.queue_offset)

@@ -120,7 +120,8 @@ class GroupConsumer(InBlock):
     def _may_pop(self, limits: FlowLimits) -> PoppedQueues | None:
         """Where queues go that the broker wants popped; None when this consumer never pops."""
         settings, mode = self._settings, self._mode
-        if mode.pulls or mode.ordered or mode.broadcast or not isinstance(settings.allocate, ByBroker):
+        by_hand = mode.pulls and not mode.auto_commit  # what it commits are offsets
+        if by_hand or mode.broadcast or not isinstance(settings.allocate, ByBroker):
             return None
         return PoppedQueues(
             self._client,
@@ -128,7 +129,7 @@ class GroupConsumer(InBlock):
             self._background,
             self._intake,
             self._delivery,
-            PopOptions(self.group, settings.consume_from is not ConsumeFrom.FIRST, ordered=False),
+            PopOptions(self.group, settings.consume_from is not ConsumeFrom.FIRST, mode.ordered),
             limits,
             batch_size=settings.pop_batch_size,
             invisible_s=settings.pop_invisible_s,

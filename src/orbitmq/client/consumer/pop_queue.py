@@ -20,16 +20,26 @@ class PopQueue(ProcessQueue):
     Args:
         most_redeliveries: a message that fails after so many becomes a dead letter; None leaves that to the
             group's setting at the broker.
+        ordered: the broker deals out nothing more of the queue until all of it is done or over. A message
+            whose time is over comes again before those behind it, so none of them is ours any longer.
     """
 
-    __slots__ = ("_gone", "_leases", "_most_redeliveries")
+    __slots__ = ("_gone", "_leases", "_most_redeliveries", "_ordered")
+    locked = False
 
     def __init__(
-        self, queue: MessageQueue, total: TotalSize, on_settled: OnSettled, most_redeliveries: int | None
+        self,
+        queue: MessageQueue,
+        total: TotalSize,
+        on_settled: OnSettled,
+        most_redeliveries: int | None,
+        *,
+        ordered: bool = False,
     ) -> None:
         super().__init__(queue, 0, total, on_settled)
         self.redelivery = self
         self._most_redeliveries = most_redeliveries
+        self._ordered = ordered
         self._leases: dict[int, Lease] = {}
         # The keeper of messages that wait for a handler and are no longer ours.
         self._gone = ProcessQueue(queue, 0)
@@ -44,7 +54,9 @@ class PopQueue(ProcessQueue):
 
     def __contains__(self, offset: int) -> bool:
         lease = self._leases.get(offset)
-        return lease is not None and not lease.over
+        if lease is None or lease.over:
+            return False
+        return not self._ordered or not any(each.over for each in self._leases.values())
 
     def finish(self, offset: int) -> bool:
         """One message is done: its broker hears it, unless it took it back or the consumer is closed."""
@@ -69,12 +81,23 @@ class PopQueue(ProcessQueue):
         self._end(message.queue_offset, verdict)
         return True
 
+    async def give_up(self, message: ReceivedMessage, *, dead: bool) -> bool:
+        """Out of the way of those behind it: a dead letter."""
+        self._end(message.queue_offset, Verdict(Ending.REJECT, DEAD_LETTER_LEVEL))
+        return True
+
     def forget_expired(self) -> None:
         """Give up messages whose invisible time is over: they come again by themselves."""
-        for offset, lease in list(self._leases.items()):
-            if lease.over:
+        leases = list(self._leases.items())
+        broken = self._ordered and any(lease.over for _, lease in leases)
+        for offset, lease in leases:
+            if lease.over or broken:
                 del self._leases[offset]
+                lease.leases.drop(lease)
                 self._leave(offset, lease)
+        if broken:
+            # The same offsets come once more, and must not be taken for these.
+            self.line.clear()
 
     def give_back(self) -> None:
         """Let other members have what no handler has begun with."""

@@ -76,6 +76,7 @@ class PoppedQueues:
         self._leases = Leases(client, calls, self._pops, options.group, self._settling)
         self._poppers: dict[MessageQueue, Popper] = {}
         self._leaving: list[Popper] = []
+        self._attempts = 0
 
     def start(self) -> None:
         """From now on leases are renewed."""
@@ -162,8 +163,15 @@ class PoppedQueues:
             return None
         return self._intake.wanted(popper.place.topic)
 
-    async def pop(self, place: MessageQueue, wanted: Filter) -> list[tuple[ReceivedMessage, Receipt]]:
-        """One pop.
+    def next_attempt(self) -> int:
+        """The number of a pop that repeats no other."""
+        self._attempts += 1
+        return self._attempts
+
+    async def pop(
+        self, place: MessageQueue, wanted: Filter, attempt: int
+    ) -> list[tuple[ReceivedMessage, Receipt]]:
+        """One pop. In order, one that is repeated as the same attempt gets the same messages again.
 
         Raises:
             OrbitError: the broker gave none.
@@ -177,6 +185,7 @@ class PoppedQueues:
             max_messages=self._batch_size,
             invisible_ms=int(self._invisible_s * 1000),
             wait_ms=WAIT_MS,
+            attempt_id=f"{self._client.client_id}@pop@{attempt}" if self._options.ordered else None,
         )
 
     def arrived(self, popper: Popper, taken: list[tuple[ReceivedMessage, Receipt]]) -> None:
@@ -187,7 +196,8 @@ class PoppedQueues:
             queue = popper.queues.get(stored)
             if queue is None:
                 total = self._intake.total_for(popper.place.topic)
-                queue = PopQueue(stored, total, self._delivery.settled, self._most_redeliveries)
+                most, ordered = self._most_redeliveries, self._options.ordered
+                queue = PopQueue(stored, total, self._delivery.settled, most, ordered=ordered)
                 popper.queues[stored] = queue
             lease = self._leases.open(message, receipt, self._invisible_s, math.inf)
             if queue.admit(lease):
@@ -234,6 +244,7 @@ class Popper:
 
     async def run(self) -> None:
         """Pop until the place is dropped."""
+        attempt = self._owner.next_attempt()
         while not self.ended:
             wanted = self._owner.wanted(self)
             if wanted is None:
@@ -241,7 +252,7 @@ class Popper:
                 continue
             asked = self._clock.monotonic()
             try:
-                taken = await self._owner.pop(self.place, wanted)
+                taken = await self._owner.pop(self.place, wanted, attempt)
             except OrbitError as error:
                 await self._failures.recover(error)
                 continue
@@ -250,6 +261,7 @@ class Popper:
                 await self._failures.recover(error)
                 continue
             self._failures.over()
+            attempt = self._owner.next_attempt()
             if taken:
                 self._owner.arrived(self, taken)
             elif self._clock.monotonic() - asked < WAIT_MS / 1000 - IDLE_PAUSE_S:

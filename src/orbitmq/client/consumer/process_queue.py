@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from orbitmq.client.consumer.redelivery import TakesBack
+from orbitmq.client.consumer.redelivery import RedeliveryPolicy
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.settling import Settled, Verdict
@@ -69,6 +69,8 @@ class ProcessQueue:
         "released",
         "unfinished_bytes",
     )
+    # Whether only the member that has its lock at the broker may consume it in order.
+    locked = True
 
     def __init__(
         self,
@@ -87,7 +89,7 @@ class ProcessQueue:
         self.line: deque[ReceivedMessage] = deque()
         self.busy = False
         self.pause_s = 0.0
-        self.redelivery: TakesBack | None = None
+        self.redelivery: RedeliveryPolicy | None = None
         self.unfinished_bytes = 0
         self._pending: dict[int, ReceivedMessage] = {}
         self._highest = -1

@@ -98,6 +98,11 @@ class PullConsumer(GroupConsumer):
         self._given = held
         return [message for _, message in held]
 
+    async def _user_code_ended(self) -> None:
+        # Nobody works on what the last poll gave: what was popped of it may come again at once.
+        for process_queue, message in self._given:
+            process_queue.put_aside(message.queue_offset)
+
     async def _finish_given(self) -> None:
         given, self._given = self._given, []
         for process_queue, message in given:
