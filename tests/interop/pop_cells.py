@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from benchmarks.remoting import Client
@@ -13,7 +15,8 @@ from tests.interop.java_cells import expected, same_messages
 from tests.interop.python_cells import as_content, messages, send
 from tests.interop.world import Place, World, check, equal, wait_registered
 
-from orbitmq.client import Producer, SimpleConsumer
+from orbitmq.client import ConsumeFrom, Consumer, Producer, SimpleConsumer
+from orbitmq.client.consumer.allocation import ByBroker
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import Message, ReceivedMessage
 from orbitmq.message.settling import Settled
@@ -88,6 +91,84 @@ def java_orderly(world: World, place: Place) -> None:
     for queue, offsets in by_queue.items():
         equal(offsets, sorted(set(offsets)), f"order in queue {queue}")
     equal(sum(map(len, by_queue.values())), COUNT, "messages")
+
+
+def python_push(world: World, place: Place) -> None:
+    """Our push consumer in POP mode: a message that its handler refuses comes again, counted once more."""
+    got: list[ReceivedMessage] = []
+    refused: list[str] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        if not refused:
+            refused.append(message.message_id)
+            raise RuntimeError("refused once")
+        got.append(message)
+
+    _python_pops(world, place, "sync", handle, got)
+    again = [message.message_id for message in got if message.reconsume_times == 1]
+    equal(again, refused, "messages that came again")
+
+
+def python_orderly(world: World, place: Place) -> None:
+    """The same in order: a failure holds its queue up, and nothing overtakes."""
+    got: list[ReceivedMessage] = []
+    refused: list[str] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        if message.queue_offset == 3 and message.message_id not in refused:
+            refused.append(message.message_id)
+            raise RuntimeError("refused once")
+        got.append(message)
+
+    _python_pops(world, place, "orderly", handle, got, ordered=True)
+    by_queue: dict[int, list[int]] = {}
+    for message in got:
+        by_queue.setdefault(message.queue_id, []).append(message.queue_offset)
+    for queue_id, offsets in by_queue.items():
+        equal(offsets, list(range(len(offsets))), f"order in queue {queue_id}")
+    check(refused, "no queue had four messages")
+
+
+def _python_pops(
+    world: World,
+    place: Place,
+    how: str,
+    handle: Callable[[ReceivedMessage], Awaitable[None]],
+    got: list[ReceivedMessage],
+    *,
+    ordered: bool = False,
+) -> None:
+    """Send, and let two members pop until all has come."""
+    topic, group = world.fresh("python_pop"), world.fresh("python_group")
+    pop_mode(world, place, topic, group)
+
+    async def main() -> None:
+        await send(place, messages(topic, how, COUNT), how)
+        async with AsyncExitStack() as stack:
+            working = []
+            for _ in range(2):
+                consumer = Consumer(
+                    group,
+                    name_servers=place.ns,
+                    consume_from=ConsumeFrom.FIRST,
+                    allocate=ByBroker(),
+                    ordered=ordered,
+                )
+                consumer.subscribe(topic)
+                await stack.enter_async_context(consumer)
+                working.append((consumer, asyncio.create_task(consumer.run(handle))))
+            deadline = time.monotonic() + 90
+            while len(got) < COUNT:
+                check(time.monotonic() < deadline, f"{len(got)} of {COUNT} messages came")
+                await asyncio.sleep(0.1)
+            for consumer, task in working:
+                places = {queue.queue_id for queue in consumer.assignment() if queue.topic == topic}
+                equal(places, {-1}, "what the broker told a member to pop")
+                await consumer.close()
+                await task
+
+    asyncio.run(main())
+    equal(Counter(map(as_content, got)), Counter(expected(how, COUNT)), "messages")
 
 
 def python_simple(world: World, place: Place) -> None:

@@ -124,9 +124,13 @@ PYTHON: dict[str, PlaceCell] = {
     "python request-reply": python_transaction_cells.request_reply,
     "python to java": python_cells.to_java,
     "java to python": python_cells.from_java,
-    "python simple": pop_cells.python_simple,
     "python sql": sql_cells.python,
     "sql values": sql_cells.values,
+}
+PYTHON_POP: dict[str, PlaceCell] = {
+    "python simple": pop_cells.python_simple,
+    "python pop push": pop_cells.python_push,
+    "python pop orderly": pop_cells.python_orderly,
 }
 PYTHON_BRIEF = {name: PYTHON[name] for name in ("python, 2 consumers", "python to java", "java to python")}
 ADMIN: dict[str, PlaceCell] = {
@@ -147,15 +151,12 @@ JAVA_BRIEF = {name: JAVA_BASIC[name] for name in ("java sync", "java batch", "ja
 
 PLACES: dict[str, dict[str, PlaceCell]] = {
     "apache/apache": {**ADMIN, **JAVA_BASIC, **JAVA_POP, **PYTHON_BRIEF},
-    "ours/ours": {**ADMIN, **JAVA_BASIC, **JAVA_POP, **JAVA_OLD, **PYTHON, **TIMERS},
+    "ours/ours": {**ADMIN, **JAVA_BASIC, **JAVA_POP, **JAVA_OLD, **PYTHON, **PYTHON_POP, **TIMERS},
     "apache/ours": {**REGISTRATION, **JAVA_BRIEF, **PYTHON_BRIEF},
-    "ours/apache": {**JAVA_BRIEF, **PYTHON, **TIMERS},
+    "ours/apache": {**JAVA_BRIEF, **PYTHON, **PYTHON_POP, **TIMERS},
     "apache 4.9/ours": {**REGISTRATION, **JAVA_OLD_BRIEF, **PYTHON_BRIEF},
     # 4.9 cannot pop.
-    "ours/apache 4.9": {
-        **JAVA_OLD_BRIEF,
-        **{name: cell for name, cell in PYTHON.items() if name != "python simple"},
-    },
+    "ours/apache 4.9": {**JAVA_OLD_BRIEF, **PYTHON},
 }
 DISK: dict[str, FreeCell] = {
     "apache, apache, apache": disk_cells.apache_only,
