@@ -86,9 +86,14 @@ bench-client: $(BUILT)  ## the Python client beside Apache's Java client, with M
 interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Central: forty minutes (SHORT=1: twenty-five)
 	@$(PY) -m tests.interop.run $(SHORT_FLAG)
 
-chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two hours (SHORT=1: seven minutes)
+chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two hours (SHORT=1: ten)
 	@ORBITMQ_SEEDS=$(if $(SHORT),4,40) $(PY) -m pytest -q tests/simulation
 	@ORBITMQ_FAULTS_SHORT=$(SHORT) ORBITMQ_KILLS=$(if $(SHORT),10,1000) $(PY) -m pytest -q -m faults tests/faults
+	@echo "chaos: members and brokers that are killed while they work"
+	@ORBITMQ_KILL_SECONDS=$(if $(SHORT),12,120) ORBITMQ_REDRIVE=$(if $(SHORT),40000,1000000) \
+	    $(PY) -m pytest -q -s tests/sockets/test_client_members_killed.py tests/sockets/test_pop_members_killed.py \
+	    tests/sockets/test_redrive_kill.py
+	$(if $(SHORT),,@ORBITMQ_TIMERS=100000 $(PY) -m pytest -q tests/simulation/test_broker_timers_crash.py)
 
 behaviours: $(INSTALLED)  ## numbered behaviours without a test; fails when one has lost its test: a second
 	@$(PY) scripts/behaviours.py

@@ -11,7 +11,9 @@ from pathlib import Path
 
 from benchmarks.remoting import Client
 from benchmarks.servers import free_ports
+from tests.interop.disk_cells import COMMITS_KEPT_S
 from tests.interop.java_cells import expected, same_messages
+from tests.interop.kill_load import Load
 from tests.interop.python_cells import as_content, messages, send
 from tests.interop.world import Place, World, check, equal, wait_registered
 
@@ -23,7 +25,7 @@ from orbitmq.message.settling import Settled
 
 COUNT = 40
 QUEUES = 4
-IN_FLIGHT, INVISIBLE_S = 12, 25
+IN_FLIGHT, INVISIBLE_S = 12, 30
 """What is in flight when a folder changes hands, and for how long: until the next broker has started."""
 APACHE_LATE_S = 15
 """Apache's broker looks at check points every second, more seldom when it has found none."""
@@ -243,9 +245,12 @@ async def _folder(
         equal(set(await consumer.ack_all(found[:3])), {Settled.DONE}, "acknowledged to the first broker")
         # Offsets and check points are on disk some seconds later.
         await asyncio.sleep(7)
+        load = Load(broker.port, "pop_loaded", "pop_loaded_group")
         if crash:
-            broker.kill()
-    with world.server_stopped(world.broker(second, place, ns, port=port)):
+            with load:
+                await asyncio.sleep(COMMITS_KEPT_S + 1)
+                broker.kill()
+    with world.server_stopped(world.broker(second, place, ns, port=port)) as broker:
         await registered(consumer, topic)
         early = 0
         for message in found[3:6]:
@@ -273,6 +278,8 @@ async def _folder(
             if early == 3:
                 equal(set(again), left, "what comes again")
         await consumer.close()
+        if crash:
+            load.kept(broker, COMMITS_KEPT_S, f"as {second} serves them")
 
 
 async def registered(consumer: SimpleConsumer, topic: str) -> None:

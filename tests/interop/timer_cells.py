@@ -8,7 +8,9 @@ from collections import Counter
 
 from benchmarks.remoting import Client
 from benchmarks.servers import free_ports
+from tests.interop.disk_cells import COMMITS_KEPT_S
 from tests.interop.java_cells import content, expected
+from tests.interop.kill_load import Load
 from tests.interop.records import read_queue
 from tests.interop.world import Place, World, check, equal, wait_registered
 
@@ -49,6 +51,7 @@ def handed_over(world: World, first: str, second: str, *, crash: bool) -> None:
     folder, topic = world.folder / world.fresh("timers"), "WaitingTimers"
     due: dict[str, int] = {}
     recalled: set[str] = set()
+    killed: Load | None = None
     with world.server_stopped(world.ours.name_server(folder / "ns")) as name_server:
         port = free_ports(5) + 2
         for kind in (first, second):
@@ -62,10 +65,15 @@ def handed_over(world: World, first: str, second: str, *, crash: bool) -> None:
                         time.sleep(FIRST_S + COUNT * STEP_S / 2)
                         continue
                     time.sleep(max(0.0, max(due.values()) / 1000 + LATE_S - time.time()))
+                    if killed is not None:
+                        killed.kept(broker, COMMITS_KEPT_S, f"as {second} serves them")
                     records = [decode_record(record) for record in read_queue(client, topic, 0)]
             finally:
                 if crash and kind == first:
-                    broker.kill()
+                    killed = Load(broker.port, "timers_loaded", "timers_loaded_group")
+                    with killed:
+                        time.sleep(COMMITS_KEPT_S + 1)
+                        broker.kill()
                 else:
                     broker.stop()
     found = Counter(record.body.decode() for record in records)
