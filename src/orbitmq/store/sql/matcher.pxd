@@ -1,21 +1,13 @@
 # C types of matcher.py. No logic lives here.
 cimport cython
-from libc.math cimport copysign
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcmp, memcpy
 
 from orbitmq.message.octets cimport same
 from orbitmq.store.log.records cimport find_byte
+from orbitmq.store.sql.comparing cimport find_text, order_doubles, slow_double
 
 ctypedef const uint8_t* bytes_in
-
-cdef extern from *:
-    """
-    #ifndef _GNU_SOURCE
-    void *memmem(const void *, size_t, const void *, size_t);
-    #endif
-    """
-    const void* memmem(const void*, size_t, const void*, size_t) noexcept nogil
 
 cdef int NAMES_COUNT_AT, CODE_AT, HEADER
 cdef int PUSH_PROPERTY, PUSH_TEXT, PUSH_INTEGER, PUSH_LONG, PUSH_DOUBLE, PUSH_BOOLEAN, PUSH_NULL
@@ -76,10 +68,3 @@ cdef class Matcher:
     cdef Py_ssize_t _read_exponent(self, const uint8_t* source, Py_ssize_t at, Py_ssize_t end) noexcept nogil
     cpdef bint match_block(self, object program, bytes block)
     cdef bint _match_view(self, const int64_t[::1] program, const uint8_t[::1] block, Py_ssize_t length)
-
-@cython.locals(found=bytes_in)
-cdef bint find_text(const uint8_t* source, Py_ssize_t start, Py_ssize_t length, const uint8_t* other, Py_ssize_t place, Py_ssize_t wanted) noexcept nogil
-@cython.locals(left_rank=int, right_rank=int)
-cdef int order_doubles(double left, double right) noexcept nogil
-cdef int _rank(double value) noexcept nogil
-cdef double slow_double(const uint8_t* source, Py_ssize_t at, Py_ssize_t length) noexcept with gil

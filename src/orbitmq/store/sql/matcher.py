@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from orbitmq.runtime.buffers import Integers, Readable
 
 if not cython.compiled:
-    from math import copysign
-
     from orbitmq.message.octets import same
     from orbitmq.store.log.records import find_byte
+    from orbitmq.store.sql.comparing import find_text, order_doubles, slow_double
 
 # C integers in the compiled module, so that no Python object is touched on the path of a message.
 NAMES_COUNT_AT = layout.NAMES_COUNT_AT
@@ -467,42 +466,3 @@ class Matcher:
 
     def _match_view(self, program: Integers, block: Readable, length: int) -> bool:
         return self.matches(cython.address(program[0]), 0, cython.address(block[0]), 0, length)
-
-
-def find_text(source: Readable, start: int, length: int, other: Readable, place: int, wanted: int) -> bool:
-    """Whether ``other[place:]`` of ``wanted`` bytes is in the ``length`` bytes at ``start``."""
-    if cython.compiled:
-        found = cython.cast(
-            bytes_in,
-            memmem(cython.address(source[start]), length, cython.address(other[place]), wanted),
-        )
-        return found != cython.NULL
-    return bytes(other[place : place + wanted]) in bytes(source[start : start + length])
-
-
-def order_doubles(left: float, right: float) -> int:
-    """As Double.compare: -0.0 is below 0.0, not-a-number above all."""
-    if left < right:
-        return -1
-    if left > right:
-        return 1
-    if left == right and left != 0.0:
-        return 0
-    left_rank = _rank(left)
-    right_rank = _rank(right)
-    if left_rank == right_rank:
-        return 0
-    return -1 if left_rank < right_rank else 1
-
-
-def _rank(value: float) -> int:
-    if value != value:
-        return 2
-    if value == 0.0:
-        return 0 if copysign(1.0, value) < 0.0 else 1
-    return 1
-
-
-def slow_double(source: Readable, at: int, length: int) -> float:
-    """A number with many digits or a large exponent, which was found to be one."""
-    return float(bytes(source[at : at + length]))
