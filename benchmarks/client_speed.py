@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import first_messages
 from benchmarks.measure import QUEUES, keep, machine, record, table
 from benchmarks.remoting import Client
 from benchmarks.servers import (
@@ -216,13 +217,14 @@ def main() -> None:
                 print(f"without Apache's client: {error}")
                 theirs = None
             found = measure(ours, theirs, messages, rounds)
+            waits = first_messages.measure(name_server, broker, 2 if options.short else 5)
         finally:
             broker.stop()
             name_server.stop()
     taken = record(short=options.short, rounds=rounds, messages=messages, jvm_warmup_s=JVM_WARMUP_S)
-    text = report(found, rounds, taken["kind"])
+    text = f"{report(found, rounds, taken['kind'])}\n\n{first_messages.report(waits)}"
     print(text)
-    content = {"record": taken, "machine": machine(), "speeds": found}
+    content = {"record": taken, "machine": machine(), "speeds": found, "waits": waits}
     print(f"\nkept in {keep(options.name, text, content)}")
 
 
