@@ -1,7 +1,8 @@
-"""How long a group waits: a new member for its first message, a queue whose owner was killed for its next one.
+"""How long a group waits: a new member for its first message, a killed member's queue for its next one.
 
-`python -m benchmarks.first_messages [--rounds 5]`; a part of `make bench-client`. Members are processes; every
-queue gets a message every 20 ms. With Apache's clients both take up to 20 s, the interval of their rebalance.
+`python -m benchmarks.first_messages [--rounds 5]`; a part of `make bench-client`. Members are processes;
+every queue gets a message every 20 ms. With Apache's clients both take up to 20 s, the interval of their
+rebalance.
 """
 
 from __future__ import annotations

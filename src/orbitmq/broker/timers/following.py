@@ -21,7 +21,6 @@ class TimerFollower(Component):
     """Keeps the timer log of a slave at the end of its commit log, and delivers nothing.
 
     Without it a slave would read its whole timer topic when it takes the lead: a million messages in 15 s.
-    With it the slave reads its timer log, as after a restart.
     """
 
     name = "timers of the master"
@@ -34,7 +33,6 @@ class TimerFollower(Component):
         self._config = config
         self._pending = pending
         self._written = written
-        self._ready = False
 
     async def start(self) -> None:
         if self._config.timer_wheel_enable:
@@ -42,22 +40,15 @@ class TimerFollower(Component):
 
     async def end_work(self) -> None:
         await super().end_work()
-        if self._ready:
-            self._ready = False
-            self._pending.leave()
-            self._pending.close()
+        self._pending.pause()
 
     async def _look(self) -> None:
         """Take what has come, and forget what the master has delivered."""
         pending = self._pending
         try:
-            if self._ready and pending.stale:
-                pending.leave()
-                self._ready = False
-            if not self._ready:
+            if not pending.is_current:
                 for _ in pending.restore(self._written.load()):
                     await asyncio.sleep(0)
-                self._ready = True
             while pending.behind:
                 pending.take()
                 await asyncio.sleep(0)

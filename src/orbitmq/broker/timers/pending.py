@@ -67,6 +67,7 @@ class PendingTimers:
         # The timer log fits the commit log up to here, but for cuts not seen yet; None: the store knows.
         self._trusted_end: int | None = None
         self._cuts_seen = 0
+        self._is_current = False
         self.position = 0
         self.before = 0
         self.waiting: Counter[int] = Counter()
@@ -89,13 +90,42 @@ class PendingTimers:
     # -- the start -------------------------------------------------------------------------------------
 
     @property
-    def stale(self) -> bool:
-        """Whether the commit log was cut since the timer log was read."""
-        return len(self._store.cuts) > self._cuts_seen
+    def is_current(self) -> bool:
+        """Whether :meth:`adopt` may go on with what is known; else :meth:`restore` has to read it anew."""
+        return self._is_current and len(self._store.cuts) == self._cuts_seen
 
     def leave(self) -> None:
         """What comes into the commit log from now on may be put by another broker."""
-        self._trusted_end = self.before
+        if self._is_current:
+            self._trusted_end = self.before
+        self._is_current = False
+
+    def pause(self) -> None:
+        """Release the files while nobody works here."""
+        try:
+            self._log.pause()
+        except OSError as error:
+            log.error("the timer log will be read again: %s", error)
+            self.leave()
+            self._log.close()
+
+    def adopt(self, progress: Progress) -> None:
+        """Go on with what was read while another broker delivered.
+
+        Raises:
+            OSError: the disk refused.
+            BrokenChainError: the timer log is torn.
+        """
+        self._log.resume()
+        self.forget(progress)
+        before, self._restored = self._restored, progress
+        over = due_of(progress.done) // self._precision
+        for slot, newest, _ in self._wheel.slots():
+            if slot > over:
+                break
+            for unit in self._chain(newest):
+                if self._is_over(unit) and not self._is_over(unit, before):
+                    self._uncount(unit)
 
     def close(self) -> None:
         """Release the files; :meth:`restore` opens them again."""
@@ -113,6 +143,7 @@ class PendingTimers:
 
     def restore(self, progress: Progress) -> Iterator[None]:
         """Read the timer log, a piece at a time; :meth:`take` goes on where it ends."""
+        self.leave()
         self._empty()
         self._restored = progress
         self._log.close()
@@ -126,6 +157,7 @@ class PendingTimers:
         self.before = progress.before
         if newest is not None and self._resume(newest, progress):
             self.before = max(self.before, newest.physical + newest.record_bytes)
+        self._is_current = True
         if self.position > low or progress.taken:
             log.info("timers: %d wait, going on at %d", self._wheel_total(), self.position)
 
@@ -154,10 +186,15 @@ class PendingTimers:
             position += units.UNIT_BYTES
         self.waiting.update(counts)
 
-    def _is_over(self, unit: units.Unit) -> bool:
+    def _is_over(self, unit: units.Unit, progress: Progress | None = None) -> bool:
         """Whether it was delivered before the start; a recall counts until its slot is over."""
         due = units.due_ms(unit.out_ms, 0 if unit.magic & units.DELETE else unit.extra, self._precision)
-        return self._restored.delivered(mark(due, unit.physical))
+        return (progress or self._restored).delivered(mark(due, unit.physical))
+
+    def _uncount(self, unit: units.Unit) -> None:
+        """It waits no longer: another broker has delivered it."""
+        self.waiting[unit.topic_hash] += 1 if unit.magic & units.DELETE else -1
+        self._rolling -= bool(unit.magic & units.ROLL)
 
     def _count(self, topic_hash: int, magic: int, count: int) -> None:
         self.waiting[topic_hash] += count
@@ -356,8 +393,7 @@ class PendingTimers:
                 break  # it came too late for its time, and may wait
             for unit in self._chain(self._wheel.take(slot)):
                 if not self._is_over(unit):
-                    self._count(unit.topic_hash, 0, 1 if unit.magic & units.DELETE else -1)
-                    self._rolling -= bool(unit.magic & units.ROLL)
+                    self._uncount(unit)
         self._log.drop_before(min(over, self._first_slot()) * self._precision, progress.before)
 
     def _first_slot(self) -> int:

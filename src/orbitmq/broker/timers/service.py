@@ -193,7 +193,7 @@ class TimerService(Component):
         self._snapshot = None
         self._last = -1
         self._progress = self.written.saved = self.written.load()
-        await self._slowly(self.pending.restore(self._progress))
+        await self._know_what_waits()
         if self._unknown:
             # Without a message that waits nothing can come twice, and the search would be a long one.
             waits = self.pending.next_ms() is not None or self.pending.behind
@@ -201,6 +201,16 @@ class TimerService(Component):
             self._unknown = False
         self._store.watch(TOPIC, 0)
         self._ready = True
+
+    async def _know_what_waits(self) -> None:
+        """Go on with what was read as a slave, or read the timer log."""
+        try:
+            if self.pending.is_current:
+                self.pending.adopt(self._progress)
+                return
+        except (OSError, BrokenChainError) as error:
+            log.error("the timer log is read again: %s", error)
+        await self._slowly(self.pending.restore(self._progress))
 
     async def _slowly(self, work: Iterator[None]) -> None:
         for _ in work:

@@ -57,6 +57,7 @@ class TimerLog:
         self._unwritten: list[tuple[int, bytearray]] = []
         self._written = 0
         self._syncing = False
+        self._paused = False
         self.synced = 0
         self.end = 0
 
@@ -80,11 +81,34 @@ class TimerLog:
 
     def close(self) -> None:
         """Release the files."""
-        for segment in self._segments.values():
-            segment.close()
+        if not self._paused:
+            for segment in self._segments.values():
+                segment.close()
+        self._paused = False
         self._segments.clear()
         self._latest_ms.clear()
         self._unwritten.clear()
+
+    def pause(self) -> None:
+        """Release the files, and know them still; :meth:`resume` opens them again.
+
+        Raises:
+            OSError: the disk refused what was not written yet.
+        """
+        self.write()
+        for segment in self._segments.values():
+            segment.close()
+        self._paused = True
+
+    def resume(self) -> None:
+        """Open the files again that :meth:`pause` has released.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        for start in self._segments if self._paused else ():
+            self._segments[start] = self._files.open_segment(self._path(start), self._file_bytes)
+        self._paused = False
 
     def clear(self) -> None:
         """Remove all units."""
