@@ -342,7 +342,7 @@ async def test_a_broker_that_is_away_for_longer_than_the_invisible_time(orbitmq_
     assert sum(got.values()) == 7  # the first one was not acknowledged in time
 
 
-@pytest.mark.behaviour("SH-03")
+@pytest.mark.behaviour("SH-04")
 async def test_a_consumer_that_commits_by_hand_gets_nothing_until_the_group_pulls_again(
     orbitmq_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -364,7 +364,7 @@ def poller(world: World, **options: Any) -> PullConsumer:
     return consumer
 
 
-@pytest.mark.behaviour("SH-03")
+@pytest.mark.behaviour("SH-04")
 async def test_a_pull_consumer_gives_what_it_popped(orbitmq_world: World) -> None:
     world = orbitmq_world
     await prepare(world, 40)
@@ -386,7 +386,7 @@ async def test_a_pull_consumer_gives_what_it_popped(orbitmq_world: World) -> Non
     assert all(got[message.body] == 1 for message in left_behind)
 
 
-@pytest.mark.behaviour("SH-03")
+@pytest.mark.behaviour("SH-04")
 async def test_in_order_a_queue_is_with_one_member_and_goes_forward(orbitmq_world: World) -> None:
     world = orbitmq_world
     await prepare(world, 400)
@@ -414,7 +414,7 @@ async def test_in_order_a_queue_is_with_one_member_and_goes_forward(orbitmq_worl
     assert failed == set(range(4))
 
 
-@pytest.mark.behaviour("SH-03")
+@pytest.mark.behaviour("SH-04")
 async def test_in_order_after_a_message_whose_time_is_over_all_behind_it_come_again(
     orbitmq_world: World,
 ) -> None:
@@ -440,7 +440,7 @@ async def test_in_order_after_a_message_whose_time_is_over_all_behind_it_come_ag
         assert offsets[again:] == list(range(offsets[again], 10)), offsets
 
 
-@pytest.mark.behaviour("SH-03")
+@pytest.mark.behaviour("SH-04")
 async def test_in_order_what_is_rejected_is_dead_and_its_queue_goes_on(orbitmq_world: World) -> None:
     world = orbitmq_world
     await prepare(world, 8)
