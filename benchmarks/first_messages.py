@@ -90,7 +90,7 @@ def measure(name_server: Server, broker: Server, rounds: int) -> dict[str, list[
             for _ in range(rounds):
                 new = Member(name_server.address)
                 members.append(new)
-                _until(lambda new=new: new.first is not None)  # type: ignore[misc]
+                _until(lambda new=new: new.first is not None)
                 assert new.began is not None
                 assert new.first is not None
                 found["new member"].append(new.first - new.began)

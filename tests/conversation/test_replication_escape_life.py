@@ -112,12 +112,13 @@ async def test_a_slave_knows_what_waits_before_it_acts(orbitmq_world: World) -> 
     world = orbitmq_world
     await ready(world, "orders")
     for number in range(700):
-        delay = str(1000 + number if number < 100 else 30_000 + 10 * number)
+        delay = str(1000 + 50 * number if number < 100 else 30_000 + 10 * number)
         put(world.brokers[MASTER], "orders", b"%d" % number, TIMER_DELAY_MS=delay, UNIQ_KEY=f"T{number}")
     await world.sleep(10)
     pending = world.brokers[SLAVE].services.timers.pending
-    # What the master has delivered is forgotten, on disk too as soon as a file of it is over.
-    assert (pending.position, sum(pending.waiting.values()), pending.first) == (700, 600, None)
+    # What the master has delivered is forgotten, but for the last second.
+    assert (pending.position, pending.first) == (700, None)
+    assert 600 <= sum(pending.waiting.values()) <= 620
     slave = await lose(world)
     await world.sleep(1)
     assert sum(slave.services.timers.pending.waiting.values()) == 600

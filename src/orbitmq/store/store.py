@@ -427,8 +427,11 @@ class MessageStore:
             RawAppendError: no record begins at ``to``.
             StoreClosedError, OSError: the disk refused.
         """
-        self.cuts.append(to)
-        await self._raw.truncate(to)
+        try:
+            await self._raw.truncate(to)
+        finally:
+            # Behind it: who reads meanwhile may still see what goes.
+            self.cuts.append(to)
 
     # -- get -------------------------------------------------------------------------------------------
 
