@@ -60,17 +60,17 @@ def test_a_trace_is_a_table_and_json(orbitmq: Command, name_server: str) -> None
         # The index takes records a moment after they are stored.
         if main(["message", "trace", sent.message_id, "--json"]) == 0:
             break
-    (step,) = json.loads(orbitmq("message", "trace", sent.message_id, "--json")[0])
+    (step,) = json.loads(orbitmq("message", "trace", sent.message_id, "--json"))
     assert (step["kind"], step["group"], step["result"], step["topic"]) == (
         "send",
         "traced",
         "success",
         "trails",
     )
-    heading, line = orbitmq("message", "trace", sent.message_id)[0].splitlines()
+    heading, line = orbitmq("message", "trace", sent.message_id).splitlines()
     assert heading.split()[:3] == ["at", "what", "group"]
     assert line.split()[1:3] == ["send", "traced"]
-    assert "there is no trace of message 4711" in orbitmq("message", "trace", "4711", code=1)[1]
+    assert "there is no trace of message 4711" in orbitmq("message", "trace", "4711", code=1)
 
 
 def test_nothing_found_and_wrong_input_are_one_line(orbitmq: Command) -> None:

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from operator import itemgetter
 
+from orbitmq.broker.messaging.stored import copied
 from orbitmq.message import property_names, reserved
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record
@@ -87,17 +88,8 @@ class DeadLetter:
         kept = self._kept
         kept.append(b"%s\x01%d" % (_REDRIVES, self.redrives + 1))
         kept.append(b"%s\x01%s\x02" % (_REDRIVE_ID, mark(group, record.queue_offset).encode()))
-        return NewMessage(
-            topic,
-            queue_id,
-            record.body,
-            b"\x02".join(kept),
-            flag=record.flag,
-            sys_flag=record.sys_flag,
-            born_timestamp=record.born_timestamp,
-            born_host=record.born_host,
-            tags_code=tags_code(self._tags.decode("utf-8", "replace")),
-        )
+        tags = {property_names.TAGS: self._tags.decode("utf-8", "replace")}
+        return copied(record, tags, topic, queue_id, encoded=b"\x02".join(kept), reconsume_times=0)
 
 
 def mark(group: str, offset: int) -> str:
