@@ -8,6 +8,7 @@ import pytest
 from tests.roles import ACTING, BOTH, MASTER, SLAVE, SLAVE_ONLY, Watch, online, shown
 
 from orbitmq.broker.role import Role
+from orbitmq.cluster.layout import ClusterError
 from orbitmq.testing import SimulatedLoop, World
 
 pytestmark = pytest.mark.orbitmq(replicas=2, settings=ACTING)
@@ -101,15 +102,58 @@ async def test_a_name_server_that_restarts_changes_no_role(orbitmq_world: World,
     assert shown(world) == BOTH
 
 
-async def test_without_a_name_server_nobody_leads_for_long(orbitmq_world: World, watch: Watch) -> None:
+async def test_without_a_name_server_the_master_leads_while_its_slave_leaves_it_to_it(
+    orbitmq_world: World, watch: Watch
+) -> None:
+    world = orbitmq_world
+    await online(world, watch)
+    before = len(watch.roles)
+    await world.stop_name_server()
+    await world.sleep(30)
+    assert watch.leaders() == [MASTER]
+    assert watch.roles[before:] == [], "not fenced for a moment"
+    await world.start_name_server()
+    await world.sleep(30)
+    assert watch.leaders() == [MASTER]
+    assert watch.roles[before:] == []
+
+
+async def test_without_a_name_server_and_without_its_slave_a_master_is_fenced(
+    orbitmq_world: World, watch: Watch
+) -> None:
     world = orbitmq_world
     await online(world, watch)
     await world.stop_name_server()
-    await world.until(lambda: watch.leaders() == [])
+    await world.sleep(10)
+    hosts = [world.machines[name].host for name in (SLAVE, MASTER)]
+    world.runtime.network.partition(hosts[:1], hosts[1:])
+    assert await world.until(lambda: watch.leaders() == []) <= 4.5
     await world.sleep(30)
     assert watch.leaders() == []
-    await world.start_name_server()
-    await world.until(lambda: watch.leaders() == [MASTER])
+    world.heal()
+    assert await world.until(lambda: watch.leaders() == [MASTER]) <= 25
+    # The slave is cut off from the master, not from the name server, which comes back: it acts.
+    world.runtime.network.partition(hosts[:1], hosts[1:])
+    name_server = world.machines["nameserver"].host
+    world.runtime.network.partition(hosts[1:], [name_server])
+    with pytest.raises(ClusterError):  # the master does not register
+        await world.start_name_server()
+    assert watch.leaders() == [SLAVE]
+
+
+async def test_a_name_server_that_is_silent_leaves_the_lead_to_the_links(
+    orbitmq_world: World, watch: Watch
+) -> None:
+    world = orbitmq_world
+    await online(world, watch)
+    before = len(watch.roles)
+    world.partition("nameserver")
+    await world.sleep(60)
+    assert watch.leaders() == [MASTER]
+    world.heal()
+    await world.sleep(30)
+    assert watch.leaders() == [MASTER]
+    assert watch.roles[before:] == []
 
 
 @pytest.mark.behaviour("SS-08")

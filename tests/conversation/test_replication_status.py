@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import pytest
 from tests.conversation.broker_peer import BrokerPeer
-from tests.conversation.replication_world import MASTER, SLAVE, following, leave, same_end, send, store
+from tests.conversation.replication_world import (
+    MASTER,
+    SLAVE,
+    following,
+    ha_port,
+    leave,
+    same_end,
+    send,
+    store,
+)
 
 from orbitmq.testing import World
 from orbitmq.wire.bodies import HARuntimeInfo, KVTable
@@ -88,3 +99,40 @@ async def test_a_change_of_master_is_followed_at_once(orbitmq_world: World) -> N
     assert (await status(world, MASTER)).ha_connection_info == []
     link.follow(ha_address, address)
     assert await world.until(lambda: link.transferring) < 0.05
+
+
+@pytest.mark.orbitmq(replicas=2, settings={"syncMasterFlushOffsetWhenStartup": "true"})
+async def test_a_slave_shows_where_its_masters_flushed_log_ended(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await send(world, 20)
+    await store(world, MASTER).flush()
+    await world.stop_broker(SLAVE)
+    await world.start_broker(SLAVE)
+    end = store(world, MASTER).flushed_offset
+    await send(world, 20)
+    await world.until(lambda: same_end(world))
+    assert (await status(world, SLAVE)).ha_client_runtime_info.master_flush_offset == end > 0
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+async def test_acknowledgements_that_nobody_waits_for_go_together(
+    orbitmq_world: World, awaited: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, replicas = orbitmq_world, ha_port(orbitmq_world).shared.replicas
+    await send(world, 1)
+    await world.until(lambda: same_end(world))
+    await world.sleep(1)
+    replicas.awaited = awaited
+    reports: list[int] = []
+    reported = replicas.reported
+
+    def note(link: Hashable, received: int, durable: int, now: float) -> None:
+        reports.append(received)
+        reported(link, received, durable, now)
+
+    monkeypatch.setattr(replicas, "reported", note)
+    await send(world, 100, pause_s=0.001)
+    await world.sleep(1)
+    assert reports[-1] == store(world, MASTER).max_commit_log_offset
+    ends = len(set(reports))
+    assert ends >= 100 if awaited else ends <= 50

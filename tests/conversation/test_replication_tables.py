@@ -100,9 +100,15 @@ async def test_what_is_older_is_not_taken_back(orbitmq_world: World) -> None:
     own, client = codes(here)
     here.services.offsets.version = DataVersion(1, 0, 0)
     here.services.delays.version = DataVersion(1, 0, 0)
+    here.services.delays.move(2, Place(7))
+    version = here.services.delays.version
+    there.services.delays.move(2, Place(6))
     await own.take_back(there.address)
     assert here.services.offsets.query("g", "T", 0) is None
-    assert here.services.delays.place(1).offset == 0
+    # What was delivered out of the common log is done: RocketMQ's version does not tell of the last ones.
+    assert here.services.delays.place(1).offset == 4
+    assert here.services.delays.place(2).offset == 7
+    assert here.services.delays.version == version
     there.services.offsets.version = DataVersion(2, 0, 0)
     there.services.delays.version = DataVersion(2, 0, 0)
     here.services.offsets.commit("g", "mine", 0, 1)

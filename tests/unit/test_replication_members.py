@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.broker.role import Role
+from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.members.fence import Fence, Terms, to_acquire, to_renew
+from orbitmq.replication.members.lease import (
+    MAX_QUESTIONS,
+    Leases,
+    answer,
+    question,
+    read_answer,
+    read_question,
+)
 from orbitmq.replication.members.view import Move, Port, Sightings, Situation, decide
 
 TERMS = Terms(timeout_s=4.0, look_s=1.0)
@@ -26,21 +35,23 @@ class Script:
     (``n1:-`` nobody; ``n1:1/3.5`` and that it has not heard another one for 3.5 s), ``n1:down`` its port
     refuses, ``hb1`` it answers our heartbeat, ``gone1`` it answers
     that we are not registered, ``link`` and ``nolink``, ``refuses`` and ``silent`` for the master's port,
-    ``released`` (the master says that it leads no more),
+    ``released`` (the master says that it leads no more), ``idle`` (who did not agree does nothing any more),
+    ``lease1`` (broker 1 leaves the lead to us), ``promise`` (we leave it to our master),
     ``yield``, ``online`` (pre-online has ended with everybody's consent), ``fenced`` (without it).
     """
 
-    def __init__(self, broker_id: int, role: Role, servers: int = 1) -> None:
+    def __init__(self, broker_id: int, role: Role, servers: int = 1, others: int = 1) -> None:
         self.id = broker_id
         self.role = role
         names = [f"n{number}" for number in range(1, servers + 1)]
-        self.fence = Fence(TERMS, names)
+        self.fence = Fence(TERMS, names, others)
         self.seen = Sightings(broker_id, f"h{broker_id}:1", TERMS, names)
         self.link = False
         self.released = False
         self.port = Port.UNKNOWN
         self.yielded = 0.0
         self.asked = False
+        self.idle = False
 
     def play(self, text: str) -> None:
         for line in text.strip().splitlines():
@@ -59,10 +70,14 @@ class Script:
                 self.port,
                 self.asked,
                 self.yielded,
+                self.idle,
+                self.fence.is_leased(now),
             )
             decision = decide(situation, self.seen, TERMS, now)
             self.role = ROLE_AFTER.get(decision.move, self.role)
             self.asked = self.asked and self.role is Role.FENCED
+            if decision.move is Move.FENCE:
+                self.fence.withdraw()
             trace = f"{decision.move.value}, {self.role.value}, {decision.master or '-'}"
             assert trace == expected.strip(), f"at {time} s: {trace}"
 
@@ -79,6 +94,10 @@ class Script:
                 ids, _, silent = ids.partition("/")
                 members = {int(i): f"h{i}:1" for i in ids.strip("-")}
                 self.seen.shown(server, members, now, float(silent) if silent else None)
+        elif word.startswith("lease"):
+            self.fence.leases.given(int(word[5:]), self.fence.leases.ask(now))
+        elif word == "promise":
+            self.seen.again(now)
         elif word == "yield":
             self.yielded = now + 15
             self.seen.again(now)
@@ -88,6 +107,7 @@ class Script:
             if word == "online":
                 self.fence.grant(now)
         else:
+            self.idle = self.idle or word == "idle"
             self.released = self.released or word == "released"
             self.link = {"link": True, "nolink": False}.get(word, self.link)
             self.port = {"refuses": Port.REFUSES, "silent": Port.SILENT}.get(word, self.port)
@@ -291,6 +311,55 @@ def test_a_master_that_could_not_ask_waits_until_nobody_else_can_lead() -> None:
     """)
 
 
+def test_a_master_leads_as_soon_as_who_did_not_agree_is_idle() -> None:
+    master = Script(0, Role.PRE_ONLINE)
+    master.play("""
+        0.0 n1:1 fenced hb1 -> stay, fenced master, -
+        1.0 n1:01 hb1 idle -> stay, fenced master, -
+        2.0 n1:01 hb1 -> stay, fenced master, -
+        3.0 n1:01 hb1 -> lead, master, -
+    """)
+
+
+@pytest.mark.parametrize("sight", ["n1:down", ""])
+def test_without_name_servers_a_master_leads_as_long_as_all_others_leave_it_to_it(sight: str) -> None:
+    master = Script(0, Role.PRE_ONLINE, others=2)
+    master.play(f"""
+        0.0 n1:12 online hb1 -> stay, master, -
+        3.0 n1:012 hb1 -> stay, master, -
+        5.0 {sight} lease1 -> stay, master, -
+        6.0 {sight} lease1 lease2 -> stay, master, -
+        9.4 {sight} lease1 -> stay, master, -
+        9.5 {sight} lease1 -> fence, fenced master, -
+        10.0 {sight} lease1 -> stay, fenced master, -
+        11.0 {sight} lease2 -> lead, master, -
+        13.4 {sight} -> stay, master, -
+        13.5 {sight} -> fence, fenced master, -
+        14.0 n1:012 hb1 -> pre-online, pre-online, -
+    """)
+
+
+def test_a_slave_that_has_promised_does_not_act_before_its_time() -> None:
+    slave = Script(1, Role.SLAVE)
+    slave.play(ONLINE_SLAVE)
+    slave.play("""
+        4.0 n1:1 hb1 link -> ask, slave, h0:1
+        6.0 n1:1 hb1 promise -> ask, slave, h0:1
+        8.0 n1:1 hb1 -> ask, slave, h0:1
+        9.0 n1:1 hb1 nolink silent -> probe, slave, h0:1
+        10.4 n1:1 hb1 -> probe, slave, h0:1
+        10.5 n1:1 hb1 -> act, acting master, -
+    """)
+
+
+def test_a_promise_does_not_hold_beyond_the_life_of_the_master() -> None:
+    slave = Script(1, Role.SLAVE)
+    slave.play(ONLINE_SLAVE)
+    slave.play("""
+        4.0 n1:1 hb1 promise nolink refuses -> act, acting master, -
+    """)
+
+
 def test_a_fenced_master_that_is_alone_leads_again_without_pre_online() -> None:
     master = Script(0, Role.MASTER)
     master.play("""
@@ -379,6 +448,44 @@ def test_consent_gives_the_right_and_giving_it_back_ends_it() -> None:
     assert fence.closes_s == 4.5
     fence.withdraw()
     assert not fence.is_open(1.0)
+
+
+def test_a_promise_counts_from_its_question_and_only_of_all_others() -> None:
+    leases = Leases(2)
+    first, second = leases.ask(1.0), leases.ask(2.0)
+    leases.given(1, second)
+    leases.given(1, first)
+    assert leases.since_s is None
+    leases.given(2, first)
+    assert leases.since_s == 1.0
+    leases.given(2, second)
+    leases.given(2, 99)
+    assert leases.since_s == 2.0
+    leases.withdraw()
+    leases.given(1, second)
+    leases.given(2, second)
+    assert leases.since_s is None, "what was under way gives nothing either"
+    number = leases.ask(3.0)
+    for other in range(4, 4 + MAX_QUESTIONS):
+        leases.ask(float(other))
+    leases.given(1, number)
+    leases.given(2, number)
+    assert leases.since_s is None, "so many later ones were not answered"
+
+
+def test_a_broker_without_others_gets_no_lease() -> None:
+    leases = Leases(0)
+    leases.given(1, leases.ask(1.0))
+    assert leases.since_s is None
+
+
+def test_questions_and_promises_of_another_length_are_refused() -> None:
+    assert read_question(question(7, 3)) == (7, 3)
+    assert read_answer(answer(7)) == 7
+    with pytest.raises(LinkError, match="in 3 bytes"):
+        read_question(b"abc")
+    with pytest.raises(LinkError, match="in 3 bytes"):
+        read_answer(b"abc")
 
 
 def test_a_short_timeout_has_a_small_guard() -> None:

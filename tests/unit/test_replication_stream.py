@@ -14,6 +14,7 @@ from orbitmq.replication.link.hello import Hello, first_match, mark
 from orbitmq.replication.link.stream import (
     MAGIC,
     MAX_FRAME_BYTES,
+    NO_HURRY,
     Kind,
     StreamReader,
     ack,
@@ -28,6 +29,17 @@ FILE_BYTES = 1 << 20
 def test_it_can_be_told_from_a_report() -> None:
     assert int.from_bytes(MAGIC, "big", signed=True) < 0
     assert len(MAGIC) == 8
+
+
+def test_a_piece_says_whether_its_acknowledgement_is_waited_for() -> None:
+    reader = StreamReader(FILE_BYTES)
+    reader.expected = 0
+    assert reader.hurry
+    for number, flags in enumerate((NO_HURRY, 0, NO_HURRY)):
+        assert len(list(reader.feed(memoryview(piece_header(number, 1, flags) + b"x")))) == 1
+        assert reader.hurry is (flags == 0)
+    list(reader.feed(memoryview(frame(Kind.STATE, b"{}"))))
+    assert not reader.hurry, "only pieces say"
 
 
 @pytest.mark.parametrize("seed", seeds(10))

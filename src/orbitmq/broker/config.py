@@ -110,6 +110,7 @@ class BrokerConfig(Settings):
     max_ha_transfer_bytes_per_second: int = setting(
         100 * _MIB, "maxHaTransferByteInSecond", number(1024, 2**62), live=True
     )
+    sync_master_flush_offset: bool = setting(False, "syncMasterFlushOffsetWhenStartup", flag)
     total_replicas: int = setting(1, "totalReplicas", number(1, 100))
     in_sync_replicas: int = setting(1, "inSyncReplicas", number(0, 100), live=True)
     min_in_sync_replicas: int = setting(1, "minInSyncReplicas", number(0, 100), live=True)

@@ -17,6 +17,7 @@ from orbitmq.replication.link.identity import Identity
 from orbitmq.replication.link.peers import PeerLink, Peers
 from orbitmq.replication.link.stream import Kind
 from orbitmq.replication.link.stream_follower import Ours
+from orbitmq.replication.members import lease
 from orbitmq.replication.members.handlers import MemberHandlers
 from orbitmq.replication.members.links import Links
 from orbitmq.replication.members.membership import Membership, OwnState, Surroundings
@@ -132,6 +133,17 @@ def _membership(
         if membership.may_take_over():
             link.send(Kind.HAND_OVER, b"")
 
+    def lease_asked(link: PeerLink, payload: bytes) -> None:
+        number, term = lease.read_question(payload)
+        if link.is_master and membership.promises(term):
+            link.send(Kind.LEASE_GIVEN, lease.answer(number))
+
+    def lease_given(link: PeerLink, payload: bytes) -> None:
+        if not link.is_master:
+            membership.lease_given(link.broker_id, lease.read_answer(payload))
+
+    peers.on(Kind.LEASE_ASKED, lease_asked)
+    peers.on(Kind.LEASE_GIVEN, lease_given)
     peers.on(Kind.TAKE_OVER, asked)
     peers.on(Kind.HAND_OVER, lambda _link, _payload: membership.master_releases())
     peers.on_change(lambda link, up: None if up or not link.is_master else membership.look_now())

@@ -106,7 +106,7 @@ class ReplicaGate(Component):
         waits = self._running and self._config.broker_role == "SYNC_MASTER" and rule.ever_waits
         if waits == self._waits:
             return
-        self._waits = waits
+        self._waits = self._replicas.awaited = waits
         if waits:
             self._take()
             self._durability.add(self)

@@ -114,6 +114,7 @@ class Replicas:
         in_sync: how many brokers are in sync, this one included.
         need: how many must have a message.
         replicated: the mark: so many have everything below; :data:`EVERYTHING` while this broker is enough.
+        awaited: whether answers to senders wait for reports.
         changed: called when one of the three has changed.
     """
 
@@ -125,6 +126,7 @@ class Replicas:
         self.changed: Callable[[], object] = lambda: None
         self.in_sync = 1
         self.need = rule.need(1)
+        self.awaited = False
         self.replicated = EVERYTHING if self.need <= 1 else 0
 
     @property

@@ -14,7 +14,7 @@ class ReplicationStatus:
     """Looks at the HA port and at what we follow.
 
     Attributes:
-        master_flush_offset: what the master, or an administrator, said of the master's log.
+        master_flush_offset: what an administrator said of the master's log.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ReplicationStatus:
         shown = HAClientRuntimeInfo(
             master_addr=link.address if link is not None else self._following.ha_address,
             max_offset=end,
-            master_flush_offset=self.master_flush_offset,
+            master_flush_offset=self.master_flush_offset or self._following.master_flushed,
         )
         if link is not None:
             behind = self._clock.now_ms() - int(self._clock.monotonic() * 1000)

@@ -39,6 +39,8 @@ class Following(Component):
     Attributes:
         connected: a connection to the master's HA port is open.
         transferring: the master has been told where to go on.
+        master_flushed: where the master's log on its device ended when it was first asked, with
+            syncMasterFlushOffsetWhenStartup; else 0.
     """
 
     name = "following"
@@ -58,6 +60,7 @@ class Following(Component):
         self._link: FollowerLink | None = None
         self._said = ""
         self._failures = 0
+        self.master_flushed = 0
         self.ha_address: str | None = config.ha_master_address or None
         self.master_address: str | None = None
 
@@ -188,6 +191,8 @@ class Following(Component):
             raise LinkError("it is this broker itself")
         master = Inquiry(self._client, self.master_address)
         info = await master.ha_info()
+        if self._config.sync_master_flush_offset and not self.master_flushed:
+            self.master_flushed = info.master_flush_offset or 0
         ha_address = self.ha_address or info.master_ha_address
         if not ha_address:
             raise LinkError("it does not tell its HA address")

@@ -176,8 +176,12 @@ class StreamMaster:
         else:
             self._begin(hello, now)
 
+    def _header(self, offset: int, size_bytes: int) -> bytes:
+        flags = 0 if self._port.replicas.awaited else stream.NO_HURRY
+        return stream.piece_header(offset, size_bytes, flags)
+
     def _begin(self, hello: Hello, now: float) -> None:
-        self.sender = _sender(self._port, self._transport, hello.start, stream.piece_header)
+        self.sender = _sender(self._port, self._transport, hello.start, self._header)
         self._port.replicas.connected(self, hello.broker_id, now)
         self._port.peers.opened(self)
         self.sender.pump()

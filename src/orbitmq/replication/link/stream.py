@@ -3,7 +3,7 @@
 It runs on the HA port in place of RocketMQ's protocol once the master has said in its answer to
 EXCHANGE_BROKER_HA_INFO (906) that it speaks it: RocketMQ ignores that field and never sends it. The follower
 begins with :data:`MAGIC`, which as a report of RocketMQ's protocol would be negative; then both sides send
-frames: one byte kind, three of zero, four of size, and so many bytes.
+frames: one byte kind, one of flags, two of zero, four of size, and so many bytes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from orbitmq.replication.link.errors import LinkError
 MAGIC = b"\xffOrbitMQ"
 # What the answer to 906 says.
 STREAM_VERSION = 1
-_HEAD = Struct(">BxxxI")
-_PIECE_HEAD = Struct(">BxxxIq")
+_HEAD = Struct(">BBxxI")
+_PIECE_HEAD = Struct(">BBxxIq")
+# Of a piece: nobody waits for its acknowledgement, which may go with later ones.
+NO_HURRY = 1
 _OFFSET_BYTES = 8
 _ACK = Struct(">qq")
 # Of a frame that is kept until it is whole.
@@ -37,6 +39,7 @@ class Kind(IntEnum):
         ACK: how far the follower is, received and durable; again and again: it lives.
         STATE, STATE_ACK: changes of tables, and up to which one they are applied.
         TAKE_OVER, HAND_OVER: who does the master's work from now on.
+        LEASE_ASKED, LEASE_GIVEN: whether the follower leaves that work to its master for a while.
     """
 
     HELLO = 1
@@ -46,6 +49,8 @@ class Kind(IntEnum):
     STATE_ACK = 5
     TAKE_OVER = 6
     HAND_OVER = 7
+    LEASE_ASKED = 8
+    LEASE_GIVEN = 9
 
 
 def frame(kind: Kind, payload: bytes) -> bytes:
@@ -56,12 +61,12 @@ def frame(kind: Kind, payload: bytes) -> bytes:
     """
     if len(payload) > MAX_FRAME_BYTES:
         raise ValueError(f"a frame of {len(payload)} bytes, possible are {MAX_FRAME_BYTES}")
-    return _HEAD.pack(kind, len(payload)) + payload
+    return _HEAD.pack(kind, 0, len(payload)) + payload
 
 
-def piece_header(offset: int, size_bytes: int) -> bytes:
+def piece_header(offset: int, size_bytes: int, flags: int = 0) -> bytes:
     """What stands before ``size_bytes`` of the log from ``offset`` on."""
-    return _PIECE_HEAD.pack(Kind.PIECE, _OFFSET_BYTES + size_bytes, offset)
+    return _PIECE_HEAD.pack(Kind.PIECE, flags, _OFFSET_BYTES + size_bytes, offset)
 
 
 def ack(received: int, durable: int) -> bytes:
@@ -86,10 +91,12 @@ class StreamReader:
 
     Attributes:
         expected: the offset that the next piece must have, -1: no piece is expected.
+        hurry: whether somebody waits for the acknowledgement of the last piece.
     """
 
     def __init__(self, file_bytes: int) -> None:
         self.expected = -1
+        self.hurry = True
         self._file_bytes = file_bytes
         self._kept = bytearray()
         self._left = 0
@@ -133,7 +140,7 @@ class StreamReader:
         return data[missing:]
 
     def _head(self) -> tuple[Kind, int]:
-        number, size = _HEAD.unpack_from(self._kept)
+        number, flags, size = _HEAD.unpack_from(self._kept)
         try:
             kind = Kind(number)
         except ValueError:
@@ -141,6 +148,7 @@ class StreamReader:
         least, most = 0, MAX_FRAME_BYTES
         if kind is Kind.PIECE:
             least, most = _OFFSET_BYTES, _OFFSET_BYTES + MAX_DATA_BYTES
+            self.hurry = not flags & NO_HURRY
         if not least <= size <= most:
             raise LinkError(f"it sends a frame {kind.name} of {size} bytes, possible are {least} to {most}")
         return kind, size

@@ -25,6 +25,8 @@ from orbitmq.store import MessageStore
 
 log = logging.getLogger(__name__)
 
+# How long an acknowledgement that nobody waits for is kept, so that one goes for many pieces.
+ACK_SECONDS = 0.01
 # A returning master, which has not taken over the tables of who acted for it, nor the end of its log.
 _CATCHING_UP = Role.PRE_ONLINE.value
 
@@ -56,6 +58,7 @@ class StreamFollowerLink(FollowerLink):
         self._reader = StreamReader(store.config.commit_log_file_bytes)
         self._answer: asyncio.Future[Hello] | None = None
         self._reported = (-1, -1)
+        self._later: asyncio.TimerHandle | None = None
         self.hello: Hello | None = None
 
     # -- as the other parts of replication see it ------------------------------------------------------
@@ -156,13 +159,24 @@ class StreamFollowerLink(FollowerLink):
     # -- what we say -----------------------------------------------------------------------------------
 
     def _report(self, received: int, durable: int) -> None:
-        if (received, durable) != self._reported:
-            self._reported = received, durable
+        if (received, durable) == self._reported:
+            return
+        self._reported = received, durable
+        if self._reader.hurry:
             self._repeat()
+        elif self._later is None:
+            self._later = asyncio.get_running_loop().call_later(ACK_SECONDS, self._repeat)
 
     def _repeat(self) -> None:
+        self._forget_later()
         self._write(stream.ack(*self._reported))
 
+    def _forget_later(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+
     def end(self, error: Exception | None) -> None:
+        self._forget_later()
         super().end(error)
         self._ours.peers.closed(self)

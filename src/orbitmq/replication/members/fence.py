@@ -7,6 +7,8 @@ light heartbeat is younger than the timeout that it told the name servers, count
 With ``n`` name servers ``(n + 1) // 2`` of them renew the right, and whoever wants to take it over must not
 see a leader at the others and one more. The two numbers overlap, so in any partition at most one side leads.
 
+When no name server answers, the other brokers of the name can give the right instead (``lease``).
+
 Pure: times are seconds of a monotonic clock, given by the caller.
 """
 
@@ -15,9 +17,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from orbitmq.replication.members.lease import Leases
+
 # Kept free at the end of the right: to stop what runs, and for clocks of different speed.
 LONGEST_GUARD_S = 0.5
 GUARD_SHARE = 8
+# Without an answer for so many looks the other brokers are asked, and promise.
+STALE_LOOKS = 1.5
 
 
 def to_renew(name_servers: int) -> int:
@@ -80,10 +86,18 @@ class _Server:
 
 
 class Fence:
-    """The right to lead of one broker."""
+    """The right to lead of one broker.
 
-    def __init__(self, terms: Terms, name_servers: Iterable[str]) -> None:
+    Args:
+        others: how many other brokers the name has.
+
+    Attributes:
+        leases: what they give when no name server answers.
+    """
+
+    def __init__(self, terms: Terms, name_servers: Iterable[str], others: int = 0) -> None:
         self._terms = terms
+        self.leases = Leases(others)
         self._servers = {address: _Server() for address in name_servers}
         self._granted_s: float | None = None
 
@@ -133,19 +147,35 @@ class Fence:
     def withdraw(self) -> None:
         """Give the right back; heartbeats that were sent before renew nothing."""
         self._granted_s = None
+        self.leases.withdraw()
         for server in self._servers.values():
             server.renewed_s = None
 
     @property
-    def closes_s(self) -> float | None:
-        """When the right ends unless it is renewed; ``None``: there is none."""
+    def _renewed_s(self) -> float | None:
+        """The sending of the last heartbeat that enough name servers have answered."""
         starts = sorted(
             (s.renewed_s for s in self._servers.values() if s.renewed_s is not None), reverse=True
         )
         need = to_renew(len(self._servers))
-        renewed = starts[need - 1] if 0 < need <= len(starts) else None
-        latest = max((s for s in (renewed, self._granted_s) if s is not None), default=None)
+        return starts[need - 1] if 0 < need <= len(starts) else None
+
+    def is_stale(self, now_s: float) -> bool:
+        """Whether the name servers have not renewed the right as they should: each look renews it."""
+        renewed_s = self._renewed_s
+        return renewed_s is None or now_s - renewed_s > STALE_LOOKS * self._terms.look_s
+
+    @property
+    def closes_s(self) -> float | None:
+        """When the right ends unless it is renewed; ``None``: there is none."""
+        begins = (self._renewed_s, self._granted_s, self.leases.since_s)
+        latest = max((s for s in begins if s is not None), default=None)
         return None if latest is None else latest + self._terms.lease_s
+
+    def is_leased(self, now_s: float) -> bool:
+        """Whether all other brokers of the name leave it to this one."""
+        since_s = self.leases.since_s
+        return since_s is not None and now_s < since_s + self._terms.lease_s
 
     def is_open(self, now_s: float) -> bool:
         """Whether this broker may lead now."""

@@ -71,8 +71,11 @@ class GoingOnline:
         self._known = known
         self._log_end = log_end
 
-    async def run(self) -> bool:
-        """Return when the broker can serve; whether every member agreed that it leads."""
+    async def run(self) -> dict[int, str] | None:
+        """Return when the broker can serve: the members that did not agree that it leads.
+
+        ``None``: who the members are is not known.
+        """
         plan = PreOnline(self._config.broker_id)
         deadline = self._clock.monotonic() + LOOK_LIMIT_S
         while True:
@@ -92,7 +95,7 @@ class GoingOnline:
             log.warning("broker %s goes online without: %s", self._address, left_out)
         if not known:
             log.warning("broker %s goes online, but not enough name servers answer", self._address)
-        return task.lead and known
+        return plan.silent if known else None
 
     async def _do(self, task: Task) -> Outcome:
         try:

@@ -8,6 +8,7 @@ from orbitmq.replication.link.ha_port import HaPort
 from orbitmq.replication.link.peers import Peers
 from orbitmq.replication.link.signs import heartbeat_s
 from orbitmq.replication.link.stream import Kind
+from orbitmq.replication.members import lease
 from orbitmq.runtime.seam import Clock
 
 
@@ -43,6 +44,12 @@ class Links:
         for link in self._peers.links:
             if not link.is_master:
                 link.send(Kind.HAND_OVER, b"")
+
+    def ask_lease(self, number: int, term: int) -> None:
+        """See ``LooksAtLinks``."""
+        for link in self._peers.links:
+            if not link.is_master:
+                link.send(Kind.LEASE_ASKED, lease.question(number, term))
 
     def ask_take_over(self) -> None:
         """See ``LooksAtLinks``."""

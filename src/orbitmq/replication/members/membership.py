@@ -12,13 +12,13 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, SettingsChanged
 from orbitmq.broker.extension import ChangeRole
 from orbitmq.broker.role import LEADING, Role, RoleState
-from orbitmq.errors import StartError
 from orbitmq.message.reserved import MASTER_ID
-from orbitmq.replication.ha_handlers import TERM
+from orbitmq.replication.members.consent import LateConsent
 from orbitmq.replication.members.fence import Fence, Terms
 from orbitmq.replication.members.going_online import GoingOnline
 from orbitmq.replication.members.name_servers import NameServerQueries, NotAnsweredError, NotRunningError
 from orbitmq.replication.members.ports import FollowsMaster, LooksAtLinks, TableExchange
+from orbitmq.replication.members.rivals import Rivals
 from orbitmq.replication.members.view import Decision, Move, Port, Sightings, Situation, decide
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.client import RemotingClient
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 HURRY_S = 3.0
 HURRY_PERIOD_S = 0.1
 PROBE_PERIOD_S = 1.0
+IDLE_PERIOD_S = 0.25
 ASK_PERIOD_S = 1.0
 YIELD_S = 15.0
 ASK_MEMBER_TIMEOUT_MS = 1000
@@ -113,12 +114,14 @@ class Membership(Component):
         self._change_role = change_role
         self._servers = _addresses(config)
         self.terms = Terms(config.broker_not_active_timeout_ms / 1000, config.member_period_ms / 1000)
-        self.fence = Fence(self.terms, self._servers)
+        self.fence = Fence(self.terms, self._servers, config.total_replicas - 1)
         self.seen = Sightings(config.broker_id, address, self.terms, self._servers)
         self._going_online = GoingOnline(
             clock, config, client, address, own.ha_address, around.following, around.links, around.tables,
             self._others, lambda: self.seen.known(clock.monotonic()), own.log_end,
         )  # fmt: skip
+        self._rivals = Rivals(config, client, queries, address)
+        self._consent = LateConsent(client, around.tables)
         self._moving = asyncio.Lock()
         self._wake = asyncio.Event()
         self._look_now = asyncio.Event()
@@ -131,9 +134,9 @@ class Membership(Component):
         self._probed_s = 0.0
         self._asked_s = 0.0
         self._asked = False
+        self._idle = False
         self._leaving = False
         self._master_ha: tuple[str, str] | None = None
-        self._rival: str | None = None
         if config.enable_slave_acting_master:
             role.may_lead = self._may_lead
         events.subscribe(SettingsChanged, self._settings_changed)
@@ -146,13 +149,16 @@ class Membership(Component):
         Raises:
             StartError: another broker has our id.
         """
-        await self._refuse_a_taken_id()
+        await self._rivals.refuse_a_taken_id(self._servers)
         if not self._config.enable_slave_acting_master:
             return
         if self._role.role in LEADING:
             self.fence.grant(self._clock.monotonic())  # the operator chose to skip pre-online (PO-14)
+        # A broker that ran here before may have promised just now to leave the lead to its master.
+        self.seen.again(self._clock.monotonic())
         self._spawn(self._keep_looking(), "look at the members")
         self._spawn(self._drive(), "role")
+        self._every(self._clock, self.terms.look_s, self._ask_for_lease)
 
     async def stop(self) -> None:
         await self.end_work()
@@ -180,30 +186,6 @@ class Membership(Component):
                     await work()
             except Exception as error:
                 log.warning("broker %s has not %s in time: %r", self._address, what, error)
-
-    async def _refuse_a_taken_id(self) -> None:
-        async def one(server: str) -> None:
-            try:
-                members = await self._queries.members(server)
-            except NotAnsweredError:
-                return
-            holder = members.addresses.get(self._config.broker_id)
-            if holder is not None and holder != self._address and await self._answers(holder):
-                raise StartError(
-                    f"the broker at {holder} is {self._config.broker_name} with brokerId "
-                    f"{self._config.broker_id} already: stop it, or give this one another brokerId"
-                )
-
-        await asyncio.gather(*(one(server) for server in self._servers))
-
-    async def _answers(self, address: str) -> bool:
-        try:
-            await self._client.request(
-                address, ExchangeBrokerHaInfoRequest().command(), ASK_MEMBER_TIMEOUT_MS
-            )
-        except TransportError:
-            return False
-        return True
 
     async def others(self) -> Mapping[int, str]:
         """The other living brokers of this name, by id. Without acting masters the name servers are asked."""
@@ -233,7 +215,33 @@ class Membership(Component):
 
     def may_take_over(self) -> bool:
         """A slave asks over the link whether it may do the background work: only when we do not."""
-        return self._role.role is Role.FENCED
+        if self._role.role is not Role.FENCED:
+            return False
+        self.fence.leases.withdraw()  # it may act from now on, whatever it promised
+        return True
+
+    def _ask_for_lease(self) -> None:
+        now = self._clock.monotonic()
+        if self._role.takes_messages and not self._leaving and self.fence.is_stale(now):
+            self._around.links.ask_lease(self.fence.leases.ask(now), self._own.term())
+
+    def promises(self, term: int) -> bool:
+        """Our master, in ``term``, asks whether we leave the background work to it.
+
+        Only who could not lead itself promises: no name server answers it either, and it has not acted since.
+        """
+        now = self._clock.monotonic()
+        if self._role.role is not Role.SLAVE or self._leaving or now < self._released_until:
+            return False
+        if self._own.term() > term or not self.fence.is_stale(now):
+            return False
+        self.seen.again(now)
+        return True
+
+    def lease_given(self, broker_id: int, number: int) -> None:
+        """A slave leaves the background work to us, in answer to a question."""
+        self.fence.leases.given(broker_id, number)
+        self._wake.set()
 
     async def announced(self, ha_address: str | None, master_address: str | None) -> bool:
         """A returning master says where it is (906). An acting master makes way before this returns.
@@ -354,9 +362,15 @@ class Membership(Component):
             except TimeoutError:
                 pass
 
+    def _waits_for_idle(self) -> bool:
+        """Whether only those who did not agree in pre-online keep this broker from leading."""
+        return self._role.role is Role.FENCED and self._asked and self._may_lead()
+
     def _next_look_s(self) -> float | None:
         """Seconds until time alone makes a move: our right ends, or that of the lost master has ended."""
         now = self._clock.monotonic()
+        if self._waits_for_idle():
+            return IDLE_PERIOD_S
         if self._role.role in LEADING:
             closes_s = self.fence.closes_s
             return None if closes_s is None else max(0.0, closes_s - now)
@@ -371,6 +385,7 @@ class Membership(Component):
         if self._role.role is Role.PRE_ONLINE:
             await self._go_online()
             return
+        self._idle = self._waits_for_idle() and await self._consent.ask()
         decision = self._decide()
         if decision.move is Move.PROBE:
             await self._probe(decision.master)
@@ -392,6 +407,8 @@ class Membership(Component):
             port=self._port,
             asked=self._asked,
             yielded_until_s=self._yielded_until,
+            idle=self._idle,
+            leased=self.fence.is_leased(now),
         )
         return decide(situation, self.seen, self.terms, now)
 
@@ -404,7 +421,7 @@ class Membership(Component):
         if role is not None and role is not self._role.role:
             log.warning("broker %s: %s: %s", self._address, decision.move.value, decision.why)
             if role is Role.MASTER:
-                self._asked = False
+                self._asked = self._idle = False
             self._stood_in = self._stood_in or role is Role.ACTING_MASTER
             if role not in LEADING:
                 self.fence.withdraw()
@@ -444,46 +461,28 @@ class Membership(Component):
 
     async def _meets_rival(self) -> bool:
         """Whether this broker is isolated because another one with its id is newer, or began before."""
-        if self._rival is not None:
-            if await self._answers(self._rival):
-                return True
-            log.warning("the other broker id %d at %s is gone", self._config.broker_id, self._rival)
-            self._rival = None
+        if not await self._rivals.gone():
+            return True
         rival = self.seen.rival(self._clock.monotonic())
         if rival is None or self._role.role is Role.PRE_ONLINE:
             return False
-        theirs = await self._term_of(rival)
-        if theirs is None or (self._own.term(), self._address) > (theirs, rival):
+        if not await self._rivals.gives_way(rival, self._own.term()):
             return False
-        log.error(
-            "two brokers are %s id %d: %s and %s. This one isolates itself; stop one of them",
-            self._config.broker_name, self._config.broker_id, self._address, rival,
-        )  # fmt: skip
-        self._rival = rival
         async with self._moving:
             if not self._leaving:
                 self.fence.withdraw()
                 await self._change_role(Role.PRE_ONLINE)
         return True
 
-    async def _term_of(self, address: str) -> int | None:
-        """The term of another broker; that of RocketMQ's brokers without a controller is 0."""
-        try:
-            answer = await self._client.request(
-                address, ExchangeBrokerHaInfoRequest().command(), ASK_MEMBER_TIMEOUT_MS
-            )
-        except TransportError:
-            return None
-        text = answer.ext.get(TERM, "0")
-        return int(text) if text.isdecimal() else 0
-
     async def _go_online(self) -> None:
         log.info("broker %s is isolated until it has caught up with the others", self._address)
-        agreed = await self._going_online.run()
+        silent = await self._going_online.run()
+        agreed = silent is not None and not silent
+        self._consent.need(silent)
         async with self._moving:
             if self._leaving:
                 return
-            self._asked = not agreed
+            self._asked, self._idle = not agreed, False
             if self._config.broker_id != MASTER_ID:
                 await self._change_role(Role.SLAVE)
             elif agreed:

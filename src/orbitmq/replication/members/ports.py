@@ -39,6 +39,7 @@ class LooksAtLinks(Protocol):
 
     def master_heartbeat_s(self) -> float:
         """How often the master that is followed shows that it lives."""
+        ...
 
     def master_silence_s(self) -> float | None:
         """Seconds since our master was heard over the link; ``None`` without a link."""
@@ -46,6 +47,10 @@ class LooksAtLinks(Protocol):
 
     def tell_leaving(self) -> None:
         """Tell all who copy our log that this broker leads no more and goes."""
+        ...
+
+    def ask_lease(self, number: int, term: int) -> None:
+        """Ask all who copy our log to leave the background work to us, see ``lease``."""
         ...
 
     def ask_take_over(self) -> None:

@@ -46,13 +46,11 @@ class Task:
     """A step, with the member that it is about.
 
     Attributes:
-        lead: with SERVE: every member agreed that this broker leads.
     """
 
     step: Step
     broker_id: int = -1
     address: str = ""
-    lead: bool = False
 
 
 @dataclass(slots=True)
@@ -106,11 +104,15 @@ class PreOnline:
                 member = self._members[broker_id] = _Member(broker_id, address)
             if not member.finished:
                 return Task(member.at, broker_id, address)
-        # A member that went meanwhile may lead still, where the name servers do not see it.
-        lead = all(self._members[broker_id].consents for broker_id in members) and not any(
-            broker_id not in members and not member.consents for broker_id, member in self._members.items()
-        )
-        return Task(Step.SERVE, lead=lead)
+        return Task(Step.SERVE)
+
+    @property
+    def silent(self) -> dict[int, str]:
+        """The members that did not agree that this broker leads.
+
+        One that went meanwhile may lead still, where the name servers do not see it.
+        """
+        return {number: member.address for number, member in self._members.items() if not member.consents}
 
     def _next_of_slave(self, members: Mapping[int, str]) -> Task:
         master = members.get(MASTER_ID)

@@ -175,6 +175,8 @@ class Situation:
         port: what the lost master's address showed.
         asked: a fenced master has asked the others since it was fenced.
         yielded_until_s: the acting master made way for a returning master until this time.
+        idle: the members that did not agree in pre-online do no background work any more.
+        leased: no name server answers, but all others leave the lead to this master (see ``lease``).
     """
 
     broker_id: int
@@ -186,6 +188,8 @@ class Situation:
     port: Port = Port.UNKNOWN
     asked: bool = False
     yielded_until_s: float = 0.0
+    idle: bool = False
+    leased: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +227,12 @@ def _of_master(situation: Situation, sightings: Sightings, terms: Terms, now_s: 
         return Decision(Move.PRE_ONLINE, why="a slave may have stood in for this master")
     if not situation.fence_open:
         return Decision(Move.STAY)
+    if situation.leased:
+        return Decision(
+            Move.LEAD, why="no name server answers, all other brokers of this name leave it to us"
+        )
+    if situation.idle:
+        return Decision(Move.LEAD, why="the others have seen this master and do nothing any more")
     if situation.settled:
         return Decision(Move.LEAD, why="the name servers have shown this master for long enough")
     if alone is not None and now_s - alone >= terms.patience_s:

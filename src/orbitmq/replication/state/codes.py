@@ -65,9 +65,28 @@ class TableCodes:
 
     async def delays(self, address: str) -> None:
         """Take the progress of the delay levels."""
-        body = DelayOffsetSerializeWrapper.decode(await self._ask(address, RequestCode.GET_ALL_DELAY_OFFSET))
-        pieces = ((str(level), offset) for level, offset in body.offset_table.items())
-        self._take(DELAYS, body.data_version, pieces)
+        body = await self._delays_of(address)
+        self._take(DELAYS, body.data_version, ((str(lv), offset) for lv, offset in body.offset_table.items()))
+
+    async def delays_ahead(self, address: str) -> None:
+        """Take the progress of the levels that are further there, whatever the versions say.
+
+        Two brokers of one name deliver out of one log, so what either has delivered is done; but RocketMQ
+        counts the version up with each 200th delivery only.
+        """
+        body, known = await self._delays_of(address), self._feed.tables()[DELAYS]
+        if known.items is None or known.versioned is None:
+            return
+        own = {key: known.plain(place)[0] for key, place in known.items()}
+        ahead = [
+            (str(lv), offset) for lv, offset in body.offset_table.items() if offset > own.get(str(lv), offset)
+        ]
+        version, there = known.versioned.version, body.data_version
+        newer = version if there is None or version.is_newer_than(there) else there
+        self._take(DELAYS, newer, ahead, always=True)
+
+    async def _delays_of(self, address: str) -> DelayOffsetSerializeWrapper:
+        return DelayOffsetSerializeWrapper.decode(await self._ask(address, RequestCode.GET_ALL_DELAY_OFFSET))
 
     async def timers(self, address: str) -> None:
         """Take the progress of timer messages."""
@@ -133,7 +152,7 @@ class TableCodes:
             TransportError: it did not answer.
         """
         try:
-            await self.delays(address)
+            await self.delays_ahead(address)
             await self.offsets(address, always=False)
             await self.timers(address)
         except WireError as error:

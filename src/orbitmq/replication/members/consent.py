@@ -1,0 +1,57 @@
+"""What a master in pre-online was not told: that a member does no background work any more.
+
+RocketMQ's slaves say nothing of it when their master tells them that it is back (906), and go on until they
+see it at a name server. Then their runtime info says that they are idle, and what they delivered is known.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from orbitmq.replication.members.ports import ExchangeError, TableExchange
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire.bodies import KVTable
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import WireError
+
+log = logging.getLogger(__name__)
+
+ASK_TIMEOUT_MS = 1000
+
+
+class LateConsent:
+    """Asks the members that did not agree in pre-online; those of RocketMQ, as ours do agree."""
+
+    def __init__(self, client: RemotingClient, tables: TableExchange) -> None:
+        self._client = client
+        self._tables = tables
+        self._silent: Mapping[int, str] | None = None
+
+    def need(self, silent: Mapping[int, str] | None) -> None:
+        """These have not agreed, by id; ``None``: who the members are is not known."""
+        self._silent = silent
+
+    async def ask(self) -> bool:
+        """Whether all are idle now, and gave what they delivered last."""
+        for broker_id, address in (self._silent or {}).items():
+            try:
+                if not await self._is_idle(address):
+                    return False
+                await self._tables.take(broker_id, address)
+            except (TransportError, ExchangeError, WireError) as error:
+                log.info("what %s delivered last is not known yet: %s", address, error)
+                return False
+        return self._silent is not None
+
+    async def _is_idle(self, address: str) -> bool:
+        answer = await self._client.request(
+            address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), ASK_TIMEOUT_MS
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            return False
+        told = KVTable.decode(answer.body).table
+        # One of ours that did not agree may be cut off and lead still: its own fence has to end that.
+        return "brokerRoleNow" not in told and told.get("brokerActive") == "false"

@@ -1,0 +1,95 @@
+"""The right to lead without name servers: the other brokers of the name give it over their links.
+
+A master that no name server answers asks all other brokers of its name. One that no name server answers
+either promises not to lead for the time after which a lost leader's right has surely run out; the master's
+right lasts less long, counted from its question. All have to promise: whoever is not heard of may lead.
+
+Pure, without a clock.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from struct import Struct
+
+from orbitmq.replication.link.errors import LinkError
+
+_QUESTION = Struct(">qq")
+_ANSWER = Struct(">q")
+# Of a question that was not answered before so many others nothing counts any more.
+MAX_QUESTIONS = 16
+
+
+def question(number: int, term: int) -> bytes:
+    """What a master asks: the number of the question, and the state version of its tables."""
+    return _QUESTION.pack(number, term)
+
+
+def read_question(payload: bytes) -> tuple[int, int]:
+    """Number and term.
+
+    Raises:
+        LinkError: it is no question.
+    """
+    if len(payload) != _QUESTION.size:
+        raise LinkError(f"it asks for the lead in {len(payload)} bytes")
+    number, term = _QUESTION.unpack(payload)
+    return number, term
+
+
+def answer(number: int) -> bytes:
+    """A promise, by the number of the question."""
+    return _ANSWER.pack(number)
+
+
+def read_answer(payload: bytes) -> int:
+    """The number of the question.
+
+    Raises:
+        LinkError: it is no promise.
+    """
+    if len(payload) != _ANSWER.size:
+        raise LinkError(f"it leaves the lead to us in {len(payload)} bytes")
+    (number,) = _ANSWER.unpack(payload)
+    return int(number)
+
+
+class Leases:
+    """The promises that one broker holds.
+
+    Args:
+        needed: how many other brokers the name has (totalReplicas without this one); with none there is
+            nobody to promise, and no right.
+    """
+
+    def __init__(self, needed: int) -> None:
+        self._needed = needed
+        self._number = 0
+        self._asked: OrderedDict[int, float] = OrderedDict()
+        self._given: dict[int, float] = {}
+
+    def ask(self, now_s: float) -> int:
+        """The number of a question that is sent now."""
+        self._number += 1
+        self._asked[self._number] = now_s
+        if len(self._asked) > MAX_QUESTIONS:
+            self._asked.popitem(last=False)
+        return self._number
+
+    def given(self, broker_id: int, number: int) -> None:
+        """A broker promised in answer to a question; one from before :meth:`withdraw` gives nothing."""
+        sent_s = self._asked.get(number)
+        if sent_s is not None:
+            self._given[broker_id] = max(sent_s, self._given.get(broker_id, sent_s))
+
+    def withdraw(self) -> None:
+        """Give back what was promised, and what is under way."""
+        self._asked.clear()
+        self._given.clear()
+
+    @property
+    def since_s(self) -> float | None:
+        """When the question was sent that the last of all others has answered; ``None``: one has not."""
+        if not 0 < self._needed <= len(self._given):
+            return None
+        return sorted(self._given.values(), reverse=True)[self._needed - 1]
