@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks import example_programs, growth, pop, timers
+from benchmarks import example_programs, growth, pop, replicas, timers
 from benchmarks.example_programs import Programs, Speed
 from benchmarks.measure import (
     Bench,
@@ -201,6 +201,21 @@ def compare_growth(folder: Path, classpath: str, *, short: bool) -> tuple[str, d
     return growth.compare(ours, theirs, topics), {"topics": topics, "ours": ours, "apache": theirs}
 
 
+# After the JVM has run the heaviest load for its warm-up, once for each way of replication.
+REPLICAS_EFFORT, REPLICAS_SHORT = Effort(1.0, 3.0, 2), Effort(0.5, 1.0, 1)
+
+
+def compare_replicas(folder: Path, classpath: str, *, short: bool) -> tuple[str, dict[str, Any]]:
+    """A master alone, with a slave, and with one that it waits for, at both, one after the other."""
+    generator = Generator()
+    found = []
+    for maker in (Ours(), Apache(classpath)):
+        print(f"measuring {maker.title} with a slave", flush=True)
+        effort = REPLICAS_SHORT if short else REPLICAS_EFFORT
+        found.append(replicas.measure(maker, generator, folder, short=short, effort=effort)[1])
+    return replicas.beside(*found), {"ours": found[0], "apache": found[1]}
+
+
 def head(effort: Effort, jvm_s: float, ours_s: float, *, short: bool) -> tuple[list[str], dict[str, Any]]:
     """The first lines of the page and of what is kept: on what, when and how all was measured."""
     about = machine()
@@ -262,6 +277,8 @@ def run(folder: Path, classpath: str, *, short: bool, loads: bool = True) -> tup
         waiting = timers.SHORT_WAITING if short else timers.WAITING
         text, content["timers"] = timers.compare(pair, folder, waiting)
         parts.append(f"\n## Timers\n\n{text}")
+        text, content["replicas"] = compare_replicas(folder, classpath, short=short)
+        parts.append(f"\n## A slave\n\n{text}")
     return "\n".join(parts), content
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from benchmarks.remoting import Client
 from benchmarks.servers import Apache, Ours, Server, free_ports
+from tests.interop import messages
 from tests.interop.replica_cells import REGISTER_MS, Maker, apache, log_ends, ours
 from tests.interop.world import SMALL_LOG_BYTES, CellError, World, check, equal, wait_registered
 
-SEND_MESSAGE = 10
 TOPIC = "quorum_cell"
 OK, SYSTEM_ERROR, SLAVE_LATE = 0, 1, 12
 IN_SYNC_S = 40.0
@@ -18,22 +18,8 @@ IN_SYNC_S = 40.0
 
 def send(client: Client) -> tuple[int, float]:
     """The code of the answer to a plain send, and the seconds that it took."""
-    fields = {
-        "producerGroup": "quorum",
-        "topic": TOPIC,
-        "defaultTopic": "TBW102",
-        "defaultTopicQueueNums": "1",
-        "queueId": "0",
-        "sysFlag": "0",
-        "bornTimestamp": str(int(time.time() * 1000)),
-        "flag": "0",
-        "properties": "",
-        "reconsumeTimes": "0",
-        "unitMode": "false",
-        "batch": "false",
-    }
     begun = time.monotonic()
-    answer = client.ask(SEND_MESSAGE, fields, b"x" * 200)
+    answer = messages.send(client, TOPIC, b"x" * 200)
     return answer.code, time.monotonic() - begun
 
 

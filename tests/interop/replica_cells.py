@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.remoting import GET_BROKER_RUNTIME_INFO, Client, RequestError
 from benchmarks.servers import Apache, Ours, Server, free_ports
+from tests.interop.messages import send
 from tests.interop.world import SMALL_LOG_BYTES, CellError, World, check, equal, wait_registered
 
 TOPICS = ("replica_first", "replica_second")
 QUEUES = 3
 ENTRY_BYTES = 20
+BODY = b"x" * 2000
 CAUGHT_UP_S = 60.0
 # A slave of RocketMQ hears of its master with the answer to its registration, and connects each 5 s.
 REGISTER_MS = "10000"
@@ -50,10 +52,10 @@ def log_bytes(store: Path, first: int, end: int) -> bytes:
     return data[: end - first]
 
 
-def queue_entries(store: Path, first: int) -> dict[str, list[tuple[int, bytes]]]:
+def queue_entries(store: Path, first: int, topics: Sequence[str]) -> dict[str, list[tuple[int, bytes]]]:
     """The entries of each queue with their place, as far as they point into the log from ``first`` on."""
     found: dict[str, list[tuple[int, bytes]]] = {}
-    for topic in TOPICS:
+    for topic in topics:
         for queue in sorted((store / "consumequeue" / topic).glob("*")):
             entries: list[tuple[int, bytes]] = []
             for path in sorted(queue.iterdir()):
@@ -69,7 +71,7 @@ def queue_entries(store: Path, first: int) -> dict[str, list[tuple[int, bytes]]]
     return found
 
 
-def same_copy(folder: Path, master: Server, slave: Server, who: str) -> None:
+def same_copy(folder: Path, master: Server, slave: Server, who: str, topics: Sequence[str] = TOPICS) -> None:
     """The slave has what the master has, from where it began."""
     first = caught_up(master, slave, who)
     end = log_ends(master)[1]
@@ -78,7 +80,9 @@ def same_copy(folder: Path, master: Server, slave: Server, who: str) -> None:
     equal(different, None, f"{who}: first place where the logs differ, from {first} to {end}")
     deadline = time.monotonic() + CAUGHT_UP_S
     while True:
-        wanted, found = (queue_entries(folder / name / "store", first) for name in ("master", "slave"))
+        wanted, found = (
+            queue_entries(folder / name / "store", first, topics) for name in ("master", "slave")
+        )
         if wanted == found or time.monotonic() > deadline:
             break
         time.sleep(0.2)  # RocketMQ's broker makes them a moment later
@@ -170,10 +174,11 @@ class _Pair:
         )
 
     def _send(self, count: int) -> None:
-        for topic in TOPICS:
-            self._world.facts(
-                "Send", ns=self._ns, topic=topic, how="sync", count=count, padding=2000, compress=1 << 24
-            )
+        with Client(self._running["master"].port, timeout_s=30) as client:
+            for topic in TOPICS:
+                for number in range(count):
+                    answer = send(client, topic, BODY, queue=number % QUEUES, KEYS=f"key-{number}")
+                    equal(answer.code, 0, f"a send to {topic} ({answer.remark})")
 
     def _same(self, who: str) -> None:
         same_copy(self._folder, self._running["master"], self._running["slave"], who)
@@ -189,9 +194,7 @@ def apache(version: str) -> Callable[[World], Apache]:
 
 CELLS: dict[str, Callable[[World], None]] = {
     "ours copies apache 4.9.7": copied(apache("4.9.7"), ours),
-    "ours copies apache 5.3.4": copied(apache("5.3.4"), ours),
     "ours copies apache 5.5.0": copied(apache("5.5.0"), ours),
-    "apache 5.3.4 copies ours": copied(ours, apache("5.3.4")),
     "apache 5.5.0 copies ours": copied(ours, apache("5.5.0")),
     "apache 4.9.7 copies ours": copied(ours, apache("4.9.7")),
 }

@@ -23,8 +23,10 @@ from pathlib import Path
 from benchmarks.measure import table
 from benchmarks.servers import PeerUnavailableError, ServerError, apache_classpath
 from tests.interop import (
+    acting_cells,
     admin_cells,
     disk_cells,
+    divergence_cells,
     java_cells,
     pop_cells,
     python_cells,
@@ -66,7 +68,12 @@ JAVA_BASIC: dict[str, PlaceCell] = {
 }
 
 
-REPLICAS: dict[str, FreeCell] = {**replica_cells.CELLS, **quorum_cells.CELLS}
+REPLICAS: dict[str, FreeCell] = {
+    **replica_cells.CELLS,
+    **divergence_cells.CELLS,
+    **quorum_cells.CELLS,
+    **acting_cells.CELLS,
+}
 
 
 def with_old_clients(cell: PlaceCell) -> PlaceCell:
