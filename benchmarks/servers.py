@@ -364,7 +364,7 @@ def apache_classpath(version: str = PEER_VERSION) -> str:
     if kept.exists() and all(Path(jar).exists() for jar in kept.read_text().split(":")):
         return kept.read_text()
     command = ["mvn", "-q", "-B", "-f", str(POM), f"-Drocketmq.version={version}"]
-    if not version.startswith("4."):
+    if version == PEER_VERSION:
         command.append("-Pexample")
     kept.parent.mkdir(exist_ok=True)
     fresh = kept.with_suffix(".new")
