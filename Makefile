@@ -16,7 +16,7 @@ SHORT_FLAG := $(if $(SHORT),--short)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build wheel java demo test check format bench bench-peer bench-client interop chaos behaviours clean
+.PHONY: help setup build wheel java demo test check format bench bench-peer bench-client interop chaos test-spark behaviours clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -94,6 +94,12 @@ chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two hour
 	    $(PY) -m pytest -q -s tests/sockets/test_client_members_killed.py tests/sockets/test_pop_members_killed.py \
 	    tests/sockets/test_redrive_kill.py
 	$(if $(SHORT),,@ORBITMQ_TIMERS=100000 $(PY) -m pytest -q tests/simulation/test_broker_timers_crash.py)
+	@if JAVA_HOME=$$(sh scripts/java.sh); then export JAVA_HOME; \
+	    $(PY) -m tests.spark.kills --kills $(if $(SHORT),4,100); \
+	else echo "chaos: without Java no Spark driver is killed"; fi
+
+test-spark: $(BUILT)  ## the Spark tests with PySpark 4.0, 4.1, 4.2 and 4.3, each in an environment of its own (SHORT=1: 4.0 and 4.3)
+	@sh scripts/test_spark.sh $(PY) $(if $(SHORT),4.0 4.3,4.0 4.1 4.2 4.3)
 
 behaviours: $(INSTALLED)  ## numbered behaviours without a test; fails when one has lost its test: a second
 	@$(PY) scripts/behaviours.py

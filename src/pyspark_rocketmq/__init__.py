@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# First: a PySpark that is too old is told by its version, not by what it lacks.
+import orbitmq.spark.versions  # noqa: F401
 from orbitmq.spark.datasource import DefaultSource
 
 __all__ = ["DefaultSource"]

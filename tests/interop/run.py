@@ -37,6 +37,7 @@ from tests.interop import (
     quorum_cells,
     registration_cells,
     replica_cells,
+    spark_cells,
     sql_cells,
     timer_cells,
 )
@@ -73,6 +74,7 @@ REPLICAS: dict[str, FreeCell] = {
     **divergence_cells.CELLS,
     **quorum_cells.CELLS,
     **acting_cells.CELLS,
+    **spark_cells.SLAVE_CELLS,
 }
 
 
@@ -134,6 +136,7 @@ PYTHON: dict[str, PlaceCell] = {
     "python sql": sql_cells.python,
     "sql values": sql_cells.values,
 }
+SPARK = spark_cells.PLACE_CELLS
 PYTHON_POP: dict[str, PlaceCell] = {
     "python simple": pop_cells.python_simple,
     "python pop push": pop_cells.python_push,
@@ -158,12 +161,12 @@ JAVA_BRIEF = {name: JAVA_BASIC[name] for name in ("java sync", "java batch", "ja
 
 PLACES: dict[str, dict[str, PlaceCell]] = {
     "apache/apache": {**ADMIN, **JAVA_BASIC, **JAVA_POP, **PYTHON_BRIEF},
-    "ours/ours": {**ADMIN, **JAVA_BASIC, **JAVA_POP, **JAVA_OLD, **PYTHON, **PYTHON_POP, **TIMERS},
+    "ours/ours": {**ADMIN, **JAVA_BASIC, **JAVA_POP, **JAVA_OLD, **PYTHON, **PYTHON_POP, **TIMERS, **SPARK},
     "apache/ours": {**REGISTRATION, **JAVA_BRIEF, **PYTHON_BRIEF},
-    "ours/apache": {**JAVA_BRIEF, **PYTHON, **PYTHON_POP, **TIMERS},
+    "ours/apache": {**JAVA_BRIEF, **PYTHON, **PYTHON_POP, **TIMERS, **SPARK},
     "apache 4.9/ours": {**REGISTRATION, **JAVA_OLD_BRIEF, **PYTHON_BRIEF},
     # 4.9 cannot pop.
-    "ours/apache 4.9": {**JAVA_OLD_BRIEF, **PYTHON},
+    "ours/apache 4.9": {**JAVA_OLD_BRIEF, **PYTHON, **SPARK},
 }
 DISK: dict[str, FreeCell] = {
     "apache, apache, apache": disk_cells.apache_only,

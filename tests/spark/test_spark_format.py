@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import json
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,10 +22,14 @@ pytest.importorskip("pyarrow")
 import functools
 import operator
 
+import pyspark
+
 from orbitmq import Message, Producer
 from orbitmq.cluster.processes import ProcessCluster
+from orbitmq.spark import versions
 from orbitmq.spark.brokers import Brokers, max_offset
 from orbitmq.spark.offsets import Offsets
+from orbitmq.spark.progress import watch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -31,6 +38,16 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.skipif(not (shutil.which("java") or os.environ.get("JAVA_HOME")), reason="needs Java"),
 ]
+
+_STREAMING = "org.apache.spark.sql.execution.streaming"
+FILE_MANAGER = (
+    f"{_STREAMING}.{'' if versions.version_of(pyspark.__version__) < (4, 1) else 'checkpointing.'}"
+    "FileSystemBasedCheckpointFileManager"
+)
+# How often to start a limited run until nothing is left.
+ONE_RUN = 1 if versions.HAS_READ_LIMITS else 2
+needs_limits = pytest.mark.skipif(not versions.HAS_READ_LIMITS, reason="Spark asks for no limits before 4.2")
+needs_filters = pytest.mark.skipif(not versions.HAS_FILTERS, reason="Spark offers no filters before 4.1")
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]
@@ -50,12 +67,17 @@ class Cluster:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
-    def send(self, topic: str, bodies: range, tags: tuple[str, ...] = ("red", "blue")) -> None:
+    def send(
+        self, topic: str, bodies: range, tags: tuple[str, ...] = ("red", "blue"), body: str = "{n}"
+    ) -> None:
         async def work() -> None:
             async with Producer("spark_tests", name_servers=self.name_server) as producer:
                 for first in range(bodies.start, bodies.stop, 20):
                     numbers = range(first, min(first + 20, bodies.stop))
-                    batch = [Message(topic, str(n), tags=tags[n % len(tags)], keys=f"k{n}") for n in numbers]
+                    batch = [
+                        Message(topic, body.format(n=n), tags=tags[n % len(tags)], keys=f"k{n}")
+                        for n in numbers
+                    ]
                     await producer.send_batch(batch)
 
         self.run(work())
@@ -86,9 +108,7 @@ def spark() -> Iterator[SparkSession]:
         master="local[2]",
         spark__sql__shuffle__partitions=2,
         # Two thirds of a micro-batch are checkpoint files; tests do without their safety.
-        spark__sql__streaming__checkpointFileManagerClass=(
-            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-        ),
+        spark__sql__streaming__checkpointFileManagerClass=FILE_MANAGER,
     )
     yield made
     made.stop()
@@ -153,18 +173,113 @@ def test_what_is_read_can_be_chosen(spark: SparkSession, cluster: Cluster) -> No
     assert newer.count() == 100
 
 
+@needs_filters
+def test_filters_are_taken_over(spark: SparkSession, cluster: Cluster) -> None:
+    cluster.send("filtered", range(200))
+    whole = table(spark, cluster, "filtered")
+    rows = whole.collect()
+    at = sorted(row["store_timestamp"] for row in rows)[120]
+    moment = f"timestamp_micros({round(at.timestamp() * 1_000_000)})"
+    for condition, keep in (
+        ("tags = 'red'", lambda row: row["tags"] == "red"),
+        (
+            "tags IN ('red', 'green') AND queue_id = 1",
+            lambda row: (row["tags"], row["queue_id"]) == ("red", 1),
+        ),
+        (
+            "broker = 'broker-b' AND queue_offset > 3",
+            lambda r: r["broker"] == "broker-b" and r["queue_offset"] > 3,
+        ),
+        (f"store_timestamp >= {moment}", lambda row: row["store_timestamp"] >= at),
+        (f"store_timestamp < {moment}", lambda row: row["store_timestamp"] < at),
+        ("topic = 'other'", lambda row: False),
+    ):
+        found = whole.where(condition)
+        assert numbers(found.collect()) == sorted(int(bytes(row["body"])) for row in rows if keep(row)), (
+            condition
+        )
+    plan = plan_of(whole.where("tags = 'red' AND queue_id = 1 AND keys LIKE 'k1%'"))
+    pushed = next(line for line in plan.splitlines() if "PushedFilters" in line)
+    assert "EqualTo(tags,red)" in pushed
+    assert "EqualTo(queue_id,1)" in pushed
+    assert "keys" not in pushed
+    off = table(spark, cluster, "filtered", pushFilters="false").where("tags = 'red'")
+    assert off.count() == 100
+    assert "EqualTo(tags" not in plan_of(off)
+
+
+def plan_of(frame: DataFrame) -> str:
+    """What EXPLAIN FORMATTED prints."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        frame.explain("formatted")
+    return printed.getvalue()
+
+
+@pytest.mark.skipif(versions.HAS_FILTERS, reason="only older versions lack it")
+def test_filters_that_a_version_lacks_are_refused(spark: SparkSession, cluster: Cluster) -> None:
+    cluster.send("unfiltered", range(10))
+    assert table(spark, cluster, "unfiltered").where("tags = 'red'").count() == 5
+    with pytest.raises(Exception, match=r"option pushFilters=true needs PySpark 4\.1 or later"):
+        table(spark, cluster, "unfiltered", pushFilters="true").count()
+
+
+def test_an_expression_is_shown_to_the_brokers_first(spark: SparkSession, cluster: Cluster) -> None:
+    cluster.send("expressed", range(40))
+    assert table(spark, cluster, "expressed", sql="TAGS = 'red' AND KEYS <> 'k4'").count() == 19
+    with pytest.raises(
+        Exception, match=r"option sql='TAGS =': 127\.0\.0\.1:\d+ cannot filter by it: .*column"
+    ):
+        table(spark, cluster, "expressed", sql="TAGS = ").count()
+
+
+def test_a_view_keeps_its_options_and_a_table_is_refused(spark: SparkSession, cluster: Cluster) -> None:
+    cluster.send("viewed", range(50))
+    options = f"nameServers '{cluster.name_server}', topic 'viewed'"
+    spark.sql(f"CREATE TEMPORARY VIEW viewed USING rocketmq OPTIONS ({options}, properties 'map')")
+    query = "SELECT count(*), min(properties['KEYS']) FROM viewed WHERE tags = 'blue'"
+    assert tuple(spark.sql(query).first() or ()) == (25, "k1")
+    with pytest.raises(Exception, match="use CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE tabled USING rocketmq OPTIONS ({options})")
+
+
+def test_bodies_are_values(spark: SparkSession, cluster: Cluster) -> None:
+    cluster.send("valued", range(20), body='{{"id": {n}, "half": {n}.5}}')
+    cluster.send("valued", range(20, 22))
+    frame = table(spark, cluster, "valued", valueFormat="json", valueSchema="id INT, half DOUBLE")
+    assert "body" not in frame.columns
+    rows = frame.where("value_error IS NULL").selectExpr("value.id", "value.half").collect()
+    assert sorted((row["id"], row["half"]) for row in rows) == [(n, n + 0.5) for n in range(20)]
+    others = frame.where("value IS NULL").select("value_error").collect()
+    assert [row[0] for row in others] == ["Expected `object`, got `int`"] * 2
+    text = table(spark, cluster, "valued", valueFormat="string", columns="body")
+    assert text.where("body = '21'").count() == 1
+    with pytest.raises(Exception, match=r"(?i)syntax"):
+        table(spark, cluster, "valued", valueFormat="json", valueSchema="id").count()
+
+
+def test_a_wrong_column_is_told_before_any_task(spark: SparkSession, cluster: Cluster) -> None:
+    reader = spark.read.format("rocketmq").options(nameServers="127.0.0.1:1", topic="t")
+    with pytest.raises(Exception, match="column body has type int, must be binary or string"):
+        reader.schema("body INT").load().count()
+
+
 def test_a_group_shows_how_far_a_query_is(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     cluster.send("watched", range(100))
-    query = (
-        spark.readStream.format("rocketmq")
-        .options(nameServers=cluster.name_server, topic="watched", groupId="watchers", maxRowsPerTrigger="40")
-        .load()
-        .writeStream.format("noop")
-        .option("checkpointLocation", str(tmp_path))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(120)
+    # Older versions do not ask again after the last batch of a run; the next run tells where it ended.
+    for _ in range(ONE_RUN + (ONE_RUN > 1)):
+        query = (
+            spark.readStream.format("rocketmq")
+            .options(
+                nameServers=cluster.name_server, topic="watched", groupId="watchers", maxRowsPerTrigger="50"
+            )
+            .load()
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(tmp_path))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(120)
     brokers = Brokers([cluster.name_server], 5000)
     assert brokers.committed("watchers", brokers.readable(["watched"])) == dict(cluster.ends("watched"))
     assert brokers.readable(["%RETRY%watchers"]), "tools find a group by its retry topic"
@@ -175,6 +290,7 @@ def test_a_wrong_option_is_explained(spark: SparkSession, cluster: Cluster) -> N
         table(spark, cluster, "table", maxRows=5).collect()
 
 
+@needs_limits
 def test_a_stream_goes_on_where_it_was(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     cluster.send("stream", range(500))
     batches: list[list[int]] = []
@@ -200,6 +316,72 @@ def test_a_stream_goes_on_where_it_was(spark: SparkSession, cluster: Cluster, tm
     cluster.send("stream", range(500, 550))
     run()
     assert batches == [list(range(500, 550))]
+
+
+@pytest.mark.skipif(versions.HAS_READ_LIMITS, reason="only older versions end after the first batch")
+def test_a_limited_run_of_an_older_spark_is_started_again(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.send("older", range(500))
+    batches: list[list[int]] = []
+    for _ in range(4):
+        stream = spark.readStream.format("rocketmq").option("nameServers", cluster.name_server)
+        query = (
+            stream.option("maxRowsPerTrigger", 200)
+            .load("older")
+            .writeStream.foreachBatch(lambda batch, _: batches.append(numbers(batch.collect())))
+            .option("checkpointLocation", str(tmp_path))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(90)
+    assert [len(batch) for batch in batches] == [200, 200, 100]
+    assert sorted(functools.reduce(operator.iadd, batches, [])) == list(range(500))
+
+
+def test_a_run_without_limits_reads_everything(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    counts: list[int] = []
+    for count in (100, 30, 0):
+        cluster.send("everything", range(count))
+        query = (
+            spark.readStream.format("rocketmq")
+            .option("nameServers", cluster.name_server)
+            .load("everything")
+            .writeStream.foreachBatch(lambda batch, _: counts.append(batch.count()))
+            .option("checkpointLocation", str(tmp_path))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(90)
+    assert [count for count in counts if count] == [100, 30]
+
+
+def test_a_listener_tells_how_far_a_query_is(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    cluster.send("listened", range(300))
+    file = tmp_path / "lag.json"
+    listener = watch(spark, name_servers=cluster.name_server, file=str(file))
+    stream = spark.readStream.format("rocketmq").option("nameServers", cluster.name_server).load("listened")
+    query = (
+        stream.writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .queryName("listened")
+        .start()
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            states = json.loads(file.read_text()) if file.exists() else []
+            if states and states[0]["pulled_bytes"]:
+                break
+            time.sleep(0.1)
+    finally:
+        query.stop()
+        spark.streams.removeListener(listener)
+        listener.close()
+    (state,) = states
+    assert (state["name"], state["rows_behind"], state["retries"], state["skipped"]) == ("listened", 0, 0, 0)
+    assert state["pulled_bytes"] > 300 * 50
+    assert len(state["queues"]) == len(cluster.ends("listened"))
 
 
 def activate(spark: SparkSession) -> None:
@@ -230,7 +412,8 @@ def test_a_replayed_batch_is_written_once(spark: SparkSession, cluster: Cluster,
         )
         query.awaitTermination(90)
 
-    run()
+    for _ in range(ONE_RUN):
+        run()
     copies = table(spark, cluster, "to", properties="map").where("properties['copy'] = 'yes'")
     assert numbers(copies.collect()) == list(range(400))
     # The last batch was sent, but neither Spark nor the sink could note it: it is played again.

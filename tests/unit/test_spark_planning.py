@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.errors import OffsetError, OptionError
+from orbitmq.spark.loss import Loss
 from orbitmq.spark.offsets import Offsets, backlog, prorate
 from orbitmq.spark.options import Reading, read_options, write_options
 from orbitmq.spark.partitions import MIN_ROWS_PER_TASK, QueueRange, TaskLimits, plan, task_count
@@ -40,7 +41,7 @@ def test_options_are_read_whatever_their_case() -> None:
     )
     assert options.topics == ("a", "b")
     assert options.name_servers == ("h1:9876", "h2:9876")
-    assert (options.max_rows, options.max_delay_ms, options.fail_on_data_loss) == (500, 30_000, False)
+    assert (options.max_rows, options.max_delay_ms, options.on_loss) == (500, 30_000, Loss.SKIP)
     assert options.starting is Start.LATEST
     assert options.batch_bytes == 2 << 20
 
@@ -69,13 +70,19 @@ def test_options_are_read_whatever_their_case() -> None:
         ({"topic": "a", "groupId": "g", "endingOffsets": "group"}, "not where it ends"),
         ({"topic": "a", "startingTimestampStrategy": "newest"}, "is not error or latest"),
         ({"topic": "a", "maxBytesPerTrigger": "2x"}, "not a size"),
-        ({}, "option topic is missing"),
+        ({}, "option topic is missing.*Spark drops the OPTIONS of a table"),
+        ({"topic": "a", "provider": "rocketmq"}, "^CREATE TABLE .* cannot be used"),
         ({"topic": " "}, "topic=' ' is empty"),
         ({"topic": "a", "nameServers": "localhost"}, "'localhost', which is not host:port"),
         ({"topic": "a", "nameServers": "h:99999"}, "not host:port"),
         ({"topic": "a", "maxRowsPerTrigger": "0"}, "not a whole number above 0"),
         ({"topic": "a", "maxTriggerDelay": "soon"}, "not a time"),
-        ({"topic": "a", "failOnDataLoss": "maybe"}, "neither true nor false"),
+        ({"topic": "a", "failOnDataLoss": "maybe"}, "is not true, false or rows"),
+        ({"topic": "a", "sql": "a = 1", "tags": "b"}, "options tags and sql are both given"),
+        ({"topic": "a", "valueFormat": "avro"}, "is not binary, string or json"),
+        ({"topic": "a", "valueFormat": "json"}, "valueFormat=json needs valueSchema"),
+        ({"topic": "a", "valueSchema": "id INT"}, "valueFormat=json needs valueSchema"),
+        ({"topic": "a", "pushFilters": "all"}, "neither true nor false"),
         ({"topic": "a", "startingOffsets": "first"}, "not earliest, latest, group or offsets"),
         ({"topic": "a", "startingOffsets": '{"v":9}'}, "cannot be read as offsets"),
         ({"topic": "a", "startingOffsets": "{"}, "cannot be read as offsets"),
@@ -97,6 +104,11 @@ def test_a_wrong_option_is_named(options: dict[str, str], words: str) -> None:
             r"endingOffsets has no effect on a stream",
         ),
         ({"topic": "a", "maxRowsPerTrigger": "5"}, Reading.BATCH, "has no effect on a batch read: it has no"),
+        (
+            {"topic": "a", "pushFilters": "true"},
+            Reading.STREAM,
+            "no effect on a stream: use the options tags",
+        ),
         ({"topic": "a", "path": "b"}, None, "name the topic once"),
     ],
 )

@@ -23,6 +23,7 @@ from orbitmq.spark import pull
 from orbitmq.spark.arrow import BatchMaker
 from orbitmq.spark.brokers import QueueAddresses
 from orbitmq.spark.errors import DataLossError, UnreachableError
+from orbitmq.spark.loss import Loss
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.partitions import QueueRange
 from orbitmq.spark.pull import Cursor, RangeReader
@@ -63,8 +64,16 @@ class ScriptedBrokers:
             failure = self.failures.pop(0)
             if isinstance(failure, Exception):
                 raise failure
-            return [command.reply(failure, "scripted") for command in commands]
+            return [self._refused(command, failure) for command in commands]
         return [self._pull(command) for command in commands]
+
+    def _refused(self, command: Command, code: int) -> Command:
+        if code != ResponseCode.PULL_RETRY_IMMEDIATELY:
+            return command.reply(code, "scripted")
+        header = PullMessageResponse(
+            suggest_which_broker_id=0, next_begin_offset=900, min_offset=0, max_offset=1000
+        )
+        return header.reply_to(command, code=code, remark="MESSAGE_WAS_REMOVING")
 
     def _pull(self, command: Command) -> Command:
         request = PullMessageRequest.from_ext(command.ext)
@@ -180,35 +189,48 @@ def test_loss_is_an_error_unless_it_is_accepted(brokers: Any, kept: Callable[[in
     ranges = [QueueRange(QUEUES[0], 10, 200)]
     with pytest.raises(DataLossError, match="are not there any more"):
         read(brokers, ranges)
-    assert read(brokers, ranges, fail_on_data_loss=False) == expected(ranges, kept)
+    assert read(brokers, ranges, on_loss=Loss.SKIP) == expected(ranges, kept)
+    reader = RangeReader(brokers, ReadOptions(topics=("t",), on_loss=Loss.ROWS))
+    got = sum(b.num_rows for b in reader.batches(ranges, BatchMaker(message_schema(["queue_offset"]))))
+    missing = [offset for offset in range(10, 200) if not kept(offset)]
+    told = [o for gap in reader.gaps for o in range(gap.first, gap.first + gap.lost)]
+    assert (got, told, reader.tally.skipped) == (190 - len(missing), missing, len(missing))
 
 
 def test_a_masters_end_below_the_promised_one_is_loss() -> None:
     ranges = [QueueRange(QUEUES[0], 990, 1010)]
     with pytest.raises(DataLossError, match="offsets 1000 to 1009"):
         read(ScriptedBrokers(), ranges, offset_timeout_ms=60)
-    lenient = read(ScriptedBrokers(), ranges, offset_timeout_ms=60, fail_on_data_loss=False)
+    lenient = read(ScriptedBrokers(), ranges, offset_timeout_ms=60, on_loss=Loss.SKIP)
     assert lenient == expected([QueueRange(QUEUES[0], 990, 1000)])
 
 
-@pytest.mark.parametrize("fail_on_data_loss", [True, False])
-def test_busy_or_behind_is_never_loss(fail_on_data_loss: bool) -> None:
+@pytest.mark.parametrize("on_loss", list(Loss))
+def test_busy_or_behind_is_never_loss(on_loss: Loss) -> None:
     behind = ScriptedBrokers()
     behind.master = False
     with pytest.raises(UnreachableError, match=r"offset 1000 of .*: it ends at 1000 for 0.06 s"):
         read(
             behind, [QueueRange(QUEUES[0], 990, 1010)],
-            offset_timeout_ms=60, fail_on_data_loss=fail_on_data_loss,
+            offset_timeout_ms=60, on_loss=on_loss,
         )  # fmt: skip
     busy = ScriptedBrokers()
     busy.failures = [ResponseCode.SYSTEM_BUSY] * 1000
     with pytest.raises(UnreachableError, match="it answers 2 scripted"):
-        read(busy, [QueueRange(QUEUES[0], 0, 10)], offset_timeout_ms=60, fail_on_data_loss=fail_on_data_loss)
+        read(busy, [QueueRange(QUEUES[0], 0, 10)], offset_timeout_ms=60, on_loss=on_loss)
 
 
 def test_a_reset_of_the_group_is_not_loss() -> None:
     brokers = ScriptedBrokers()
     brokers.reset = True
+    ranges = [QueueRange(QUEUES[0], 0, 40)]
+    assert read(brokers, ranges) == expected(ranges)
+
+
+def test_messages_that_are_being_removed_are_asked_for_again() -> None:
+    """MESSAGE_WAS_REMOVING reaches a client as PULL_RETRY_IMMEDIATELY with a place behind."""
+    brokers = ScriptedBrokers()
+    brokers.failures = [ResponseCode.PULL_RETRY_IMMEDIATELY] * 3
     ranges = [QueueRange(QUEUES[0], 0, 40)]
     assert read(brokers, ranges) == expected(ranges)
 
@@ -327,7 +349,7 @@ class BadBody(ScriptedBrokers):
 )
 def test_a_body_that_cannot_be_read_costs_one_row(how: str, body: bytes | None) -> None:
     options = ReadOptions(topics=("t",), on_bad_message=how)
-    maker = BatchMaker(message_schema(["body", "error"], errors=True), bad_body=how)
+    maker = BatchMaker(message_schema(["body", "error"], extra=["error"]), bad_body=how)
     (batch,) = RangeReader(BadBody(), options).batches([QueueRange(QUEUES[1], 0, 3)], maker)
     assert batch.column(0).to_pylist() == [b"first", body, b"third"]
     first, error, third = batch.column(1).to_pylist()

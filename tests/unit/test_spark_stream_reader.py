@@ -12,19 +12,26 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
+from orbitmq.spark import versions
+
+if not versions.HAS_READ_LIMITS:
+    pytest.skip("Spark asks otherwise before 4.2", allow_module_level=True)
+
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import Record, encode_record
-from orbitmq.spark import positions, source
-from orbitmq.spark.brokers import QueueAddresses
-from orbitmq.spark.errors import DataLossError, OffsetError, UnreachableError
+from orbitmq.spark import positions
+from orbitmq.spark.brokers import Patience, QueueAddresses
+from orbitmq.spark.errors import DataLossError, OffsetError, OptionError, UnreachableError
+from orbitmq.spark.loss import Gap
 from orbitmq.spark.offsets import Offsets
 from orbitmq.spark.options import read_options
-from orbitmq.spark.positions import Positions
+from orbitmq.spark.reading import TaskPartition
 from orbitmq.spark.schema import message_schema
-from orbitmq.spark.source import StreamReader, TaskPartition, tasks
+from orbitmq.spark.source import BatchReader
+from orbitmq.spark.stream_reader import StreamReader
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
@@ -33,6 +40,8 @@ A0, A1, B0 = (
 )
 
 BY_TIME = (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,)
+# The time of a message is this and its offset, in every queue.
+FIRST_MS = 1_700_000_000_000
 
 
 class ScriptedCluster:
@@ -49,6 +58,8 @@ class ScriptedCluster:
         self.body_bytes = 100
         self.samples = 0
         self.refusal = ResponseCode.SUCCESS
+        self.remark = ""
+        self.checked: list[str] = []
         self.heartbeats = 0
         self.committed_offsets: list[tuple[str, str, str]] = []
 
@@ -82,12 +93,20 @@ class ScriptedCluster:
             ]
         elif commands[0].code == RequestCode.HEART_BEAT:
             self.heartbeats += 1
+        if commands[0].code == RequestCode.CHECK_CLIENT_CONFIG:
+            self.checked.append(address)
         if commands[0].code != RequestCode.PULL_MESSAGE:
-            return [Command(self.refusal) for _ in commands]
+            return [Command(self.refusal, remark=self.remark) for _ in commands]
         self.samples += len(commands)
-        body = b"".join(encode_record(Record("t", b"x" * self.body_bytes, queue_offset=i)) for i in range(2))
         assert all(command.code == RequestCode.PULL_MESSAGE for command in commands)
-        return [Command(ResponseCode.SUCCESS, body=body) for _ in commands]
+        return [self.pulled(int(command.ext["queueOffset"])) for command in commands]
+
+    def pulled(self, offset: int) -> Command:
+        records = (
+            Record("t", b"x" * self.body_bytes, queue_offset=at, store_timestamp=FIRST_MS + at)
+            for at in (offset, offset + 1)
+        )
+        return Command(ResponseCode.SUCCESS, body=b"".join(map(encode_record, records)))
 
     def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
         there = {queue: f"{queue.broker_name}:1" for queue in self.last}
@@ -103,7 +122,12 @@ class ScriptedCluster:
         for queue in queues:
             code = request(queue).code
             table = self.first if code == RequestCode.GET_MIN_OFFSET else self.last
-            found[queue] = self.by_time.get(queue, 42) if code in BY_TIME else table[queue]
+            if code in BY_TIME:
+                wanted = int(request(queue).ext["timestamp"]) - FIRST_MS
+                right = min(max(wanted, self.first[queue]), self.last[queue])
+                found[queue] = self.by_time.get(queue, right)
+            else:
+                found[queue] = table[queue]
         return found
 
 
@@ -141,9 +165,9 @@ def at(**_: int) -> dict[str, Any]:
 def test_the_start_is_where_the_option_says(cluster: ScriptedCluster) -> None:
     assert places(reader().initialOffset()) == {A0: 0, A1: 10}
     assert places(reader(startingOffsets="latest").initialOffset()) == {A0: 100, A1: 60}
-    by_time = reader(startingTimestamp="1700000000000")
+    by_time = reader(startingTimestamp=str(FIRST_MS + 42))
     assert places(by_time.initialOffset()) == {A0: 42, A1: 42}
-    one_queue = reader(startingOffsetsByTimestamp='{"t":{"broker-a":{"0":1700000000000}}}')
+    one_queue = reader(startingOffsetsByTimestamp=f'{{"t":{{"broker-a":{{"0":{FIRST_MS + 42}}}}}}}')
     assert places(one_queue.initialOffset()) == {A0: 42, A1: 10}
     ends = reader(startingOffsets='{"t":{"broker-a":{"0":-1,"1":-2}}}')
     assert places(ends.initialOffset()) == {A0: 100, A1: 10}
@@ -160,13 +184,23 @@ def test_the_start_is_where_the_option_says(cluster: ScriptedCluster) -> None:
 
 
 def test_a_time_after_the_last_message_is_a_mistake_unless_allowed(cluster: ScriptedCluster) -> None:
-    cluster.by_time = {A0: 100}
-    assert places(reader(startingTimestamp="5").initialOffset()) == {A0: 100, A1: 42}
-    cluster.by_time = {A0: 100, A1: 60}
+    assert places(reader(startingTimestamp=str(FIRST_MS + 70)).initialOffset()) == {A0: 70, A1: 60}
+    late = str(FIRST_MS + 200)
     with pytest.raises(OffsetError, match=r"topic t has no message as new as the time.*Strategy=latest"):
-        reader(startingTimestamp="5").initialOffset()
-    allowed = reader(startingTimestamp="5", startingTimestampStrategy="latest")
+        reader(startingTimestamp=late).initialOffset()
+    allowed = reader(startingTimestamp=late, startingTimestampStrategy="latest")
     assert places(allowed.initialOffset()) == {A0: 100, A1: 60}
+
+
+@pytest.mark.parametrize("told", [0, 10, 41, 42, 43, 59, 60, 99, 100, 1000])
+def test_a_broker_that_finds_the_wrong_message_by_time_is_corrected(
+    cluster: ScriptedCluster, told: int
+) -> None:
+    """RocketMQ 4.9 answers with the nearest message, or with the last one when all are older."""
+    cluster.by_time = {A0: told, A1: told}
+    for wanted, expected in ((42, {A0: 42, A1: 42}), (60, {A0: 60, A1: 60}), (-5, {A0: 0, A1: 10})):
+        found = reader(startingTimestamp=str(FIRST_MS + wanted)).initialOffset()
+        assert places(found) == expected
 
 
 def test_topics_by_pattern_and_queues_by_number(cluster: ScriptedCluster) -> None:
@@ -337,7 +371,7 @@ def test_failures_of_an_hour_ago_do_not_count(cluster: ScriptedCluster) -> None:
     for _ in range(12):
         cluster.error = UnreachableError("cut")
         assert stream.latestOffset(at(), ReadAllAvailable()) == at()
-        source.Patience(40).pause()
+        Patience(40).pause()
         cluster.error = None
         assert places(stream.latestOffset(at(), ReadAllAvailable()))[A0] == 100
 
@@ -350,7 +384,7 @@ def test_few_rows_wait_until_the_delay_is_over(cluster: ScriptedCluster) -> None
     deadline = 200
     while stream.latestOffset(at(), limit) == at() and deadline:
         deadline -= 1
-        source.Patience(20).pause()
+        Patience(20).pause()
     assert deadline, "the delay ended the wait"
     assert places(stream.latestOffset(at(), ReadAllAvailable())) == {A0: 100, A1: 60}
     assert reader(maxRowsPerTrigger="5").getDefaultReadLimit() == ReadMaxRows(5)
@@ -367,7 +401,82 @@ def test_available_now_ends_where_it_began(cluster: ScriptedCluster) -> None:
 
 
 def test_offsets_between_two_places_are_tasks(cluster: ScriptedCluster) -> None:
-    asked = Positions(read_options({"topic": "t", "parallelism": "3"}))
-    assert len(tasks(asked, Offsets({A0: 0, A1: 10}), Offsets({A0: 9000, A1: 10}))) == 3
-    assert len(tasks(asked, Offsets({A0: 0, A1: 10}), Offsets({A0: 30, A1: 10}))) == 3
-    assert StreamReader(asked.options, message_schema()).partitions(at(), at()) == []
+    stream = reader(parallelism="3")
+    for rows in (9000, 30):
+        assert len(stream.partitions(at(), Offsets({A0: rows, A1: 10}).to_json())) == 3
+    assert stream.partitions(at(), at()) == []
+
+
+def test_a_checkpoint_of_another_topic_or_version_is_refused(cluster: ScriptedCluster) -> None:
+    other = Offsets({MessageQueue("payments", "broker-a", 0): 5}).to_json()
+    text = (
+        "the checkpoint is that of a query of payments, this one reads t: give it another checkpointLocation"
+    )
+    with pytest.raises(OffsetError, match=text):
+        reader().latestOffset(other, ReadAllAvailable())
+    with pytest.raises(OffsetError, match=text):
+        reader().partitions(at(), other)
+    with pytest.raises(OffsetError, match=r"this one reads topicPattern 't\|u'"):
+        reader(topicPattern="t|u").latestOffset(other, ReadAllAvailable())
+    # A query may be given further topics, or lose some.
+    both = Offsets({MessageQueue("payments", "broker-a", 0): 5, A0: 100, A1: 60}).to_json()
+    assert places(reader().latestOffset(both, ReadAllAvailable())) == places(both)
+    with pytest.raises(OffsetError, match=r'offsets must be {"v":1,"t":{...}}, got {"logOffset": 3}'):
+        reader().latestOffset({"logOffset": 3}, ReadAllAvailable())
+
+
+def test_an_end_before_the_begin_of_a_batch_read_is_loss(cluster: ScriptedCluster) -> None:
+    places_of = {
+        "startingOffsets": '{"t":{"broker-a":{"0":50}}}', "endingOffsets": '{"t":{"broker-a":{"0":40}}}',
+    }  # fmt: skip
+    with pytest.raises(DataLossError, match=r"ends at 40, before the begin of the read at 50"):
+        BatchReader(read_options({"topic": "t", **places_of}), message_schema()).partitions()
+
+
+def test_the_expression_is_checked_before_anything_is_read(cluster: ScriptedCluster) -> None:
+    """RocketMQ sends everything, unfiltered, when it cannot parse the expression of a pull."""
+    stream = reader(sql="price > 5")
+    end = stream.latestOffset(at(), ReadAllAvailable())
+    assert cluster.checked == []
+    stream.partitions(at(), end)
+    stream.partitions(at(), end)
+    assert cluster.checked == ["broker-a:1"], "once"
+    cluster.refusal, cluster.remark = ResponseCode.SUBSCRIPTION_PARSE_FAILED, "column 7"
+    with pytest.raises(OptionError, match=r"option sql='price >': broker-a:1 cannot filter by it: column 7"):
+        reader(sql="price >").partitions(at(), end)
+    batch = BatchReader(read_options({"topic": "t", "sql": "price >"}), message_schema())
+    with pytest.raises(OptionError, match="option sql='price >'"):
+        batch.partitions()
+    cluster.refusal = ResponseCode.SYSTEM_BUSY
+    with pytest.raises(OptionError, match="cannot filter by it"):
+        reader(sql="price > 5").partitions(at(), end)
+
+
+def lossy_tasks(stream: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
+    return [gap for task in stream.partitions(start, end) for gap in task.gaps]
+
+
+def test_loss_can_be_rows(cluster: ScriptedCluster) -> None:
+    gone = reader(startingOffsets=Offsets({A1: 3}).text(), failOnDataLoss="rows")
+    assert places(gone.initialOffset())[A1] == 3, "the task that reads there finds the gap"
+    stream = reader(failOnDataLoss="rows")
+    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    cluster.last = {A0: 90, A1: 61}
+    after = stream.latestOffset(end, ReadAllAvailable())
+    assert lossy_tasks(stream, end, after) == [Gap(A0, 90, 10)]
+    assert rows_of(stream.partitions(end, after)) == {A1: (60, 61)}
+    assert stream.reportLatestOffset() is not None
+    assert (stream.reportLatestOffset() or {})["skipped"] == 10
+    assert lossy_tasks(reader(failOnDataLoss="false"), end, after) == []
+    # A replay of the first batch asks anew where the query begins, which is no loss.
+    late = reader(failOnDataLoss="rows", startingOffsets="latest")
+    assert lossy_tasks(late, late.initialOffset(), end) == []
+
+
+def test_a_batch_read_tells_an_end_before_its_begin_as_a_row(cluster: ScriptedCluster) -> None:
+    options = {"topic": "t", "startingOffsets": '{"t":{"broker-a":{"0":50}}}'}
+    ending = {"endingOffsets": '{"t":{"broker-a":{"0":40}}}', "failOnDataLoss": "rows"}
+    batch = BatchReader(read_options({**options, **ending}), message_schema(extra=["lost"]))
+    planned: list[Any] = list(batch.partitions())
+    assert [gap for task in planned for gap in task.gaps] == [Gap(A0, 40, 10)]
+    assert rows_of(planned) == {A1: (10, 60)}

@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, DataType, StructType
 
 from orbitmq.message import columns as names
 from orbitmq.message.columns import ColumnDecoder, Columns, Pairs, Text
+from orbitmq.spark.arrow_types import arrow_schema
 from orbitmq.spark.schema import BROKER, ERROR, check_schema
 
 
@@ -27,14 +27,14 @@ class BatchMaker:
     """
 
     def __init__(self, schema: StructType, tags: str = "*", bad_body: str = names.FAIL) -> None:
-        check_schema(schema, errors=bad_body != names.FAIL)
+        check_schema(schema, extra=(ERROR,) if bad_body != names.FAIL else ())
         self._schema = schema
         self._bad_body = bad_body
         self._tags = None if tags == "*" else pa.array([t.strip() for t in tags.split("||")], pa.string())
 
     @cached_property
     def schema(self) -> pa.Schema:
-        return to_arrow_schema(self._schema, timezone="UTC")
+        return arrow_schema(self._schema)
 
     @cached_property
     def _decoder(self) -> ColumnDecoder:

@@ -28,6 +28,7 @@ from orbitmq.wire.headers.offset import (
     QueryConsumerOffsetResponse,
     SearchOffsetByTimestampRequest,
 )
+from orbitmq.wire.headers.pull import PullMessageRequest
 
 # A broker that did not answer is asked again after 1 s, then 2, 4 ...; each time for no longer than this.
 FIRST_PAUSE_S = 1.0
@@ -36,6 +37,7 @@ LONGEST_PAUSE_S = 15.0
 FIRST_WAIT_S = 0.02
 LONGEST_WAIT_S = 0.5
 PROBE_TIMEOUT_MS = 2_000
+SUBSCRIPTION_IN_HEADER = 4  # PullSysFlag: the filter travels with the request
 
 T = TypeVar("T")
 
@@ -304,6 +306,24 @@ def committed_offset(queue: MessageQueue, group: str) -> Command:
     """Ask for the offset that a consumer group has committed."""
     request = QueryConsumerOffsetRequest(
         consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
+    )
+    return request.command()
+
+
+def messages_at(queue: MessageQueue, offset: int, count: int, group: str) -> Command:
+    """Ask for up to ``count`` messages from ``offset`` on, whatever their tags; the group's place stays."""
+    request = PullMessageRequest(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=count,
+        sys_flag=SUBSCRIPTION_IN_HEADER,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        sub_version=0,
+        subscription="*",
+        expression_type="TAG",
     )
     return request.command()
 

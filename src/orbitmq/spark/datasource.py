@@ -6,19 +6,23 @@ imported when they are made.
 
 from __future__ import annotations
 
+import os
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
-from orbitmq.spark.options import Reading, read_options, write_options
-from orbitmq.spark.schema import message_schema
+from orbitmq.spark import versions
+from orbitmq.spark.errors import VersionError
+from orbitmq.spark.options import Reading, ReadOptions, read_options, write_options
+from orbitmq.spark.partitions import FILTERS_VARIABLE
+from orbitmq.spark.schema import check_schema, extra_columns, schema_of
 
 if TYPE_CHECKING:
-    from orbitmq.spark.sink import BatchWriter, StreamWriter
-    from orbitmq.spark.source import BatchReader, StreamReader
+    from orbitmq.spark.sink import BatchWriter
+    from orbitmq.spark.source import BatchReader
 
 
 class DefaultSource(DataSource):  # type: ignore[misc]
@@ -42,23 +46,26 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return "rocketmq"
 
     @override
-    def schema(self) -> StructType:
-        options = read_options(self._given)
-        return message_schema(
-            options.columns, errors=options.on_bad_message != "fail", properties=options.properties
-        )
+    def schema(self) -> StructType | str:
+        return schema_of(read_options(self._given))
 
     @override
     def reader(self, schema: StructType) -> BatchReader:
-        from orbitmq.spark.source import BatchReader
+        from orbitmq.spark.source import BatchReader, FilteringBatchReader
 
-        return BatchReader(read_options(self._given, Reading.BATCH), schema)
+        options = self._reading(Reading.BATCH, schema)
+        return (FilteringBatchReader if _takes_filters(options) else BatchReader)(options, schema)
 
     @override
-    def streamReader(self, schema: StructType) -> StreamReader:
-        from orbitmq.spark.source import StreamReader
+    def streamReader(self, schema: StructType) -> Any:
+        options = self._reading(Reading.STREAM, schema)
+        if versions.HAS_READ_LIMITS:
+            from orbitmq.spark.stream_reader import StreamReader
 
-        return StreamReader(read_options(self._given, Reading.STREAM), schema)
+            return StreamReader(options, schema)
+        from orbitmq.spark.older_stream_reader import OlderStreamReader
+
+        return OlderStreamReader(options, schema)
 
     @override
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
@@ -67,7 +74,26 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return BatchWriter(write_options(self._given), schema, overwrite=overwrite)
 
     @override
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         from orbitmq.spark.sink import StreamWriter
 
-        return StreamWriter(write_options(self._given), schema)
+        writer = StreamWriter(write_options(self._given), schema)
+        if versions.HAS_ARROW_STREAM_WRITER:
+            return writer
+        from orbitmq.spark.row_writer import RowStreamWriter
+
+        return RowStreamWriter(writer, schema)
+
+    def _reading(self, reading: Reading, schema: StructType) -> ReadOptions:
+        """The options, when the schema fits them: on the driver, before any task."""
+        options = read_options(self._given, reading)
+        check_schema(schema, extra=extra_columns(options))
+        return options
+
+
+def _takes_filters(options: ReadOptions) -> bool:
+    """Whether Spark may hand its filters over: Spark's own setting must allow it, so session() tells."""
+    if options.push_filters and not versions.HAS_FILTERS:
+        raise VersionError("option pushFilters=true needs PySpark 4.1 or later")
+    told = os.environ.get(FILTERS_VARIABLE) == "true"
+    return versions.HAS_FILTERS and (told if options.push_filters is None else options.push_filters)

@@ -27,3 +27,7 @@ class UnreachableError(OrbitError):
 
 class SinkStateError(OrbitError):
     """The record of what a writer did cannot be kept or read."""
+
+
+class VersionError(OrbitError, ImportError):
+    """The installed PySpark is too old, for the format or for what was asked of it."""

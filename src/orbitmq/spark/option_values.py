@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from orbitmq.message.reserved import group_fault
+from orbitmq.spark.loss import Loss
 
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h)?", re.IGNORECASE)
 _UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
@@ -68,6 +69,14 @@ def boolean(value: str) -> bool:
     if value.strip().lower() not in ("true", "false"):
         raise ValueError("is neither true nor false")
     return value.strip().lower() == "true"
+
+
+def loss(value: str) -> Loss:
+    """``true``, ``false`` or ``rows``."""
+    try:
+        return Loss(value.strip().lower())
+    except ValueError:
+        raise ValueError("is not true, false or rows") from None
 
 
 def one_of(*words: str) -> Callable[[str], str]:

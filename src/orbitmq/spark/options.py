@@ -14,11 +14,13 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.spark import option_values as values_of
 from orbitmq.spark import spellings
 from orbitmq.spark.errors import OptionError
+from orbitmq.spark.loss import Loss
 from orbitmq.spark.places import AtTime, Place, Start, offsets_of, queues_of, times_of
 
 # Options that Spark itself puts among ours.
 _SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
 _GIB = 1 << 30
+MAX_BYTES_PER_TRIGGER = 2 * _GIB
 # Who reads, when nobody gave a group.
 READER_GROUP = "orbitmq-spark"
 # What a writer promises (delivery), and the state location that needs no files.
@@ -34,7 +36,11 @@ class ReadOptions:
         topics: the topics by name; with ``assigned`` those of its queues, empty with ``topic_pattern``.
         topic_pattern: a regular expression that whole names of topics match.
         assigned: only these queues; ``None``: all of the topics.
+        sql: keep only messages whose properties this SQL92 expression matches; ``None``: no such filter.
         group_id: under which progress is published; ``None``: it is not.
+        value_format: ``binary`` or ``string``: the type of the body; ``json``: the body is also a value of
+            ``value_schema``, which is DDL such as ``id BIGINT, price DOUBLE``.
+        push_filters: whether a batch read takes Spark's filters; ``None``: as the session says.
         time_strategy: what a start at a time is when no message of a topic is so new: ``error``, ``latest``.
     """
 
@@ -44,19 +50,23 @@ class ReadOptions:
     name_servers: tuple[str, ...] = ("127.0.0.1:9876",)
     columns: tuple[str, ...] = ()
     tags: str = "*"
+    sql: str | None = None
     group_id: str | None = None
     starting: Place = Start.EARLIEST
     ending: Place = Start.LATEST
     time_strategy: str = "error"
     max_rows: int | None = None
     min_rows: int | None = None
-    max_bytes: int = 2 * _GIB
+    max_bytes: int = MAX_BYTES_PER_TRIGGER
     max_delay_ms: int = 900_000
     max_rows_per_task: int | None = None
     max_bytes_per_task: int = _GIB // 4
-    fail_on_data_loss: bool = True
+    on_loss: Loss = Loss.FAIL
     on_bad_message: str = "fail"
     properties: str = "none"
+    value_format: str = "binary"
+    value_schema: str | None = None
+    push_filters: bool | None = None
     parallelism: int | None = None
     batch_bytes: int = 4 << 20
     pull_messages: int = 32
@@ -68,6 +78,21 @@ class ReadOptions:
     def consumer_group(self) -> str:
         """The group that brokers see in requests."""
         return self.group_id or READER_GROUP
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether the options say how much one batch of a stream may hold, or has to."""
+        return (self.max_rows, self.min_rows, self.max_bytes) != (None, None, MAX_BYTES_PER_TRIGGER)
+
+    @property
+    def subscription(self) -> tuple[str, str]:
+        """What brokers filter by, and in which language: ``TAG`` or ``SQL92``."""
+        return (self.tags, "TAG") if self.sql is None else (self.sql, "SQL92")
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether brokers leave messages out, so that offsets are missing from what they send."""
+        return self.subscription != ("*", "TAG")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +128,8 @@ _READ = (
     _Option("nameServers", "name_servers", values_of.addresses),
     _Option("columns", "columns", values_of.names),
     _Option("tags", "tags", values_of.text),
+    _Option("sql", "sql", values_of.text),
+    _Option("pushFilters", "push_filters", values_of.boolean),
     _Option("groupId", "group_id", values_of.group),
     _Option("startingOffsets", "starting", offsets_of),
     _Option("startingTimestamp", "starting_at_ms", values_of.instant_ms),
@@ -115,9 +142,11 @@ _READ = (
     _Option("maxBytesPerTrigger", "max_bytes", values_of.size_bytes),
     _Option("minRowsPerTrigger", "min_rows", values_of.count),
     _Option("maxTriggerDelay", "max_delay_ms", values_of.duration_ms),
-    _Option("failOnDataLoss", "fail_on_data_loss", values_of.boolean),
+    _Option("failOnDataLoss", "on_loss", values_of.loss),
     _Option("onBadMessage", "on_bad_message", values_of.one_of("fail", "null", "raw")),
     _Option("properties", "properties", values_of.one_of("none", "map", "raw")),
+    _Option("valueFormat", "value_format", values_of.one_of("binary", "string", "json")),
+    _Option("valueSchema", "value_schema", values_of.text),
     _Option("parallelism", "parallelism", values_of.count),
     _Option("maxRowsPerTask", "max_rows_per_task", values_of.count),
     _Option("maxBytesPerTask", "max_bytes_per_task", values_of.size_bytes),
@@ -139,6 +168,11 @@ _WRITE = (
     _Option("requestTimeout", "request_timeout_ms", values_of.duration_ms),
     _Option("retryTimeout", "retry_timeout_ms", values_of.duration_ms),
 )
+
+
+def option_names() -> tuple[str, ...]:
+    """Every option there is, for reading and for writing."""
+    return tuple(dict.fromkeys(option.name for option in (*_READ, *_WRITE)))
 
 
 def _parse(options: Mapping[str, str], known: tuple[_Option, ...], what: str) -> dict[str, Any]:
@@ -179,6 +213,12 @@ _REFUSED = {
         "it has no end: use trigger(availableNow=True), which ends at what is there when it begins",
     ),
 }
+# Among the options of a table that Spark's catalog holds, and of nothing else.
+_OF_A_TABLE = "provider"
+_NO_TABLES = (
+    "CREATE TABLE ... USING rocketmq cannot be used, since Spark drops the OPTIONS of a table: "
+    "use CREATE TEMPORARY VIEW ... USING rocketmq OPTIONS (...)"
+)
 
 
 def read_options(options: Mapping[str, str], reading: Reading | None = None) -> ReadOptions:
@@ -191,6 +231,8 @@ def read_options(options: Mapping[str, str], reading: Reading | None = None) -> 
         OptionError: an option is unknown (the text lists the known), wrong, without effect, or missing.
     """
     given = {key.lower(): key for key in options}
+    if _OF_A_TABLE in given:
+        raise OptionError(_NO_TABLES)
     if reading is not None:
         names, why = _REFUSED[reading]
         for name in names:
@@ -211,9 +253,27 @@ def read_options(options: Mapping[str, str], reading: Reading | None = None) -> 
         )
     if made.ending is Start.GROUP:
         raise OptionError("endingOffsets=group: a group stands where it began to read, not where it ends")
+    _check_values(made)
+    if reading is Reading.STREAM and made.push_filters:
+        raise OptionError(
+            "option pushFilters has no effect on a stream: use the options tags, sql and assign"
+        )
     if made.max_rows is not None and made.min_rows is not None and made.min_rows > made.max_rows:
         raise OptionError(f"minRowsPerTrigger={made.min_rows} is above maxRowsPerTrigger={made.max_rows}")
     return made
+
+
+def _check_values(made: ReadOptions) -> None:
+    """What filters and forms of the body exclude or need."""
+    if made.sql is not None and made.tags != "*":
+        raise OptionError(
+            "options tags and sql are both given: a broker filters by one (TAGS is a property too)"
+        )
+    if (made.value_format == "json") != (made.value_schema is not None):
+        raise OptionError(
+            "option valueFormat=json needs valueSchema, such as 'id BIGINT, price DOUBLE', "
+            "and valueSchema needs it"
+        )
 
 
 def _choose_topics(values: dict[str, Any]) -> None:
@@ -221,7 +281,9 @@ def _choose_topics(values: dict[str, Any]) -> None:
     names = {"topics": "topic", "topic_pattern": "topicPattern", "assigned": "assign"}
     given = [name for field, name in names.items() if field in values]
     if not given:
-        raise OptionError("option topic is missing: name one topic, or several separated by commas")
+        raise OptionError(
+            f"option topic is missing: name one topic, or several separated by commas. {_NO_TABLES}"
+        )
     if len(given) > 1:
         raise OptionError(f"options {' and '.join(given)} say what is read: give one of them")
     if "assigned" in values:

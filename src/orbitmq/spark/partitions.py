@@ -15,6 +15,8 @@ from orbitmq.message.model import MessageQueue
 MIN_ROWS_PER_TASK = 2_000
 # How many tasks the cluster runs at a time, for the process that plans batches and cannot ask Spark.
 CORES_VARIABLE = "ORBITMQ_SPARK_CORES"
+# Whether the session lets readers take its filters over, for the same process.
+FILTERS_VARIABLE = "ORBITMQ_SPARK_FILTERS"
 
 
 @dataclass(frozen=True, slots=True)

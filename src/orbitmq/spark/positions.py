@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
-from orbitmq.spark.brokers import Brokers, Patience, max_offset, min_offset, offset_at
+from orbitmq.spark.brokers import Brokers, Patience, max_offset, min_offset
 from orbitmq.spark.errors import DataLossError, OffsetError, UnreachableError
+from orbitmq.spark.filters import FilterCheck
+from orbitmq.spark.loss import Gap, Loss
 from orbitmq.spark.offsets import Offsets, begin_of
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.partitions import QueueRange
 from orbitmq.spark.places import EARLIEST_OFFSET, LATEST_OFFSET, AtOffsets, AtTime, Place, Start
 from orbitmq.spark.sizes import FEW_ROWS, Sizes
+from orbitmq.spark.times import TimeSearch
 from orbitmq.wire.command import Command
 
 log = logging.getLogger("orbitmq.spark")
+
+# How far the clock of a broker may be set back between two messages of a queue.
+CLOCK_MARGIN_MS = 10_000
 
 
 class Positions:
@@ -24,21 +31,70 @@ class Positions:
 
     Args:
         options: topics and name servers.
+
+    Attributes:
+        skipped: offsets that were found missing and given up.
     """
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self.brokers = Brokers(options.name_servers, options.request_timeout_ms)
+        self.skipped = 0
         self._sizes = Sizes(self.brokers, options.consumer_group)
+        self._times = TimeSearch(self.brokers, options.consumer_group)
+        self._filter = FilterCheck(self.brokers, options)
 
     def bytes_of(self, ranges: Sequence[QueueRange]) -> int:
         """About how many bytes the messages of ``ranges`` take in the brokers, by a sample of each queue."""
         if sum(item.rows for item in ranges) <= FEW_ROWS:
             return 0
-        owners = {}
-        for topic in {item.queue.topic for item in ranges}:
-            owners.update(self.brokers.route(topic).readable)
-        return self._sizes.bytes_of(ranges, owners)
+        return self._sizes.bytes_of(ranges, self._owners(ranges))
+
+    def check_filter(self, ranges: Sequence[QueueRange]) -> None:
+        """Whether the brokers of ``ranges`` can filter by the option sql; each is asked once.
+
+        Raises:
+            OptionError: one cannot.
+            UnreachableError: one did not answer for ``offsetTimeout``.
+        """
+        if self.options.sql is None:
+            return
+        addresses: dict[str, set[str]] = {}
+        for queue, address in self._owners(ranges).items():
+            addresses.setdefault(queue.topic, set()).add(address)
+        for topic, found in sorted(addresses.items()):
+            self._filter.check(topic, found)
+
+    def narrowed(
+        self, ranges: Iterable[QueueRange], low_ms: int | None, high_ms: int | None
+    ) -> list[QueueRange]:
+        """The parts of ``ranges`` that hold every message stored from one time until before another.
+
+        They may hold a few others: a broker's clock may have been set back.
+        """
+        left = {item.queue: item for item in ranges}
+        owners = self._owners(left.values())
+        for bound, is_low in ((low_ms, True), (high_ms, False)):
+            if bound is None or not left:
+                continue
+            at_ms = max(1, bound - CLOCK_MARGIN_MS if is_low else bound + CLOCK_MARGIN_MS)
+            first = {queue: item.low for queue, item in left.items()}
+            last = {queue: item.high for queue, item in left.items()}
+            found = self._times.first_at(owners, dict.fromkeys(left, at_ms), first, last)
+            cut = (
+                QueueRange(q, found[q], item.high) if is_low else QueueRange(q, item.low, found[q])
+                for q, item in left.items()
+            )
+            left = {item.queue: item for item in cut if item.rows > 0}
+        return list(left.values())
+
+    def _owners(self, ranges: Iterable[QueueRange]) -> dict[MessageQueue, str]:
+        """Whom to ask about the queues of ``ranges``, by the routes as they are known."""
+        queues = {item.queue for item in ranges}
+        readable: dict[MessageQueue, str] = {}
+        for topic in {queue.topic for queue in queues}:
+            readable |= self.brokers.route(topic).readable
+        return {queue: at for queue, at in readable.items() if queue in queues}
 
     def earliest(self) -> Offsets:
         """The first offset of every readable queue."""
@@ -61,6 +117,24 @@ class Positions:
             return {}
         owners = {queue: at for queue, at in self._queues().items() if queue in queues}
         return self.brokers.offsets_where_possible(owners, min_offset)[0]
+
+    def check_place(self, place: Offsets) -> None:
+        """Whether a place in a checkpoint is one in what the options name.
+
+        Raises:
+            OffsetError: it names other topics only.
+        """
+        pattern = self.options.topic_pattern
+        topics = {queue.topic for queue in place}
+        if pattern is not None:
+            ours = {topic for topic in topics if re.fullmatch(pattern, topic)}
+        else:
+            ours = topics & set(self.options.topics)
+        if topics and not ours:
+            raise OffsetError(
+                f"the checkpoint is that of a query of {', '.join(sorted(topics))}, this one reads "
+                f"{self._what()}: give it another checkpointLocation"
+            )
 
     def is_told_by_master(self, queue: MessageQueue) -> bool:
         """Whether the queue's offsets come from a master; a slave may only be behind."""
@@ -138,8 +212,7 @@ class Positions:
         self._check_known(place.queues, queues)
         times = {queue: place.queues.get(queue, place.at_ms) for queue in queues}
         asked = {queue: at for queue, at in times.items() if at is not None}
-        owners = {queue: queues[queue] for queue in asked}
-        found = self.brokers.offsets(owners, lambda queue: offset_at(queue, asked[queue]))
+        found = self._times.first_at(queues, asked, first, last)
         if other is Start.EARLIEST and self.options.time_strategy == "error":
             topics = {queue.topic for queue in found}
             late = topics - {queue.topic for queue, offset in found.items() if offset < last[queue]}
@@ -170,34 +243,43 @@ class Positions:
         if first <= offset <= last:
             return offset
         if offset < first:
-            self.lost(f"offset {offset} of {queue} is gone, the first one left is {first}")
+            if self.options.on_loss is Loss.ROWS:
+                return offset  # the task that reads there finds the gap
+            self.lost(f"offset {offset} of {queue} is gone, the first one left is {first}", first - offset)
             return first
-        self.lost(f"offset {offset} of {queue} is not there, the queue ends at {last}")
+        self.lost(f"offset {offset} of {queue} is not there, the queue ends at {last}", offset - last)
         return last
 
-    def lost(self, text: str) -> None:
+    def lost(self, text: str, count: int) -> None:
         """Tell a loss: an error with ``failOnDataLoss``, else a warning.
+
+        Args:
+            count: how many offsets are given up.
 
         Raises:
             DataLossError: with ``failOnDataLoss``.
         """
-        if self.options.fail_on_data_loss:
+        if self.options.on_loss is Loss.FAIL:
             raise DataLossError(f"{text}; failOnDataLoss=false goes on with what is there")
+        self.skipped += count
         log.warning("%s", text)
 
-    def checked_ends(self, start: Offsets, end: Offsets) -> Offsets:
-        """``end`` of a batch query, never before ``start``.
+    def checked_ends(self, start: Offsets, end: Offsets) -> tuple[Offsets, list[Gap]]:
+        """``end`` of a batch query, never before ``start``, and what is missing in between.
 
         Raises:
             DataLossError: a queue ends before it begins and ``failOnDataLoss`` is on.
         """
         table: dict[MessageQueue, int] = {}
+        gaps: list[Gap] = []
         for queue, offset in end.items():
             begin = begin_of(start, end, queue)
             if offset < begin:
-                self.lost(f"{queue} ends at {offset}, before the begin of the read at {begin}")
+                text = f"{queue} ends at {offset}, before the begin of the read at {begin}"
+                self.lost(text, begin - offset)
+                gaps.append(Gap(queue, offset, begin - offset))
             table[queue] = max(offset, begin)
-        return Offsets(table)
+        return Offsets(table), gaps
 
     def unknown_firsts(self, start: Offsets, end: Offsets) -> Mapping[MessageQueue, int]:
         """The first messages of queues of which neither place tells the begin.

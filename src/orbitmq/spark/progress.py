@@ -1,94 +1,244 @@
-"""Where a query stands, told to the brokers under a group's name: for monitoring, never to resume from."""
+"""How streaming queries get on: rows and seconds behind per queue, pulled bytes, retries, skipped offsets.
+
+::
+
+    from orbitmq.spark.progress import watch
+
+    watch(spark, name_servers="127.0.0.1:9876", file="/var/log/orders-lag.json")
+
+Spark's own progress has no place for them: Python sources cannot fill ``sources[].metrics``.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+from typing_extensions import override
 
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
+from orbitmq.runtime.datagrams import DatagramInbox
+from orbitmq.runtime.system import SystemFiles
 from orbitmq.runtime.worker import this_worker
-from orbitmq.spark.brokers import Brokers, by_address
-from orbitmq.wire.bodies import ConsumerData, ConsumeType, HeartbeatData, SubscriptionData
-from orbitmq.wire.codes import ResponseCode
-from orbitmq.wire.command import Command
-from orbitmq.wire.headers.client import HeartBeatRequest, UnregisterClientRequest
-from orbitmq.wire.headers.offset import UpdateConsumerOffsetRequest
+from orbitmq.spark.brokers import Brokers
+from orbitmq.spark.errors import OffsetError
+from orbitmq.spark.lag import LagMeter, QueueLag
+from orbitmq.spark.offsets import Offsets
+from orbitmq.spark.option_values import addresses
+from orbitmq.spark.options import READER_GROUP
+from orbitmq.spark.reports import ADDRESS_PROPERTY, decode
+from orbitmq.spark.tally import Tally
 
 log = logging.getLogger("orbitmq.spark")
 
-WARNING_SECONDS = 60.0
+REQUEST_TIMEOUT_MS = 3_000
 
 
-class Progress:
-    """Publishes offsets as a consumer group's. A broker that cannot be told makes a warning, never an error.
+@dataclass
+class QueryState:
+    """What is known of one query.
 
-    Args:
-        group: ``None``: nothing is published.
+    Attributes:
+        query_id: Spark's id, the same after a restart.
+        batch_id: of the last batch.
+        input_rows: of the last batch.
+        queues: how far each queue is behind.
+        tally: what the query's tasks and its planner did since it was started.
     """
 
-    def __init__(self, brokers: Brokers, group: str | None) -> None:
-        self._brokers = brokers
-        self._group = group
-        self._published: dict[MessageQueue, int] = {}
-        self._registered: set[str] = set()
-        self._warned = -WARNING_SECONDS
+    query_id: str
+    name: str = ""
+    batch_id: int = -1
+    input_rows: int = 0
+    queues: dict[MessageQueue, QueueLag] = field(default_factory=dict)
+    tally: Tally = field(default_factory=Tally)
 
-    def publish(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Everything below ``offsets`` is processed."""
-        if self._group is None:
-            return
-        news = {queue: offset for queue, offset in offsets.items() if self._published.get(queue) != offset}
-        if not news:
-            return
-        try:
-            masters = self._masters(news)
-        except OrbitError as error:
-            self._warn(error)
-            return
-        for address, owned in by_address(masters).items():
-            try:
-                self._tell(address, self._group, {queue: news[queue] for queue in owned})
-            except OrbitError as error:
-                self._warn(error)
+    @property
+    def rows_behind(self) -> int:
+        return sum(lag.rows for lag in self.queues.values())
 
-    def _masters(self, queues: Mapping[MessageQueue, int]) -> dict[MessageQueue, str]:
-        writable: dict[MessageQueue, str] = {}
-        for topic in {queue.topic for queue in queues}:
-            route = self._brokers.route(topic)
-            writable |= {queue: at for queue, at in route.readable.items() if at in route.masters}
-        return {queue: writable[queue] for queue in queues if queue in writable}
+    @property
+    def seconds_behind(self) -> float:
+        """Of the queue that is most behind."""
+        return max((lag.seconds or 0.0 for lag in self.queues.values()), default=0.0)
 
-    def _tell(self, address: str, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        if address not in self._registered:
-            self._register(address, group, {queue.topic for queue in offsets})
-        requests = [
-            UpdateConsumerOffsetRequest(
-                consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
-            ).command()
-            for queue, offset in offsets.items()
+    def to_json(self) -> dict[str, Any]:
+        queues = [
+            {"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id, **lag._asdict()}
+            for queue, lag in sorted(self.queues.items())
         ]
-        self._ask(address, requests)
-        self._published.update(offsets)
+        counts = {name: getattr(self.tally, name) for name in Tally.__slots__}
+        behind = {"rows_behind": self.rows_behind, "seconds_behind": self.seconds_behind}
+        head = {"query": self.query_id, "name": self.name, "batch": self.batch_id, "rows": self.input_rows}
+        return {**head, **behind, **counts, "queues": queues}
 
-    def _register(self, address: str, group: str, topics: set[str]) -> None:
-        """Be a member for a moment: a broker makes the group's retry topic for it, by which tools find it."""
-        client_id = f"{this_worker().host.pid}@orbitmq-spark#{group}"
-        subscriptions = [SubscriptionData(topic=topic) for topic in sorted(topics)]
-        consumer = ConsumerData(group, ConsumeType.CONSUME_ACTIVELY, subscription_data_set=subscriptions)
-        body = HeartbeatData(client_id, consumer_data_set=[consumer]).encode()
-        leaving = UnregisterClientRequest(client_id=client_id, consumer_group=group)
-        self._ask(address, [HeartBeatRequest().command(body)])
-        self._ask(address, [leaving.command()])
-        self._registered.add(address)
+    def line(self) -> str:
+        """For a log."""
+        return (
+            f"query {self.name or self.query_id}, batch {self.batch_id}: {self.input_rows} rows; "
+            f"behind by {self.rows_behind} rows, {self.seconds_behind:.1f} s, in {len(self.queues)} queues; "
+            f"{self.tally.pulled_bytes} bytes pulled, {self.tally.retries} retries, "
+            f"{self.tally.skipped} offsets skipped"
+        )
 
-    def _ask(self, address: str, requests: list[Command]) -> None:
-        for answer in self._brokers.ask(address, requests):
-            if answer.code != ResponseCode.SUCCESS:
-                raise OrbitError(f"{address} answers {answer.code} {answer.remark or ''}")
 
-    def _warn(self, error: OrbitError) -> None:
-        now = this_worker().clock.monotonic()
-        if now - self._warned >= WARNING_SECONDS:
-            self._warned = now
-            log.warning("the progress of group %s is not published: %s", self._group, error)
+Show = Callable[[QueryState], None]
+
+
+class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
+    """Hears of every batch of every query, and tells those that read topics. Use :func:`watch`.
+
+    Args:
+        meter: asks for the lag.
+        inbox: where tasks report; ``None``: they cannot.
+        token: what their reports begin with.
+        shows: who is told.
+
+    Attributes:
+        states: what is known now, by query id.
+    """
+
+    def __init__(self, meter: LagMeter, inbox: DatagramInbox | None, token: str, shows: list[Show]) -> None:
+        self.states: dict[str, QueryState] = {}
+        self._meter = meter
+        self._inbox = inbox
+        self._token = token
+        self._shows = shows
+        self._workers: dict[str, dict[str, Tally]] = {}
+
+    @override
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing: it is not known yet whether the query reads topics."""
+
+    @override
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        progress = event.progress
+        ours = [(source, at) for source in progress.sources if (at := _offsets(source.endOffset)) is not None]
+        if not ours:
+            return
+        self._take_reports()
+        state = self.states.setdefault(str(progress.id), QueryState(str(progress.id)))
+        state.name, state.batch_id = progress.name or "", progress.batchId
+        state.input_rows = sum(source.numInputRows for source, _ in ours)
+        state.tally = self._total(state.query_id, [_json(source.latestOffset) for source, _ in ours])
+        try:
+            state.queues = {queue: lag for _, at in ours for queue, lag in self._meter.lag(at).items()}
+        except OrbitError as error:
+            log.warning("the lag of query %s is not known now: %s", state.name or state.query_id, error)
+        for show in self._shows:
+            show(state)
+
+    @override
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing: a query that is idle has no new rows."""
+
+    @override
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        self.states.pop(str(event.id), None)
+        self._workers.pop(str(event.id), None)
+
+    def close(self) -> None:
+        """Give the port for reports back."""
+        if self._inbox is not None:
+            self._inbox.close()
+
+    def _take_reports(self) -> None:
+        for data in self._inbox.take() if self._inbox is not None else ():
+            made = decode(data, self._token)
+            if made is not None:
+                self._workers.setdefault(made.query_id, {})[made.worker] = made.tally
+
+    def _total(self, query_id: str, planner: list[Mapping[str, Any]]) -> Tally:
+        total = Tally()
+        for tally in self._workers.get(query_id, {}).values():
+            total.add(tally)
+        for counted in planner:
+            total.add(Tally(0, counted.get("retries", 0), counted.get("skipped", 0)))
+        return total
+
+
+def watch(
+    spark: SparkSession,
+    *,
+    name_servers: str = "127.0.0.1:9876",
+    log_lines: bool = True,
+    file: str | None = None,
+    telemetry: bool = False,
+    meter_provider: Any = None,
+) -> ProgressListener:
+    """Tell how the session's queries get on. Call it before the queries are started, on the same thread.
+
+    Args:
+        name_servers: of the cluster whose topics are read, ``host:port;host:port``.
+        log_lines: one line a batch in the log ``orbitmq.spark``, level INFO.
+        file: a JSON file that is replaced with each batch: what is known of every query.
+        telemetry: OpenTelemetry metrics; needs ``orbitmq[otel]``.
+        meter_provider: OpenTelemetry's; the one set globally by default.
+
+    Raises:
+        ValueError: ``name_servers`` is none.
+        ValidationError: OpenTelemetry is not installed.
+    """
+    shows: list[Show] = []
+    if log_lines:
+        shows.append(lambda state: log.info("%s", state.line()))
+    if telemetry:
+        from orbitmq.spark.telemetry import Gauges
+
+        shows.append(Gauges(meter_provider).show)
+    inbox, token = _open_inbox(spark)
+    meter = LagMeter(Brokers(addresses(name_servers), REQUEST_TIMEOUT_MS), READER_GROUP)
+    listener = ProgressListener(meter, inbox, token, shows)
+    if file is not None:
+        shows.append(lambda _: _write(file, listener.states))
+    spark.streams.addListener(listener)
+    return listener
+
+
+def _open_inbox(spark: SparkSession) -> tuple[DatagramInbox | None, str]:
+    """Where tasks can report to, told to the queries that are started from now on."""
+    token = f"{this_worker().random.getrandbits(64):016x}"
+    try:
+        host = spark.sparkContext.getConf().get("spark.driver.host", "127.0.0.1")
+        inbox = DatagramInbox(host)
+        spark.sparkContext.setLocalProperty(ADDRESS_PROPERTY, f"{host} {inbox.port} {token}")
+    except Exception as error:  # Spark Connect has no context, a cluster may forbid it
+        log.info("tasks cannot report: bytes and retries of this session's queries stay 0: %s", error)
+        return None, token
+    return inbox, token
+
+
+def _write(path: str, states: Mapping[str, QueryState]) -> None:
+    text = json.dumps([state.to_json() for state in states.values()], indent=1)
+    try:
+        SystemFiles().write_atomic(path, text.encode(), sync=False)
+    except OSError as error:
+        log.warning("the progress file %s cannot be written: %s", path, error)
+
+
+def _json(text: Any) -> Mapping[str, Any]:
+    try:
+        value = json.loads(text) if isinstance(text, str) else text
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _offsets(text: Any) -> Offsets | None:
+    """Where a source is; ``None``: it is not one of ours."""
+    try:
+        return Offsets.from_json(_json(text))
+    except OffsetError:
+        return None

@@ -20,17 +20,18 @@ from orbitmq.message.columns import scan_range
 from orbitmq.message.errors import MessageFormatError, RecordError
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.arrow import BatchMaker
-from orbitmq.spark.brokers import Brokers, Patience, is_busy
+from orbitmq.spark.brokers import SUBSCRIPTION_IN_HEADER, Brokers, Patience, is_busy
 from orbitmq.spark.errors import DataLossError, UnreachableError
+from orbitmq.spark.loss import Gap, Loss
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.partitions import QueueRange
+from orbitmq.spark.tally import Tally
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
 
 log = logging.getLogger("orbitmq.spark")
 
-SUBSCRIPTION_IN_HEADER = 4  # PullSysFlag: the filter travels with the request
 # Offsets that one pull may cover when the broker filters: it returns fewer messages than it looks at.
 FILTERED_STEP = 2048
 # What a task holds of answers that are not handed out yet, those on their way included.
@@ -147,12 +148,18 @@ class RangeReader:
     Args:
         brokers: the way to the cluster.
         options: filter, batch size, depth, what to do about loss.
+
+    Attributes:
+        tally: what was done so far.
+        gaps: what was found missing so far.
     """
 
     def __init__(self, brokers: Brokers, options: ReadOptions) -> None:
         self._brokers = brokers
         self._options = options
-        self._strict = options.tags == "*"
+        self.tally = Tally()
+        self.gaps: list[Gap] = []
+        self._strict = not options.is_filtered
         self._patience = Patience(options.offset_timeout_ms)
         self._answer_bytes = FIRST_ANSWER_BYTES
 
@@ -202,6 +209,7 @@ class RangeReader:
             self._wait(error)
             self._refresh(queue)
             return
+        self.tally.pulled_bytes += sum(len(answer.body) for answer in answers)
         largest = max(len(answer.body) for answer in answers)
         self._answer_bytes = max(largest, self._answer_bytes // 2, 1)
         moved = [self._take(*part, answer, address) for part, answer in zip(sent, answers, strict=True)]
@@ -211,7 +219,7 @@ class RangeReader:
             self._give_up(sent, answers, address, is_master=is_master)
             self._patience.succeeded()
         else:
-            self._patience.pause()
+            self._pause()
 
     def _parts(self, waiting: deque[Cursor]) -> list[Part]:
         """What to ask for next: as much as the depth and the memory allow, always one part of the first."""
@@ -249,6 +257,10 @@ class RangeReader:
     def _wait(self, error: Exception) -> None:
         if self._patience.is_over:
             raise error
+        self._pause()
+
+    def _pause(self) -> None:
+        self.tally.retries += 1
         self._patience.pause()
 
     def _give_up(self, sent: list[Part], answers: list[Command], address: str, *, is_master: bool) -> None:
@@ -274,6 +286,7 @@ class RangeReader:
 
     def _pull(self, cursor: Cursor, low: int, high: int) -> Command:
         queue = cursor.wanted.queue
+        expression, kind = self._options.subscription
         request = PullMessageRequest(
             consumer_group=self._options.consumer_group,
             topic=queue.topic,
@@ -284,8 +297,8 @@ class RangeReader:
             commit_offset=0,
             suspend_timeout_millis=0,
             sub_version=0,
-            subscription=self._options.tags,
-            expression_type="TAG",
+            subscription=expression,
+            expression_type=kind,
         )
         return request.command()
 
@@ -324,10 +337,13 @@ class RangeReader:
         return cursor.settled > before
 
     def _lost(self, cursor: Cursor, low: int, to: int) -> None:
+        to = min(to, cursor.wanted.high)
         text = f"offsets {low} to {to - 1} of {cursor.wanted.queue} are not there any more"
-        if self._options.fail_on_data_loss:
-            raise DataLossError(f"{text}; failOnDataLoss=false skips them")
+        if self._options.on_loss is Loss.FAIL:
+            raise DataLossError(f"{text}; failOnDataLoss=false skips them, rows gives a row for each gap")
         log.warning("%s, skipped", text)
+        self.tally.skipped += to - low
+        self.gaps.append(Gap(cursor.wanted.queue, low, to - low))
         cursor.skip(low, to)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pyspark.sql.types import (
     BinaryType,
@@ -18,14 +18,21 @@ from pyspark.sql.types import (
 
 from orbitmq.message import columns as names
 from orbitmq.spark.errors import SchemaError
+from orbitmq.spark.loss import Loss
+from orbitmq.spark.options import ReadOptions
 
 BROKER = "broker"
-# What the option properties may be, besides map.
-NO_PROPERTIES, RAW_PROPERTIES = "none", "raw"
+# Why a body could not be decompressed; only with another onBadMessage than fail.
+ERROR = "error"
+# How many messages are missing from the row's offset on; only with failOnDataLoss=rows.
+LOST = "lost"
+# The body as a value of valueSchema, and why it is none; only with valueFormat=json.
+VALUE, VALUE_ERROR = "value", "value_error"
 # Columns that are only there when somebody asks for them.
 _ON_REQUEST = (names.BODY_SIZE, names.PROPERTIES)
-# Why a body could not be read; only with another onBadMessage than fail.
-ERROR = "error"
+_SOMETIMES_NULL = (names.TAGS, names.KEYS, ERROR, LOST, VALUE, VALUE_ERROR)
+# What the row of a gap has; all else is null there.
+PLACE = (names.TOPIC, BROKER, names.QUEUE_ID, names.QUEUE_OFFSET)
 
 _TYPES: dict[str, tuple[DataType, ...]] = {
     names.TOPIC: (StringType(),),
@@ -42,17 +49,45 @@ _TYPES: dict[str, tuple[DataType, ...]] = {
     names.MESSAGE_ID: (StringType(),),
     names.RECONSUME_TIMES: (IntegerType(),),
 }
+_EXTRA: dict[str, tuple[DataType, ...]] = {
+    ERROR: (StringType(),),
+    LOST: (LongType(),),
+    VALUE: (),  # as valueSchema says
+    VALUE_ERROR: (StringType(),),
+}
+
+
+def column_names() -> tuple[str, ...]:
+    """Every column that a read may have."""
+    return (*_TYPES, *_EXTRA)
+
+
+def extra_columns(options: ReadOptions) -> tuple[str, ...]:
+    """The columns that only some options bring."""
+    extra = (
+        (ERROR, options.on_bad_message != "fail"),
+        (LOST, options.on_loss is Loss.ROWS),
+        (VALUE, options.value_format == "json"),
+        (VALUE_ERROR, options.value_format == "json"),
+    )
+    return tuple(name for name, there in extra if there)
 
 
 def message_schema(
-    columns: Sequence[str] = (), *, errors: bool = False, properties: str = NO_PROPERTIES
+    columns: Sequence[str] = (),
+    *,
+    extra: Collection[str] = (),
+    properties: str = "none",
+    body: str = "binary",
 ) -> StructType:
     """The schema of a topic: the usual columns, or the named ones in their order.
 
     Args:
-        errors: there is a column ``error`` too.
+        extra: of :func:`extra_columns`. A value takes the place of the body; its type is a struct without
+            fields here.
         properties: ``none``; ``map``: there is a column ``properties`` too; ``raw``: as its stored bytes. To
             name the column is to ask for the map.
+        body: ``string``: the body is a string.
 
     ``keys`` holds the key words joined by one space; ``message_id`` is the sender's unique key, or the offset
     id when there is none; ``body_size`` is that of the stored body; the times have milliseconds.
@@ -61,39 +96,64 @@ def message_schema(
         SchemaError: a column is unknown or named twice.
     """
     types = {name: kinds[0] for name, kinds in _TYPES.items()}
-    if properties == RAW_PROPERTIES:
+    if properties == "raw":
         types[names.PROPERTIES] = BinaryType()
-    if errors:
-        types[ERROR] = StringType()
+    if body == "string":
+        types[names.BODY] = StringType()
+    types |= {name: StructType() if name == VALUE else _EXTRA[name][0] for name in extra}
     usual = [name for name in types if name not in _ON_REQUEST]
-    if properties != NO_PROPERTIES:
+    if VALUE in extra:
+        usual.remove(names.BODY)
+    if properties != "none":
         usual.append(names.PROPERTIES)
     wanted = [name.lower() for name in columns] or usual
     unknown = [name for name in wanted if name not in types]
     if unknown or len(set(wanted)) < len(wanted):
         raise SchemaError(f"columns {wanted}: unknown {unknown} or repeated; known: {', '.join(types)}")
+    if VALUE_ERROR in wanted and VALUE not in wanted:
+        raise SchemaError(f"column {VALUE_ERROR} tells about column {VALUE}, which is not read")
     return StructType([StructField(name, types[name], True) for name in wanted])
 
 
-def check_schema(schema: StructType, *, errors: bool = False) -> None:
+def schema_of(options: ReadOptions) -> StructType | str:
+    """The schema of a read: as DDL when only Spark can tell the type of the value.
+
+    Raises:
+        SchemaError: the option columns names an unknown column, or one twice.
+    """
+    body = "string" if options.value_format == "string" else "binary"
+    made = message_schema(
+        options.columns, extra=extra_columns(options), properties=options.properties, body=body
+    )
+    if options.value_schema is None:
+        return made
+    kinds = {field.name: field.dataType.simpleString() for field in made.fields}
+    kinds |= {VALUE: f"struct<{options.value_schema}>"} if VALUE in kinds else {}
+    return ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
+
+
+def check_schema(schema: StructType, *, extra: Collection[str] = ()) -> None:
     """Accept a schema that the user gave: a subset of the columns, in any order, ``body`` also as string.
 
     Args:
-        errors: there is a column ``error`` too.
+        extra: of :func:`extra_columns`.
 
     Raises:
         SchemaError: a column is unknown or has another type than messages have.
     """
-    message_schema(schema.fieldNames(), errors=errors)
+    message_schema(schema.fieldNames(), extra=extra)
     for field in schema.fields:
-        allowed = _TYPES.get(field.name.lower(), (StringType(),))
-        if not any(_same_type(field.dataType, kind) for kind in allowed):
-            wanted = " or ".join(kind.simpleString() for kind in allowed)
+        name = field.name.lower()
+        allowed = _TYPES.get(name) or _EXTRA[name]
+        fits = any(_same_type(field.dataType, kind) for kind in allowed)
+        if not fits and not (name == VALUE and isinstance(field.dataType, StructType)):
+            wanted = " or ".join(kind.simpleString() for kind in allowed) or "struct"
             raise SchemaError(
                 f"column {field.name} has type {field.dataType.simpleString()}, must be {wanted}"
             )
-        if not field.nullable and field.name.lower() in (names.TAGS, names.KEYS, ERROR):
-            raise SchemaError(f"column {field.name} is NOT NULL, but messages without {field.name} exist")
+        sometimes_null = name in _SOMETIMES_NULL or (name == names.BODY and ERROR in extra)
+        if not field.nullable and (sometimes_null or (LOST in extra and name not in PLACE)):
+            raise SchemaError(f"column {field.name} is NOT NULL, but there are rows without {field.name}")
 
 
 def _same_type(one: DataType, other: DataType) -> bool:

@@ -11,14 +11,19 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+# A PySpark that is too old is told here, in one line.
+import orbitmq.spark.versions  # noqa: F401
 from orbitmq.runtime.worker import this_worker
-from orbitmq.spark.partitions import CORES_VARIABLE
+from orbitmq.spark.partitions import CORES_VARIABLE, FILTERS_VARIABLE
 
+FILTERS_SETTING = "spark.sql.python.filterPushdown.enabled"
 DEFAULTS = {
     # Measured: 22 % more batch reads per second, 45 ms less per micro-batch than over loopback TCP.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.worker.reuse": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Spark 4.1 and later; a reader that takes filters fails without it.
+    FILTERS_SETTING: "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "false",
     "spark.ui.enabled": "false",
@@ -51,6 +56,7 @@ def session(app_name: str, *, master: str | None = None, **conf: Any) -> SparkSe
     if cores:
         # Inherited by Spark's JVM and from there by its Python processes.
         os.environ[CORES_VARIABLE] = str(cores)
+    os.environ[FILTERS_VARIABLE] = str((DEFAULTS | given)[FILTERS_SETTING]).lower()
     quiet = f"-Dlog4j2.configurationFile={files('orbitmq.spark') / 'log4j2.properties'}"
     for name, value in (DEFAULTS | {"spark.driver.extraJavaOptions": quiet} | given).items():
         builder = builder.config(name, value)

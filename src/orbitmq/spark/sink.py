@@ -16,11 +16,7 @@ from functools import partial
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
@@ -37,11 +33,12 @@ from orbitmq.spark.send import Begin, TaskSender, columns_of
 from orbitmq.spark.sink_state import FolderState
 from orbitmq.spark.task import TaskId
 from orbitmq.spark.transactions import Transactions
+from orbitmq.spark.versions import StreamArrowWriter
 
 log = logging.getLogger("orbitmq.spark")
 
 
-class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
+class StreamWriter(StreamArrowWriter):  # type: ignore[misc]
     """Writes the batches of a streaming query.
 
     Raises:

@@ -10,11 +10,10 @@ from orbitmq.errors import OrbitError
 from orbitmq.message.columns import scan_range
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.worker import this_worker
-from orbitmq.spark.brokers import Brokers, by_address
+from orbitmq.spark.brokers import Brokers, by_address, messages_at
 from orbitmq.spark.partitions import QueueRange
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers.pull import PullMessageRequest
 
 log = logging.getLogger("orbitmq.spark")
 
@@ -24,7 +23,6 @@ SAMPLE_MESSAGES = 32
 KEEP_SECONDS = 60.0
 # Nobody could tell: then limits in bytes err to this side.
 UNKNOWN_BYTES = 1024.0
-_SUBSCRIPTION_IN_HEADER = 4  # PullSysFlag: the filter travels with the request
 
 
 @dataclass(slots=True)
@@ -70,7 +68,8 @@ class Sizes:
         places = {item.queue: item for item in ranges}
         for address, owned in by_address({queue: queues[queue] for queue in places}).items():
             # From the middle: the first messages of a topic are often tests.
-            asked = [self._pull(queue, (places[queue].low + places[queue].high) // 2) for queue in owned]
+            middles = ((queue, (places[queue].low + places[queue].high) // 2) for queue in owned)
+            asked = [messages_at(queue, at, SAMPLE_MESSAGES, self._group) for queue, at in middles]
             try:
                 answers = self._brokers.ask(address, asked)
             except OrbitError as error:
@@ -80,22 +79,6 @@ class Sizes:
                 mean = _mean_bytes(answer)
                 if mean is not None:
                     self._known[queue] = _Known(mean, now + KEEP_SECONDS)
-
-    def _pull(self, queue: MessageQueue, offset: int) -> Command:
-        request = PullMessageRequest(
-            consumer_group=self._group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=SAMPLE_MESSAGES,
-            sys_flag=_SUBSCRIPTION_IN_HEADER,
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            sub_version=0,
-            subscription="*",
-            expression_type="TAG",
-        )
-        return request.command()
 
 
 def _mean_bytes(answer: Command) -> float | None:

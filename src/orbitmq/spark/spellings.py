@@ -26,6 +26,9 @@ _INSTEAD: Mapping[str, str] = {
     "fetchoffset.retryintervalms": "use offsetTimeout",
     "kafkaconsumer.polltimeoutms": "use requestTimeout",
 }
+# The options of Spark's Kafka source that are not the same here.
+KAFKA_NAMES = (*SAME_AS_KAFKA, *(name for name in _INSTEAD if name != "consumergroup"))
+KAFKA_CLIENT = "kafka."
 
 
 def unknown(key: str, what: str, known: Sequence[str]) -> str:
@@ -36,6 +39,8 @@ def unknown(key: str, what: str, known: Sequence[str]) -> str:
         known: the names that exist.
     """
     instead = _INSTEAD.get(key.lower())
+    if instead is None and key.lower().startswith(KAFKA_CLIENT):
+        instead = "settings of a Kafka client mean nothing here"
     if instead is None:
         by_lower = {name.lower(): name for name in known}
         near = [by_lower[name] for name in get_close_matches(key.lower(), by_lower, 2, 0.6)]

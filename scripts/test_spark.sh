@@ -1,0 +1,27 @@
+#!/bin/sh
+# Runs the Spark tests with the newest PySpark of each given minor version, each in a virtual environment of its own:
+#     sh scripts/test_spark.sh .venv/bin/python 4.0 4.3
+# It holds what a cluster has that brings its PySpark (orbitmq's needs and pyarrow), and what the tests need.
+set -eu
+python=$1
+shift
+JAVA_HOME=$(sh scripts/java.sh) || exit 1
+export JAVA_HOME
+cluster="pyarrow>=18 msgspec>=0.19 typing_extensions>=4.12"
+tests="pytest>=8.3 hypothesis>=6.115 cyclopts>=4.0 rich>=13.9 uvloop>=0.21 lark>=1.2 setuptools"
+failed=
+for version in "$@"; do
+    begin=$(date +%s)
+    venv=.venvs/pyspark-$version
+    if ! { [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"; } ||
+        ! "$venv/bin/python" -m pip install -q --disable-pip-version-check "pyspark==$version.*" $cluster $tests; then
+        echo "test-spark: PySpark $version cannot be installed: skipped"
+        continue
+    fi
+    found=$("$venv/bin/python" -c "import pyspark; print(pyspark.__version__)")
+    PYTHONPATH=src "$venv/bin/python" -m pytest -q -p no:cacheprovider tests/spark \
+        tests/unit/test_spark_older_stream.py tests/unit/test_spark_rows.py tests/unit/test_spark_lookup.py ||
+        failed="$failed $found"
+    echo "test-spark: PySpark $found took $(($(date +%s) - begin)) s"
+done
+[ -z "$failed" ] || { echo "test-spark: FAILED with$failed"; exit 1; }

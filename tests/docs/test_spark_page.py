@@ -1,0 +1,63 @@
+"""The examples of docs/spark.md run one after another in one Spark session and print what the page says."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.docs.test_readme import ADDRESS, ROOT, environment, examples, name_server
+
+__all__ = ["name_server"]
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.skipif(not (shutil.which("java") or os.environ.get("JAVA_HOME")), reason="needs Java"),
+]
+PAGE = "docs/spark.md"
+
+# Each example's output is told apart by a line that no example prints.
+RUN_ALL = """
+import json, sys
+names = {}
+for code in json.loads(sys.stdin.read()):
+    exec(compile(code, "<example>", "exec"), names)
+    print("---- end of example", flush=True)
+"""
+
+
+def test_the_examples_print_what_the_page_says(name_server: str, tmp_path: Path) -> None:
+    pairs = examples(PAGE)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ALL],
+        input=json.dumps([code.replace(ADDRESS, name_server) for code, _ in pairs]),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.split("---- end of example\n")
+    assert printed[:-1] == [expected for _, expected in pairs]
+    (lag,) = json.loads((tmp_path / "lag.json").read_text())
+    assert (lag["name"], lag["rows_behind"], lag["rows"], lag["skipped"]) == ("orders", 0, 100, 0)
+    assert lag["pulled_bytes"] > 100 * 30
+
+
+def test_every_option_and_column_is_on_the_page() -> None:
+    from orbitmq.spark.options import option_names
+    from orbitmq.spark.schema import column_names
+    from orbitmq.spark.spellings import KAFKA_NAMES
+
+    text = (ROOT / PAGE).read_text(encoding="utf-8").lower()
+    missing = [
+        name for name in (*option_names(), *column_names(), *KAFKA_NAMES) if f"`{name.lower()}`" not in text
+    ]
+    assert not missing

@@ -1,0 +1,311 @@
+"""Streams read while brokers and the name server go away, queues grow, come and expire, and drivers die.
+
+No Spark, no sockets, no real time: planner and reader as Spark's processes run them, one after the other.
+Each offset must be in exactly one committed batch, as a row or in a gap that was told, and a batch that is
+played again must give the same rows.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from tests.seeds import seeds
+
+from orbitmq.message.model import MessageQueue
+from orbitmq.message.record import Record, encode_record
+from orbitmq.runtime import worker
+from orbitmq.spark import connections
+from orbitmq.spark.offsets import Offsets
+from orbitmq.spark.options import Reading, read_options
+from orbitmq.spark.reading import read_task
+from orbitmq.spark.schema import message_schema
+from orbitmq.spark.stream import Stream
+from orbitmq.transport.errors import ConnectError, ConnectionLostError, RequestTimeoutError
+from orbitmq.wire.bodies import BrokerData, QueueData, TopicRouteData
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.headers.offset import GetMaxOffsetResponse, GetMinOffsetResponse
+from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
+
+TOPIC = "t"
+NAME_SERVER = "ns:1"
+SCHEMA = message_schema(["broker", "queue_id", "queue_offset", "body", "lost"], extra=["lost"])
+TRIGGERS = 8
+READ_AND_WRITE = 6
+
+
+@dataclass
+class Queue:
+    """Messages from ``first`` up to ``last``."""
+
+    first: int = 0
+    last: int = 0
+
+
+@dataclass
+class Machines:
+    """The cluster and the clock. Chance decides what fails, and for how long."""
+
+    rng: random.Random
+    now: float = 1000.0
+    queues: dict[MessageQueue, Queue] = field(default_factory=dict)
+    away_until: dict[str, float] = field(default_factory=dict)
+    # A broker whose master is away and whose slave has not copied the last messages yet.
+    behind: dict[str, tuple[int, float]] = field(default_factory=dict)
+    calm: bool = False
+
+    def is_away(self, address: str) -> bool:
+        return self.now < self.away_until.get(address, 0)
+
+    def hidden(self, broker: str) -> int:
+        """How many of the last messages its slave lacks."""
+        count, until = self.behind.get(broker, (0, 0.0))
+        return count if self.now < until else 0
+
+    def route(self) -> TopicRouteData:
+        names = sorted({queue.broker_name for queue in self.queues})
+        counts = Counter(queue.broker_name for queue in self.queues)
+        return TopicRouteData(
+            [QueueData(name, counts[name], counts[name], READ_AND_WRITE) for name in names],
+            [BrokerData("c", name, {1 if self.hidden(name) else 0: f"{name}:1"}) for name in names],
+        )
+
+    def answer(self, address: str, command: Command) -> Command:
+        if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            return command.reply(body=self.route().encode())
+        if not self.calm and self.rng.random() < 0.03:
+            return command.reply(ResponseCode.SYSTEM_BUSY, "scripted")
+        broker = address.partition(":")[0]
+        queue = self.queues.get(MessageQueue(TOPIC, broker, int(command.ext.get("queueId", 0))), Queue())
+        last = max(queue.first, queue.last - self.hidden(broker))
+        if command.code == RequestCode.GET_MAX_OFFSET:
+            return GetMaxOffsetResponse(offset=last).reply_to(command)
+        if command.code == RequestCode.GET_MIN_OFFSET:
+            return GetMinOffsetResponse(offset=queue.first).reply_to(command)
+        assert command.code == RequestCode.PULL_MESSAGE, command
+        return self.pulled(PullMessageRequest.from_ext(command.ext), command, broker, queue.first, last)
+
+    def pulled(
+        self, request: PullMessageRequest, command: Command, broker: str, first: int, last: int
+    ) -> Command:
+        low = request.queue_offset
+        header = PullMessageResponse(
+            suggest_which_broker_id=0, next_begin_offset=low, min_offset=first, max_offset=last
+        )
+        if low < first:
+            header.next_begin_offset = first
+            return header.reply_to(command, code=ResponseCode.PULL_OFFSET_MOVED)
+        if low >= last:
+            return header.reply_to(command, code=ResponseCode.PULL_NOT_FOUND)
+        high = min(last, low + min(request.max_msg_nums, self.rng.choice((1, 3, 8, 32))))
+        header.next_begin_offset = high
+        body = b"".join(record(broker, request.queue_id, offset) for offset in range(low, high))
+        return header.reply_to(command, code=ResponseCode.SUCCESS, body=body)
+
+
+def record(broker: str, queue_id: int, offset: int) -> bytes:
+    return encode_record(Record(TOPIC, f"{broker}/{queue_id}/{offset}".encode(), b"", queue_id, 0, offset))
+
+
+class SimulatedConnection:
+    """As much of a BlockingConnection as Spark's processes use."""
+
+    machines: Machines
+
+    def __init__(self, address: str, timeout_ms: int = 3000) -> None:
+        self.address, self.closed = address, False
+        self._answers: list[Command] = []
+        self._opaques = 0
+        if self.machines.is_away(address):
+            self.machines.now += 0.01
+            raise ConnectError("refused", address)
+
+    @property
+    def usable(self) -> bool:
+        return not self.closed
+
+    @property
+    def waiting(self) -> int:
+        return len(self._answers)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def request_many(self, commands: Sequence[Command], timeout_ms: int) -> list[Command]:
+        self._fail(timeout_ms)
+        return [self.machines.answer(self.address, command) for command in commands]
+
+    def send(self, commands: Sequence[Command]) -> list[int]:
+        self._fail(0)
+        opaques = []
+        for command in commands:
+            self._opaques += 1
+            command.opaque = self._opaques
+            opaques.append(self._opaques)
+            self._answers.append(self.machines.answer(self.address, command))
+        return opaques
+
+    def receive(self, timeout_ms: int) -> Command:
+        self._fail(timeout_ms)
+        return self._answers.pop(self.machines.rng.randrange(len(self._answers)))
+
+    def _fail(self, timeout_ms: int) -> None:
+        machines = self.machines
+        machines.now += 0.0005
+        if machines.is_away(self.address) or (not machines.calm and machines.rng.random() < 0.02):
+            self.closed = True
+            if machines.rng.random() < 0.3:
+                machines.now += timeout_ms / 1000
+                raise RequestTimeoutError("silent", self.address)
+            raise ConnectionLostError("cut", self.address)
+
+
+@pytest.fixture
+def machines_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Machines]]:
+    def make(seed: int) -> Machines:
+        made = Machines(random.Random(seed))
+        clock = SimpleNamespace(monotonic=lambda: made.now, now_ms=lambda: int(made.now * 1000))
+
+        def pause(seconds: float) -> None:
+            made.now += seconds
+
+        monkeypatch.setattr(worker, "SystemClock", lambda: clock)
+        monkeypatch.setattr(worker, "time", SimpleNamespace(sleep=pause))
+        worker.this_worker.cache_clear()
+        SimulatedConnection.machines = made
+        connections.close_connections()
+        return made
+
+    monkeypatch.setattr(connections, "BlockingConnection", SimulatedConnection)
+    yield make
+    connections.close_connections()
+    worker.this_worker.cache_clear()
+
+
+Place = tuple[str, int, int]
+
+
+class Query:
+    """One streaming query with its checkpoint: the ends of the batches, as text."""
+
+    def __init__(self, machines: Machines) -> None:
+        self.machines, self.rng = machines, machines.rng
+        self.ends: list[str] = []
+        self.rows: Counter[Place] = Counter()
+        self.stream = self.driver()
+
+    def driver(self) -> Stream:
+        """A new process; nothing but the checkpoint is the same, not even the number of its cores."""
+        options = {
+            "topic": TOPIC, "nameServers": NAME_SERVER, "failOnDataLoss": "rows", "requestTimeout": "2s",
+            "offsetTimeout": "10m", "parallelism": str(self.rng.randint(1, 4)),
+            "pullDepth": str(self.rng.choice((1, 2, 16))),
+            "batchBytes": str(self.rng.choice((1, 500, 4 << 20))),
+        }  # fmt: skip
+        if self.rng.random() < 0.5:
+            self.limit: int | None = self.rng.randint(1, 80)
+        else:
+            self.limit = None
+        self.options = read_options(options, Reading.STREAM)
+        return Stream(self.options)
+
+    def start(self) -> dict[str, Any]:
+        return dict(json.loads(self.ends[-1])) if self.ends else self.stream.initial()
+
+    def trigger(self) -> bool:
+        """One batch; whether there was one."""
+        start = self.start()
+        end = self.stream.latest(start, max_rows=self.limit)
+        if end == start:
+            self.machines.now += 0.1
+            return False
+        text = json.dumps(end)
+        rows = self.run(start, json.loads(text))
+        while not self.machines.calm and self.rng.random() < 0.3:
+            # Killed before the batch was noted: another driver plays it again.
+            self.stream = self.driver()
+            if self.rng.random() < 0.5:
+                self.disturb()
+            again = self.run(self.start(), json.loads(text))
+            assert again == rows, "a batch is the same when it is played again, but for what expired"
+            rows = again
+        self.rows += rows
+        self.ends.append(text)
+        return True
+
+    def run(self, start: dict[str, Any], end: dict[str, Any]) -> Counter[Place]:
+        """Every place that the batch tells of, as a message or as lost."""
+        told: Counter[Place] = Counter()
+        for partition in self.stream.tasks(start, end):
+            for batch in read_task(pickle.loads(pickle.dumps(partition)), self.options, SCHEMA):
+                for row in batch.to_pylist():
+                    first = row["queue_offset"]
+                    place = f"{row['broker']}/{row['queue_id']}/{first}"
+                    assert row["lost"] is not None or row["body"] == place.encode()
+                    for offset in range(first, first + (row["lost"] or 1)):
+                        told[row["broker"], row["queue_id"], offset] += 1
+        return told
+
+    def disturb(self) -> None:
+        """Something happens in the cluster."""
+        machines, rng = self.machines, self.rng
+        queue = rng.choice(sorted(machines.queues))
+        state = machines.queues[queue]
+        match rng.randrange(7):
+            case 0 | 1:
+                for grown in machines.queues.values():
+                    grown.last += rng.choice((0, 0, 1, 7, 60))
+            case 2:
+                state.first = rng.randint(state.first, state.last)
+            case 3:
+                machines.away_until[f"{queue.broker_name}:1"] = machines.now + rng.choice((0.05, 3.0, 90.0))
+            case 4:
+                machines.away_until[NAME_SERVER] = machines.now + rng.choice((0.05, 3.0, 30.0))
+            case 5:
+                machines.behind[queue.broker_name] = (
+                    rng.randint(1, 30),
+                    machines.now + rng.choice((0.5, 20.0)),
+                )
+            case _:
+                number = sum(other.broker_name == queue.broker_name for other in machines.queues)
+                machines.queues[MessageQueue(TOPIC, queue.broker_name, number)] = Queue()
+
+
+@pytest.mark.parametrize("seed", seeds(100))
+def test_every_message_is_in_one_batch(seed: int, machines_of: Callable[[int], Machines]) -> None:
+    machines = machines_of(seed)
+    rng = machines.rng
+    for broker in ("broker-a", "broker-b")[: rng.randint(1, 2)]:
+        for number in range(rng.randint(1, 3)):
+            first = rng.choice((0, 0, 5))
+            machines.queues[MessageQueue(TOPIC, broker, number)] = Queue(
+                first, first + rng.choice((0, 1, 90))
+            )
+    query = Query(machines)
+    for _ in range(TRIGGERS):
+        query.trigger()
+        query.disturb()
+    machines.calm = True
+    machines.now += 1000
+    for _ in range(2000):
+        if not query.trigger():
+            break
+    assert set(query.rows.values()) <= {1}, "no place twice"
+    begins: dict[MessageQueue, int] = {}
+    for text in reversed(query.ends):
+        begins |= Offsets.from_json(json.loads(text)).begins
+    for queue, state in machines.queues.items():
+        told = sorted(offset for name, n, offset in query.rows if (name, n) == queue[1:])
+        assert told == list(range(begins.get(queue, state.last), state.last)), queue

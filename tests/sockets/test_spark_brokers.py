@@ -1,0 +1,169 @@
+"""The planner of a stream over real sockets: servers that close idle connections, one that says nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from orbitmq.message.model import MessageQueue
+from orbitmq.spark import connections
+from orbitmq.spark.brokers import Brokers, max_offset
+from orbitmq.spark.errors import UnreachableError
+from orbitmq.spark.offsets import Offsets
+from orbitmq.spark.options import Reading, read_options
+from orbitmq.spark.stream import Stream
+from orbitmq.wire.bodies import BrokerData, QueueData, TopicRouteData
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.frame import FrameDecoder, encode_frame
+from orbitmq.wire.headers.offset import GetMaxOffsetResponse, GetMinOffsetResponse
+
+Answer = Callable[[Command], Command | None]
+A0, B0 = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-b", 0)
+READ_AND_WRITE = 6
+
+
+class Server:
+    """Answers frames; a connection that is idle for ``idle_s`` is closed. ``None`` is no answer."""
+
+    def __init__(self, answer: Answer, idle_s: float = 60.0) -> None:
+        self._answer, self._idle_s = answer, idle_s
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.connections = 0
+        self._open: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                self.connections += 1
+                self._open.append(connection)
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        decoder = FrameDecoder()
+        connection.settimeout(self._idle_s)
+        with contextlib.suppress(OSError), connection:
+            while data := connection.recv(65536):
+                decoder.feed(data)
+                for command in decoder.commands():
+                    answer = self._answer(command)
+                    if answer is not None:
+                        connection.sendall(encode_frame(answer))
+
+    def close(self) -> None:
+        self._listener.close()
+        for connection in self._open:
+            connection.close()
+
+
+class Cluster:
+    """A name server and two brokers with a queue each; broker-b answers as long as it is not silent."""
+
+    def __init__(self, idle_s: float = 60.0, perm: int = READ_AND_WRITE) -> None:
+        self.end = 5
+        self.silent = False
+        self.perm = perm
+        self.broker_a = Server(self._offset, idle_s)
+        self.broker_b = Server(lambda command: None if self.silent else self._offset(command), idle_s)
+        self.name_server = Server(self._route, idle_s)
+
+    def _offset(self, command: Command) -> Command:
+        if command.code == RequestCode.GET_MIN_OFFSET:
+            return GetMinOffsetResponse(offset=0).reply_to(command)
+        assert command.code == RequestCode.GET_MAX_OFFSET
+        return GetMaxOffsetResponse(offset=self.end).reply_to(command)
+
+    def _route(self, command: Command) -> Command:
+        assert command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC
+        servers = {"broker-a": self.broker_a, "broker-b": self.broker_b}
+        queues = [QueueData(name, 1, 1, self.perm) for name in servers]
+        brokers = [BrokerData("c", name, {0: server.address}) for name, server in servers.items()]
+        return command.reply(body=TopicRouteData(queues, brokers).encode())
+
+    def stream(self, **options: str) -> Stream:
+        given = {"topic": "t", "nameServers": self.name_server.address, **options}
+        return Stream(read_options(given, Reading.STREAM))
+
+    def close(self) -> None:
+        for server in (self.broker_a, self.broker_b, self.name_server):
+            server.close()
+
+
+@pytest.fixture
+def cluster_of() -> Iterator[Callable[..., Cluster]]:
+    made: list[Cluster] = []
+
+    def make(idle_s: float = 60.0, perm: int = READ_AND_WRITE) -> Cluster:
+        made.append(Cluster(idle_s, perm))
+        return made[-1]
+
+    yield make
+    connections.close_connections()
+    for cluster in made:
+        cluster.close()
+
+
+def test_ten_triggers_with_servers_that_close_idle_connections(cluster_of: Callable[..., Cluster]) -> None:
+    cluster = cluster_of(idle_s=0.05)
+    stream = cluster.stream()
+    at = stream.initial()
+    for number in range(10):
+        time.sleep(0.1)  # longer than the servers keep a connection
+        cluster.end += 1
+        at = stream.latest(at)
+        assert dict(Offsets.from_json(at)) == {A0: cluster.end, B0: cluster.end}, number
+    assert cluster.broker_a.connections >= 10, "each trigger found its connection closed"
+
+
+def test_a_silent_broker_holds_up_no_trigger_for_long(cluster_of: Callable[..., Cluster]) -> None:
+    """Both are asked at the same time, and the silent one then only now and again."""
+    cluster = cluster_of()
+    stream = cluster.stream(requestTimeout="300ms")
+    at = stream.latest(stream.initial())
+    cluster.silent = True
+    seconds = []
+    for _ in range(6):
+        cluster.end += 1
+        begin = time.monotonic()
+        at = stream.latest(at)
+        seconds.append(time.monotonic() - begin)
+        assert Offsets.from_json(at)[A0] == cluster.end
+        assert Offsets.from_json(at)[B0] == 5
+    # The first one waits for the time-out; while the broker is left alone the others do not.
+    assert sum(one > 0.25 for one in seconds) <= 2, seconds
+    cluster.silent = False
+    deadline = time.monotonic() + 30
+    while Offsets.from_json(at)[B0] == 5 and time.monotonic() < deadline:
+        at = stream.latest(at)
+    assert Offsets.from_json(at)[B0] == cluster.end
+
+
+def test_a_topic_without_a_readable_queue_is_an_error(cluster_of: Callable[..., Cluster]) -> None:
+    cluster = cluster_of(perm=2)  # may be written only
+    with pytest.raises(UnreachableError, match="topic 't' has no queue that can be read now"):
+        cluster.stream(offsetTimeout="100ms").initial()
+
+
+def test_all_brokers_are_asked_at_the_same_time(cluster_of: Callable[..., Cluster]) -> None:
+    cluster = cluster_of()
+    meeting = threading.Barrier(2, timeout=10)
+
+    def together(command: Command) -> Command:
+        if command.code == RequestCode.GET_MAX_OFFSET:
+            meeting.wait()
+        return cluster._offset(command)
+
+    cluster.broker_a._answer = cluster.broker_b._answer = together
+    brokers = Brokers([cluster.name_server.address], 20_000)
+    assert brokers.offsets(brokers.readable(["t"]), max_offset) == {A0: 5, B0: 5}

@@ -1,0 +1,106 @@
+"""Streams as Spark 4.0 and 4.1 read them, with the calls that these versions make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from orbitmq.message.model import MessageQueue
+from orbitmq.spark import stream as planner
+from orbitmq.spark.offsets import Offsets
+from orbitmq.spark.older_stream_reader import OlderStreamReader
+from orbitmq.spark.options import read_options
+from orbitmq.spark.schema import message_schema
+
+QUEUE = MessageQueue("t", "broker-a", 0)
+
+
+class Positions:
+    """One queue with an end that a test moves."""
+
+    end = 100
+
+    def __init__(self, options: Any) -> None:
+        self.options, self.brokers, self.skipped = options, None, 0
+
+    def start(self) -> Offsets:
+        return Offsets({QUEUE: 0})
+
+    def latest_where_possible(self) -> tuple[dict[MessageQueue, int], dict[str, Exception]]:
+        return {QUEUE: self.end}, {}
+
+    def first_of(self, queues: set[MessageQueue]) -> dict[MessageQueue, int]:
+        assert not queues
+        return {}
+
+    def unknown_firsts(self, start: Offsets, end: Offsets) -> dict[MessageQueue, int]:
+        return {}
+
+    def bytes_of(self, ranges: Any) -> int:
+        return 0
+
+    def check_filter(self, ranges: Any) -> None: ...
+
+    def check_place(self, place: Offsets) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def cluster(monkeypatch: pytest.MonkeyPatch) -> type[Positions]:
+    monkeypatch.setattr(planner, "Positions", Positions)
+    monkeypatch.setattr(Positions, "end", 100)
+    return Positions
+
+
+class OlderSpark:
+    """What MicroBatchExecution does with a Python source; it keeps the ends of batches."""
+
+    def __init__(self, ends: list[dict[str, Any]], **options: str) -> None:
+        self.reader = OlderStreamReader(read_options({"topic": "t", **options}), message_schema())
+        self.ends = ends
+        if ends:
+            # AcceptsLatestSeenOffset: asks for the tasks between the last place and the same place.
+            assert self.reader.partitions(ends[-1], ends[-1]) == []
+
+    def trigger(self) -> tuple[int, int] | None:
+        """Run one batch; its first and last offset."""
+        latest = self.reader.latestOffset()
+        start = self.ends[-1] if self.ends else self.reader.initialOffset()
+        if latest == start:
+            return None
+        if self.ends:
+            self.reader.commit(self.ends[-1])
+        self.ends.append(latest)
+        ranges = [item for task in self.reader.partitions(start, latest) for item in task.ranges]
+        return min(item.low for item in ranges), max(item.high for item in ranges)
+
+
+def test_a_limit_counts_from_the_last_batch_and_from_a_checkpoint(cluster: type[Positions]) -> None:
+    spark = OlderSpark([], maxRowsPerTrigger="30")
+    assert [spark.trigger() for _ in range(2)] == [(0, 30), (30, 60)]
+    again = OlderSpark(spark.ends, maxRowsPerTrigger="30")
+    assert [again.trigger() for _ in range(3)] == [(60, 90), (90, 100), None]
+    cluster.end = 105
+    assert again.trigger() == (100, 105)
+
+
+def test_without_limits_a_batch_holds_everything_so_that_available_now_is_complete() -> None:
+    spark = OlderSpark([])
+    assert [spark.trigger(), spark.trigger()] == [(0, 100), None]
+
+
+def test_a_limit_warns_that_available_now_ends_early(caplog: pytest.LogCaptureFixture) -> None:
+    OlderSpark([])
+    assert not caplog.records
+    OlderSpark([], maxBytesPerTrigger="1m")
+    assert "ends after its first batch" in caplog.text
+
+
+def test_few_rows_wait() -> None:
+    spark = OlderSpark([], minRowsPerTrigger="500", maxTriggerDelay="1h")
+    assert spark.trigger() is None
+    Positions.end = 600
+    assert spark.trigger() == (0, 600)
