@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.brokers import Brokers, offset_at
 from orbitmq.spark.errors import SinkStateError
+from orbitmq.spark.group_progress import GroupProgress
 from orbitmq.spark.offsets import Offsets
-from orbitmq.spark.progress import Progress
 from orbitmq.spark.task import TaskId
 
 log = logging.getLogger("orbitmq.spark")
@@ -49,7 +49,7 @@ class ClusterLedger:
 
     def commit(self, batch_id: int, ends: Mapping[MessageQueue, int]) -> None:
         """Tell where the topics end after a batch. A broker that cannot be told makes a replay slower."""
-        Progress(self._brokers, self.group(batch_id)).publish(ends)
+        GroupProgress(self._brokers, self.group(batch_id)).publish(ends)
 
     def group(self, batch_id: int) -> str:
         """The group that holds where the topics ended after a batch."""

@@ -19,7 +19,7 @@ from orbitmq.spark.offsets import Offsets
 from orbitmq.spark.options import ReadOptions, WriteOptions
 from orbitmq.spark.partitions import QueueRange
 from orbitmq.spark.pull import RangeReader
-from orbitmq.spark.schema import BROKER, RAW_PROPERTIES, message_schema
+from orbitmq.spark.schema import BROKER, message_schema
 from orbitmq.spark.task import StoredRow, stored_row
 from orbitmq.wire.bodies import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -115,7 +115,7 @@ class StoredRows:
             request_timeout_ms=self._options.request_timeout_ms,
             offset_timeout_ms=self._options.retry_timeout_ms,
         )
-        maker = BatchMaker(message_schema([names.PROPERTIES, *more], properties=RAW_PROPERTIES))
+        maker = BatchMaker(message_schema([names.PROPERTIES, *more], properties="raw"))
         for batch in RangeReader(self._brokers, options).batches(ranges, maker):
             yield [column.to_pylist() for column in batch.columns]
 

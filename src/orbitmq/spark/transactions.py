@@ -17,12 +17,11 @@ from orbitmq.message import property_names, reserved, sysflag
 from orbitmq.message.ids import parse_offset_message_id
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import iter_records
-from orbitmq.spark.brokers import Brokers, Patience, max_offset, min_offset
+from orbitmq.spark.brokers import SUBSCRIPTION_IN_HEADER, Brokers, Patience, max_offset, min_offset
 from orbitmq.spark.errors import SinkStateError, UnreachableError
 from orbitmq.spark.flights import Taken
 from orbitmq.spark.offsets import Offsets
 from orbitmq.spark.options import WriteOptions
-from orbitmq.spark.pull import SUBSCRIPTION_IN_HEADER
 from orbitmq.spark.scan import StoredRows
 from orbitmq.spark.task import StoredRow, TaskId, id_mark, row_of_key, stored_row
 from orbitmq.wire.codes import ResponseCode
