@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping
 import pytest
 from tests.conversation.broker_peer import BrokerPeer
 from tests.conversation.test_broker_pop import pop
+from tests.conversation.test_replication_escape import stored
+from tests.replicas import ESCAPING
 
-from orbitmq import Message
+from orbitmq import Message, MessageQueue, ReceivedMessage, SimpleConsumer
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.role import Role
 from orbitmq.store import NewMessage, PutStatus
@@ -75,6 +77,49 @@ async def test_an_acting_master_redelivers_through_another_group_and_once(
     assert len(in_flight) == 0
     await asyncio.sleep(60)
     assert len(elsewhere.sent) == 1
+
+
+@pytest.mark.behaviour("ES-06", "PE-01", "PE-02")
+@pytest.mark.orbitmq(brokers=2, replicas=2, settings=ESCAPING)
+async def test_what_is_in_flight_stays_with_the_group_and_only_messages_escape(orbitmq_world: World) -> None:
+    """RocketMQ's acting master sends check points and acknowledgements away, to one queue, so that they meet.
+    Ours has the messages in flight from its master: it takes acknowledgements and longer times itself."""
+    world = orbitmq_world
+    await world.until(lambda: world.brokers["broker-a"].services.role.role is Role.MASTER)
+    async with world.admin() as admin:
+        await admin.create_topic("orders", 1)
+    async with world.producer() as producer:
+        for number in range(6):
+            await producer.send(Message("orders", b"%d" % number), queue=MessageQueue("orders", "broker-a", 0))
+    async with world.simple_consumer("billing") as consumer:
+        consumer.subscribe("orders")
+        messages = sorted(await taken(consumer, 6), key=lambda message: message.body)
+        await consumer.ack(messages[0])
+        await world.sleep(1)
+        world.crash("broker-a")
+        slave = world.brokers["broker-a-1"]
+        await world.until(lambda: slave.services.role.role is Role.ACTING_MASTER)
+        await world.sleep(2)
+        await consumer.ack(messages[1])
+        await consumer.change_invisible(messages[2], 60)
+        await world.sleep(30)
+        assert there(world) == [b"3", b"4", b"5"]
+        await world.sleep(45)
+        assert there(world) == [b"2", b"3", b"4", b"5"]
+    for broker in world.brokers.values():
+        assert broker.services.store.find_topic("rmq_sys_REVIVE_LOG_DefaultCluster") is None
+
+
+async def taken(consumer: SimpleConsumer, count: int) -> list[ReceivedMessage]:
+    found: list[ReceivedMessage] = []
+    while len(found) < count:
+        found += await consumer.receive(count, invisible_s=20)
+    return found
+
+
+def there(world: World) -> list[bytes]:
+    """What has come back by way of the other group."""
+    return sorted(record.body for record in stored(world.brokers["broker-b"], "%RETRY%billing_orders"))
 
 
 @pytest.mark.behaviour("PE-06")

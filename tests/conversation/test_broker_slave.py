@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from tests.conversation.broker_peer import BrokerPeer, records
 
+from orbitmq import Message
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.role import Role
 from orbitmq.store import GetResult, GetStatus, MessageStore
+from orbitmq.testing import World
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers import PullMessageResponse
@@ -273,3 +275,28 @@ async def test_the_fast_path_answers_pulls_of_a_slave(broker: Broker, peer: Brok
     for _ in range(4):
         assert len(records(await peer.pull(0))) == 5
     assert broker.doors.fast_path.messages_out == 15
+
+
+@pytest.mark.behaviour("SS-06")
+@pytest.mark.orbitmq(replicas=2)
+async def test_a_pull_waits_at_a_slave_and_its_answer_names_the_master(orbitmq_world: World) -> None:
+    """RocketMQ's answers at once, but only inside a container: a client whose route still calls the slave 0,
+    because it acted for its master, would ask without end."""
+    world = orbitmq_world
+    async with world.producer() as producer, BrokerPeer(world.runtime, slave_address(world)) as peer:
+        result = await producer.send(Message("T", b"first"))
+        place: dict[str, Any] = {"queue_id": result.queue.queue_id, "sys_flag": HOLDS}
+        await world.until(lambda: "T" in world.brokers["broker-a-1"].services.topics)
+        await peer.ok(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, b'{"groupName":"cg"}')
+        waiting = asyncio.ensure_future(timed(peer, 1, **place))
+        await world.sleep(3)
+        assert not waiting.done()
+        await producer.send(Message("T", b"second"), queue=result.queue)
+        answer, took = await waiting
+        assert [record.body for record in records(answer)] == [b"second"]
+        assert took < 3.1, "it comes as soon as it is copied"
+        assert PullMessageResponse.from_ext(answer.ext).suggest_which_broker_id == 0
+
+
+def slave_address(world: World) -> str:
+    return world.brokers["broker-a-1"].address

@@ -9,7 +9,7 @@ from struct import pack
 from typing import Any
 
 import pytest
-from tests.conversation.replication_world import (
+from tests.replicas import (
     MASTER,
     SLAVE,
     following,

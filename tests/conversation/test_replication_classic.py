@@ -8,7 +8,7 @@ from struct import pack, unpack_from
 from typing import Any
 
 import pytest
-from tests.conversation.replication_world import (
+from tests.replicas import (
     MASTER,
     SLAVE,
     following,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from tests.conversation.replication_world import (
+from tests.replicas import (
     MASTER,
     SLAVE,
     following,

@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 from tests.conversation.test_replication_escape import stored
+from tests.replicas import ESCAPING, MASTER, OTHER, SLAVE
 
 from orbitmq import LocalTransactionState, Message, ReceivedMessage
 from orbitmq.broker.broker import Broker
@@ -19,10 +20,7 @@ from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
-MASTER, SLAVE, OTHER = "broker-a", "broker-a-1", "broker-b"
-SETTINGS = {"enableSlaveActingMaster": "true", "enableRemoteEscape": "true", "slaveReadEnable": "true"}
-
-pytestmark = pytest.mark.orbitmq(brokers=2, replicas=2, settings=SETTINGS)
+pytestmark = pytest.mark.orbitmq(brokers=2, replicas=2, settings=ESCAPING)
 
 
 async def ready(world: World, topic: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.conversation.replication_world import MASTER, SLAVE, following, leave, log_of, same_end, send
+from tests.replicas import MASTER, SLAVE, following, leave, log_of, same_end, send
 from tests.seeds import seeds
 
 from orbitmq.testing import Keep, World

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.roles import ACTING, MASTER, SLAVE, Watch, online
+from tests.replicas import ACTING, MASTER, SLAVE, Watch, online
 
 from orbitmq.broker.role import Role
 from orbitmq.message.model import MessageQueue

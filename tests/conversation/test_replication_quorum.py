@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.replicas import MASTER, SLAVE
 from tests.seeds import seeds
 
 from orbitmq import Message, SendStatus
@@ -15,7 +16,6 @@ from orbitmq.replication.gate import ReplicaGate
 from orbitmq.replication.replicas import EVERYTHING
 from orbitmq.testing import Keep, World
 
-MASTER, SLAVE = "broker-a", "broker-a-1"
 STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
 DEGRADING = {**STRICT, "enableAutoInSyncReplicas": "true"}
 FLUSH_MODES = ("SYNC_FLUSH", "ASYNC_FLUSH")

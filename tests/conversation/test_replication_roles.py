@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.roles import ACTING, BOTH, MASTER, SLAVE, SLAVE_ONLY, Watch, online, shown
+from tests.replicas import ACTING, BOTH, MASTER, SLAVE, SLAVE_ONLY, Watch, online, shown
 
 from orbitmq.broker.role import Role
 from orbitmq.cluster.layout import ClusterError

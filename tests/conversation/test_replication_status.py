@@ -6,16 +6,7 @@ from collections.abc import Hashable
 
 import pytest
 from tests.conversation.broker_peer import BrokerPeer
-from tests.conversation.replication_world import (
-    MASTER,
-    SLAVE,
-    following,
-    ha_port,
-    leave,
-    same_end,
-    send,
-    store,
-)
+from tests.replicas import MASTER, SLAVE, following, ha_port, leave, same_end, send, store
 
 from orbitmq.testing import World
 from orbitmq.wire.bodies import HARuntimeInfo, KVTable

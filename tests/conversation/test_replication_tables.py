@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.replicas import MASTER, SLAVE
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.delay.progress import Place
@@ -25,7 +26,6 @@ from orbitmq.wire.bodies import (
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 
-MASTER, SLAVE = "broker-a", "broker-a-1"
 
 
 def codes(broker: Broker) -> tuple[TableCodes, RemotingClient]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.roles import ACTING, BOTH, MASTER, SLAVE, Watch, online, shown
+from tests.replicas import ACTING, BOTH, MASTER, SLAVE, Watch, online, shown
 
 from orbitmq import Message
 from orbitmq.testing import Keep, World

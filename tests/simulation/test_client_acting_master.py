@@ -5,20 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.replicas import ESCAPING, MASTER
 from tests.seeds import seeds
 
 from orbitmq import ConsumeFrom, Message
 from orbitmq.errors import SendError
 from orbitmq.testing import Keep, World
 
-MASTER, SLAVE = "broker-a", "broker-a-1"
-ACTING = {
-    "enableSlaveActingMaster": "true",
-    "enableRemoteEscape": "true",
-    "slaveReadEnable": "true",
-}
-
-pytestmark = pytest.mark.orbitmq(brokers=2, replicas=2, settings=ACTING)
+pytestmark = pytest.mark.orbitmq(brokers=2, replicas=2, settings=ESCAPING)
 
 
 class Load:

@@ -9,20 +9,14 @@ import asyncio
 import random
 
 import pytest
+from tests.replicas import ACTING, MASTER, SLAVE, bodies
 from tests.seeds import seeds
 
 from orbitmq import ConsumeFrom, Message, SendStatus
 from orbitmq.errors import SendError
-from orbitmq.message.record import iter_records
 from orbitmq.testing import Keep, World
 
-MASTER, SLAVE = "broker-a", "broker-a-1"
-SETTINGS = {
-    "brokerRole": "SYNC_MASTER",
-    "inSyncReplicas": "2",
-    "enableSlaveActingMaster": "true",
-    "slaveReadEnable": "true",
-}
+SETTINGS = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", **ACTING, "slaveReadEnable": "true"}
 
 pytestmark = pytest.mark.orbitmq(replicas=2, settings=SETTINGS)
 
@@ -65,15 +59,6 @@ class Load:
         await self._world.until(lambda: self.acknowledged <= self.received, 120)
         self._tasks[1].cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-def bodies(world: World, name: str) -> set[bytes]:
-    store = world.brokers[name].services.store
-    data, at = b"", store.min_commit_log_offset
-    while piece := store.raw.data(at, 1 << 30):
-        data += piece
-        at += len(piece)
-    return {record.body for record in iter_records(data) if record.topic == "t"}
 
 
 async def kill_and_return(world: World, dice: random.Random, name: str, *, wipe: bool) -> None:

@@ -8,6 +8,7 @@ from collections import defaultdict
 
 import pytest
 from tests.conversation.test_replication_escape import stored
+from tests.replicas import ESCAPING, MASTER, OTHER, SLAVE, role_of
 from tests.seeds import seeds
 
 from orbitmq import LocalTransactionState, Message, ReceivedMessage
@@ -16,13 +17,7 @@ from orbitmq.message.properties import encode_properties
 from orbitmq.store import NewMessage
 from orbitmq.testing import Keep, World
 
-MASTER, SLAVE, OTHER = "broker-a", "broker-a-1", "broker-b"
-SETTINGS = {
-    "enableSlaveActingMaster": "true",
-    "enableRemoteEscape": "true",
-    "slaveReadEnable": "true",
-    "messageDelayLevel": "1s 2s 5s 10s",
-}
+SETTINGS = {**ESCAPING, "messageDelayLevel": "1s 2s 5s 10s"}
 TOPIC = "orders"
 # Around a fault: what was put may be lost with its master's memory, what was delivered may come again.
 NEAR_MS = 500
@@ -39,15 +34,11 @@ class Run:
     def now(self) -> int:
         return self.world.clock.now_ms()
 
-    def role(self, name: str) -> Role | None:
-        broker = self.world.brokers.get(name)
-        return None if broker is None or broker._services is None else broker.services.role.role
-
     async def put(self) -> None:
         """Store messages at the master while there is one."""
         while True:
             await asyncio.sleep(self.dice.random() / 10)
-            if self.role(MASTER) is not Role.MASTER:
+            if role_of(self.world, MASTER) is not Role.MASTER:
                 continue
             self.number += 1
             body = b"%d" % self.number
@@ -77,7 +68,7 @@ class Run:
         for name in names:
             self.faults.append(self.now())
             await world.start_broker(name)
-        await world.until(lambda: self.role(MASTER) is Role.MASTER and self.role(SLAVE) is Role.SLAVE)
+        await world.until(lambda: role_of(world, MASTER) is Role.MASTER and role_of(world, SLAVE) is Role.SLAVE)
         await world.sleep(5 * dice.random())
 
     def near_a_fault(self, at_ms: int) -> bool:
@@ -96,7 +87,7 @@ async def test_what_waits_at_a_master_is_delivered_once(orbitmq_world: World, or
         return LocalTransactionState.COMMIT
 
     for name in (MASTER, OTHER):
-        await world.until(lambda name=name: run.role(name) is Role.MASTER)  # type: ignore[misc]
+        await world.until(lambda name=name: role_of(world, name) is Role.MASTER)  # type: ignore[misc]
         for topic in (TOPIC, "beats"):
             world.brokers[name].services.topics.create_if_absent(topic, 4)
     async with world.transaction_producer("shop", check=check) as producer:

@@ -6,7 +6,7 @@ import asyncio
 import random
 
 import pytest
-from tests.conversation.replication_world import MASTER, SLAVE, log_of, same_end
+from tests.replicas import MASTER, SLAVE, log_of, same_end
 from tests.seeds import seeds
 
 from orbitmq import Message, Producer, SendError

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
-from tests.roles import ACTING, BOTH, MASTER, SLAVE, Watch, online, shown
+from tests.replicas import ACTING, BOTH, MASTER, SLAVE, Watch, online, shown
 from tests.seeds import seeds
 
 from orbitmq import Message

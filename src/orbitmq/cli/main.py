@@ -26,6 +26,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "message": ("orbitmq.cli.message", "Show a stored message by its id, find messages by key, trace one."),
     "timer": ("orbitmq.cli.timer", "Show messages that wait for their time, and recall them."),
     "cluster": ("orbitmq.cli.cluster", "Show the brokers of the clusters."),
+    "simulate": (
+        "orbitmq.cli.simulate",
+        "Run brokers and clients in memory through faults, and check every promise.",
+    ),
     "bench": ("orbitmq.cli.bench", "Measure sending and receiving against a running cluster."),
 }
 
@@ -41,6 +45,7 @@ Examples:
   orbitmq dlq list                                which groups have dead letters
   orbitmq message find greetings --key 4711
   orbitmq timer list                              what waits for its time
+  orbitmq simulate --seed 42 --trace              what a cluster does in faults
   orbitmq bench --fault-tolerance 4.x --watch     with a live table of the brokers avoided
 
 The name servers are given with -n 'host:port;host:port' or in NAMESRV_ADDR (default 127.0.0.1:9876).

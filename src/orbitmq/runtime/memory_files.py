@@ -217,9 +217,7 @@ class MemoryFiles:
             keep: what of the unsynced writes reached the device all the same; drawn from the seed.
         """
         root = _clean(under)
-        for segment in [one for one in self._segments if _below(one.path, root)]:
-            segment.close()
-        self._locks = {path: owner for path, owner in self._locks.items() if not _below(path, root)}
+        self.end_process(under)
         for path in sorted(self._files):
             if not _below(path, root):
                 continue
@@ -232,6 +230,13 @@ class MemoryFiles:
                 self._files[path] = file
             else:
                 file.crash(keep, self._random)
+
+    def end_process(self, under: str = "/") -> None:
+        """The process that has files below ``under`` open ends: segments and locks are void, bytes stay."""
+        root = _clean(under)
+        for segment in [one for one in self._segments if _below(one.path, root)]:
+            segment.close()
+        self._locks = {path: owner for path, owner in self._locks.items() if not _below(path, root)}
 
     def fail(
         self, operation: str, path_part: str = "", *, error: int = errno.EIO, skip: int = 0, times: int = 1
@@ -267,6 +272,11 @@ class MemoryFiles:
         needed = up_to - file.allocated
         if needed > 0 and self.used_bytes() + needed > self.capacity_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    @property
+    def in_use(self) -> list[str]:
+        """The files that a process has open or locked."""
+        return sorted({*(segment.path for segment in self._segments), *self._locks})
 
     def used_bytes(self) -> int:
         """Bytes allocated by all files."""

@@ -8,9 +8,11 @@ import os
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextvars import copy_context
 from typing import Any
 
 from orbitmq.runtime.seam import Listener
+from orbitmq.runtime.virtual_loop import runs_now
 
 LOOPBACK = "127.0.0.1"
 _HERE = frozenset({"", "0.0.0.0", "::", "::1", "localhost", LOOPBACK})  # noqa: S104 - names, not a bind
@@ -35,6 +37,8 @@ class _World:
         self.partitions: list[tuple[frozenset[str], frozenset[str]]] = []
         self.healed: list[asyncio.Future[None]] = []
         self.delay_s = (0.0, 0.0)
+        # More than that, by host: all that leaves or reaches it.
+        self.host_delay_s: dict[str, tuple[float, float]] = {}
         self.next_port = FIRST_EPHEMERAL_PORT
 
     def blocked(self, sender: str, receiver: str) -> bool:
@@ -49,8 +53,11 @@ class _World:
         self.next_port = port + 1 if port < LAST_PORT else FIRST_EPHEMERAL_PORT
         return port
 
-    def draw_delay(self) -> float:
+    def draw_delay(self, *hosts: str) -> float:
         low, high = self.delay_s
+        for host in hosts if self.host_delay_s else ():
+            more_low, more_high = self.host_delay_s.get(host, (0.0, 0.0))
+            low, high = low + more_low, high + more_high
         return self.random.uniform(low, high) if high > 0 else 0.0
 
 
@@ -59,6 +66,8 @@ class _MemoryListener:
         self, world: _World, host: str, port: int, factory: Callable[[], asyncio.BaseProtocol]
     ) -> None:
         self.factory = factory
+        # Connections that come belong to the process that listens.
+        self.context = copy_context()
         self._world = world
         self._host = host
         self._port = port
@@ -87,10 +96,13 @@ class _Pipe:
         self.queued_bytes = 0
 
     def put(self, data: bytes) -> None:
-        self._last_due = max(self._last_due, self._loop.time() + self._world.draw_delay())
+        self._last_due = max(self._last_due, self._loop.time() + self._delay())
         self._parts.append((self._last_due, memoryview(data)))
         self.queued_bytes += len(data)
         self.kick()
+
+    def _delay(self) -> float:
+        return self._world.draw_delay(self._writer.host, self._reader.host)
 
     def end(self) -> None:
         self._ended = True
@@ -107,7 +119,7 @@ class _Pipe:
         """See in a later iteration of the loop whether something can be delivered."""
         if self._timer is None and (self._parts or self._ended):
             due = self._parts[0][0] if self._parts else self._last_due
-            self._timer = self._loop.call_at(due, self._deliver)
+            self._timer = self._loop.call_at(due, self._deliver, context=self._reader.context)
 
     def _deliver(self) -> None:
         self._timer = None
@@ -136,7 +148,7 @@ class _Pipe:
         self.queued_bytes = max(0, self.queued_bytes - taken)
         if taken < len(part) and not reader.lost:
             self._parts.appendleft((due, part[taken:]))
-        self._writer.delivered()
+        self._writer.context.run(self._writer.delivered)
         self.kick()
 
     def _piece(self, length: int) -> int:
@@ -154,6 +166,8 @@ class _MemoryTransport(asyncio.Transport):
         self, world: _World, protocol: asyncio.BaseProtocol, here: tuple[str, int], there: tuple[str, int]
     ) -> None:
         super().__init__({"peername": there, "sockname": here})
+        # Whatever the network brings runs in the process that this end belongs to.
+        self.context = copy_context()
         self.host = here[0]
         self.peer_host = there[0]
         self.peer: _MemoryTransport | None = None
@@ -220,7 +234,7 @@ class _MemoryTransport(asyncio.Transport):
         self._world.transports.pop(self, None)
         if self.incoming is not None:
             self.incoming.drop()
-        self._loop.call_soon(self._protocol.connection_lost, error)
+        self._loop.call_soon(self._protocol.connection_lost, error, context=self.context)
 
     # -- the transport ---------------------------------------------------------------------------------
 
@@ -291,7 +305,8 @@ class _MemoryTransport(asyncio.Transport):
         if self.outgoing is not None:
             self.outgoing.drop()
         if self.peer is not None and not self._world.blocked(self.host, self.peer_host):
-            self._loop.call_later(self._world.draw_delay(), self.peer.reset)
+            delay = self._world.draw_delay(self.host, self.peer_host)
+            self._loop.call_later(delay, self.peer.reset, context=self.peer.context)
         self._end(None)
 
 
@@ -316,20 +331,37 @@ class MemoryNetwork:
         """Every write takes between ``low_s`` and ``high_s`` seconds; the order of a connection is kept."""
         self._world.delay_s = (low_s, high_s)
 
-    def partition(self, one_side: Iterable[str], other_side: Iterable[str], *, one_way: bool = False) -> None:
+    def slow(self, low_s: float, high_s: float) -> None:
+        """All that leaves or reaches this host takes so much longer; 0 and 0 end it."""
+        self._world.host_delay_s[self.host] = (low_s, high_s)
+
+    def partition(
+        self, one_side: Iterable[str], other_side: Iterable[str], *, one_way: bool = False
+    ) -> Callable[[], None]:
         """Let nothing pass between two groups of hosts. Connections stay, what they carry waits.
 
         Args:
             one_way: only from the first group to the second; no connection can be made then either.
+
+        Returns:
+            What ends this partition alone.
         """
         one, other = frozenset(one_side), frozenset(other_side)
-        self._world.partitions.append((one, other))
-        if not one_way:
-            self._world.partitions.append((other, one))
+        made = [(one, other)] if one_way else [(one, other), (other, one)]
+        self._world.partitions += made
+
+        def end() -> None:
+            self._world.partitions = [each for each in self._world.partitions if all(each is not m for m in made)]
+            self._pass_again()
+
+        return end
 
     def heal(self) -> None:
         """End all partitions; what waited arrives."""
         self._world.partitions.clear()
+        self._pass_again()
+
+    def _pass_again(self) -> None:
         waiting, self._world.healed = self._world.healed, []
         for future in waiting:
             if not future.done():
@@ -381,7 +413,7 @@ class MemoryNetwork:
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         world = self._world
         host = self._resolve(host)
-        await asyncio.sleep(world.draw_delay())
+        await asyncio.sleep(world.draw_delay(self.host, host))
         if world.separated(self.host, host):
             await self._reachable(host, port)
         listener = world.listeners.get((host, port))
@@ -390,12 +422,15 @@ class MemoryNetwork:
             raise ConnectionRefusedError(errno.ECONNREFUSED, text)
         here, there = (self.host, world.ephemeral_port()), (host, port)
         near = _MemoryTransport(world, factory(), here, there)
-        far = _MemoryTransport(world, listener.factory(), there, here)
+        far = listener.context.run(lambda: _MemoryTransport(world, listener.factory(), there, here))
         near.peer, far.peer = far, near
         near.outgoing = far.incoming = _Pipe(world, near, far)
         far.outgoing = near.incoming = _Pipe(world, far, near)
         world.transports[near] = world.transports[far] = None
-        far.get_protocol().connection_made(far)
+        if runs_now(far.context):
+            far.context.run(far.get_protocol().connection_made, far)
+        else:  # the kernel of a frozen process accepts for it
+            asyncio.get_running_loop().call_soon(far.get_protocol().connection_made, far, context=far.context)
         near.get_protocol().connection_made(near)
         await asyncio.sleep(0)
         return near, near.get_protocol()

@@ -110,6 +110,11 @@ class SimulatedRuntime(Runtime):
         )
 
 
+def seeded(seed: int) -> random.Random:
+    """Chance of its own, that nothing else draws from."""
+    return random.Random(seed)
+
+
 def simulated_runtime(seed: int | None = None) -> SimulatedRuntime:
     """A machine in memory, addressed 127.0.0.1.
 
@@ -163,5 +168,6 @@ __all__ = [
     "SimulationStuckError",
     "VirtualClock",
     "run",
+    "seeded",
     "simulated_runtime",
 ]

@@ -1,4 +1,4 @@
-"""Who leads among two brokers of one name in memory: looked at all the time, and what clients are shown."""
+"""Brokers of one name in memory: who leads among them, what their logs hold, what clients are shown."""
 
 from __future__ import annotations
 
@@ -7,11 +7,73 @@ from functools import partial
 
 from orbitmq import Message
 from orbitmq.broker.role import Role, RoleChanged
+from orbitmq.message.record import iter_records
+from orbitmq.replication.link.finding import MasterFinder
+from orbitmq.replication.link.follower import Following
+from orbitmq.replication.link.ha_port import HaPort
+from orbitmq.store import MessageStore
 from orbitmq.testing import World
 from orbitmq.wire.bodies import TopicRouteData
 
 MASTER, SLAVE = "broker-a", "broker-a-1"
+# The master of another group.
+OTHER = "broker-b"
 ACTING = {"enableSlaveActingMaster": "true"}
+ESCAPING = {**ACTING, "enableRemoteEscape": "true", "slaveReadEnable": "true"}
+
+
+def role_of(world: World, name: str) -> Role | None:
+    """The role of a broker; ``None``: it does not run."""
+    broker = world.brokers.get(name)
+    return None if broker is None or broker._services is None else broker.services.role.role
+
+
+# -- logs ----------------------------------------------------------------------------------------------
+
+
+def store(world: World, name: str) -> MessageStore:
+    return world.brokers[name].services.store
+
+
+def log_of(world: World, name: str) -> bytes:
+    data, at = b"", store(world, name).min_commit_log_offset
+    while piece := store(world, name).raw.data(at, 1 << 30):
+        data += piece
+        at += len(piece)
+    return data
+
+
+def same_end(world: World) -> bool:
+    return store(world, MASTER).max_commit_log_offset == store(world, SLAVE).max_commit_log_offset > 0
+
+
+async def send(world: World, count: int, size: int = 100, pause_s: float = 0) -> None:
+    async with world.producer() as producer:
+        for number in range(count):
+            await world.sleep(pause_s)
+            await producer.send(Message("t", b"%d" % number + bytes(size)))
+
+
+def following(world: World, name: str = SLAVE) -> Following:
+    return world.brokers[name].part(Following)
+
+
+async def leave(world: World, name: str = SLAVE) -> None:
+    """Let a slave follow nobody until the test says whom."""
+    await world.brokers[name].part(MasterFinder).end_work()
+    following(world, name).follow(None, None)
+
+
+def ha_port(world: World, name: str = MASTER) -> HaPort:
+    return world.brokers[name].part(HaPort)
+
+
+def bodies(world: World, name: str, topic: str = "t") -> set[bytes]:
+    """What the log of a broker holds of one topic."""
+    return {record.body for record in iter_records(log_of(world, name)) if record.topic == topic}
+
+
+# -- roles ---------------------------------------------------------------------------------------------
 
 
 class Watch:
@@ -32,8 +94,7 @@ class Watch:
         self._task.cancel()
 
     def role(self, name: str) -> Role | None:
-        broker = self._world.brokers.get(name)
-        return None if broker is None or broker._services is None else broker.services.role.role
+        return role_of(self._world, name)
 
     def leaders(self) -> list[str]:
         """Who delivers now: a part that leads runs, and nothing keeps it from it."""

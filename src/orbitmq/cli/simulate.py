@@ -1,0 +1,216 @@
+"""``orbitmq simulate``: brokers, name servers and clients in memory, and faults that one number repeats."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from orbitmq.cli.app import make_app
+from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
+from orbitmq.cli.output import print_json
+from orbitmq.runtime import system_runtime
+from orbitmq.testing.simulation.many import Verdict, run_seeds
+from orbitmq.testing.simulation.plan import Kind, Plan, make_plan
+from orbitmq.testing.simulation.run import Outcome, simulate
+from orbitmq.testing.simulation.shrink import smallest
+
+# How many failing seeds are shown one by one.
+MOST_SHOWN = 20
+
+app = make_app(
+    "simulate",
+    "Run brokers, name servers and clients in memory through faults, and check every promise.\n\n"
+    "Two groups of two brokers with acting masters, one or two name servers, producers (plain, ordered, "
+    "transactional), consumers (push, ordered, pop), delays and timers: the code that serves you, on a "
+    "simulated network, disk and clock. The seed decides on everything, so a run repeats exactly.",
+    """
+orbitmq simulate                          a run of a seed by chance
+orbitmq simulate --seed 42 --trace        the same run each time, with all that happened
+orbitmq simulate --seeds 0-299            many, in parallel; exit code 1 when a promise is broken
+orbitmq simulate --seeds 0-99 --faults power,cut
+""",
+)
+
+
+@app.default
+def simulated(
+    *,
+    seed: int | None = None,
+    seeds: str | None = None,
+    faults: str = "all",
+    trace: Annotated[bool, Parameter(negative=())] = False,
+    shrink: bool = True,
+    processes: int | None = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Run brokers and clients in memory through faults.
+
+    Parameters
+    ----------
+    seed
+        Run this one and show what happened. Default: one by chance.
+    seeds
+        Run all of these, A-B with both ends, and print one line for each that breaks a promise.
+    faults
+        Only these kinds, separated by commas: kill, power, lose-disk, stop, freeze, cut, one-way, isolate,
+        reset, slow-link, slow-disk, fail-disk, clock, name-server, client. Or: all, none.
+    trace
+        Of one seed, print the trace also when every promise was kept.
+    shrink
+        Of one seed that fails, leave out the faults that do not matter, and show that run.
+    processes
+        Of many seeds: how many processes run them. Default: one for each processor.
+    json
+        Print JSON: one document, or one line for each of many seeds.
+    """
+    kinds = _kinds(faults)
+    if seeds is not None and seed is not None:
+        raise UsageError("expected --seed or --seeds, not both")
+    if seeds is not None:
+        return _many(_range(seeds), kinds, processes, as_json=json)
+    if seed is None:
+        seed = system_runtime().random.randrange(1_000_000)
+    return _one(make_plan(seed, kinds), shrink=shrink, trace=trace, as_json=json)
+
+
+def _kinds(text: str) -> list[Kind]:
+    if text in ("all", "none"):
+        return list(Kind) if text == "all" else []
+    known = {kind.value: kind for kind in Kind}
+    words = [word.strip() for word in text.split(",")]
+    for word in words:
+        if word not in known:
+            raise UsageError(f"--faults {word}: expected some of {', '.join(known)}, or all, or none")
+    return [known[word] for word in words]
+
+
+def _range(text: str) -> range:
+    first, _, last = text.partition("-")
+    if not first.isdecimal() or not last.isdecimal() or int(last) < int(first):
+        raise UsageError(f"--seeds {text}: expected A-B, for example 0-299")
+    return range(int(first), int(last) + 1)
+
+
+# ---- one seed
+
+
+def _one(plan: Plan, *, shrink: bool, trace: bool, as_json: bool) -> int:
+    outcome = simulate(plan)
+    if outcome.violations and shrink and len(plan.faults) > 1:
+        checkers = {violation.checker for violation in outcome.violations}
+        print(f"seed {plan.seed} breaks a promise; which of {len(plan.faults)} faults matter?", file=sys.stderr)
+
+        def fails(smaller: Plan) -> bool:
+            return any(violation.checker in checkers for violation in simulate(smaller).violations)
+
+        outcome = simulate(smallest(plan, fails))
+    if as_json:
+        print_json(_as_json(outcome))
+    else:
+        _show(plan, outcome, trace=trace or bool(outcome.violations))
+    return EXIT_FAILED if outcome.violations else EXIT_OK
+
+
+def _show(plan: Plan, outcome: Outcome, *, trace: bool) -> None:
+    print(f"seed {plan.seed}: {plan.mode}")
+    kept = set(outcome.plan.faults)
+    for fault in plan.faults:
+        print(f"  {fault.at_s:7.3f} s  {fault}{'' if fault in kept else '  (does not matter)'}")
+    if trace:
+        print()
+        for at_s, who, what in outcome.lines:
+            print(f"{at_s:9.3f}  {who:<12} {what}")
+    print()
+    print(_summary(outcome))
+    for violation in outcome.violations:
+        print(f"BROKEN  {violation}")
+
+
+def _summary(outcome: Outcome) -> str:
+    return (
+        f"{outcome.sent} messages sent, {outcome.acknowledged} acknowledged, {outcome.delivered} deliveries "
+        f"in {outcome.virtual_s:.0f} s of simulated time: "
+        f"{len(outcome.violations) or 'no'} broken promise{'' if len(outcome.violations) == 1 else 's'}"
+    )
+
+
+def _as_json(outcome: Outcome) -> dict[str, object]:
+    return {
+        "seed": outcome.plan.seed,
+        "mode": str(outcome.plan.mode),
+        "faults": [{"atS": fault.at_s, "fault": str(fault)} for fault in outcome.plan.faults],
+        "violations": [asdict(violation) | {"body": violation.body.decode()} for violation in outcome.violations],
+        "trace": [[at_s, who, what] for at_s, who, what in outcome.lines],
+        "sent": outcome.sent,
+        "acknowledged": outcome.acknowledged,
+        "delivered": outcome.delivered,
+        "virtualS": outcome.virtual_s,
+    }
+
+
+# ---- many seeds
+
+
+def _many(seeds: range, kinds: Sequence[Kind], processes: int | None, *, as_json: bool) -> int:
+    runtime = system_runtime()
+    processes = runtime.host.cores if processes is None else processes
+    if processes < 1:
+        raise UsageError(f"--processes {processes}: expected 1 or more")
+    begin = runtime.clock.monotonic()
+    progress = _Progress(len(seeds))
+    for verdict in run_seeds(seeds, kinds, processes):
+        if as_json:
+            print_json(asdict(verdict), one_line=True)
+        elif not verdict.holds and len(progress.failed) < MOST_SHOWN:
+            progress.clear()
+            print(f"seed {verdict.seed}: {verdict.failure or verdict.violations[0]}")
+        progress.add(verdict, runtime.clock.monotonic() - begin)
+    progress.clear()
+    if not as_json:
+        progress.summary(seeds, runtime.clock.monotonic() - begin)
+    return EXIT_FAILED if progress.failed else EXIT_OK
+
+
+class _Progress:
+    def __init__(self, total: int) -> None:
+        self.failed: list[Verdict] = []
+        self._total = total
+        self._done = self._sent = self._delivered = 0
+        self._virtual_s = 0.0
+        self._shows = sys.stderr.isatty()
+
+    def add(self, verdict: Verdict, seconds: float) -> None:
+        self._done += 1
+        self._sent += verdict.sent
+        self._delivered += verdict.delivered
+        self._virtual_s += verdict.virtual_s
+        if not verdict.holds:
+            self.failed.append(verdict)
+        if self._shows:
+            left_s = seconds / self._done * (self._total - self._done)
+            text = f"{self._done} of {self._total} seeds, {len(self.failed)} broken, {left_s:.0f} s left"
+            print(f"\r{text:<70}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self._shows:
+            print(f"\r{'':<70}\r", end="", file=sys.stderr, flush=True)
+
+    def summary(self, seeds: range, seconds: float) -> None:
+        print(
+            f"seeds {seeds[0]}-{seeds[-1]}: {self._done} runs in {seconds:.0f} s, "
+            f"{self._virtual_s / 3600:.1f} h of simulated time, {self._sent} messages, "
+            f"{self._delivered} deliveries: {len(self.failed) or 'none'} broke a promise"
+        )
+        checkers = Counter(
+            name for verdict in self.failed for name in {text.partition(":")[0] for text in verdict.violations}
+        )
+        for name, count in checkers.most_common():
+            print(f"  {count:>5}  {name}")
+        if self.failed:
+            seed = min(verdict.seed for verdict in self.failed)
+            print(f"'orbitmq simulate --seed {seed}' shows the smallest run of one that fails")

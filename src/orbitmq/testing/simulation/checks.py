@@ -1,0 +1,221 @@
+"""Judges a run at its end, over all that was sent, stored and delivered."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from orbitmq.testing.simulation.history import Delivered, History, Sent, Stored
+from orbitmq.testing.simulation.load import LATER, ORDERED_GROUP, SUBSCRIPTIONS, TOPICS, TRADES
+from orbitmq.testing.simulation.plan import GROUPS, NAME_SERVERS, Fault, Kind, Plan, group_of, partner
+
+# What was written so long before a machine lost power may not have been synced (flushIntervalCommitLog).
+UNSYNCED_S = 1.5
+# A machine that starts looks for its tail at the other one for so long before it goes online without.
+RETURN_S = 25.0
+# Around a fault a delivery may come again: what was delivered was not replicated yet (SS-07).
+NEAR_S = 1.0
+EARLY_S = 0.010
+MOST_ASKED = 15
+
+# What keeps the two brokers of a group from each other.
+_FORGETS = frozenset({Kind.POWER, Kind.LOSE_DISK, Kind.FAIL_DISK})
+_PARTS = frozenset({Kind.KILL, Kind.POWER, Kind.LOSE_DISK, Kind.STOP, Kind.FREEZE, Kind.CUT, Kind.ONE_WAY, Kind.ISOLATE,
+                    Kind.SLOW_LINK, Kind.SLOW_DISK, Kind.FAIL_DISK, Kind.RESET, Kind.NAME_SERVER})  # fmt: skip
+
+
+def judge(plan: Plan, history: History) -> None:
+    """All checks."""
+    for check in (lost, missed, order_in_queues, order_of_deliveries, early, twice, transactions):
+        check(plan, history)
+
+
+def _bodies(history: History, topic: str) -> dict[bytes, list[Stored]]:
+    found: dict[bytes, list[Stored]] = defaultdict(list)
+    for record in history.stored.get(topic, ()):
+        found[record.body].append(record)
+    return found
+
+
+def expected(history: History) -> Iterator[Sent]:
+    """The messages that were acknowledged and that consumers are to get."""
+    for sent in history.sent.values():
+        if sent.acked_s is not None and sent.commits is not False:
+            yield sent
+
+
+# ---- no acknowledged message is lost
+
+
+def lost(plan: Plan, history: History) -> None:
+    """What was acknowledged is there, by the mode's promise."""
+    stored = {topic: _bodies(history, topic) for topic in TOPICS}
+    for sent in expected(history):
+        if sent.body not in stored[sent.topic] and not may_be_lost(plan, history, sent):
+            text = f"{sent.body.decode()} was acknowledged at {sent.acked_s:.3f} s and is nowhere"
+            history.violate("no acknowledged message is lost", text, sent.body)
+
+
+def may_be_lost(plan: Plan, history: History, sent: Sent) -> bool:
+    """Whether the mode does not promise to keep this message through the faults of the plan.
+
+    SYNC_FLUSH keeps what its master acknowledged, a quorum what one of the two still has and can give back.
+    What an acting master brings to another group is not waited for there (ES-03), so that group may lose it.
+    """
+    assert sent.acked_s is not None and sent.queue is not None
+    own = sent.queue.broker_name
+    later = [sent.at_s + sent.delay_s] if sent.delay_s else sent.asked_s
+    for fault in plan.faults:
+        if fault.kind not in _FORGETS or fault.target not in GROUPS:
+            continue
+        if fault.target != own:
+            # It left its group no earlier than it was due.
+            if any(fault.end_s >= moment for moment in later):
+                return True
+        elif _forgets(plan, fault, sent.acked_s) and not (plan.mode.quorum and _given_back(plan, history, fault)):
+            return True
+    return False
+
+
+def _forgets(plan: Plan, fault: Fault, acked_s: float) -> bool:
+    """Whether the master that this fault meets may forget what it acknowledged then."""
+    if fault.kind is Kind.LOSE_DISK:
+        return acked_s <= fault.end_s
+    near = fault.at_s <= acked_s + UNSYNCED_S and acked_s <= fault.end_s + UNSYNCED_S
+    return near and not plan.mode.sync_flush
+
+
+def _given_back(plan: Plan, history: History, fault: Fault) -> bool:
+    """Whether the other broker of the group could give back what this one has lost."""
+    pair = {fault.target, partner(fault.target)}
+    back_s = history.leads_again_s(group_of(fault.target), fault.end_s)
+    for other in plan.faults:
+        if other is fault:
+            continue
+        reaches = pair & set(other.machines) or other.target in NAME_SERVERS or other.other in NAME_SERVERS
+        if reaches and other.kind in _PARTS and other.at_s <= back_s and other.end_s >= fault.end_s:
+            return False
+        if pair & set(other.machines) and other.kind in _FORGETS and other.end_s >= fault.at_s - UNSYNCED_S:
+            return False
+    return True
+
+
+# ---- at least once
+
+
+def missed(_plan: Plan, history: History) -> None:
+    """Every group gets everything that is there."""
+    for group, topics in SUBSCRIPTIONS.items():
+        done = history.by_group.get(group, set())
+        for topic in topics:
+            for body, records in _bodies(history, topic).items():
+                if body not in done:
+                    one = records[0]
+                    text = (
+                        f"group {group} never handled {body.decode()}, which is in "
+                        f"{one.broker}:{one.queue_id} of {topic} at {one.offset}"
+                    )
+                    history.violate("at least once for every group", text, body)
+
+
+# ---- order
+
+
+def order_in_queues(_plan: Plan, history: History) -> None:
+    """Of one key, what was acknowledged before the next was sent stands before it in its queue."""
+    places = {body: min(r.offset for r in records) for body, records in _bodies(history, "ordered").items()}
+    for key, sends in _by_key(history).items():
+        last: Sent | None = None
+        for sent in sends:
+            if sent.body not in places:
+                continue
+            if last is not None and places[sent.body] < places[last.body]:
+                text = f"key {key}: {sent.body.decode()} stands before {last.body.decode()}, sent earlier"
+                history.violate("order in each queue", text, sent.body)
+            last = sent
+
+
+def _by_key(history: History) -> dict[str, list[Sent]]:
+    found: dict[str, list[Sent]] = defaultdict(list)
+    for sent in history.sent.values():
+        if sent.kind == "ordered" and sent.acked_s is not None:
+            found[sent.key].append(sent)
+    return found
+
+
+def order_of_deliveries(_plan: Plan, history: History) -> None:
+    """An ordered group gets the messages of a queue for the first time in their order."""
+    places = {body: min(r.offset for r in records) for body, records in _bodies(history, "ordered").items()}
+    highest: dict[tuple[str, int], tuple[int, bytes]] = {}
+    seen: set[bytes] = set()
+    for one in history.delivered:
+        if one.group != ORDERED_GROUP or one.body in seen or one.body not in places:
+            continue
+        seen.add(one.body)
+        place = (one.queue.broker_name, one.queue.queue_id)
+        offset, before = highest.get(place, (-1, b""))
+        if places[one.body] < offset:
+            text = f"{one.body.decode()} comes to {ORDERED_GROUP} after {before.decode()}, which is behind it"
+            history.violate("order in each queue", text, one.body)
+        highest[place] = max((places[one.body], one.body), (offset, before))
+
+
+# ---- delayed messages and timers
+
+
+def early(plan: Plan, history: History) -> None:
+    """No delayed message comes before its time, by clocks that are as wrong as the plan makes them."""
+    skews = [fault.skew_ms / 1000 for fault in plan.faults if fault.kind is Kind.CLOCK]
+    wrong_s = max([0.0, *skews]) - min([0.0, *skews])
+    first: dict[bytes, Delivered] = {}
+    for one in history.delivered:
+        first.setdefault(one.body, one)
+    for body, one in first.items():
+        sent = history.sent.get(body)
+        if sent is None or not sent.delay_s:
+            continue
+        due_s = sent.at_s + sent.delay_s
+        if one.at_s < due_s - wrong_s - EARLY_S:
+            text = f"{body.decode()} comes {due_s - one.at_s:.3f} s too early"
+            history.violate("no delayed message early", text, body)
+
+
+def twice(plan: Plan, history: History) -> None:
+    """A message that was sent once is stored once, but for what a fault took from the replicas."""
+    for topic in TOPICS:
+        for body, records in _bodies(history, topic).items():
+            if len(records) < 2:
+                continue
+            if topic in (LATER, TRADES) and any(_near(plan, history, record) for record in records):
+                continue
+            places = ", ".join(f"{r.broker}:{r.queue_id} at {r.offset}" for r in records)
+            history.violate("nothing is stored twice", f"{body.decode()} of {topic} is in {places}", body)
+
+
+def _near(plan: Plan, history: History, record: Stored) -> bool:
+    at_s = history.second_of(record.store_ms)
+    return any(f.at_s - NEAR_S <= at_s <= f.end_s + RETURN_S for f in plan.faults if f.kind in _PARTS)
+
+
+# ---- transactions
+
+
+def transactions(plan: Plan, history: History) -> None:
+    """What was rolled back is nowhere; who told how it ended is not asked; others are asked once."""
+    stored = _bodies(history, TRADES)
+
+    def disturbed(at_s: float) -> bool:
+        return any(f.at_s - NEAR_S <= at_s <= f.end_s + RETURN_S for f in plan.faults)
+
+    for sent in history.sent.values():
+        if sent.kind != "trade":
+            continue
+        if sent.commits is False and sent.body in stored:
+            text = f"{sent.body.decode()} was rolled back and is in topic {TRADES}"
+            history.violate("each half message ends once", text, sent.body)
+        if len(sent.asked_s) > 1 and not any(map(disturbed, sent.asked_s)):
+            text = f"{sent.body.decode()} is asked for {len(sent.asked_s)} times"
+            history.violate("each half message is asked for once", text, sent.body)
+        if len(sent.asked_s) > MOST_ASKED:
+            text = f"{sent.body.decode()} is asked for {len(sent.asked_s)} times"
+            history.violate("everything is bounded", text, sent.body)

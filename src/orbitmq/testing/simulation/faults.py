@@ -1,0 +1,122 @@
+"""Does what a plan says, each fault at its time; at the end everything is as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from orbitmq.runtime.memory_files import Keep
+from orbitmq.runtime.virtual_loop import VirtualLoop
+from orbitmq.testing.machines import DISK_DELAY_S
+from orbitmq.testing.simulation.history import History
+from orbitmq.testing.simulation.load import Load
+from orbitmq.testing.simulation.plan import Fault, Kind, Plan
+from orbitmq.testing.simulation.site import Site
+
+if TYPE_CHECKING:
+    from random import Random
+
+MOST_EVENTS = 6
+SLOWEST_LINK_S = 0.8
+SLOWEST_DISK_S = 0.5
+MOST_DISK_FAILURES = 4
+OPERATIONS = ("pwrite", "sync", "write_atomic", "open_segment", "*")
+
+
+class Faults:
+    """The driver of a plan."""
+
+    def __init__(self, plan: Plan, site: Site, load: Load, history: History, dice: Random) -> None:
+        self._plan = plan
+        self._site = site
+        self._load = load
+        self._history = history
+        self._dice = dice
+
+    async def run(self) -> None:
+        """All faults; returns when the last one is over."""
+        async with asyncio.TaskGroup() as group:
+            for fault in self._plan.faults:
+                group.create_task(self._one(fault))
+
+    async def _one(self, fault: Fault) -> None:
+        await self._site.clock.sleep(fault.at_s)
+        await self._amid_the_work(fault.steps)
+        self._history.note("FAULT", str(fault))
+        match fault.kind:
+            case Kind.KILL | Kind.POWER | Kind.LOSE_DISK | Kind.STOP | Kind.NAME_SERVER:
+                await self._lose(fault)
+            case Kind.CLIENT:
+                if self._load.kill(fault.target):
+                    await self._site.clock.sleep(fault.lasts_s)
+                    self._load.begin(fault.target)
+            case Kind.RESET:
+                self._site.reset(fault.target)
+                return
+            case _:
+                end = self._begin(fault)
+                await self._site.clock.sleep(fault.lasts_s)
+                end()
+        self._history.note("FAULT", f"{fault.kind.value} {fault.target} is over")
+
+    async def _amid_the_work(self, steps: int) -> None:
+        """Some events later, and between the callbacks that follow one of them: at any await."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        for _ in range(steps % MOST_EVENTS):
+            await loop.until_next_event()
+        for _ in range(steps // MOST_EVENTS):
+            await asyncio.sleep(0)
+
+    async def _lose(self, fault: Fault) -> None:
+        """A server ends for a while; one that another fault has ended already stays ended until then."""
+        server = self._site.servers[fault.target]
+        if not server.wanted:
+            return
+        match fault.kind:
+            case Kind.POWER:
+                keep = list(Keep)[int(fault.detail * len(Keep))]
+                self._history.note("FAULT", f"of what was not synced {keep.value} is left")
+                self._site.lose_power(fault.target, keep)
+            case Kind.LOSE_DISK:
+                self._site.lose_power(fault.target, Keep.NOTHING)
+                server.machine.disk.remove_tree("/")
+            case Kind.STOP:
+                await self._site.stop(fault.target)
+            case _:
+                self._site.kill(fault.target)
+        await self._site.clock.sleep(fault.lasts_s)
+        if not server.wanted:
+            self._site.begin(fault.target)
+
+    def _begin(self, fault: Fault) -> Callable[[], None]:
+        """Begin a fault that lasts; what is returned ends it."""
+        site, machine = self._site, self._site.machines[fault.target]
+        match fault.kind:
+            case Kind.CUT | Kind.ONE_WAY:
+                return site.cut([fault.target], [fault.other], one_way=fault.kind is Kind.ONE_WAY)
+            case Kind.ISOLATE:
+                return site.cut([fault.target], [name for name in site.machines if name != fault.target])
+            case Kind.FREEZE:
+                process = machine.process
+                process.freeze()
+                return process.thaw
+            case Kind.SLOW_LINK:
+                machine.network.slow(0.0, fault.detail * SLOWEST_LINK_S)
+                return lambda: machine.network.slow(0.0, 0.0)
+            case Kind.SLOW_DISK:
+                machine.disk_delay_s = fault.detail * SLOWEST_DISK_S
+                return lambda: setattr(machine, "disk_delay_s", DISK_DELAY_S)
+            case Kind.FAIL_DISK:
+                operation = OPERATIONS[int(fault.detail * len(OPERATIONS))]
+                error = errno.ENOSPC if self._dice.random() < 0.5 else errno.EIO
+                times = self._dice.choice((1, MOST_DISK_FAILURES, -1))
+                machine.disk.fail(operation, error=error, skip=self._dice.randrange(20), times=times)
+                return machine.disk.heal
+            case Kind.CLOCK:
+                machine.skew_ms = fault.skew_ms
+                return lambda: setattr(machine, "skew_ms", 0)
+            case _:
+                raise AssertionError(fault.kind)

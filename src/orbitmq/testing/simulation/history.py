@@ -1,0 +1,183 @@
+"""What happened in a run: messages sent and delivered, who led, faults; and the trace that people read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import inf
+
+from orbitmq.message.model import MessageQueue
+from orbitmq.runtime.seam import Clock
+
+# A run that says more than this is wrong already.
+MOST_LINES = 20_000
+# When, seconds; who; what.
+Line = tuple[float, str, str]
+
+
+@dataclass(slots=True)
+class Sent:
+    """One message of a producer.
+
+    Attributes:
+        kind: plain, ordered, delayed, timer or transaction.
+        at_s: when its send began.
+        acked_s: when it was answered SEND_OK; ``None``: it was not.
+        queue: where it was stored.
+        key: of ordered messages: those of one key are in order.
+        delay_s: how long it is to wait.
+        commits: how its transaction ends; ``None``: it is none.
+        asked_s: when brokers asked how it ended.
+    """
+
+    body: bytes
+    topic: str
+    kind: str
+    at_s: float
+    acked_s: float | None = None
+    queue: MessageQueue | None = None
+    key: str = ""
+    delay_s: float = 0.0
+    commits: bool | None = None
+    asked_s: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Delivered:
+    """One handling of a message.
+
+    Attributes:
+        member: the consumer; one that was started again is another one.
+        ended_s: ``None``: its process ended first.
+    """
+
+    body: bytes
+    group: str
+    member: str
+    queue: MessageQueue
+    offset: int
+    at_s: float
+    ended_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One record at the end of a run: what a consumer can read."""
+
+    body: bytes
+    broker: str
+    topic: str
+    queue_id: int
+    offset: int
+    store_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A broken promise.
+
+    Attributes:
+        checker: who says so.
+        body: the message, if it is about one.
+    """
+
+    checker: str
+    text: str
+    body: bytes = b""
+
+    def __str__(self) -> str:
+        return f"{self.checker}: {self.text}"
+
+
+class History:
+    """The record of one run; times are seconds of the true clock since all served.
+
+    Attributes:
+        stored: at the end, by topic.
+        masters: when a broker became master.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._zero_s = clock.monotonic()
+        self.sent: dict[bytes, Sent] = {}
+        self.delivered: list[Delivered] = []
+        self.by_group: dict[str, set[bytes]] = {}
+        self._lines: list[tuple[float, str, str]] = []
+        self.violations: list[Violation] = []
+        self.stored: dict[str, list[Stored]] = {}
+        self.masters: list[tuple[float, str]] = []
+        self._told: set[tuple[str, str]] = set()
+
+    def now_s(self) -> float:
+        """Seconds since all served; before that below 0."""
+        return self._clock.monotonic() - self._zero_s
+
+    def begin(self) -> None:
+        """All serve: the time of faults and load begins."""
+        self._zero_s = self._clock.monotonic()
+
+    def second_of(self, epoch_ms: int) -> float:
+        """The same for a time of the wall clock."""
+        return (epoch_ms - self._clock.now_ms()) / 1000 + self.now_s()
+
+    def note(self, who: str, what: str) -> None:
+        """A line of the trace."""
+        if len(self._lines) < MOST_LINES:
+            self._lines.append((self._clock.monotonic(), who, what))
+
+    def violate(self, checker: str, text: str, body: bytes = b"", *, once: str = "") -> None:
+        """A promise is broken. Of those with one ``once`` the first counts."""
+        if once:
+            if (checker, once) in self._told:
+                return
+            self._told.add((checker, once))
+        self.violations.append(Violation(checker, text, body))
+        self.note("CHECK", f"{checker}: {text}")
+
+    def leads_again_s(self, group: str, since_s: float) -> float:
+        """When the master of a group leads again after this time."""
+        return min((at for at, name in self.masters if name == group and at >= since_s), default=inf)
+
+    def send(self, sent: Sent) -> Sent:
+        self.sent[sent.body] = sent
+        return sent
+
+    def deliver(self, group: str, member: str, body: bytes, queue: MessageQueue, offset: int) -> Delivered:
+        one = Delivered(body, group, member, queue, offset, self.now_s())
+        self.delivered.append(one)
+        return one
+
+    def done(self, one: Delivered) -> None:
+        one.ended_s = self.now_s()
+        self.by_group.setdefault(one.group, set()).add(one.body)
+
+    def trace(self) -> list[Line]:
+        """All lines in their order, with the whole story of the messages that violations name."""
+        lines = [(at - self._zero_s, who, what) for at, who, what in self._lines]
+        for body in {violation.body: None for violation in self.violations if violation.body}:
+            lines += self.story(body)
+        return sorted(lines, key=lambda line: line[0])
+
+    def story(self, body: bytes) -> Iterator[Line]:
+        """All that happened to one message."""
+        sent = self.sent.get(body)
+        name = body.decode(errors="replace")
+        if sent is not None:
+            yield sent.at_s, "producer", f"sends {name} to {sent.topic}"
+            if sent.acked_s is not None:
+                yield sent.acked_s, "producer", f"{name} is acknowledged, stored in {_queue(sent.queue)}"
+            for asked_s in sent.asked_s:
+                yield asked_s, "producer", f"is asked how {name} ended"
+        for one in self.delivered:
+            if one.body == body:
+                yield one.at_s, one.member, f"gets {name} from {_queue(one.queue)} at {one.offset}"
+        for records in self.stored.values():
+            for record in records:
+                if record.body == body:
+                    place = f"{record.broker}:{record.queue_id} of {record.topic} at {record.offset}"
+                    yield self.now_s(), "end", f"{name} is in {place}"
+
+
+def _queue(queue: MessageQueue | None) -> str:
+    return "?" if queue is None else f"{queue.broker_name}:{queue.queue_id} of {queue.topic}"

@@ -1,0 +1,260 @@
+"""The clients of a run: producers of each kind, and consumer groups of each kind that note what they get."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from orbitmq.client.consumer.consumer import Consumer
+from orbitmq.client.consumer.simple import SimpleConsumer
+from orbitmq.client.model import ConsumeFrom, SendResult, SendStatus
+from orbitmq.client.producer.producer import Producer
+from orbitmq.client.producer.transactional import LocalTransactionState, TransactionProducer
+from orbitmq.errors import OrbitError
+from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
+from orbitmq.runtime.seam import Runtime
+from orbitmq.testing.simulation.history import Delivered, History, Sent
+from orbitmq.testing.simulation.plan import GROUPS
+from orbitmq.testing.simulation.site import LEVELS, Site
+
+if TYPE_CHECKING:
+    from random import Random
+
+PLAIN, ORDERED, LATER, TRADES = TOPICS = ("plain", "ordered", "later", "trades")
+QUEUES = 2
+# What each consumer group subscribes to.
+PUSH_GROUP, ORDERED_GROUP, POP_GROUP = "push", "in-order", "pop"
+SUBSCRIPTIONS: Mapping[str, tuple[str, ...]] = {
+    PUSH_GROUP: TOPICS,
+    ORDERED_GROUP: (ORDERED,),
+    POP_GROUP: (PLAIN, LATER),
+}
+PRODUCERS = "producers"
+CONSUMERS = ("consumers-1", "consumers-2")
+LEVEL_SECONDS = [float(text.removesuffix("s")) for text in LEVELS.split()]
+LONGEST_TIMER_S = 9.0
+POP_INVISIBLE_S = 6.0
+TIMEOUT_MS = 2000
+PAUSE_S = 0.2
+# One in so many messages fails at its first handling, and comes again.
+FAILS_ONE_IN = 17
+
+
+class HandlerError(Exception):
+    """A handler fails as planned."""
+
+
+class Load:
+    """All clients of a run."""
+
+    def __init__(self, site: Site, history: History, dice: Random) -> None:
+        self._site = site
+        self._history = history
+        self._dice = dice
+        self._number = 0
+        self._lives = 0
+        # Which life of each machine's clients goes on.
+        self._current: dict[str, str] = {}
+        self._stopped = False
+        # Who handles messages of an ordered group now, by queue.
+        self._busy: dict[MessageQueue, tuple[str, Delivered]] = {}
+
+    def begin(self, machine: str) -> None:
+        """Start the clients of one machine."""
+        self._lives += 1
+        life = f"{machine}/{self._lives}"
+        self._current[machine] = str(self._lives)
+        work = self._producers() if machine == PRODUCERS else self._consumers(machine, life)
+        self._site.machines[machine].begin(work).add_done_callback(partial(self._ended, life))
+
+    def _ended(self, life: str, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._history.violate("nothing crashes", f"{life} ends: {error!r}")
+
+    def kill(self, machine: str) -> bool:
+        """The clients of a machine end at once; whether there were any."""
+        if self._current.pop(machine, None) is None:
+            return False
+        self._site.kill(machine)
+        return True
+
+    def stop(self) -> None:
+        """No producer sends anything more."""
+        self._stopped = True
+
+    # -- producers -------------------------------------------------------------------------------------
+
+    async def _producers(self) -> None:
+        runtime, servers = self._site.machines[PRODUCERS].runtime, self._site.name_servers
+        plain = Producer(
+            "producers", name_servers=servers, runtime=runtime, retries=0, timeout_ms=TIMEOUT_MS
+        )
+        trades = TransactionProducer(
+            "trades",
+            check=self._check,
+            name_servers=servers,
+            runtime=runtime,
+            retries=0,
+            timeout_ms=TIMEOUT_MS,
+        )
+        async with plain, trades, asyncio.TaskGroup() as group:
+            group.create_task(self._keep(runtime, 0.2, partial(self._plain, plain)))
+            for key in range(3):
+                group.create_task(self._keep(runtime, 0.25, partial(self._ordered, plain, key)))
+            group.create_task(self._keep(runtime, 0.5, partial(self._delayed, plain)))
+            group.create_task(self._keep(runtime, 0.5, partial(self._timer, plain)))
+            group.create_task(self._keep(runtime, 0.6, partial(self._trade, trades)))
+            group.create_task(self._stay())
+
+    async def _stay(self) -> None:
+        """Producers of transactions are asked as long as they are there."""
+        await asyncio.get_running_loop().create_future()
+
+    async def _keep(self, runtime: Runtime, pause_s: float, send: Callable[[], Awaitable[None]]) -> None:
+        while not self._stopped:
+            await runtime.clock.sleep(pause_s * self._dice.uniform(0.5, 1.5))
+            try:
+                await send()
+            except OrbitError as error:
+                self._history.note("producer", str(error).splitlines()[0][:160])
+                await runtime.clock.sleep(PAUSE_S)
+
+    def _sent(self, kind: str, topic: str, *, key: str = "", delay_s: float = 0.0) -> Sent:
+        self._number += 1
+        body = f"{kind}-{self._number}".encode()
+        return self._history.send(
+            Sent(body, topic, kind, self._history.now_s(), key=key, delay_s=delay_s)
+        )
+
+    def _acknowledged(self, sent: Sent, result: SendResult) -> None:
+        sent.queue = result.queue
+        if result.status is SendStatus.SEND_OK:
+            sent.acked_s = self._history.now_s()
+
+    async def _plain(self, producer: Producer) -> None:
+        sent = self._sent("plain", PLAIN)
+        self._acknowledged(sent, await producer.send(Message(PLAIN, sent.body + self._filler())))
+
+    def _filler(self) -> bytes:
+        """Records of all sizes, so that they lie across the borders of log files and pieces."""
+        return b" " * self._dice.choice((0, 0, 10, 100, 3000))
+
+    async def _ordered(self, producer: Producer, key: int) -> None:
+        queue = MessageQueue(ORDERED, GROUPS[key % len(GROUPS)], key % QUEUES)
+        sent = self._sent("ordered", ORDERED, key=str(key))
+        self._acknowledged(sent, await producer.send(Message(ORDERED, sent.body), queue=queue))
+
+    async def _delayed(self, producer: Producer) -> None:
+        level = self._dice.randint(1, len(LEVEL_SECONDS))
+        sent = self._sent("delayed", LATER, delay_s=LEVEL_SECONDS[level - 1])
+        self._acknowledged(sent, await producer.send(Message(LATER, sent.body, delay_level=level)))
+
+    async def _timer(self, producer: Producer) -> None:
+        delay_s = round(self._dice.uniform(0.1, LONGEST_TIMER_S), 3)
+        sent = self._sent("timer", LATER, delay_s=delay_s)
+        self._acknowledged(sent, await producer.send(Message(LATER, sent.body, delay_s=delay_s)))
+
+    async def _trade(self, producer: TransactionProducer) -> None:
+        sent = self._sent("trade", TRADES)
+        sent.commits = self._dice.random() < 0.7
+        told = self._dice.random() < 0.6
+        message = Message(TRADES, sent.body)
+        async with producer.transaction(message) as transaction:
+            self._acknowledged(sent, transaction.sent)
+            if not told:
+                transaction.leave_open()
+            elif not sent.commits:
+                transaction.roll_back()
+
+    async def _check(self, message: ReceivedMessage) -> LocalTransactionState:
+        sent = self._history.sent[message.body]
+        sent.asked_s.append(self._history.now_s())
+        return LocalTransactionState.COMMIT if sent.commits else LocalTransactionState.ROLLBACK
+
+    # -- consumers -------------------------------------------------------------------------------------
+
+    async def _consumers(self, machine: str, life: str) -> None:
+        async with asyncio.TaskGroup() as group:
+            for consume in (
+                partial(self._push, machine, PUSH_GROUP, life, ordered=False),
+                partial(self._push, machine, ORDERED_GROUP, life, ordered=True),
+                partial(self._pop, machine, life),
+            ):
+                group.create_task(self._until_started(life, consume))
+
+    async def _until_started(self, life: str, consume: Callable[[], Awaitable[None]]) -> None:
+        """What cannot start, because nobody answers, is started again."""
+        while True:
+            try:
+                await consume()
+            except OrbitError as error:
+                self._history.note(life, f"begins again: {error}")
+                await self._site.clock.sleep(1)
+
+    async def _push(self, machine: str, group: str, life: str, *, ordered: bool) -> None:
+        consumer = Consumer(
+            group,
+            name_servers=self._site.name_servers,
+            runtime=self._site.machines[machine].runtime,
+            consume_from=ConsumeFrom.FIRST,
+            ordered=ordered,
+            suspend_ms=100,
+        )
+        async with consumer:
+            for topic in SUBSCRIPTIONS[group]:
+                consumer.subscribe(topic)
+            await consumer.run(partial(self._handle, group, f"{life}/{group}", ordered))
+
+    async def _handle(self, group: str, member: str, ordered: bool, message: ReceivedMessage) -> None:
+        queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+        body = bytes(message.body).rstrip()
+        one = self._history.deliver(group, member, body, queue, message.queue_offset)
+        if ordered:
+            self._take(queue, member, one)
+        await self._site.clock.sleep(self._dice.choice((0.0, 0.001, 0.02)))
+        if ordered:
+            self._busy.pop(queue, None)
+        elif not message.reconsume_times and sum(body) % FAILS_ONE_IN == 0:
+            raise HandlerError
+        self._history.done(one)
+
+    def _take(self, queue: MessageQueue, member: str, one: Delivered) -> None:
+        busy = self._busy.get(queue)
+        if busy is not None and busy[0] != member and self._alive(busy[0]):
+            self._history.violate(
+                "one holder of a queue lock",
+                f"{member} handles a message of {queue.broker_name}:{queue.queue_id} while {busy[0]} does",
+                one.body,
+            )
+        self._busy[queue] = member, one
+
+    def _alive(self, member: str) -> bool:
+        machine, life, _ = member.split("/")
+        return self._current.get(machine) == life
+
+    async def _pop(self, machine: str, life: str) -> None:
+        consumer = SimpleConsumer(
+            POP_GROUP,
+            name_servers=self._site.name_servers,
+            runtime=self._site.machines[machine].runtime,
+            invisible_s=POP_INVISIBLE_S,
+        )
+        async with consumer:
+            for topic in SUBSCRIPTIONS[POP_GROUP]:
+                consumer.subscribe(topic)
+            while True:
+                try:
+                    for message in await consumer.receive(8, wait_s=5):
+                        await self._pop_one(consumer, life, message)
+                except OrbitError as error:
+                    self._history.note(life, str(error).splitlines()[0][:160])
+                    await self._site.clock.sleep(PAUSE_S)
+
+    async def _pop_one(self, consumer: SimpleConsumer, life: str, message: ReceivedMessage) -> None:
+        queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+        body = bytes(message.body).rstrip()
+        one = self._history.deliver(POP_GROUP, f"{life}/{POP_GROUP}", body, queue, message.queue_offset)
+        await consumer.ack(message)
+        self._history.done(one)

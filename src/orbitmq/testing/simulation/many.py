@@ -1,0 +1,61 @@
+"""Many seeds in parallel processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from orbitmq.runtime.parallel import in_processes
+from orbitmq.testing.simulation.plan import Kind, make_plan
+from orbitmq.testing.simulation.run import simulate
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of one seed.
+
+    Attributes:
+        violations: a line for each broken promise.
+        failure: the error, if the run itself failed.
+    """
+
+    seed: int
+    mode: str
+    faults: int
+    violations: tuple[str, ...]
+    failure: str = ""
+    virtual_s: float = 0.0
+    sent: int = 0
+    acknowledged: int = 0
+    delivered: int = 0
+
+    @property
+    def holds(self) -> bool:
+        """Whether every promise was kept."""
+        return not self.violations and not self.failure
+
+
+def run_seed(seed: int, kinds: Sequence[Kind]) -> Verdict:
+    """One seed; whatever goes wrong is part of the verdict."""
+    plan = make_plan(seed, kinds)
+    try:
+        outcome = simulate(plan)
+    except Exception as error:
+        return Verdict(seed, str(plan.mode), len(plan.faults), (), repr(error))
+    return Verdict(
+        seed,
+        str(plan.mode),
+        len(plan.faults),
+        tuple(map(str, outcome.violations)),
+        "",
+        outcome.virtual_s,
+        outcome.sent,
+        outcome.acknowledged,
+        outcome.delivered,
+    )
+
+
+def run_seeds(seeds: range, kinds: Sequence[Kind], processes: int) -> Iterator[Verdict]:
+    """Many seeds, in the order in which they end."""
+    return in_processes(partial(run_seed, kinds=tuple(kinds)), seeds, processes)

@@ -1,0 +1,177 @@
+"""What one seed does: the mode of the brokers and the faults, each with its time. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from orbitmq.runtime.simulated import seeded
+
+if TYPE_CHECKING:
+    from random import Random
+
+GROUPS = ("broker-a", "broker-b")
+BROKERS = ("broker-a", "broker-a-1", "broker-b", "broker-b-1")
+NAME_SERVERS = ("nameserver", "nameserver-1")
+CLIENTS = ("producers", "consumers-1", "consumers-2")
+# Faults begin in this time, seconds after all serve; the last one may end a little later.
+LOAD_S = 20.0
+MOST_FAULTS = 7
+LONGEST_S = 14.0
+MOST_SKEW_MS = 3000
+# A fault comes so many steps of the event loop after its moment: at any await.
+MOST_STEPS = 60
+
+
+class Kind(Enum):
+    """The kinds of faults; the values are the words of ``orbitmq simulate --faults``."""
+
+    KILL = "kill"  # a process ends at any await; what it wrote stays
+    POWER = "power"  # a machine loses power: what was not synced goes, or comes torn
+    LOSE_DISK = "lose-disk"  # a machine loses power and its disk; only once, and only where a quorum has all
+    STOP = "stop"  # a clean stop
+    FREEZE = "freeze"  # a process stands still, then goes on
+    CUT = "cut"  # two machines do not reach each other
+    ONE_WAY = "one-way"  # nothing passes from one machine to another
+    ISOLATE = "isolate"  # one machine reaches nobody
+    RESET = "reset"  # all connections of a machine are reset
+    SLOW_LINK = "slow-link"  # all that leaves or reaches a machine takes long
+    SLOW_DISK = "slow-disk"  # each operation of a disk takes long
+    FAIL_DISK = "fail-disk"  # some operations of a disk fail
+    CLOCK = "clock"  # the wall clock of a machine steps, and stays wrong or steps back
+    NAME_SERVER = "name-server"  # a name server is killed and starts again without what it knew
+    CLIENT = "client"  # a machine of clients is killed; consumers start again
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """How the brokers of a run are set up.
+
+    Attributes:
+        name_servers: one or two.
+        quorum: an acknowledged message is on two brokers (SYNC_MASTER, inSyncReplicas=2).
+        sync_flush: an acknowledged message is on the master's device (SYNC_FLUSH).
+    """
+
+    name_servers: int
+    quorum: bool
+    sync_flush: bool
+
+    def __str__(self) -> str:
+        flush = "SYNC_FLUSH" if self.sync_flush else "ASYNC_FLUSH"
+        copies = "quorum of 2" if self.quorum else "asynchronous slaves"
+        return f"{flush}, {copies}, {self.name_servers} name server{'s'[: self.name_servers - 1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault.
+
+    Attributes:
+        at_s: when it begins, seconds after all serve.
+        lasts_s: until the process is started again, the connection or the disk is as before.
+        target: the machine.
+        other: the second machine of a cut.
+        steps: how many steps of the event loop later it begins.
+        detail: what kind of it, 0.0 to 1.0.
+    """
+
+    at_s: float
+    lasts_s: float
+    kind: Kind
+    target: str
+    other: str = ""
+    steps: int = 0
+    detail: float = 0.0
+
+    @property
+    def end_s(self) -> float:
+        return self.at_s + self.lasts_s
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        return (self.target, self.other) if self.other else (self.target,)
+
+    @property
+    def skew_ms(self) -> int:
+        """Of a clock: how far it goes wrong."""
+        return round((self.detail * 2 - 1) * MOST_SKEW_MS)
+
+    def __str__(self) -> str:
+        names = " - ".join(self.machines)
+        if self.kind is Kind.ONE_WAY:
+            names = f"{self.target} to {self.other}"
+        more = f" by {self.skew_ms:+} ms" if self.kind is Kind.CLOCK else ""
+        return f"{self.kind.value} {names}{more} for {self.lasts_s:.2f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that a run draws from its seed beforehand; a plan with fewer faults is otherwise the same."""
+
+    seed: int
+    mode: Mode
+    faults: tuple[Fault, ...]
+
+    def only(self, faults: Sequence[Fault]) -> Plan:
+        """The same with these of its faults."""
+        return Plan(self.seed, self.mode, tuple(faults))
+
+
+def make_plan(seed: int, kinds: Collection[Kind] = tuple(Kind), mode: Mode | None = None) -> Plan:
+    """The plan of a seed.
+
+    Args:
+        kinds: faults of these kinds; none makes a run without faults.
+        mode: this one instead of the seed's.
+    """
+    dice = seeded(seed)
+    drawn = Mode(dice.choice((1, 2)), dice.random() < 0.5, dice.random() < 0.6)
+    mode = drawn if mode is None else mode
+    wanted = [kind for kind in Kind if kind in kinds]
+    count = dice.randint(1, MOST_FAULTS)
+    faults = [_fault(dice, mode, dice.choice(wanted)) for _ in range(count if wanted else 0)]
+    first = next((fault for fault in faults if fault.kind is Kind.LOSE_DISK), None)
+    if first is not None:
+        faults = [fault for fault in faults if fault.kind is not Kind.LOSE_DISK or fault is first]
+        mode = replace(mode, quorum=True)
+    return Plan(seed, mode, tuple(sorted(faults, key=lambda fault: fault.at_s)))
+
+
+def _fault(dice: Random, mode: Mode, kind: Kind) -> Fault:
+    at_s = dice.random() * LOAD_S
+    lasts_s = dice.choice((0.3, 2.0, 6.0, LONGEST_S)) * dice.random()
+    steps, detail = dice.randrange(MOST_STEPS), dice.random()
+    servers = NAME_SERVERS[: mode.name_servers]
+    target, other = dice.choice(BROKERS), ""
+    match kind:
+        case Kind.CUT | Kind.ONE_WAY:
+            other = dice.choice([name for name in (*BROKERS, *servers, *CLIENTS) if name != target])
+            # The two of a group matter most to each other.
+            if dice.random() < 0.3:
+                other = partner(target)
+            if dice.random() < 0.5:
+                target, other = other, target
+        case Kind.ISOLATE | Kind.RESET | Kind.SLOW_LINK:
+            target = dice.choice((*BROKERS, *BROKERS, *servers, *CLIENTS))
+        case Kind.NAME_SERVER:
+            target = dice.choice(servers)
+        case Kind.CLIENT:
+            target = dice.choice(CLIENTS)
+        case Kind.CLOCK:
+            target = dice.choice((*BROKERS, *servers, *CLIENTS))
+        case _:
+            pass
+    return Fault(at_s, lasts_s, kind, target, other, steps, detail)
+
+
+def partner(broker: str) -> str:
+    """The other broker of the group."""
+    return broker.removesuffix("-1") if broker.endswith("-1") else f"{broker}-1"
+
+
+def group_of(broker: str) -> str:
+    """The brokerName of a broker."""
+    return broker.removesuffix("-1")

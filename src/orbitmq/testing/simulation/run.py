@@ -1,0 +1,238 @@
+"""One run from beginning to end: all start, load and faults, recovery, clean stops, judgement."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from orbitmq.admin import Admin
+from orbitmq.broker.broker import Broker
+from orbitmq.broker.role import Role
+from orbitmq.message.record import iter_records
+from orbitmq.runtime.simulated import seeded, simulated_runtime
+from orbitmq.runtime.virtual_loop import SimulationStuckError, VirtualClock, VirtualLoop
+from orbitmq.store import MessageStore
+from orbitmq.testing.simulation import checks
+from orbitmq.testing.simulation.faults import Faults
+from orbitmq.testing.simulation.history import History, Line, Stored, Violation
+from orbitmq.testing.simulation.load import CONSUMERS, PRODUCERS, QUEUES, SUBSCRIPTIONS, TOPICS, Load
+from orbitmq.testing.simulation.plan import BROKERS, GROUPS, LOAD_S, NAME_SERVERS, Plan
+from orbitmq.testing.simulation.site import Site
+from orbitmq.testing.simulation.watch import LogLines, Watch
+
+START_LIMIT_S = 60.0
+# After the last fault producers go on so long, with everything as it should be.
+CALM_S = 3.0
+# Locks and invisible times of lost clients run out meanwhile.
+DRAIN_LIMIT_S = 180.0
+QUIET_S = 2.0
+LOOK_S = 0.5
+LINK_DELAY_S = (0.0001, 0.001)
+# A hundred times what a run takes.
+MOST_ITERATIONS = 20_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one run.
+
+    Attributes:
+        lines: its trace: seconds since all served, who, what.
+        virtual_s: how long it took by the simulated clock.
+    """
+
+    plan: Plan
+    violations: tuple[Violation, ...]
+    lines: tuple[Line, ...]
+    virtual_s: float
+    sent: int
+    acknowledged: int
+    delivered: int
+
+
+def simulate(plan: Plan) -> Outcome:
+    """Run a plan; the same plan gives the same outcome."""
+    loop = VirtualLoop(VirtualClock(), plan.seed, max_iterations=MOST_ITERATIONS)
+    history = History(loop.clock)
+    try:
+        loop.run_until_complete(_Run(plan, history).run())
+    except SimulationStuckError as error:
+        history.violate("everything is bounded", str(error))
+    finally:
+        loop.close()
+    return Outcome(
+        plan,
+        tuple(history.violations),
+        tuple(history.trace()),
+        loop.clock.monotonic(),
+        len(history.sent),
+        sum(sent.acked_s is not None for sent in history.sent.values()),
+        len(history.delivered),
+    )
+
+
+class _Run:
+    def __init__(self, plan: Plan, history: History) -> None:
+        self._plan = plan
+        self._history = history
+
+    async def run(self) -> None:
+        plan, history = self._plan, self._history
+        runtime = simulated_runtime(plan.seed)
+        self._site = site = Site(runtime, plan.mode, history)
+        site.slow_network(*LINK_DELAY_S)
+        load = Load(site, history, seeded(3 * plan.seed + 1))
+        faults = Faults(plan, site, load, history, seeded(3 * plan.seed + 2))
+        with LogLines(site, plan, history) as log:
+            try:
+                async with Watch(site, history):
+                    await self._play(load, faults)
+            finally:
+                log.deaf = True
+                await site.close()
+        checks.judge(plan, history)
+
+    async def _play(self, load: Load, faults: Faults) -> None:
+        site, history = self._site, self._history
+        for name in site.servers:
+            site.begin(name)
+        if not await self._until(self._in_place, START_LIMIT_S):
+            text = f"not in place after {START_LIMIT_S:g} s: {self._roles()}"
+            history.violate("everything recovers", text)
+            return
+        await self._create_topics()
+        history.begin()
+        history.note("RUN", f"all serve: {self._plan.mode}")
+        for name in (*CONSUMERS, PRODUCERS):
+            load.begin(name)
+        await asyncio.gather(faults.run(), site.clock.sleep(LOAD_S))
+        await site.clock.sleep(CALM_S)
+        load.stop()
+        history.note("RUN", "producers send no more")
+        await self._recover()
+        history.note("RUN", "all is quiet")
+        self._take_stock()
+        await self._stop_all(load)
+
+    async def _create_topics(self) -> None:
+        machine = self._site.machines[PRODUCERS]
+
+        async def create() -> None:
+            async with Admin(self._site.name_servers, runtime=machine.runtime) as admin:
+                for topic in TOPICS:
+                    await admin.create_topic(topic, QUEUES)
+
+        await machine.begin(create())
+
+    # -- the way to the end ------------------------------------------------------------------------------
+
+    async def _until(self, reached: Callable[[], bool], limit_s: float) -> bool:
+        clock = self._site.clock
+        deadline = clock.monotonic() + limit_s
+        while not reached():
+            if clock.monotonic() >= deadline:
+                return False
+            await clock.sleep(LOOK_S)
+        return True
+
+    def _roles(self) -> str:
+        return ", ".join(f"{name} {getattr(self._site.servers[name].role, 'value', 'down')}" for name in BROKERS)
+
+    def _in_place(self) -> bool:
+        roles = [self._site.servers[name].role for name in BROKERS]
+        return roles == [Role.MASTER, Role.SLAVE] * len(GROUPS)
+
+    async def _recover(self) -> None:
+        """All serve as in the beginning, and consumers have everything."""
+        if not await self._until(lambda: self._in_place() and self._same_logs(), DRAIN_LIMIT_S):
+            ends = ", ".join(f"{n} {self._end_of(n)}" for n in BROKERS)
+            text = f"after {DRAIN_LIMIT_S:g} s without faults: {self._roles()}; logs end at {ends}"
+            self._history.violate("everything recovers", text)
+            return
+        await self._until(self._all_have_all, DRAIN_LIMIT_S)
+        await self._site.clock.sleep(QUIET_S)
+        if not await self._until(self._same_logs, START_LIMIT_S):
+            self._history.violate("the slave's log is the master's", "the logs of a group do not become one")
+            return
+        for group in GROUPS:
+            master, slave = (self._store(server.name) for server in self._site.brokers(group))
+            if master is not None and slave is not None:
+                self._compare(group, master, slave)
+
+    def _broker(self, name: str) -> Broker | None:
+        server = self._site.servers[name]
+        return server.broker if server.serves else None
+
+    def _store(self, name: str) -> MessageStore | None:
+        broker = self._broker(name)
+        return None if broker is None else broker.services.store
+
+    def _end_of(self, name: str) -> int:
+        store = self._store(name)
+        return -1 if store is None else store.max_commit_log_offset
+
+    def _same_logs(self) -> bool:
+        return all(
+            self._end_of(servers[0].name) == self._end_of(servers[1].name) >= 0
+            for servers in map(self._site.brokers, GROUPS)
+        )
+
+    def _compare(self, group: str, master: MessageStore, slave: MessageStore) -> None:
+        begin = max(master.min_commit_log_offset, slave.min_commit_log_offset)
+        one, other = (_log_of(store, begin) for store in (master, slave))
+        if one != other:
+            at = begin + next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
+            text = f"the logs of {group} are of one length and differ at {at}"
+            self._history.violate("the slave's log is the master's", text)
+
+    def _all_have_all(self) -> bool:
+        self._take_stock()
+        stored = {record.body for records in self._history.stored.values() for record in records}
+        for sent in checks.expected(self._history):
+            if sent.body not in stored and not checks.may_be_lost(self._plan, self._history, sent):
+                return False
+        return all(
+            record.body in self._history.by_group.get(group, ())
+            for group, topics in SUBSCRIPTIONS.items()
+            for topic in topics
+            for record in self._history.stored.get(topic, ())
+        )
+
+    def _take_stock(self) -> None:
+        """Note what consumers can read at the masters."""
+        for topic in TOPICS:
+            records: list[Stored] = []
+            for group in GROUPS:
+                broker = self._broker(group)
+                if broker is not None:
+                    records += _records(broker, group, topic)
+            self._history.stored[topic] = records
+
+    async def _stop_all(self, load: Load) -> None:
+        for name in (*CONSUMERS, PRODUCERS):
+            load.kill(name)
+        for name in (*reversed(BROKERS), *NAME_SERVERS[: self._plan.mode.name_servers]):
+            await self._site.stop(name)
+
+
+def _log_of(store: MessageStore, begin: int) -> bytes:
+    data, at = b"", begin
+    while piece := store.raw.data(at, 1 << 30):
+        data += piece
+        at += len(piece)
+    return data
+
+
+def _records(broker: Broker, group: str, topic: str) -> list[Stored]:
+    store = broker.services.store
+    queues = store.find_topic(topic)
+    found: list[Stored] = []
+    for queue_id in range(len(queues.slots) if queues else 0):
+        at = 0
+        while records := list(iter_records(store.get(topic, queue_id, at, 1000).body)):
+            for record in records:
+                body = bytes(record.body).rstrip()
+                found.append(Stored(body, group, topic, queue_id, record.queue_offset, record.store_timestamp))
+            at = records[-1].queue_offset + 1
+    return found

@@ -1,0 +1,234 @@
+"""The servers of a run, each on a machine of its own: begun, stopped, killed, frozen, and begun again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from orbitmq.broker.broker import Broker
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.role import Role
+from orbitmq.cluster.brokers import make_broker
+from orbitmq.cluster.layout import broker_settings, members, name_server_settings, settings_of_all
+from orbitmq.errors import StartError
+from orbitmq.nameserver.config import NameServerConfig
+from orbitmq.nameserver.server import NameServer
+from orbitmq.runtime.memory_files import Keep
+from orbitmq.runtime.seam import Clock, Runtime
+from orbitmq.runtime.simulated import SimulatedRuntime
+from orbitmq.testing.machines import PowerMachine
+from orbitmq.testing.simulation.history import History
+from orbitmq.testing.simulation.plan import BROKERS, CLIENTS, GROUPS, NAME_SERVERS, Mode, group_of
+
+PORT, HA_PORT, NAME_SERVER_PORT = 10911, 10912, 9876
+LEVELS = "1s 2s 5s 8s"
+SETTINGS: Mapping[str, str] = {
+    "enableSlaveActingMaster": "true",
+    "enableRemoteEscape": "true",
+    "slaveReadEnable": "true",
+    "mappedFileSizeCommitLog": str(128 * 1024),
+    "mappedFileSizeConsumeQueue": str(20 * 300),
+    "mappedFileSizeTimerLog": str(64 * 1024),
+    "messageDelayLevel": LEVELS,
+    "transactionTimeOut": "2000",
+    "transactionCheckInterval": "3000",
+}
+# A process that cannot start is started again, as a supervisor does.
+START_AGAIN_S = 1.0
+MOST_STARTS = 100
+STOP_LIMIT_S = 30.0
+LOOK_S = 0.05
+CLOSE_LIMIT_S = 60.0
+
+
+@dataclass
+class Server:
+    """One server and its machine.
+
+    Attributes:
+        broker, name_server: what runs now; ``None``: another kind of server, or nothing.
+    """
+
+    name: str
+    machine: PowerMachine
+    broker: Broker | None = None
+    name_server: NameServer | None = None
+    wanted: bool = True
+    begun: asyncio.Task[None] | None = None
+
+    @property
+    def serves(self) -> bool:
+        """Whether it has started, and nothing has ended or frozen it; true while it stops."""
+        begun = self.begun
+        if begun is None or not begun.done() or begun.cancelled() or begun.exception() is not None:
+            return False
+        return self.machine.process.running and (self.broker is None or bool(self.broker.running))
+
+    @property
+    def role(self) -> Role | None:
+        """The role of a broker that serves."""
+        return self.broker.services.role.role if self.broker is not None and self.serves else None
+
+
+class Site:
+    """All machines and servers of one run."""
+
+    def __init__(self, runtime: SimulatedRuntime, mode: Mode, history: History) -> None:
+        self._runtime = runtime
+        self._mode = mode
+        self._history = history
+        self.clock: Clock = runtime.clock
+        names = (*NAME_SERVERS[: mode.name_servers], *BROKERS, *CLIENTS)
+        self.machines = {
+            name: PowerMachine(runtime.machine(f"10.0.0.{number}")) for number, name in enumerate(names, 1)
+        }
+        self.names = {machine.host: name for name, machine in self.machines.items()}
+        self.servers = {name: Server(name, self.machines[name]) for name in names if name not in CLIENTS}
+        self._members = {member.name: member for member in members(len(GROUPS), 2)}
+
+    @property
+    def name_servers(self) -> str:
+        """The name servers as "host:port;host:port"."""
+        used = NAME_SERVERS[: self._mode.name_servers]
+        return ";".join(f"{self.machines[name].host}:{NAME_SERVER_PORT}" for name in used)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What all brokers have in common."""
+        more = dict(SETTINGS)
+        more["flushDiskType"] = "SYNC_FLUSH" if self._mode.sync_flush else "ASYNC_FLUSH"
+        if self._mode.quorum:
+            more |= {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
+        return settings_of_all(2, more)
+
+    def brokers(self, group: str) -> list[Server]:
+        """The two servers of a group."""
+        return [self.servers[name] for name in BROKERS if group_of(name) == group]
+
+    # -- starting and stopping -------------------------------------------------------------------------
+
+    def begin(self, name: str) -> None:
+        """Start a server that does not run; its machine tries until it succeeds."""
+        server = self.servers[name]
+        server.wanted = True
+        server.begun = server.machine.begin(self._start(server))
+
+    async def _start(self, server: Server) -> None:
+        runtime = server.machine.runtime
+        for attempt in range(MOST_STARTS):
+            made = self._made(server, runtime)
+            try:
+                await made.start()
+            except StartError as error:
+                self._history.note(server.name, f"does not start: {error}")
+            except Exception as error:
+                self._history.violate("nothing crashes", f"{server.name} does not start: {error!r}")
+                raise
+            else:
+                self._history.note(server.name, "serves" if not attempt else f"serves after {attempt} tries")
+                return
+            await runtime.clock.sleep(START_AGAIN_S)
+        self._history.violate("processes end clean", f"{server.name} does not start after {MOST_STARTS} tries")
+
+    def _made(self, server: Server, runtime: Runtime) -> Broker | NameServer:
+        if server.name in NAME_SERVERS:
+            config = NameServerConfig(bind_address=server.machine.host, listen_port=NAME_SERVER_PORT)
+            config, _ = config.updated(name_server_settings(SETTINGS))
+            server.name_server = NameServer(runtime, config)
+            return server.name_server
+        server.broker = make_broker(runtime, self._broker_config(server))
+        return server.broker
+
+    def _broker_config(self, server: Server) -> BrokerConfig:
+        settings = broker_settings(
+            self._members[server.name],
+            cluster="DefaultCluster",
+            port=PORT,
+            ha_port=HA_PORT,
+            root="/store",
+            name_servers=self.name_servers,
+            more=self.settings,
+            host=server.machine.host,
+        )
+        config, warnings = BrokerConfig().updated(settings)
+        if warnings:
+            raise StartError("; ".join(warnings))
+        return config
+
+    async def stop(self, name: str) -> None:
+        """A clean stop (SIGTERM); then the process has ended."""
+        server = self.servers[name]
+        process, begun = server.machine.process, server.begun
+        if begun is None or not server.wanted:
+            return
+        server.wanted = False
+        ending = server.machine.begin(self._end(server))
+        begin = self.clock.monotonic()
+        while not ending.done() and not process.killed:
+            await asyncio.sleep(LOOK_S)
+            if not process.running:
+                begin = self.clock.monotonic()
+            if self.clock.monotonic() - begin > STOP_LIMIT_S:
+                self._history.violate("processes end clean", f"{name} still stops after {STOP_LIMIT_S:g} s")
+                break
+        if process.killed:
+            return
+        if ending.done() and (error := ending.exception()) is not None:
+            self._history.violate("processes end clean", f"{name} stops with {error!r}")
+        elif in_use := server.machine.disk.in_use:
+            self._history.violate("processes end clean", f"{name} has stopped and holds {', '.join(in_use)}")
+        self._gone(server)
+        server.machine.kill()
+
+    async def _end(self, server: Server) -> None:
+        begun = server.begun
+        if begun is not None and not begun.done():
+            begun.cancel()
+            await asyncio.wait({begun})
+        made = server.broker or server.name_server
+        if made is not None:
+            await made.stop()
+
+    def kill(self, name: str) -> None:
+        """The process of a server or of clients ends at once."""
+        self._gone(self.servers.get(name))
+        self.machines[name].kill()
+
+    def lose_power(self, name: str, keep: Keep) -> None:
+        """A machine loses power; of what was not synced ``keep`` is left."""
+        self._gone(self.servers.get(name))
+        self.machines[name].crash(keep)
+
+    def _gone(self, server: Server | None) -> None:
+        if server is not None:
+            server.wanted = False
+            server.broker = server.name_server = server.begun = None
+
+    # -- the network -----------------------------------------------------------------------------------
+
+    def cut(self, one: list[str], other: list[str], *, one_way: bool = False) -> Callable[[], None]:
+        """Let nothing pass between machines; what is returned ends it."""
+        hosts = [[self.machines[name].host for name in side] for side in (one, other)]
+        return self._runtime.network.partition(hosts[0], hosts[1], one_way=one_way)
+
+    def reset(self, name: str) -> None:
+        """Reset all connections of a machine."""
+        self._runtime.network.cut(self.machines[name].host)
+
+    def slow_network(self, low_s: float, high_s: float) -> None:
+        """What every write takes."""
+        self._runtime.network.set_delay(low_s, high_s)
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """End all tasks of the run, also those of processes that were killed."""
+        for machine in self.machines.values():
+            machine.kill()
+            machine.bury()
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_LIMIT_S)

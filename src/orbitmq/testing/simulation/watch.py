@@ -1,0 +1,197 @@
+"""Looks at the brokers all the time while a run goes on: what must never be seen, not even for a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import Any, Self
+
+from orbitmq.broker.role import Role, RoleChanged
+from orbitmq.runtime.virtual_loop import VirtualLoop, current_process
+from orbitmq.testing.simulation.history import History
+from orbitmq.testing.simulation.load import ORDERED_GROUP, PUSH_GROUP
+from orbitmq.testing.simulation.plan import GROUPS, Kind, Plan
+from orbitmq.testing.simulation.site import Server, Site
+
+LOOK_S = 0.02
+# Tables and buffers are looked at with each so many looks at the roles.
+TABLES_EACH = 10
+# Limits that no healthy run of this size comes near.
+MOST_WAITING_ANSWERS = 500
+MOST_ESCAPING = 300
+MOST_STEPS_A_SECOND = 60_000
+MOST_WARNINGS_A_SECOND = 100
+MOST_WARNINGS = 1500
+WATCHED_GROUPS = (PUSH_GROUP, ORDERED_GROUP)
+
+
+class Watch:
+    """The checkers that look while the run goes on. Use it as an async context manager."""
+
+    def __init__(self, site: Site, history: History) -> None:
+        self._site = site
+        self._history = history
+        self._known: set[int] = set()
+        self._offsets: dict[tuple[int, str, int], int] = {}
+        self._steps = (0, 0.0)
+        self._task: asyncio.Task[None] | None = None
+        self._looks = 0
+
+    async def __aenter__(self) -> Watch:
+        self._task = asyncio.ensure_future(self._look())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _look(self) -> None:
+        while True:
+            for group in GROUPS:
+                serving = [one for one in self._site.brokers(group) if one.serves and one.broker is not None]
+                for server in serving:
+                    self._meet(server)
+                    if self._looks % TABLES_EACH == 0:
+                        self._look_at_offsets(server)
+                        self._look_at_buffers(server)
+                self._look_for_leaders(group, serving)
+            self._look_at_steps()
+            self._looks += 1
+            await asyncio.sleep(LOOK_S)
+
+    def _meet(self, server: Server) -> None:
+        broker = server.broker
+        if broker is None or id(broker) in self._known:
+            return
+        self._known.add(id(broker))
+        self._took(server.name, "", broker.services.role.role)
+        broker.services.events.subscribe(RoleChanged, partial(self._changed, server.name))
+
+    def _changed(self, name: str, event: RoleChanged) -> None:
+        self._took(name, event.before.value, event.after)
+
+    def _took(self, name: str, before: str, role: Role) -> None:
+        self._history.note(name, f"{before} becomes {role.value}" if before else f"is {role.value}")
+        if role is Role.MASTER:
+            self._history.masters.append((self._history.now_s(), name))
+
+    def _look_for_leaders(self, group: str, serving: list[Server]) -> None:
+        leaders = [
+            one.name
+            for one in serving
+            if one.broker is not None
+            and one.broker.services.role.leads
+            and "delayed messages" in one.broker.running
+        ]
+        if len(leaders) > 1:
+            text = f"special services run on {' and '.join(leaders)}"
+            self._history.violate("special services on one member", text, once=group)
+
+    def _look_at_offsets(self, server: Server) -> None:
+        broker = server.broker
+        assert broker is not None
+        for key, queues in broker.services.offsets.table().items():
+            if key.rpartition("@")[2] not in WATCHED_GROUPS:
+                continue
+            for queue_id, offset in queues.items():
+                place = (id(broker), key, queue_id)
+                before = self._offsets.get(place, 0)
+                if offset < before:
+                    text = f"{server.name}: {key}:{queue_id} goes back from {before} to {offset}"
+                    self._history.violate("offsets never go back", text, once=f"{place}")
+                self._offsets[place] = offset
+
+    def _look_at_buffers(self, server: Server) -> None:
+        broker = server.broker
+        assert broker is not None
+        waiting = len(broker.services.durability)
+        if waiting > MOST_WAITING_ANSWERS:
+            text = f"{server.name}: {waiting} answers wait for durability"
+            self._history.violate("everything is bounded", text, once=f"{server.name} answers")
+        elsewhere: Any = broker.services.outlet.elsewhere
+        if elsewhere is not None and len(elsewhere) > MOST_ESCAPING:
+            text = f"{server.name}: {len(elsewhere)} messages are on the way to other masters"
+            self._history.violate("everything is bounded", text, once=f"{server.name} escape")
+
+    def _look_at_steps(self) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        now = loop.time()
+        if now - self._steps[1] < 1.0:
+            return
+        steps = loop.iterations - self._steps[0]
+        if steps > MOST_STEPS_A_SECOND * (now - self._steps[1]) and self._steps[0]:
+            text = f"{steps} steps of the event loop in {now - self._steps[1]:.2f} s: something turns idly"
+            self._history.violate("everything is bounded", text, once="steps")
+        self._steps = (loop.iterations, now)
+
+
+class LogLines(logging.Handler):
+    """The servers' and clients' log: warnings go to the trace, what crashed is a violation.
+
+    Attributes:
+        deaf: nothing counts any more: what follows is the end of the run itself.
+    """
+
+    def __init__(self, site: Site, plan: Plan, history: History) -> None:
+        super().__init__(logging.WARNING)
+        self._site = site
+        self._history = history
+        self._may_fail = any(fault.kind is Kind.FAIL_DISK for fault in plan.faults)
+        self._count = 0
+        self._kept: list[tuple[logging.Logger, int, bool]] = []
+        self.deaf = False
+
+    def __enter__(self) -> Self:
+        for name in ("orbitmq", "asyncio"):
+            logger = logging.getLogger(name)
+            self._kept.append((logger, logger.level, logger.propagate))
+            logger.addHandler(self)
+            logger.setLevel(logging.WARNING)
+            logger.propagate = False
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for logger, level, propagate in self._kept:
+            logger.removeHandler(self)
+            logger.setLevel(level)
+            logger.propagate = propagate
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.deaf:
+            return
+        process = current_process()
+        who = "?" if process is None else self._site.names.get(process.name, process.name)
+        text = record.getMessage()
+        self._count += 1
+        if self._count == MOST_WARNINGS:
+            self._history.violate("everything is bounded", f"{MOST_WARNINGS} warnings, the last: {text}")
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            text = f"{text}: {error!r}"
+            planned = type(error).__name__ == "HandlerError"
+            if not planned and not (self._may_fail and _of_the_disk(error)):
+                self._history.violate("nothing crashes", f"{who}: {text}{_place(error)}", once=text[:60])
+        self._history.note(who, text)
+
+
+def _of_the_disk(error: BaseException) -> bool:
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) or "Store" in type(seen).__name__:
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+def _place(error: BaseException) -> str:
+    """Where it was raised."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    code = trace.tb_frame.f_code
+    return f" ({code.co_filename.rpartition('/orbitmq/')[2]}:{trace.tb_lineno}, {code.co_name})"

@@ -1,0 +1,60 @@
+"""``orbitmq simulate``: what it prints, what it refuses, and how it shows a seed that fails."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from orbitmq.cli.main import main
+from orbitmq.replication.members.fence import Terms
+
+
+def test_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--seed", "3", "--faults", "reset"]) == EXIT_OK
+    shown = capsys.readouterr().out
+    assert shown.startswith("seed 3: ")
+    assert "no broken promises" in shown
+    assert "becomes" not in shown, "the trace is shown when it is asked for"
+
+
+def test_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--seed", "3", "--faults", "none", "--trace"]) == EXIT_OK
+    shown = capsys.readouterr().out
+    assert "pre-online becomes master" in shown
+    assert "all serve: " in shown
+
+
+def test_many_seeds_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["simulate", "--seeds", "0-1", "--faults", "reset", "--processes", "2", "--json"]
+    assert main(words) == EXIT_OK
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert sorted(line["seed"] for line in lines) == [0, 1]
+    assert all(line["violations"] == [] and line["acknowledged"] > 100 for line in lines)
+
+
+def test_a_seed_that_fails_is_shown_with_the_faults_that_matter(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Terms, "patience_s", 0.0)
+    assert main(["simulate", "--seed", "4", "--faults", "isolate,reset"]) == EXIT_FAILED
+    shown = capsys.readouterr().out
+    assert "(does not matter)" in shown
+    assert "BROKEN  special services on one member: special services run on broker-" in shown
+    assert "CHECK" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--seeds", "9-3"], "--seeds 9-3: expected A-B"),
+        (["--seeds", "all"], "--seeds all: expected A-B"),
+        (["--seed", "1", "--seeds", "1-2"], "expected --seed or --seeds, not both"),
+        (["--faults", "fire"], "--faults fire: expected some of kill, power"),
+        (["--seeds", "1-2", "--processes", "0"], "--processes 0: expected 1 or more"),
+    ],
+)
+def test_wrong_words(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", *words]) == EXIT_USAGE
+    assert says in capsys.readouterr().err

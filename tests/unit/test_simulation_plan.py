@@ -1,0 +1,63 @@
+"""Plans of the one simulation: from a seed to faults, and which of them matter."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orbitmq.testing.simulation.plan import LONGEST_S, Kind, Mode, Plan, make_plan
+from orbitmq.testing.simulation.shrink import smallest
+
+
+def test_a_seed_makes_one_plan() -> None:
+    plans = [make_plan(seed) for seed in range(50)]
+    assert plans == [make_plan(seed) for seed in range(50)]
+    assert len({plan.mode for plan in plans}) == 8
+    assert {fault.kind for plan in plans for fault in plan.faults} == set(Kind)
+    for plan in plans:
+        assert 1 <= len(plan.faults) <= 7
+        assert list(plan.faults) == sorted(plan.faults, key=lambda fault: fault.at_s)
+        for fault in plan.faults:
+            assert 0 <= fault.at_s < 20
+            assert 0 <= fault.lasts_s <= LONGEST_S
+            assert fault.other != fault.target
+            assert "nameserver-1" not in fault.machines or plan.mode.name_servers == 2
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_only_the_kinds_asked_for(kind: Kind) -> None:
+    faults = [fault for seed in range(20) for fault in make_plan(seed, [kind]).faults]
+    assert {fault.kind for fault in faults} == {kind}
+    assert all(str(fault).startswith(kind.value) for fault in faults)
+
+
+def test_without_kinds_there_are_no_faults() -> None:
+    assert make_plan(3, ()).faults == ()
+
+
+@given(st.integers(0, 500), st.data())
+def test_what_does_not_matter_is_left_out(seed: int, data: st.DataObject) -> None:
+    plan = make_plan(seed)
+    matter = set(data.draw(st.lists(st.sampled_from(plan.faults), min_size=1, unique=True)))
+    runs = 0
+
+    def fails(smaller: Plan) -> bool:
+        nonlocal runs
+        runs += 1
+        return matter <= set(smaller.faults)
+
+    found = smallest(plan, fails)
+    assert set(found.faults) == matter
+    assert (found.seed, found.mode) == (plan.seed, plan.mode)
+    assert runs <= 60
+
+
+def test_a_plan_that_fails_without_faults_has_none_left() -> None:
+    assert smallest(make_plan(5), lambda _: True).faults == ()
+
+
+def test_a_mode_can_be_given() -> None:
+    mode = Mode(name_servers=1, quorum=True, sync_flush=True)
+    assert make_plan(9, mode=mode).mode is mode
+    assert str(mode) == "SYNC_FLUSH, quorum of 2, 1 name server"
