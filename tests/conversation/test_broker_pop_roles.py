@@ -88,9 +88,12 @@ async def test_what_is_in_flight_stays_with_the_group_and_only_messages_escape(o
     await world.until(lambda: world.brokers["broker-a"].services.role.role is Role.MASTER)
     async with world.admin() as admin:
         await admin.create_topic("orders", 1)
+    world.brokers["broker-b"].services.topics.create_if_absent("%RETRY%billing_orders", 1)
     async with world.producer() as producer:
         for number in range(6):
-            await producer.send(Message("orders", b"%d" % number), queue=MessageQueue("orders", "broker-a", 0))
+            await producer.send(
+                Message("orders", b"%d" % number), queue=MessageQueue("orders", "broker-a", 0)
+            )
     async with world.simple_consumer("billing") as consumer:
         consumer.subscribe("orders")
         messages = sorted(await taken(consumer, 6), key=lambda message: message.body)

@@ -27,7 +27,6 @@ from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 
 
-
 def codes(broker: Broker) -> tuple[TableCodes, RemotingClient]:
     client = RemotingClient(broker.runtime)
     return TableCodes(client, broker.services.feed, broker.services.topics), client

@@ -68,7 +68,9 @@ class Run:
         for name in names:
             self.faults.append(self.now())
             await world.start_broker(name)
-        await world.until(lambda: role_of(world, MASTER) is Role.MASTER and role_of(world, SLAVE) is Role.SLAVE)
+        await world.until(
+            lambda: role_of(world, MASTER) is Role.MASTER and role_of(world, SLAVE) is Role.SLAVE
+        )
         await world.sleep(5 * dice.random())
 
     def near_a_fault(self, at_ms: int) -> bool:

@@ -103,7 +103,9 @@ def _one(plan: Plan, *, shrink: bool, trace: bool, as_json: bool) -> int:
     outcome = simulate(plan)
     if outcome.violations and shrink and len(plan.faults) > 1:
         checkers = {violation.checker for violation in outcome.violations}
-        print(f"seed {plan.seed} breaks a promise; which of {len(plan.faults)} faults matter?", file=sys.stderr)
+        print(
+            f"seed {plan.seed} breaks a promise; which of {len(plan.faults)} faults matter?", file=sys.stderr
+        )
 
         def fails(smaller: Plan) -> bool:
             return any(violation.checker in checkers for violation in simulate(smaller).violations)
@@ -144,7 +146,9 @@ def _as_json(outcome: Outcome) -> dict[str, object]:
         "seed": outcome.plan.seed,
         "mode": str(outcome.plan.mode),
         "faults": [{"atS": fault.at_s, "fault": str(fault)} for fault in outcome.plan.faults],
-        "violations": [asdict(violation) | {"body": violation.body.decode()} for violation in outcome.violations],
+        "violations": [
+            asdict(violation) | {"body": violation.body.decode()} for violation in outcome.violations
+        ],
         "trace": [[at_s, who, what] for at_s, who, what in outcome.lines],
         "sent": outcome.sent,
         "acknowledged": outcome.acknowledged,
@@ -207,7 +211,9 @@ class _Progress:
             f"{self._delivered} deliveries: {len(self.failed) or 'none'} broke a promise"
         )
         checkers = Counter(
-            name for verdict in self.failed for name in {text.partition(":")[0] for text in verdict.violations}
+            name
+            for verdict in self.failed
+            for name in {text.partition(":")[0] for text in verdict.violations}
         )
         for name, count in checkers.most_common():
             print(f"  {count:>5}  {name}")

@@ -239,10 +239,10 @@ class _MemoryTransport(asyncio.Transport):
     # -- the transport ---------------------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        if self._eof_sent:
-            raise RuntimeError("cannot write after write_eof")
         if self._closing or not data or self.outgoing is None:
             return
+        if self._eof_sent:
+            raise RuntimeError("cannot write after write_eof")
         self.outgoing.put(bytes(data))
         if not self._protocol_paused and self.get_write_buffer_size() > self._high_water:
             self._protocol_paused = True
@@ -351,7 +351,9 @@ class MemoryNetwork:
         self._world.partitions += made
 
         def end() -> None:
-            self._world.partitions = [each for each in self._world.partitions if all(each is not m for m in made)]
+            self._world.partitions = [
+                each for each in self._world.partitions if all(each is not m for m in made)
+            ]
             self._pass_again()
 
         return end

@@ -124,14 +124,14 @@ class TimerService(Component):
     async def stop(self) -> None:
         """See what was delivered stored, and write the progress down."""
         await self.end_work()
-        if not self._ready:
-            return
-        self._ready = False
-        self.pending.leave()
+        # After a change of role what is due may be another broker's already: nothing is written then.
+        own, self._ready = self._ready, False
         try:
-            await self._save_last()
+            if own:
+                self.pending.leave()
+                await self._save_last()
             await self.written.close()
-            if not self._log.empty:
+            if own and not self._log.empty:
                 await self._threads.run(self.pending.hand_over, self._files, self._wheel_path, self._progress)
         except (OSError, BrokenChainError) as error:
             log.error("the progress of timers is not on the device: %s", error)

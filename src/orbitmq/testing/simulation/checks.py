@@ -20,8 +20,7 @@ MOST_ASKED = 15
 
 # What keeps the two brokers of a group from each other.
 _FORGETS = frozenset({Kind.POWER, Kind.LOSE_DISK, Kind.FAIL_DISK})
-_PARTS = frozenset({Kind.KILL, Kind.POWER, Kind.LOSE_DISK, Kind.STOP, Kind.FREEZE, Kind.CUT, Kind.ONE_WAY, Kind.ISOLATE,
-                    Kind.SLOW_LINK, Kind.SLOW_DISK, Kind.FAIL_DISK, Kind.RESET, Kind.NAME_SERVER})  # fmt: skip
+_PARTS = frozenset(Kind) - {Kind.CLOCK, Kind.CLIENT}
 
 
 def judge(plan: Plan, history: History) -> None:
@@ -62,7 +61,8 @@ def may_be_lost(plan: Plan, history: History, sent: Sent) -> bool:
     SYNC_FLUSH keeps what its master acknowledged, a quorum what one of the two still has and can give back.
     What an acting master brings to another group is not waited for there (ES-03), so that group may lose it.
     """
-    assert sent.acked_s is not None and sent.queue is not None
+    assert sent.acked_s is not None
+    assert sent.queue is not None
     own = sent.queue.broker_name
     later = [sent.at_s + sent.delay_s] if sent.delay_s else sent.asked_s
     for fault in plan.faults:
@@ -72,7 +72,9 @@ def may_be_lost(plan: Plan, history: History, sent: Sent) -> bool:
             # It left its group no earlier than it was due.
             if any(fault.end_s >= moment for moment in later):
                 return True
-        elif _forgets(plan, fault, sent.acked_s) and not (plan.mode.quorum and _given_back(plan, history, fault)):
+        elif _forgets(plan, fault, sent.acked_s) and not (
+            plan.mode.quorum and _given_back(plan, history, fault)
+        ):
             return True
     return False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from orbitmq.runtime.memory_files import Keep
@@ -88,8 +89,14 @@ class Faults:
             case _:
                 self._site.kill(fault.target)
         await self._site.clock.sleep(fault.lasts_s)
-        if not server.wanted:
-            self._site.begin(fault.target)
+        self._site.begin(fault.target)
+
+    def _repair(self, name: str) -> None:
+        """The disk works again; a broker whose flush failed says that it is to be restarted (decision 2)."""
+        self._site.machines[name].disk.heal()
+        if self._site.servers[name].wanted:
+            self._site.kill(name)
+            self._site.begin(name)
 
     def _begin(self, fault: Fault) -> Callable[[], None]:
         """Begin a fault that lasts; what is returned ends it."""
@@ -114,7 +121,7 @@ class Faults:
                 error = errno.ENOSPC if self._dice.random() < 0.5 else errno.EIO
                 times = self._dice.choice((1, MOST_DISK_FAILURES, -1))
                 machine.disk.fail(operation, error=error, skip=self._dice.randrange(20), times=times)
-                return machine.disk.heal
+                return partial(self._repair, fault.target)
             case Kind.CLOCK:
                 machine.skew_ms = fault.skew_ms
                 return lambda: setattr(machine, "skew_ms", 0)

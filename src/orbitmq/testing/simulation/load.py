@@ -88,9 +88,7 @@ class Load:
 
     async def _producers(self) -> None:
         runtime, servers = self._site.machines[PRODUCERS].runtime, self._site.name_servers
-        plain = Producer(
-            "producers", name_servers=servers, runtime=runtime, retries=0, timeout_ms=TIMEOUT_MS
-        )
+        plain = Producer("producers", name_servers=servers, runtime=runtime, retries=0, timeout_ms=TIMEOUT_MS)
         trades = TransactionProducer(
             "trades",
             check=self._check,
@@ -124,9 +122,7 @@ class Load:
     def _sent(self, kind: str, topic: str, *, key: str = "", delay_s: float = 0.0) -> Sent:
         self._number += 1
         body = f"{kind}-{self._number}".encode()
-        return self._history.send(
-            Sent(body, topic, kind, self._history.now_s(), key=key, delay_s=delay_s)
-        )
+        return self._history.send(Sent(body, topic, kind, self._history.now_s(), key=key, delay_s=delay_s))
 
     def _acknowledged(self, sent: Sent, result: SendResult) -> None:
         sent.queue = result.queue

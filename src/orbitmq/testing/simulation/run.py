@@ -26,6 +26,7 @@ START_LIMIT_S = 60.0
 CALM_S = 3.0
 # Locks and invisible times of lost clients run out meanwhile.
 DRAIN_LIMIT_S = 180.0
+COMMIT_LIMIT_S = 30.0
 QUIET_S = 2.0
 LOOK_S = 0.5
 LINK_DELAY_S = (0.0001, 0.001)
@@ -86,7 +87,7 @@ class _Run:
         faults = Faults(plan, site, load, history, seeded(3 * plan.seed + 2))
         with LogLines(site, plan, history) as log:
             try:
-                async with Watch(site, history):
+                async with Watch(site, history) as self._watch:
                     await self._play(load, faults)
             finally:
                 log.deaf = True
@@ -137,7 +138,9 @@ class _Run:
         return True
 
     def _roles(self) -> str:
-        return ", ".join(f"{name} {getattr(self._site.servers[name].role, 'value', 'down')}" for name in BROKERS)
+        return ", ".join(
+            f"{name} {getattr(self._site.servers[name].role, 'value', 'down')}" for name in BROKERS
+        )
 
     def _in_place(self) -> bool:
         roles = [self._site.servers[name].role for name in BROKERS]
@@ -151,6 +154,10 @@ class _Run:
             self._history.violate("everything recovers", text)
             return
         await self._until(self._all_have_all, DRAIN_LIMIT_S)
+        await self._until(lambda: not self._watch.offsets_behind(), COMMIT_LIMIT_S)
+        for place, (now, before) in self._watch.offsets_behind().items():
+            text = f"{place[1]} at queue {place[2]} of {place[0]} is at {now}, it was at {before}"
+            self._history.violate("offsets never go back", text)
         await self._site.clock.sleep(QUIET_S)
         if not await self._until(self._same_logs, START_LIMIT_S):
             self._history.violate("the slave's log is the master's", "the logs of a group do not become one")
@@ -233,6 +240,8 @@ def _records(broker: Broker, group: str, topic: str) -> list[Stored]:
         while records := list(iter_records(store.get(topic, queue_id, at, 1000).body)):
             for record in records:
                 body = bytes(record.body).rstrip()
-                found.append(Stored(body, group, topic, queue_id, record.queue_offset, record.store_timestamp))
+                found.append(
+                    Stored(body, group, topic, queue_id, record.queue_offset, record.store_timestamp)
+                )
             at = records[-1].queue_offset + 1
     return found

@@ -109,8 +109,10 @@ class Site:
     # -- starting and stopping -------------------------------------------------------------------------
 
     def begin(self, name: str) -> None:
-        """Start a server that does not run; its machine tries until it succeeds."""
+        """Start a server, unless it runs; its machine tries until it succeeds."""
         server = self.servers[name]
+        if server.begun is not None:
+            return
         server.wanted = True
         server.begun = server.machine.begin(self._start(server))
 
@@ -129,7 +131,9 @@ class Site:
                 self._history.note(server.name, "serves" if not attempt else f"serves after {attempt} tries")
                 return
             await runtime.clock.sleep(START_AGAIN_S)
-        self._history.violate("processes end clean", f"{server.name} does not start after {MOST_STARTS} tries")
+        self._history.violate(
+            "processes end clean", f"{server.name} does not start after {MOST_STARTS} tries"
+        )
 
     def _made(self, server: Server, runtime: Runtime) -> Broker | NameServer:
         if server.name in NAME_SERVERS:
