@@ -61,34 +61,45 @@ class GroupProgress:
 
     def _tell(self, address: str, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         if address not in self._registered:
-            self._register(address, group, {queue.topic for queue in offsets})
-        requests = [
-            UpdateConsumerOffsetRequest(
-                consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
-            ).command()
-            for queue, offset in offsets.items()
-        ]
-        self._ask(address, requests)
+            register(self._brokers, address, group, {queue.topic for queue in offsets})
+            self._registered.add(address)
+        tell_offsets(self._brokers, address, group, offsets)
         self._published.update(offsets)
-
-    def _register(self, address: str, group: str, topics: set[str]) -> None:
-        """Be a member for a moment: a broker makes the group's retry topic for it, by which tools find it."""
-        client_id = f"{this_worker().host.pid}@orbitmq-spark#{group}"
-        subscriptions = [SubscriptionData(topic=topic) for topic in sorted(topics)]
-        consumer = ConsumerData(group, ConsumeType.CONSUME_ACTIVELY, subscription_data_set=subscriptions)
-        body = HeartbeatData(client_id, consumer_data_set=[consumer]).encode()
-        leaving = UnregisterClientRequest(client_id=client_id, consumer_group=group)
-        self._ask(address, [HeartBeatRequest().command(body)])
-        self._ask(address, [leaving.command()])
-        self._registered.add(address)
-
-    def _ask(self, address: str, requests: list[Command]) -> None:
-        for answer in self._brokers.ask(address, requests):
-            if answer.code != ResponseCode.SUCCESS:
-                raise OrbitError(f"{address} answers {answer.code} {answer.remark or ''}")
 
     def _warn(self, error: OrbitError) -> None:
         now = this_worker().clock.monotonic()
         if now - self._warned >= WARNING_SECONDS:
             self._warned = now
             log.warning("the progress of group %s is not published: %s", self._group, error)
+
+
+def register(brokers: Brokers, address: str, group: str, topics: set[str]) -> None:
+    """Be a member for a moment: a broker makes the group's retry topic for it, by which tools find it.
+
+    Raises:
+        OrbitError: the broker did not answer, or refused.
+    """
+    client_id = f"{this_worker().host.pid}@orbitmq-spark#{group}"
+    subscriptions = [SubscriptionData(topic=topic) for topic in sorted(topics)]
+    consumer = ConsumerData(group, ConsumeType.CONSUME_ACTIVELY, subscription_data_set=subscriptions)
+    body = HeartbeatData(client_id, consumer_data_set=[consumer]).encode()
+    leaving = UnregisterClientRequest(client_id=client_id, consumer_group=group)
+    _ask(brokers, address, [HeartBeatRequest().command(body)])
+    _ask(brokers, address, [leaving.command()])
+
+
+def tell_offsets(brokers: Brokers, address: str, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+    """Set where a group stands in queues of one broker. Errors as with :func:`register`."""
+    requests = [
+        UpdateConsumerOffsetRequest(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+        ).command()
+        for queue, offset in offsets.items()
+    ]
+    _ask(brokers, address, requests)
+
+
+def _ask(brokers: Brokers, address: str, requests: list[Command]) -> None:
+    for answer in brokers.ask(address, requests):
+        if answer.code != ResponseCode.SUCCESS:
+            raise OrbitError(f"{address} answers {answer.code} {answer.remark or ''}")

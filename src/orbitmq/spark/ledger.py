@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
+from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
-from orbitmq.spark.brokers import Brokers, offset_at
+from orbitmq.spark.brokers import Brokers, by_address, offset_at
 from orbitmq.spark.errors import SinkStateError
-from orbitmq.spark.group_progress import GroupProgress
+from orbitmq.spark.group_progress import register, tell_offsets
 from orbitmq.spark.offsets import Offsets
 from orbitmq.spark.task import TaskId
 
@@ -16,6 +17,8 @@ log = logging.getLogger("orbitmq.spark")
 
 # Clocks of driver and brokers may differ by this much when a batch job's task is tried again.
 CLOCK_MARGIN_MS = 600_000
+# The queue under whose number a broker keeps which batch its offsets are of; no topic has so many.
+MARK_QUEUE = 65_535
 
 
 class ClusterLedger:
@@ -23,7 +26,8 @@ class ClusterLedger:
 
     Batches with an even number use one group, those with an odd number the other. A batch looks for its
     messages from where the one before it ended: that is what the other group says, also when the batch itself
-    has already been committed. An offset that a broker lost, or never knew, means to look from further back.
+    has already been committed. Each broker says of which batch its offsets are. Those of an older batch mean
+    to look from further back; those of a later one (somebody brought back an old checkpoint) do not count.
 
     Args:
         brokers: the way to the cluster.
@@ -36,24 +40,45 @@ class ClusterLedger:
 
     def begin(self, topic: str, batch_id: int, queues: Iterable[MessageQueue]) -> Offsets:
         """Where to look for messages of the batch; queues without an offset from their beginning."""
-        addresses = {
-            queue: address
-            for queue, address in self._brokers.readable([topic]).items()
-            if self._brokers.is_master(topic, address)
+        addresses = self._masters(topic)
+        marks = {_mark(queue): address for queue, address in addresses.items()}
+        found = self._brokers.committed(self.group(batch_id - 1), addresses | marks)
+        known = {
+            queue: offset
+            for queue, offset in found.items()
+            if queue in addresses and 0 <= found.get(_mark(queue), batch_id) < batch_id and offset >= 0
         }
-        found = self._brokers.committed(self.group(batch_id - 1), addresses)
-        if batch_id and not found:
+        if batch_id and not known:
             log.warning("no end of batch %d is known: %s is read from its beginning", batch_id - 1, topic)
         wanted = set(queues)
-        return Offsets({queue: offset for queue, offset in found.items() if queue in wanted and offset >= 0})
+        return Offsets({queue: offset for queue, offset in known.items() if queue in wanted})
 
     def commit(self, batch_id: int, ends: Mapping[MessageQueue, int]) -> None:
         """Tell where the topics end after a batch. A broker that cannot be told makes a replay slower."""
-        GroupProgress(self._brokers, self.group(batch_id)).publish(ends)
+        group = self.group(batch_id)
+        for topic in {queue.topic for queue in ends}:
+            addresses = self._masters(topic)
+            for address, owned in by_address(addresses).items():
+                own = {queue: ends[queue] for queue in owned if queue in ends}
+                try:
+                    register(self._brokers, address, group, {topic})
+                    # The number first: an old offset with a new number is only further back.
+                    tell_offsets(self._brokers, address, group, dict.fromkeys(map(_mark, own), batch_id))
+                    tell_offsets(self._brokers, address, group, own)
+                except OrbitError as error:
+                    log.warning("the end of batch %d is not kept by all brokers: %s", batch_id, error)
 
     def group(self, batch_id: int) -> str:
         """The group that holds where the topics ended after a batch."""
         return f"orbitmq-spark-sink-{self._query_id}-{batch_id % 2}"
+
+    def _masters(self, topic: str) -> dict[MessageQueue, str]:
+        route = self._brokers.route(topic)
+        return {queue: at for queue, at in route.readable.items() if at in route.masters}
+
+
+def _mark(queue: MessageQueue) -> MessageQueue:
+    return MessageQueue(queue.topic, queue.broker_name, MARK_QUEUE)
 
 
 class JobLedger:

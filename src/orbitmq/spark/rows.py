@@ -206,12 +206,11 @@ class RowLoader:
         if DELAY_LEVEL in columns:
             levels = columns[DELAY_LEVEL].cast(pa.int64())
             self._check(levels, 0, MAX_DELAY_LEVEL, DELAY_LEVEL, first)
-            levels = pc.if_else(pc.equal(levels, 0), None, levels)
-            yield Named(property_names.DELAY, _strings(levels.cast(pa.string())))
+            yield Named(property_names.DELAY, _strings(_without_zeros(levels).cast(pa.string())))
         if DELIVER_AT in columns:
             times = _milliseconds(columns[DELIVER_AT])
             self._check(times, 0, 1 << 62, DELIVER_AT, first)
-            yield Named(property_names.TIMER_DELIVER_MS, _strings(times.cast(pa.string())))
+            yield Named(property_names.TIMER_DELIVER_MS, _strings(_without_zeros(times).cast(pa.string())))
 
     def _check(self, column: Any, low: int, high: int, name: str, first: int) -> None:
         bad = pc.fill_null(pc.or_kleene(pc.less(column, low), pc.greater(column, high)), False)
@@ -238,7 +237,8 @@ class RowLoader:
     def _delayed(self) -> list[bool] | None:
         for name in (DELAY_LEVEL, DELIVER_AT):
             if name in self._columns:
-                return [value is not None and value != 0 for value in self._columns[name].to_pylist()]
+                numbers = _milliseconds(self._columns[name]).to_pylist()
+                return [value is not None and value != 0 for value in numbers]
         return None
 
     def _fault(self, row: int, words: str) -> SchemaError:
@@ -256,6 +256,10 @@ def _selection(rows: Any) -> memoryview:
 def _first_null(column: Any) -> int:
     found: int = pc.index(pc.is_null(column), True).as_py()
     return found
+
+
+def _without_zeros(column: Any) -> Any:
+    return pc.if_else(pc.equal(column, 0), None, column)
 
 
 def _milliseconds(column: Any) -> Any:

@@ -1,0 +1,209 @@
+"""The sink without Spark against real brokers: transactions, delays, keys, state in the brokers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+import pyarrow as pa
+from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, StructType
+
+from orbitmq import Message
+from orbitmq.runtime.worker import this_worker
+from orbitmq.spark import sink
+from orbitmq.spark.brokers import Brokers
+from orbitmq.spark.commit import Written
+from orbitmq.spark.errors import SinkStateError
+from orbitmq.spark.ledger import ClusterLedger
+from orbitmq.spark.options import TRANSACTIONAL, WriteOptions
+from orbitmq.spark.scan import Found, StoredRows
+from orbitmq.spark.sink import StreamWriter
+from orbitmq.spark.sink_state import FolderState
+from orbitmq.spark.task import id_mark
+from orbitmq.spark.transactions import Committed, Transactions
+from orbitmq.sync import Producer
+from orbitmq.testing import running_cluster
+
+TYPES = {
+    "body": StringType(),
+    "keys": ArrayType(StringType()),
+    "properties": MapType(StringType(), StringType()),
+    "sharding_key": StringType(),
+    "delay_level": IntegerType(),
+    "deliver_at": LongType(),
+}
+QUERY = "9a7c2d50-0000-0000-0000-00000000cafe"
+
+
+class Context:
+    """What Spark tells a task."""
+
+    def __init__(self, batch: int, partition: int, attempt: int) -> None:
+        self._properties = {"sql.streaming.queryId": QUERY, "streaming.sql.batchId": str(batch)}
+        self._partition, self._attempt = partition, attempt
+
+    def getLocalProperty(self, name: str) -> str | None:
+        return self._properties.get(name)
+
+    def partitionId(self) -> int:
+        return self._partition
+
+    def taskAttemptId(self) -> int:
+        return self._attempt
+
+
+class Query:
+    """A streaming query as the sink sees it."""
+
+    def __init__(
+        self, patch: pytest.MonkeyPatch, options: WriteOptions, columns: tuple[str, ...] = ("body",)
+    ) -> None:
+        self._patch = patch
+        self.options = options
+        self._schema = StructType()
+        for name in columns:
+            self._schema = self._schema.add(name, TYPES[name])
+        self._attempts = 0
+
+    def run(self, batch: int, parts: list[dict[str, Any]], *, commit: bool = True) -> list[Written]:
+        """One run of a batch: its tasks and, unless it is killed before, its commit."""
+        writer = StreamWriter(self.options, self._schema)
+        done = []
+        for partition, columns in enumerate(parts):
+            self._attempts += 1
+            context = Context(batch, partition, self._attempts)
+            self._patch.setattr(sink, "_context", lambda context=context: context)
+            done.append(writer.write(iter([pa.record_batch(columns)])))
+        if commit:
+            StreamWriter(self.options, self._schema).commit(done, batch)
+        return done
+
+    def stored(self, batch: int) -> list[Found]:
+        brokers = Brokers(self.options.name_servers, 5000)
+        assert self.options.topic is not None
+        ends = StoredRows(self.options, brokers).ends(self.options.topic)
+        beginning = type(ends)(dict.fromkeys(ends, 0))
+        return list(
+            StoredRows(self.options, brokers).messages(self.options.topic, beginning, id_mark(QUERY, batch))
+        )
+
+    def bodies(self, batch: int) -> list[int]:
+        return sorted(int(found.body) for found in self.stored(batch))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with running_cluster(str(tmp_path_factory.mktemp("cluster")), brokers=2) as running:
+        yield running
+
+
+def options(cluster: Any, topic: str, location: Path | str, **values: Any) -> WriteOptions:
+    with Producer("maker", name_servers=cluster.name_server) as producer:
+        producer.send(Message(topic, b"-1"))
+    return WriteOptions(
+        topic=topic,
+        name_servers=(cluster.name_server,),
+        state_location=str(location),
+        retry_timeout_ms=5000,
+        **values,
+    )
+
+
+def bodies(numbers: range) -> dict[str, Any]:
+    return {"body": [str(number) for number in numbers]}
+
+
+def test_a_batch_becomes_visible_with_its_commit(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Query(monkeypatch, options(cluster, "sink-halves", tmp_path, delivery=TRANSACTIONAL))
+    query.run(7, [bodies(range(50)), bodies(range(50, 60))], commit=False)
+    assert query.bodies(7) == [], "the driver was killed before the commit"
+    query.run(7, [bodies(range(20, 60)), bodies(range(20))])
+    assert query.bodies(7) == list(range(60))
+    state = FolderState(str(tmp_path))
+    record = state.commit_record(QUERY, 7)
+    assert record is not None
+    assert (record["rows"], record["sent"], len(record["halves"])) == (60, 60, 2)
+    halves = Transactions(query.options, Brokers(query.options.name_servers, 5000), QUERY, 7)
+    left = halves.roll_back(state.begun(QUERY, 7, {}), Committed.from_json(record))
+    assert left == 60, "all half messages of the first run, which are ended already"
+
+
+def test_a_commit_that_was_interrupted_goes_on(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Query(monkeypatch, options(cluster, "sink-interrupted", tmp_path, delivery=TRANSACTIONAL))
+    end = Transactions._end
+    killed = []
+
+    def some(self: Transactions, halves: Any, topics: Any, state: int) -> Any:
+        if not killed:
+            killed.append(end(self, list(halves)[::3], topics, state))
+            raise KeyboardInterrupt
+        return end(self, halves, topics, state)
+
+    monkeypatch.setattr(Transactions, "_end", some)
+    with pytest.raises(KeyboardInterrupt):
+        query.run(1, [bodies(range(100))])
+    assert query.bodies(1) == list(range(0, 100, 3))
+    query.run(1, [bodies(range(100))])
+    assert query.bodies(1) == list(range(100))
+
+
+def test_the_brokers_keep_the_state(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = Query(monkeypatch, options(cluster, "sink-stateless", "cluster"))
+    query.run(0, [bodies(range(30)), bodies(range(30, 60))])
+    query.run(1, [bodies(range(10))], commit=False)
+    query.run(1, [bodies(range(5, 20)), bodies(range(5))])
+    assert query.bodies(1) == list(range(20))
+    query.run(1, [bodies(range(5, 20)), bodies(range(5))])
+    assert query.bodies(1) == list(range(20)), "committed here, but Spark did not note it"
+    query.run(0, [bodies(range(20)), bodies(range(20, 60))])
+    assert query.bodies(0) == list(range(60)), "an old checkpoint was brought back"
+    query.run(1, [bodies(range(20))])
+    ledger = ClusterLedger(Brokers(query.options.name_servers, 5000), QUERY)
+    known = ledger.begin("sink-stateless", 2, [found.queue for found in query.stored(1)])
+    assert sum(known.values()) == 81, "the end of batch 1: 60 and 20 messages, and the first one"
+    query.run(2, [bodies(range(100, 110))], commit=False)
+    with pytest.raises(SinkStateError, match="fit none of its"):
+        query.run(2, [bodies(range(105, 110))])
+
+
+def test_delayed_messages_are_sent_once(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Query(monkeypatch, options(cluster, "sink-levels", tmp_path), ("body", "delay_level"))
+    levels = {"body": [str(n) for n in range(40)], "delay_level": pa.array([18, 0] * 20, pa.int32())}
+    query.run(3, [levels], commit=False)
+    assert query.bodies(3) == list(range(1, 40, 2))
+    (again,) = query.run(3, [levels])
+    assert (again.rows, again.metrics.rows, again.earlier) == (40, 0, 40)
+    timed = Query(monkeypatch, options(cluster, "sink-times", tmp_path), ("body", "deliver_at"))
+    later = this_worker().clock.now_ms() + 3_600_000
+    times = {
+        "body": [str(n) for n in range(40)],
+        "deliver_at": pa.array([later, None, 1, 0] * 10, pa.int64()),
+    }
+    timed.run(4, [times], commit=False)
+    (again,) = timed.run(4, [times])
+    assert (again.rows, again.metrics.rows, again.earlier) == (40, 0, 40)
+
+
+def test_a_key_keeps_its_queue(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = Query(monkeypatch, options(cluster, "sink-keys", tmp_path), ("body", "sharding_key"))
+    rows = {"body": [str(n) for n in range(200)], "sharding_key": [f"k{n % 7}" for n in range(200)]}
+    query.run(5, [rows])
+    found = query.stored(5)
+    queues = Counter((int(one.body) % 7, one.queue) for one in found)
+    assert len(queues) == 7, "one queue for each key"
+    for key in range(7):
+        numbers = [int(one.body) for one in found if int(one.body) % 7 == key]
+        assert numbers == sorted(numbers)
