@@ -169,8 +169,9 @@ def test_the_brokers_keep_the_state(cluster: Any, monkeypatch: pytest.MonkeyPatc
     query.run(0, [bodies(range(20)), bodies(range(20, 60))])
     assert query.bodies(0) == list(range(60)), "an old checkpoint was brought back"
     query.run(1, [bodies(range(20))])
-    ledger = ClusterLedger(Brokers(query.options.name_servers, 5000), QUERY)
-    known = ledger.begin("sink-stateless", 2, [found.queue for found in query.stored(1)])
+    assert query.bodies(1) == list(range(20))
+    brokers = Brokers(query.options.name_servers, 5000)
+    known = ClusterLedger(brokers, QUERY).begin("sink-stateless", 2, brokers.readable(["sink-stateless"]))
     assert sum(known.values()) == 81, "the end of batch 1: 60 and 20 messages, and the first one"
     query.run(2, [bodies(range(100, 110))], commit=False)
     with pytest.raises(SinkStateError, match="fit none of its"):

@@ -17,8 +17,8 @@ log = logging.getLogger("orbitmq.spark")
 
 # Clocks of driver and brokers may differ by this much when a batch job's task is tried again.
 CLOCK_MARGIN_MS = 600_000
-# The queue under whose number a broker keeps which batch its offsets are of; no topic has so many.
-MARK_QUEUE = 65_535
+# Under numbers of queues that no topic has: which batch the offsets are of, and the last batch of all.
+MARK_QUEUE, LAST_QUEUE = 65_535, 65_534
 
 
 class ClusterLedger:
@@ -27,7 +27,8 @@ class ClusterLedger:
     Batches with an even number use one group, those with an odd number the other. A batch looks for its
     messages from where the one before it ended: that is what the other group says, also when the batch itself
     has already been committed. Each broker says of which batch its offsets are. Those of an older batch mean
-    to look from further back; those of a later one (somebody brought back an old checkpoint) do not count.
+    to look from further back; those of a later one do not count. When somebody has brought back an old
+    checkpoint, nothing is known until its batches have overtaken those that were there.
 
     Args:
         brokers: the way to the cluster.
@@ -41,12 +42,14 @@ class ClusterLedger:
     def begin(self, topic: str, batch_id: int, queues: Iterable[MessageQueue]) -> Offsets:
         """Where to look for messages of the batch; queues without an offset from their beginning."""
         addresses = self._masters(topic)
-        marks = {_mark(queue): address for queue, address in addresses.items()}
+        marks = {_at(queue, MARK_QUEUE): address for queue, address in addresses.items()}
         found = self._brokers.committed(self.group(batch_id - 1), addresses | marks)
         known = {
             queue: offset
             for queue, offset in found.items()
-            if queue in addresses and 0 <= found.get(_mark(queue), batch_id) < batch_id and offset >= 0
+            if queue in addresses
+            and 0 <= found.get(_at(queue, MARK_QUEUE), batch_id) < batch_id
+            and offset >= 0
         }
         if batch_id and not known:
             log.warning("no end of batch %d is known: %s is read from its beginning", batch_id - 1, topic)
@@ -55,18 +58,28 @@ class ClusterLedger:
 
     def commit(self, batch_id: int, ends: Mapping[MessageQueue, int]) -> None:
         """Tell where the topics end after a batch. A broker that cannot be told makes a replay slower."""
-        group = self.group(batch_id)
         for topic in {queue.topic for queue in ends}:
             addresses = self._masters(topic)
             for address, owned in by_address(addresses).items():
                 own = {queue: ends[queue] for queue in owned if queue in ends}
                 try:
-                    register(self._brokers, address, group, {topic})
-                    # The number first: an old offset with a new number is only further back.
-                    tell_offsets(self._brokers, address, group, dict.fromkeys(map(_mark, own), batch_id))
-                    tell_offsets(self._brokers, address, group, own)
+                    self._tell(address, batch_id, own)
                 except OrbitError as error:
                     log.warning("the end of batch %d is not kept by all brokers: %s", batch_id, error)
+
+    def _tell(self, address: str, batch_id: int, ends: Mapping[MessageQueue, int]) -> None:
+        queue = next(iter(ends), None)
+        if queue is None:
+            return
+        group = self.group(batch_id)
+        last = _at(queue, LAST_QUEUE)
+        known = self._brokers.committed(self.group(0), {last: address}).get(last, batch_id)
+        for name in {group, self.group(0)}:
+            register(self._brokers, address, name, {queue.topic})
+        # The number first: an old offset with a new number is only further back.
+        tell_offsets(self._brokers, address, group, {_at(queue, MARK_QUEUE): batch_id})
+        tell_offsets(self._brokers, address, self.group(0), {last: max(known, batch_id)})
+        tell_offsets(self._brokers, address, group, ends if known <= batch_id else dict.fromkeys(ends, 0))
 
     def group(self, batch_id: int) -> str:
         """The group that holds where the topics ended after a batch."""
@@ -77,8 +90,8 @@ class ClusterLedger:
         return {queue: at for queue, at in route.readable.items() if at in route.masters}
 
 
-def _mark(queue: MessageQueue) -> MessageQueue:
-    return MessageQueue(queue.topic, queue.broker_name, MARK_QUEUE)
+def _at(queue: MessageQueue, queue_id: int) -> MessageQueue:
+    return MessageQueue(queue.topic, queue.broker_name, queue_id)
 
 
 class JobLedger:
