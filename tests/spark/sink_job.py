@@ -1,0 +1,35 @@
+"""A streaming query from a topic through a shuffle to a topic, as a program of its own that can be killed.
+
+    python -m tests.spark.sink_job NAME_SERVER FROM TO CHECKPOINT CORES PARTITIONS DELIVERY
+
+It ends when it has written all that was there when it began.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from orbitmq.spark.session import session
+
+
+def main(
+    name_server: str, source: str, target: str, checkpoint: str, cores: str, parts: str, delivery: str
+) -> None:
+    spark = session("sink-job", master=f"local[{cores}]", spark__sql__shuffle__partitions=parts)
+    query = (
+        spark.readStream.format("rocketmq")
+        .options(nameServers=name_server, topic=source, maxRowsPerTrigger="50000")
+        .load()
+        .repartition(int(parts))
+        .selectExpr("body", "map('from', broker) as properties")
+        .writeStream.format("rocketmq")
+        .options(nameServers=name_server, topic=target, delivery=delivery, checkpointLocation=checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
