@@ -51,7 +51,13 @@ def extensions() -> list[Extension]:
     sources[SHARED] = []
     return [
         # Python's own flags ask for debug information, which doubles the time and the size.
-        Extension(name, files, depends=["setup.py"], extra_compile_args=["-O3", "-g0"])
+        Extension(
+            name,
+            files,
+            include_dirs=[str(SOURCE)],
+            depends=["setup.py", *map(str, SOURCE.rglob("*.h"))],
+            extra_compile_args=["-O3", "-g0"],
+        )
         for name, files in sources.items()
     ]
 

@@ -124,8 +124,7 @@ class _Acting:
         self._kinds = {"master": master(world), "slave": slave(world)}
         self._name_server_kind = name_server(world)
         self._folder = world.folder / world.fresh("acting")
-        first = free_ports(15)
-        self._ports = {"master": first + 2, "slave": first + 7, "other": first + 12}
+        self._ports: dict[str, int] = {}
         self._running: dict[str, Server] = {}
         self._killed: list[Counter[bytes]] = []
 
@@ -135,6 +134,8 @@ class _Acting:
             settings = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
             self._ns = self._name_server_kind.name_server(self._folder / "ns", **settings)
             self._running["ns"] = self._ns
+            first = free_ports(15)
+            self._ports = {"master": first + 2, "slave": first + 7, "other": first + 12}
             self._begin()
             self._act()
             self._return()

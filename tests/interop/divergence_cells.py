@@ -32,12 +32,13 @@ class _Diverged:
         self._world = world
         self._kinds = {"master": make_master(world), "slave": ours(world)}
         self._folder: Path = world.folder / world.fresh("diverged")
-        first = free_ports(10)
-        self._ports = {"master": first + 2, "slave": first + 7}
+        self._ports: dict[str, int] = {}
         self._running: list[Server] = []
 
     def run(self) -> None:
         with self._world.server_stopped(self._world.ours.name_server(self._folder / "ns")) as name_server:
+            first = free_ports(10)
+            self._ports = {"master": first + 2, "slave": first + 7}
             try:
                 self._steps(name_server)
             except BaseException:

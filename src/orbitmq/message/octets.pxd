@@ -3,10 +3,15 @@ cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy, memmove
 
+cdef extern from "orbitmq/message/crc32_fold.h" nogil:
+    bint folds "orbitmq_crc32_folds" ()
+    uint32_t fold "orbitmq_crc32_fold" (uint32_t state, const uint8_t* data, size_t length)
+
 cdef uint32_t[::1] _TABLE
+cdef Py_ssize_t FOLD_BYTES
 
 cdef uint32_t crc32(const uint8_t* buf, Py_ssize_t pos, Py_ssize_t length) noexcept nogil
-@cython.locals(c=uint32_t, end=Py_ssize_t)
+@cython.locals(c=uint32_t, end=Py_ssize_t, folded=Py_ssize_t)
 cdef uint32_t _crc32_by_eight(const uint32_t[::1] t, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t length) noexcept nogil
 cpdef uint32_t crc32_of(bytes data)
 cdef uint32_t _crc32_of_view(const uint8_t[::1] data, Py_ssize_t length)
