@@ -221,3 +221,32 @@ def test_a_group_with_thousands_of_tags_is_filtered_rightly() -> None:
     ours, _ = talk([*first, encode_frame(Command(34, {}, beat.encode(), 99)), *pulls])
     counts = {opaque: len(split(ours.responses[opaque].body)) for opaque in ours.responses if opaque > 5000}
     assert len(set(counts.values())) == 2, counts
+
+
+async def test_pulls_that_bring_tags_along_are_taken_once_the_expression_is_known(
+    runtime: SimulatedRuntime,
+) -> None:
+    async with Broker(runtime, settings()) as broker:
+        wire = Wire(broker)
+        wire.deliver(b"".join(Frames(1).warm_up()))
+        sent = [send_one(100 + n, f"TAGS\x01{tag}\x02") for n, tag in enumerate(["a", "b", "c", "a"])]
+        wire.deliver(b"".join(sent))
+        await asyncio.sleep(1)
+        fast_path = broker.doors.fast_path
+        assert fast_path is not None
+        ext = {"consumerGroup": "free", "topic": "T", "queueId": "0", "queueOffset": "0", "maxMsgNums": "32",
+               "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "0",
+               "expressionType": "TAG"}  # fmt: skip
+        taken, found = [], []
+        for text in ("a", "a", "a || b", "a || b", "a"):
+            before = fast_path.pulls_found
+            wire.raw.clear()
+            wire.deliver(encode_frame(Command(11, {**ext, "subscription": text}, b"", 900)))
+            await asyncio.sleep(0.1)
+            (answer,) = answers(wire)
+            taken.append(fast_path.pulls_found - before)
+            found.append(answer.body)
+        assert taken == [0, 1, 0, 1, 1]
+        assert found[0] == found[1] == found[4]
+        assert found[2] == found[3]
+        assert len(split(found[2])) > len(split(found[0])) >= 2

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from tests.unit.spark_conversation import ScriptedConversation
 
 from orbitmq.message.batch import BatchItem, iter_batch
 from orbitmq.message.model import MessageQueue
@@ -43,6 +44,11 @@ class ScriptedBrokers(Brokers):
         self.requests = 0
         self.sends = 0
         self.before_send: Callable[[], None] = lambda: None
+        self.unanswered = 0
+        self.order: Callable[[int], int] = lambda count: 0
+
+    def converse(self, address: str) -> Any:
+        return ScriptedConversation(self, address)
 
     def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
         if self.routes_away:

@@ -39,7 +39,7 @@ def _records() -> bytes:
 
 def test_all_columns_have_their_values() -> None:
     schema = message_schema(properties="map").add("body_size", IntegerType())
-    batch = BatchMaker(schema).batch(_records(), [("broker-a", 1), ("broker-b", 1)])
+    batch = BatchMaker(schema).batch([_records()], [("broker-a", 1), ("broker-b", 1)])
     batch.validate(full=True)
     assert batch.schema.equals(to_arrow_schema(schema, timezone="UTC"))
     first, second = batch.to_pylist()
@@ -67,27 +67,27 @@ def test_all_columns_have_their_values() -> None:
 
 def test_a_subset_in_any_order_and_the_body_as_text() -> None:
     schema = StructType([StructField("body", StringType()), StructField("queue_id", IntegerType())])
-    batch = BatchMaker(schema).batch(_records(), [("broker-a", 2)])
+    batch = BatchMaker(schema).batch([_records()], [("broker-a", 2)])
     assert batch.to_pydict() == {"body": ["\x00body", ""], "queue_id": [3, 4]}
 
 
 def test_properties_come_when_they_are_asked_for() -> None:
     assert "properties" not in message_schema().fieldNames()
     assert message_schema(["properties"]).fields[0].dataType.typeName() == "map"
-    raw = BatchMaker(message_schema(properties="raw")).batch(_records(), [("broker-a", 2)])
+    raw = BatchMaker(message_schema(properties="raw")).batch([_records()], [("broker-a", 2)])
     block = encode_properties({"TAGS": "UA", "KEYS": "N1 N2", "UNIQ_KEY": "ID"})
     assert raw.to_pydict()["properties"] == [block, b""]
 
 
 def test_no_records_make_an_empty_batch() -> None:
-    batch = BatchMaker(message_schema()).batch(b"", [])
+    batch = BatchMaker(message_schema()).batch([], [])
     batch.validate(full=True)
     assert batch.num_rows == 0
 
 
 def test_an_absurd_time_does_not_stop_the_query() -> None:
     source = encode_record(Record("t", b"", born_timestamp=2**63 - 1))
-    assert BatchMaker(message_schema(["born_timestamp"])).batch(source, [("b", 1)]).num_rows == 1
+    assert BatchMaker(message_schema(["born_timestamp"])).batch([source], [("b", 1)]).num_rows == 1
 
 
 @pytest.mark.parametrize(

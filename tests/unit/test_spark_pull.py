@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 import zlib
 from collections.abc import Callable, Sequence
@@ -14,19 +15,21 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
+from tests.unit.spark_conversation import ScriptedConversation
+
 from orbitmq.errors import BrokerError
 from orbitmq.message.errors import RecordError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.properties import encode_properties
 from orbitmq.message.record import Record, encode_record
-from orbitmq.spark import pull
+from orbitmq.spark import cursor, pull
 from orbitmq.spark.arrow import BatchMaker
 from orbitmq.spark.brokers import QueueAddresses
 from orbitmq.spark.errors import DataLossError, UnreachableError
 from orbitmq.spark.loss import Loss
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.partitions import QueueRange
-from orbitmq.spark.pull import Cursor, RangeReader
+from orbitmq.spark.pull import RangeReader
 from orbitmq.spark.schema import message_schema
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
@@ -52,6 +55,11 @@ class ScriptedBrokers:
         self.master = True
         self.reset = False
         self.asked: list[int] = []
+        self.unanswered = 0
+        self.order: Callable[[int], int] = lambda count: 0
+
+    def converse(self, address: str) -> ScriptedConversation:
+        return ScriptedConversation(self, address)
 
     def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
         addresses = {queue: f"{queue.broker_name}:1" for queue in QUEUES}
@@ -156,7 +164,50 @@ def test_a_tag_filter_skips_and_loses_nothing(ranges: list[QueueRange], tags: st
 def test_pulls_travel_together() -> None:
     brokers = ScriptedBrokers()
     read(brokers, [QueueRange(QUEUES[0], 0, 960)], pull_depth=16)
-    assert brokers.rounds == 2  # 960 messages, 32 each, 16 at a time
+    # One shows that 32 messages come at a time, whatever is asked for; then many are on their way.
+    assert brokers.asked[0] == 1
+    assert max(brokers.asked) >= 8
+    assert brokers.rounds <= 10
+    assert brokers.unanswered == 0
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 20), st.sampled_from(["*", "red"]))
+@settings(max_examples=40, deadline=None)
+def test_answers_come_in_any_order(chance: random.Random, depth: int, tags: str) -> None:
+    brokers = ScriptedBrokers(cap=lambda offset: 1 + offset % 40)
+    brokers.order = chance.randrange
+    ranges = [QueueRange(queue, 3, 900) for queue in QUEUES]
+    wanted = expected(ranges, lambda offset: tags == "*" or TAGS[offset % 3] == tags)
+    assert read(brokers, ranges, pull_depth=depth, tags=tags) == wanted
+
+
+def test_what_exceeds_the_memory_is_dropped_and_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull, "MEMORY_BYTES", 20_000)
+    brokers = ScriptedBrokers()
+    brokers.order = lambda count: count - 1
+    ranges = [QueueRange(QUEUES[0], 0, 960)]
+    reader = RangeReader(brokers, ReadOptions(topics=("t",)))
+    held = []
+    offsets = 0
+    for piece in reader.pieces(ranges):
+        offsets += piece.rows
+        held.append(reader._held_bytes)
+    assert offsets == 960
+    assert max(held) <= 20_000
+    assert sum(brokers.asked) > 31  # some parts were asked for twice
+    assert reader._held_bytes == 0
+
+
+def test_a_read_that_ends_early_gives_its_connection_up() -> None:
+    brokers = ScriptedBrokers()
+    options = ReadOptions(topics=("t",), batch_bytes=1)
+    batches = RangeReader(brokers, options).batches(
+        [QueueRange(QUEUES[0], 0, 960)], BatchMaker(message_schema(["queue_offset"]))
+    )
+    next(batches)
+    next(batches)
+    batches.close()
+    assert brokers.unanswered > 0
 
 
 def test_a_broker_that_is_away_is_asked_again() -> None:
@@ -285,7 +336,7 @@ def drain(brokers: Any, high: int, **options: Any) -> int:
 def test_large_messages_stay_within_the_memory_of_a_task() -> None:
     brokers = LargeMessages([8 << 20])
     assert drain(brokers, 24, pull_depth=64) == 24
-    # The first round expects messages of at most 4 MiB; every later one knows better.
+    # The first pull shows how large messages are.
     assert max(brokers.asked[1:]) <= 8
     mixed = LargeMessages([100] * 50 + [3 << 20])
     assert drain(mixed, 400, pull_depth=64) == 400
@@ -295,7 +346,7 @@ def test_large_messages_stay_within_the_memory_of_a_task() -> None:
 def test_after_a_large_message_the_parts_grow_again() -> None:
     brokers = LargeMessages([300 << 10] + [100] * 999)
     assert drain(brokers, 1000, pull_depth=1) == 1000
-    # 1 + 1 + 2 + 4 + 8 + 16, then 32 at a time; a part that stays at one message would need 1000 rounds.
+    # 1 + 1 + 2 + 4 + 8 and so on; a part that stays at one message would need 1000 rounds.
     assert brokers.rounds < 60
 
 
@@ -304,18 +355,18 @@ def test_a_filter_that_leaves_little_holds_no_more_than_the_memory() -> None:
     ranges = [QueueRange(QUEUES[0], 0, 200)]
     chosen = ReadOptions(topics=("t",), tags="red", pull_depth=64, batch_bytes=1)
     reader = RangeReader(brokers, chosen)
-    cursors: list[Cursor] = []
+    cursors: list[cursor.Cursor] = []
 
-    class Watched(Cursor):
+    class Watched(cursor.Cursor):
         def __init__(self, *args: Any, **names: Any) -> None:
             super().__init__(*args, **names)
             cursors.append(self)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pull, "Cursor", Watched)
-        patch.setattr(pull, "FILTERED_STEP", 4)
-        for _ in reader._pieces(ranges):
-            assert sum(cursor.held_bytes for cursor in cursors) <= (64 << 20) + (2 << 20)
+        patch.setattr(cursor, "FILTERED_STEP", 4)
+        for _ in reader.pieces(ranges):
+            assert sum(made.held_bytes for made in cursors) <= (64 << 20) + (2 << 20)
 
 
 def test_damaged_records_name_broker_queue_and_offset() -> None:

@@ -78,6 +78,7 @@ class PullPermitted:
         filter: which messages the pull takes.
         registered: ``filter`` and ``version`` are those of the group's heartbeats; else the request brought
             its own expression.
+        tags: that expression, when it is one of tags.
     """
 
     group: str
@@ -85,6 +86,7 @@ class PullPermitted:
     filter: MessageFilter
     registered: bool
     version: int
+    tags: str | None = None
 
 
 # Called with topic, queue id and the offset behind the newest message that can be read.

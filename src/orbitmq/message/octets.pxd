@@ -1,7 +1,9 @@
 # C types of octets.py. No logic lives here.
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t
-from libc.string cimport memcmp, memcpy, memmove
+from libc.string cimport memchr, memcmp, memcpy, memmove
+
+ctypedef const uint8_t* bytes_in
 
 cdef extern from "orbitmq/message/crc32_fold.h" nogil:
     bint folds "orbitmq_crc32_folds" ()
@@ -18,6 +20,8 @@ cdef uint32_t _crc32_of_view(const uint8_t[::1] data, Py_ssize_t length)
 cdef void copy(uint8_t* out, Py_ssize_t at, const uint8_t* source, Py_ssize_t pos, Py_ssize_t length) noexcept nogil
 cdef void move_down(uint8_t* out, Py_ssize_t to, Py_ssize_t at, Py_ssize_t length) noexcept nogil
 cdef bint same(const uint8_t* buf, Py_ssize_t pos, const uint8_t* other, Py_ssize_t at, Py_ssize_t length) noexcept nogil
+@cython.locals(at=bytes_in)
+cdef Py_ssize_t find(const uint8_t* buf, uint8_t byte, Py_ssize_t start, Py_ssize_t end) noexcept nogil
 cdef void put_i16(uint8_t* out, Py_ssize_t at, int64_t value) noexcept nogil
 cdef void put_i32(uint8_t* out, Py_ssize_t at, int64_t value) noexcept nogil
 cdef void put_i64(uint8_t* out, Py_ssize_t at, int64_t value) noexcept nogil

@@ -107,6 +107,14 @@ def same(buf: Readable, pos: int, other: Readable, at: int, length: int) -> bool
     return buf[pos : pos + length] == other[at : at + length]
 
 
+def find(buf: Readable, byte: int, start: int, end: int) -> int:
+    """The place of the first such byte in ``[start, end)``, or ``end``."""
+    if cython.compiled:
+        at = cython.cast(bytes_in, memchr(cython.address(buf[start]), byte, end - start))
+        return end if at == cython.NULL else at - buf
+    return start + len(bytes(buf[start:end]).split(bytes((byte,)), 1)[0])
+
+
 def put_i16(out: Writable, at: int, value: int) -> None:
     out[at] = (value >> 8) & 0xFF
     out[at + 1] = value & 0xFF

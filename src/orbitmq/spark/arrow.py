@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, DataType, StructType
 
 from orbitmq.message import columns as names
-from orbitmq.message.columns import ColumnDecoder, Columns, Pairs, Text
+from orbitmq.message.column_decoder import ColumnDecoder
+from orbitmq.message.columns import Columns, Pairs, Text
+from orbitmq.runtime.seam import Buffer
 from orbitmq.spark.arrow_types import arrow_schema
 from orbitmq.spark.schema import BROKER, ERROR, check_schema
 
@@ -41,19 +43,22 @@ class BatchMaker:
         wanted = {_decoded(f.name.lower(), f.dataType) for f in self._schema.fields} - {BROKER}
         if ERROR in wanted:
             wanted = wanted - {ERROR} | {names.BODY}
-        return ColumnDecoder(wanted if self._tags is None else wanted | {names.TAGS}, self._bad_body)
+        if self._tags is not None:
+            wanted = wanted | {names.TAGS}
+        # Arrow's pool gives memory of earlier batches again, uncleared.
+        return ColumnDecoder(wanted, self._bad_body, allocate=pa.allocate_buffer)
 
-    def batch(self, source: bytes, runs: Sequence[tuple[str, int]]) -> pa.RecordBatch:
-        """One record batch of all records in ``source``.
+    def batch(self, pieces: Sequence[Buffer], runs: Sequence[tuple[str, int]]) -> pa.RecordBatch:
+        """One record batch of all records in ``pieces``.
 
         Args:
-            source: concatenated records.
+            pieces: whole records, as they came.
             runs: which broker the records come from: name and number of consecutive records.
 
         Raises:
             MessageFormatError: the records are damaged.
         """
-        columns = self._decoder.decode(source)
+        columns = self._decoder.decode(pieces)
         arrays = [self._array(field, columns, runs) for field in self.schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         if self._tags is None:

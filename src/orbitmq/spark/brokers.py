@@ -17,6 +17,7 @@ from orbitmq.runtime.backoff import Backoff
 from orbitmq.runtime.side_by_side import side_by_side
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark import connections
+from orbitmq.spark.connections import Conversation
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
@@ -131,6 +132,10 @@ class Brokers:
     ) -> list[Command]:
         """The answers to ``commands``, which travel together; see :func:`orbitmq.spark.connections.ask`."""
         return connections.ask(address, commands, timeout_ms or self._timeout_ms, repeatable=repeatable)
+
+    def converse(self, address: str) -> Conversation:
+        """A connection for many requests; see :class:`orbitmq.spark.connections.Conversation`."""
+        return Conversation(address, self._timeout_ms)
 
     def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
         """The queues of ``topic``, from the first name server that answers; remembered until refreshed.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from orbitmq.runtime.worker import this_worker
@@ -34,8 +35,8 @@ def ask(
     Raises:
         UnreachableError: there was no answer to at least one; the connection is given up.
     """
-    kept = _idle.pop((this_worker().host.pid, address), None)
-    if kept is not None and kept.usable:
+    kept = _kept(address)
+    if kept is not None:
         try:
             return _exchange(kept, commands, timeout_ms)
         except ConnectionLostError as error:
@@ -59,6 +60,70 @@ def _exchange(connection: BlockingConnection, commands: Sequence[Command], timeo
         raise
     _keep(connection)
     return answers
+
+
+class Conversation:
+    """Requests to one server that are on their way while the answers to earlier ones are taken.
+
+    A connection is its own until :meth:`close`.
+
+    Args:
+        timeout_ms: for the connect, and for each answer.
+
+    Raises:
+        UnreachableError: no connection. Also by the methods, after which only :meth:`close` is of use.
+    """
+
+    def __init__(self, address: str, timeout_ms: int) -> None:
+        self._address = address
+        self._timeout_s = timeout_ms / 1000
+        self._clock = this_worker().clock
+        self._arrived: deque[tuple[int, Command]] = deque()
+        self._on_their_way = 0
+        try:
+            self._connection = _kept(address) or BlockingConnection(address, timeout_ms=timeout_ms)
+        except TransportError as error:
+            raise UnreachableError(f"{address}: {error}") from error
+
+    def send(self, commands: Sequence[Command]) -> list[int]:
+        """Send requests, without waiting; returns the numbers under which their answers come."""
+        numbers = [self._connection.post(command) for command in commands]
+        self._on_their_way += len(numbers)
+        self._turn(0.0)
+        return numbers
+
+    def receive(self) -> tuple[int, Command]:
+        """The next answer, error codes included. They may come in another order than the requests went."""
+        end = self._clock.monotonic() + self._timeout_s
+        while not self._arrived:
+            left = end - self._clock.monotonic()
+            if left <= 0:
+                self._connection.close()
+                missing = f"{self._on_their_way} answers missing after {self._timeout_s:g} s"
+                raise UnreachableError(f"{self._address}: {missing}")
+            self._turn(left)
+        self._on_their_way -= 1
+        return self._arrived.popleft()
+
+    def _turn(self, timeout_s: float) -> None:
+        try:
+            self._arrived += self._connection.turn(timeout_s).items()
+        except TransportError as error:
+            self._connection.close()
+            raise UnreachableError(f"{self._address}: {error}") from error
+
+    def close(self) -> None:
+        """Keep the connection for the next call of this process, unless answers are still to come."""
+        if self._on_their_way:
+            self._connection.close()
+        elif not self._connection.closed:
+            _keep(self._connection)
+
+
+def _kept(address: str) -> BlockingConnection | None:
+    """The idle connection to ``address``, when there is one that the server has not closed."""
+    kept = _idle.pop((this_worker().host.pid, address), None)
+    return kept if kept is not None and kept.usable else None
 
 
 def _keep(connection: BlockingConnection) -> None:

@@ -69,7 +69,7 @@ class ReadOptions:
     push_filters: bool | None = None
     parallelism: int | None = None
     batch_bytes: int = 4 << 20
-    pull_messages: int = 32
+    pull_messages: int = 1024
     pull_depth: int = 16
     request_timeout_ms: int = 10_000
     offset_timeout_ms: int = 60_000

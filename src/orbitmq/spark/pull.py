@@ -1,26 +1,27 @@
 """Reading fixed ranges of queues, many pulls at a time.
 
-The range is known before it is read, so the pulls for its parts travel together; the answers are put in
-order, checked for continuity and joined into record batches. The same range gives the same rows in the same
-order however often it is read.
+The range is known before it is read, so the pulls for its parts travel together, and the next ones are on
+their way while what came is decoded. The answers are put in order, checked for continuity and joined into
+record batches. The same range gives the same rows in the same order however often it is read.
 """
 
 from __future__ import annotations
 
 import logging
-from bisect import insort
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from orbitmq.errors import BrokerError, TopicNotFoundError
-from orbitmq.message.columns import scan_range
 from orbitmq.message.errors import MessageFormatError, RecordError
 from orbitmq.message.model import MessageQueue
+from orbitmq.runtime.seam import Buffer
 from orbitmq.spark.arrow import BatchMaker
 from orbitmq.spark.brokers import SUBSCRIPTION_IN_HEADER, Brokers, Patience, is_busy
+from orbitmq.spark.connections import Conversation
+from orbitmq.spark.cursor import PULL_BYTES, Cursor, Part, PartSize
 from orbitmq.spark.errors import DataLossError, UnreachableError
 from orbitmq.spark.loss import Gap, Loss
 from orbitmq.spark.options import ReadOptions
@@ -32,114 +33,79 @@ from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
 
 log = logging.getLogger("orbitmq.spark")
 
-# Offsets that one pull may cover when the broker filters: it returns fewer messages than it looks at.
-FILTERED_STEP = 2048
-# What a task holds of answers that are not handed out yet, those on their way included.
+# What a task holds of answers that came ahead of their turn. What exceeds it is dropped and asked for again.
 MEMORY_BYTES = 64 << 20
-# How large an answer may be before one was seen: a message of RocketMQ's largest size.
-FIRST_ANSWER_BYTES = 4 << 20
+# What may be on its way to a task: enough that the broker works while the task decodes, little enough to
+# stay in the processor's cache.
+FLIGHT_BYTES = 4 << 20
 
 
-class Cursor:
-    """What is still to be pulled of one range, and what came ahead of its turn. Does no I/O.
+class Piece(NamedTuple):
+    """Records of one queue; ``rows``: how many."""
 
-    Args:
-        wanted: the range.
-        step: how many offsets one pull covers at first.
-        strict: every offset of the range must arrive (nothing filters at the broker).
-    """
+    queue: MessageQueue
+    records: Buffer
+    rows: int
 
-    def __init__(self, wanted: QueueRange, step: int, *, strict: bool) -> None:
-        self.wanted = wanted
-        self.strict = strict
-        self._step = self._longest_step = step
-        self._asked = wanted.low
-        # In order, since what comes first is handed out first, and the rest waits in memory for it.
-        self._holes: list[tuple[int, int]] = []
-        self._early: dict[int, tuple[bytes, int, int]] = {}
-        self._emitted = wanted.low
-        self.settled = 0  # offsets that came or were given up; grows with every progress
-        self.held_bytes = 0  # came, but not handed out yet
 
-    @property
-    def is_done(self) -> bool:
-        """Everything was handed out."""
-        return self._emitted >= self.wanted.high
+class _Asked(NamedTuple):
+    """A pull on its way."""
 
-    def next_request(self) -> tuple[int, int] | None:
-        """The next part to ask for, as ``[low, high)``, or ``None`` when all of it is asked for."""
-        if self._holes:
-            return self._holes.pop(0)
-        if self._asked >= self.wanted.high:
-            return None
-        low = self._asked
-        self._asked = min(low + self._step, self.wanted.high)
-        return low, self._asked
+    cursor: Cursor
+    part: Part
 
-    def retry(self, low: int, high: int) -> None:
-        """Nothing came for this part; ask again."""
-        insort(self._holes, (low, high))
 
-    def found(self, low: int, high: int, body: bytes, progress: int) -> tuple[int, int] | None:
-        """Take the answer to one part.
+class _Flight:
+    """The pulls that are on their way to one broker."""
 
-        Args:
-            low: start of the part.
-            high: end of the part.
-            body: the records that came.
-            progress: where the broker says to go on; used when it filters.
+    def __init__(
+        self, broker_name: str, address: str, conversation: Conversation, *, is_master: bool
+    ) -> None:
+        self.broker_name = broker_name
+        self.address = address
+        self.is_master = is_master
+        self._conversation = conversation
+        self._asked: dict[int, _Asked] = {}
+        # Nothing more is sent until all that is on its way has come: something came to nothing.
+        self.is_held = False
+        self.empty: list[tuple[_Asked, Command]] = []  # answers that brought nothing, meanwhile
+        self.has_progress = False
 
-        Returns:
-            When there is a gap, the expected offset and the one that came instead.
+    def __len__(self) -> int:
+        return len(self._asked)
+
+    def send(self, pulls: Sequence[_Asked], commands: Sequence[Command]) -> None:
+        """Send pulls.
 
         Raises:
-            RecordError: the body is damaged.
+            UnreachableError: the connection broke.
         """
-        scan = scan_range(body, low, high, self.strict)
-        reached = scan.next_offset
-        if not self.strict and scan.found < 0:
-            # Records behind the part mean that all of it was looked at.
-            reached = high if scan.end_position < len(body) else max(reached, min(progress, high))
-        if reached > low:
-            self._keep(low, reached, body[: scan.end_position], scan.records)
-        if reached < high:
-            insort(self._holes, (max(reached, low), high))
-            if self.strict and scan.records:
-                # The broker sends less at a time than we ask for: fit the parts to it.
-                self._step = min(self._step, scan.records)
-        elif self.strict and high - low >= self._step:
-            # It might send more: one large message must not leave all later parts at a length of one.
-            self._step = min(2 * self._step, self._longest_step)
-        return (scan.next_offset, scan.found) if scan.found >= 0 else None
+        try:
+            numbers = self._conversation.send(commands)
+        except UnreachableError:
+            for cursor, part in pulls:
+                cursor.retry(part)
+            raise
+        self._asked.update(zip(numbers, pulls, strict=True))
 
-    def skip(self, low: int, to: int) -> None:
-        """Give up the offsets from ``low`` up to ``to``; the rest of that hole stays wanted."""
-        for i, (start, high) in enumerate(self._holes):
-            if start == low:
-                cut = min(max(to, low + 1), high)
-                self._keep(low, cut, b"", 0)
-                if cut < high:
-                    self._holes[i] = (cut, high)
-                else:
-                    del self._holes[i]
-                return
+    def receive(self) -> tuple[_Asked, Command]:
+        """The next answer.
 
-    def _keep(self, low: int, high: int, body: bytes, records: int) -> None:
-        self.settled += high - low
-        self.held_bytes += len(body)
-        self._early[low] = (body, high, records)
+        Raises:
+            UnreachableError: none in time, or the connection broke.
+        """
+        number, answer = self._conversation.receive()
+        return self._asked.pop(number), answer
 
-    def ready(self) -> Iterator[tuple[bytes, int]]:
-        """What is complete up to here: records and their number, in order, each once."""
-        while (entry := self._early.pop(self._emitted, None)) is not None:
-            body, self._emitted, records = entry
-            self.held_bytes -= len(body)
-            if records:
-                yield body, records
+    def give_up(self) -> None:
+        """Nothing more comes: what was asked for is wanted again."""
+        for cursor, part in self._asked.values():
+            cursor.retry(part)
+        self._asked.clear()
+        self.close()
 
-
-Piece: TypeAlias = tuple[MessageQueue, bytes, int]  # records of one queue, and how many
-Part: TypeAlias = tuple[Cursor, int, int]  # and its first and last offset, the last one exclusive
+    def close(self) -> None:
+        self._conversation.close()
 
 
 class RangeReader:
@@ -161,7 +127,9 @@ class RangeReader:
         self.gaps: list[Gap] = []
         self._strict = not options.is_filtered
         self._patience = Patience(options.offset_timeout_ms)
-        self._answer_bytes = FIRST_ANSWER_BYTES
+        self._answer_bytes = PULL_BYTES
+        self._held_bytes = 0
+        self._flight: _Flight | None = None
 
     def batches(self, ranges: Sequence[QueueRange], maker: BatchMaker) -> Iterator[pa.RecordBatch]:
         """The messages of ``ranges``, in the order of the ranges, as batches of about ``batch_bytes``.
@@ -174,64 +142,191 @@ class RangeReader:
         """
         pieces: list[Piece] = []
         size = 0
-        for piece in self._pieces(ranges):
+        for piece in self.pieces(ranges):
             pieces.append(piece)
-            size += len(piece[1])
+            size += len(piece.records)
             if size >= self._options.batch_bytes:
                 yield _batch(pieces, maker)
                 pieces, size = [], 0
         if pieces:
             yield _batch(pieces, maker)
 
-    def _pieces(self, ranges: Sequence[QueueRange]) -> Iterator[Piece]:
-        step = self._options.pull_messages if self._strict else FILTERED_STEP
-        waiting = deque(Cursor(item, step, strict=self._strict) for item in ranges if item.low < item.high)
-        while waiting:
-            self._round(waiting)
-            while waiting:
-                head = waiting[0]
-                for body, records in head.ready():
-                    yield head.wanted.queue, body, records
-                if not head.is_done:
-                    break
-                waiting.popleft()
-
-    def _round(self, waiting: deque[Cursor]) -> None:
-        """Send one round of pulls to the broker of the first cursor, and take what comes."""
-        queue = waiting[0].wanted.queue
-        address, is_master = self._address(queue)
-        sent = self._parts(waiting)
+    def pieces(self, ranges: Sequence[QueueRange]) -> Iterator[Piece]:
+        """The stored records of ``ranges``, in order. Errors as with :meth:`batches`."""
+        size = PartSize(self._options.pull_messages, strict=self._strict)
+        waiting = deque(Cursor(item, size, strict=self._strict) for item in ranges if item.low < item.high)
         try:
-            answers = self._brokers.ask(address, [self._pull(*part) for part in sent])
+            while waiting:
+                self._advance(waiting)
+                while waiting:
+                    head = waiting[0]
+                    for records, count in head.ready():
+                        self._held_bytes -= len(records)
+                        yield Piece(head.wanted.queue, records, count)
+                    if not head.is_done:
+                        break
+                    waiting.popleft()
+        finally:
+            self._land()
+
+    # -- one answer after the other --------------------------------------------------------------------
+
+    def _advance(self, waiting: deque[Cursor]) -> None:
+        """Take one answer from the broker of the first cursor, and have the next ones on their way."""
+        queue = waiting[0].wanted.queue
+        try:
+            flight = self._flight_to(queue)
+            self._ask(flight, waiting)
+            asked, answer = flight.receive()
+            self.tally.pulled_bytes += len(answer.body)
+            self._take(flight, asked, answer, waiting)
+            if flight.is_held and not len(flight):
+                self._bear(flight)
+            self._ask(flight, waiting)
         except UnreachableError as error:
-            for cursor, low, high in sent:
-                cursor.retry(low, high)
+            if self._flight is not None:
+                self._flight.give_up()
+                self._flight = None
             self._wait(error)
             self._refresh(queue)
+
+    def _flight_to(self, queue: MessageQueue) -> _Flight:
+        if self._flight is not None and self._flight.broker_name != queue.broker_name:
+            self._land()
+        if self._flight is None:
+            address, is_master = self._address(queue)
+            conversation = self._brokers.converse(address)
+            self._flight = _Flight(queue.broker_name, address, conversation, is_master=is_master)
+        return self._flight
+
+    def _land(self) -> None:
+        if self._flight is not None:
+            self._flight.close()
+            self._flight = None
+
+    def _ask(self, flight: _Flight, waiting: deque[Cursor]) -> None:
+        """Send the next pulls when at most half as many are on their way as may be."""
+        window = max(1, min(self._options.pull_depth, FLIGHT_BYTES // max(1, self._answer_bytes)))
+        if flight.is_held or 2 * len(flight) > window:
             return
-        self.tally.pulled_bytes += sum(len(answer.body) for answer in answers)
-        largest = max(len(answer.body) for answer in answers)
-        self._answer_bytes = max(largest, self._answer_bytes // 2, 1)
-        moved = [self._take(*part, answer, address) for part, answer in zip(sent, answers, strict=True)]
-        if any(moved):
-            self._patience.succeeded()
-        elif self._patience.is_over:
-            self._give_up(sent, answers, address, is_master=is_master)
+        room = window - len(flight)
+        pulls: list[_Asked] = []
+        for cursor in waiting:
+            if len(pulls) == room or cursor.wanted.queue.broker_name != flight.broker_name:
+                break
+            while len(pulls) < room and (part := cursor.next_part()) is not None:
+                pulls.append(_Asked(cursor, part))
+        if pulls:
+            flight.send(pulls, [self._pull(*pull) for pull in pulls])
+
+    def _pull(self, cursor: Cursor, part: Part) -> Command:
+        queue = cursor.wanted.queue
+        expression, kind = self._options.subscription
+        request = PullMessageRequest(
+            consumer_group=self._options.consumer_group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=part.low,
+            max_msg_nums=part.limit,
+            max_msg_bytes=PULL_BYTES,
+            sys_flag=SUBSCRIPTION_IN_HEADER,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription=expression,
+            expression_type=kind,
+        )
+        return request.command()
+
+    def _take(self, flight: _Flight, asked: _Asked, answer: Command, waiting: deque[Cursor]) -> None:
+        """Put one answer into its cursor."""
+        cursor, part = asked
+        self._answer_bytes = max(len(answer.body), self._answer_bytes * 7 // 8)
+        early = cursor is not waiting[0] or not cursor.is_next(part)
+        if early and self._held_bytes + len(answer.body) > MEMORY_BYTES:
+            cursor.retry(part)
+            # What is wanted first is on its way: it must not wait behind what is dropped again.
+            flight.is_held = flight.has_progress = True
+            return
+        before = cursor.held_bytes
+        if self._is_progress(flight, asked, answer):
+            flight.has_progress = True
             self._patience.succeeded()
         else:
-            self._pause()
+            # A broker that is behind is not asked in haste.
+            flight.is_held = True
+            flight.empty.append((asked, answer))
+        self._held_bytes += cursor.held_bytes - before
 
-    def _parts(self, waiting: deque[Cursor]) -> list[Part]:
-        """What to ask for next: as much as the depth and the memory allow, always one part of the first."""
-        room = MEMORY_BYTES - sum(cursor.held_bytes for cursor in waiting)
-        count = max(1, min(self._options.pull_depth, room // self._answer_bytes))
-        parts: list[Part] = []
-        for cursor in waiting:
-            if cursor.wanted.queue.broker_name != waiting[0].wanted.queue.broker_name:
-                break
-            while len(parts) < count and (part := cursor.next_request()) is not None:
-                parts.append((cursor, *part))
-        return parts
+    def _is_progress(self, flight: _Flight, asked: _Asked, answer: Command) -> bool:
+        cursor, part = asked
+        queue = cursor.wanted.queue
+        if is_busy(answer.code) or answer.code == ResponseCode.PULL_NOT_FOUND:
+            # Not there yet: the range was promised, so a broker that lacks it is behind or lost it.
+            cursor.retry(part)
+            return False
+        if answer.code not in (
+            ResponseCode.SUCCESS,
+            ResponseCode.PULL_RETRY_IMMEDIATELY,
+            ResponseCode.PULL_OFFSET_MOVED,
+        ):
+            raise BrokerError(answer.code, answer.remark, flight.address)
+        header = PullMessageResponse.from_ext(answer.ext)
+        if answer.code == ResponseCode.PULL_OFFSET_MOVED:
+            cursor.retry(part)
+            # Also told when an administrator has moved the group, which makes no message go away.
+            if header.min_offset <= part.low:
+                return False
+            self._lost(cursor, part.low, min(header.min_offset, part.high))
+            return True
+        body = answer.body if answer.code == ResponseCode.SUCCESS else b""
+        before = cursor.settled
+        try:
+            gap = cursor.found(part, body, header.next_begin_offset)
+        except RecordError as error:
+            raise RecordError(
+                f"{flight.address} sent for {queue} from offset {part.low} on: {error}"
+            ) from error
+        if gap is not None:
+            expected, came = gap
+            if came < expected:
+                raise DataLossError(f"{flight.address} sent offset {came} of {queue} in place of {expected}")
+            self._lost(cursor, expected, came)
+        return cursor.settled > before
+
+    # -- when nothing comes ----------------------------------------------------------------------------
+
+    def _bear(self, flight: _Flight) -> None:
+        """Some answers, or all, brought nothing: wait a little unless others did."""
+        if not flight.has_progress:
+            if self._patience.is_over:
+                self._give_up(flight)
+                self._patience.succeeded()
+            else:
+                self._pause()
+        flight.empty.clear()
+        flight.is_held = flight.has_progress = False
+
+    def _give_up(self, flight: _Flight) -> None:
+        """What the broker has not sent for so long: gone if its master says so, else not to be had now.
+
+        Raises:
+            DataLossError: the master's queue ends before what was promised, and ``failOnDataLoss`` is on.
+            UnreachableError: the broker is busy or behind; what it does not send may still be there.
+        """
+        for (cursor, part), answer in flight.empty:
+            told = answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED)
+            end = PullMessageResponse.from_ext(answer.ext).max_offset if told and answer.ext else None
+            if end is None or not flight.is_master or end > part.low:
+                state = (
+                    f"ends at {end}" if end is not None else f"answers {answer.code} {answer.remark or ''}"
+                )
+                seconds = self._options.offset_timeout_ms / 1000
+                raise UnreachableError(
+                    f"{flight.address} does not send offset {part.low} of {cursor.wanted.queue}: it {state} "
+                    f"for {seconds:g} s (offsetTimeout)"
+                )
+            self._lost(cursor, part.low, part.high)
 
     def _address(self, queue: MessageQueue) -> tuple[str, bool]:
         """Where to read the queue, and whether that is a master."""
@@ -263,79 +358,6 @@ class RangeReader:
         self.tally.retries += 1
         self._patience.pause()
 
-    def _give_up(self, sent: list[Part], answers: list[Command], address: str, *, is_master: bool) -> None:
-        """What the broker has not sent for so long: gone if its master says so, else not to be had now.
-
-        Raises:
-            DataLossError: the master's queue ends before what was promised, and ``failOnDataLoss`` is on.
-            UnreachableError: the broker is busy or behind; what it does not send may still be there.
-        """
-        for (cursor, low, high), answer in zip(sent, answers, strict=True):
-            told = answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED)
-            end = PullMessageResponse.from_ext(answer.ext).max_offset if told and answer.ext else None
-            if end is None or not is_master or end > low:
-                state = (
-                    f"ends at {end}" if end is not None else f"answers {answer.code} {answer.remark or ''}"
-                )
-                seconds = self._options.offset_timeout_ms / 1000
-                raise UnreachableError(
-                    f"{address} does not send offset {low} of {cursor.wanted.queue}: it {state} "
-                    f"for {seconds:g} s (offsetTimeout)"
-                )
-            self._lost(cursor, low, high)
-
-    def _pull(self, cursor: Cursor, low: int, high: int) -> Command:
-        queue = cursor.wanted.queue
-        expression, kind = self._options.subscription
-        request = PullMessageRequest(
-            consumer_group=self._options.consumer_group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=low,
-            max_msg_nums=high - low if self._strict else self._options.pull_messages,
-            sys_flag=SUBSCRIPTION_IN_HEADER,
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            sub_version=0,
-            subscription=expression,
-            expression_type=kind,
-        )
-        return request.command()
-
-    def _take(self, cursor: Cursor, low: int, high: int, answer: Command, address: str) -> bool:
-        """Put one answer into its cursor; whether that was progress."""
-        queue = cursor.wanted.queue
-        if is_busy(answer.code) or answer.code == ResponseCode.PULL_NOT_FOUND:
-            # Not there yet: the range was promised, so a broker that lacks it is behind or lost it.
-            cursor.retry(low, high)
-            return False
-        if answer.code not in (
-            ResponseCode.SUCCESS,
-            ResponseCode.PULL_RETRY_IMMEDIATELY,
-            ResponseCode.PULL_OFFSET_MOVED,
-        ):
-            raise BrokerError(answer.code, answer.remark, address)
-        header = PullMessageResponse.from_ext(answer.ext)
-        if answer.code == ResponseCode.PULL_OFFSET_MOVED:
-            cursor.retry(low, high)
-            # Also told when an administrator has moved the group, which makes no message go away.
-            if header.min_offset <= low:
-                return False
-            self._lost(cursor, low, min(header.min_offset, high))
-            return True
-        body = answer.body if answer.code == ResponseCode.SUCCESS else b""
-        before = cursor.settled
-        try:
-            gap = cursor.found(low, high, body, header.next_begin_offset)
-        except RecordError as error:
-            raise RecordError(f"{address} sent for {queue} from offset {low} on: {error}") from error
-        if gap is not None:
-            expected, came = gap
-            if came < expected:
-                raise DataLossError(f"{address} sent offset {came} of {queue} in place of {expected}")
-            self._lost(cursor, expected, came)
-        return cursor.settled > before
-
     def _lost(self, cursor: Cursor, low: int, to: int) -> None:
         to = min(to, cursor.wanted.high)
         text = f"offsets {low} to {to - 1} of {cursor.wanted.queue} are not there any more"
@@ -349,17 +371,17 @@ class RangeReader:
 
 def _batch(pieces: Sequence[Piece], maker: BatchMaker) -> pa.RecordBatch:
     runs: list[tuple[str, int]] = []
-    for queue, _, records in pieces:
+    for queue, _, count in pieces:
         if runs and runs[-1][0] == queue.broker_name:
-            runs[-1] = (queue.broker_name, runs[-1][1] + records)
+            runs[-1] = (queue.broker_name, runs[-1][1] + count)
         else:
-            runs.append((queue.broker_name, records))
+            runs.append((queue.broker_name, count))
     try:
-        return maker.batch(b"".join(body for _, body, _ in pieces), runs)
+        return maker.batch([piece.records for piece in pieces], runs)
     except MessageFormatError:
-        for queue, body, records in pieces:
+        for queue, records, count in pieces:
             try:
-                maker.batch(body, [(queue.broker_name, records)])
+                maker.batch([records], [(queue.broker_name, count)])
             except MessageFormatError as error:
                 where = f"topic {queue.topic}, broker {queue.broker_name}"
                 raise RecordError(f"{where}: {error}; onBadMessage=null or raw goes on") from error

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from orbitmq.errors import OrbitError
-from orbitmq.message.columns import scan_range
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.record_scan import scan_range
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.brokers import Brokers, by_address, messages_at
 from orbitmq.spark.partitions import QueueRange

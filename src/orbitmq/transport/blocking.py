@@ -11,12 +11,14 @@ from orbitmq.runtime.sockets import SocketStream, Stream
 from orbitmq.transport.address import parse_address
 from orbitmq.transport.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 from orbitmq.wire.command import FLAG_ONEWAY, Command
-from orbitmq.wire.connection import RECEIVE_BUFFER_BYTES, Opaques, RemotingConnection
+from orbitmq.wire.connection import OWN_BUFFER_FROM_BYTES, Opaques, RemotingConnection
 from orbitmq.wire.errors import FrameError
 from orbitmq.wire.frame import MAX_FRAME_BYTES, encode_frame
 
 # Frames joined into one send: enough to save system calls, little enough not to copy megabytes at a time.
 SEND_BYTES = 256 * 1024
+# What is received before the length of a long frame is known, and copied then; the rest of it is not.
+BUFFER_BYTES = 2 * OWN_BUFFER_FROM_BYTES
 
 Opener: TypeAlias = Callable[[str, int, float], Stream]
 Answers: TypeAlias = "list[Command | None] | dict[int, Command]"
@@ -54,7 +56,7 @@ class BlockingConnection:
         self._posted = 0
         # A request's waiter is its place among the answers.
         self._protocol: RemotingConnection[int] = RemotingConnection(
-            Opaques(), memoryview(bytearray(RECEIVE_BUFFER_BYTES)), max_frame_bytes
+            Opaques(), memoryview(bytearray(BUFFER_BYTES)), max_frame_bytes
         )
         try:
             self._stream = opener(host, port, timeout_ms / 1000)

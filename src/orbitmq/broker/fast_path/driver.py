@@ -175,7 +175,7 @@ class FastPath:
     def _permit(self, event: PullPermitted) -> None:
         """The ordinary handler let a pull pass: from now on the fast path may answer such pulls.
 
-        Of a pull that brought its own expression, only those for all messages.
+        Of pulls that bring their own expression, those by tags; each expression has to pass here once.
         """
         group, topic = event.group, event.topic
         if self._offsets.has_any_reset(group, topic):
@@ -200,6 +200,8 @@ class FastPath:
                 group_config.group_sys_flag,
             )
         )
+        if event.tags is not None and not event.filter.passes_all:
+            self._frames.pulls.know_expression(event.tags.encode(), event.filter.codes, event.filter.count)
 
     def _refresh(self) -> None:
         """Bring the rows of changed topics up to date."""

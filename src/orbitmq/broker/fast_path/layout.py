@@ -40,6 +40,11 @@ G_WIDTH = 8
 NO_TOPIC = 0  # the row of topics that has no queues
 NO_SUBSCRIPTION = -2  # the group has registered none: the request must bring its own
 
+# Columns of an expression of tags that requests bring along: the name is its text.
+X_CODES_AT = 2
+X_CODES_COUNT = 3
+X_WIDTH = 4
+
 EVENT_WIDTH = 5  # pull row, queue id, offset to commit or -1, offsets before and after the pull
 MAX_UNIQUE_KEY = 128
 MAX_SLOTS = 16  # slots of header fields
@@ -176,7 +181,7 @@ class PermittedPull:
     Attributes:
         topic_number: row of the topic in the table of topics.
         filter: which messages pass; not used without ``registered``.
-        registered: the group's heartbeats brought the filter, in ``version``; else requests must bring "*".
+        registered: the group's heartbeats brought the filter, in ``version``; else requests bring theirs.
     """
 
     group: bytes

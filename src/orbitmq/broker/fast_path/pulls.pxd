@@ -17,8 +17,8 @@ cdef int64_t INT_BAD
 cdef int P_GROUP, P_TOPIC, P_QUEUE_ID, P_OFFSET, P_MAX_COUNT, P_SYS_FLAG, P_COMMIT_OFFSET, P_SUBSCRIPTION
 cdef int P_EXPRESSION_TYPE, P_MAX_BYTES, P_SUSPEND, P_SUB_VERSION, P_SOURCE
 cdef int T_READ_QUEUES, T_SLOTS_AT, G_TOPIC, G_CODES_AT, G_CODES_COUNT, G_VERSION, G_TOPIC_FLAG, G_GROUP_FLAG
-cdef int NO_SUBSCRIPTION, ALL_CODES, EVENT_WIDTH
-cdef int ONE_WAY, MAX_EVENTS, MAX_ASKED_BYTES, PULL_COMMITS, PULL_SUSPENDS, PULL_HAS_SUBSCRIPTION, PULL_CLASS_FILTER
+cdef int NO_SUBSCRIPTION, ALL_CODES, EVENT_WIDTH, X_CODES_AT, X_CODES_COUNT
+cdef int ONE_WAY, MAX_EVENTS, MAX_EXPRESSIONS, MAX_ASKED_BYTES, PULL_COMMITS, PULL_SUSPENDS, PULL_HAS_SUBSCRIPTION, PULL_CLASS_FILTER
 
 @cython.final
 cdef class Pulls:
@@ -28,7 +28,7 @@ cdef class Pulls:
     cdef HeaderScan scan
     cdef int64_t[::1] slots
     cdef NameTable topics
-    cdef readonly NameTable permitted
+    cdef readonly NameTable permitted, expressions
     cdef FieldTable names
     cdef Responses answers
     cdef int64_t max_count, max_bytes
@@ -41,12 +41,12 @@ cdef class Pulls:
     cdef public Py_ssize_t need_slot
     cdef public int64_t messages
 
-    @cython.locals(pull=int64_t, topic=int64_t, sys_flag=int64_t, queue_id=int64_t, sub_version=int64_t, codes_count=int64_t, slot=Py_ssize_t)
+    @cython.locals(pull=int64_t, expression=int64_t, topic=int64_t, sys_flag=int64_t, queue_id=int64_t, sub_version=int64_t, codes_count=int64_t, slot=Py_ssize_t)
     cdef int pull(self, const uint8_t* buf) noexcept nogil
     @cython.locals(i=int64_t, at=Py_ssize_t)
-    cdef bint _takes_all(self, const uint8_t* buf) noexcept nogil
-    @cython.locals(offset=int64_t, max_count=int64_t, max_bytes=int64_t, lowest=int64_t, highest=int64_t, out=bytes_out, codes=integers_in, body=Py_ssize_t, status=int)
-    cdef int _read(self, const uint8_t* buf, int64_t pull, int64_t queue_id, int64_t sys_flag, Py_ssize_t slot, int64_t codes_count) noexcept nogil
+    cdef int64_t _expression(self, const uint8_t* buf) noexcept nogil
+    @cython.locals(offset=int64_t, max_count=int64_t, max_bytes=int64_t, lowest=int64_t, highest=int64_t, codes_at=int64_t, out=bytes_out, codes=integers_in, body=Py_ssize_t, status=int)
+    cdef int _read(self, const uint8_t* buf, int64_t pull, int64_t expression, int64_t queue_id, int64_t sys_flag, Py_ssize_t slot, int64_t codes_count) noexcept nogil
     cdef int _park(self, const uint8_t* buf, int64_t pull, int64_t queue_id, int64_t sys_flag, int64_t offset, int64_t codes_count) noexcept nogil
     @cython.locals(event=Py_ssize_t)
     cdef void _note_event(self, int64_t pull, int64_t queue_id, int64_t commit_offset, int64_t sys_flag, int64_t offset) noexcept nogil

@@ -16,6 +16,8 @@ from orbitmq.broker.fast_path.names import FieldTable, NameTable
 from orbitmq.store.queues import layout as store_layout
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from orbitmq.broker.fast_path.fields import Fields
     from orbitmq.broker.fast_path.responses import Responses
     from orbitmq.runtime.buffers import Readable
@@ -60,10 +62,13 @@ G_VERSION = layout.G_VERSION
 G_TOPIC_FLAG = layout.G_TOPIC_FLAG
 G_GROUP_FLAG = layout.G_GROUP_FLAG
 NO_SUBSCRIPTION = layout.NO_SUBSCRIPTION
+X_CODES_AT = layout.X_CODES_AT
+X_CODES_COUNT = layout.X_CODES_COUNT
 EVENT_WIDTH = layout.EVENT_WIDTH
 
 ONE_WAY = 2
 MAX_EVENTS = 256
+MAX_EXPRESSIONS = 10_000
 MAX_ASKED_BYTES = 512 * 1024  # a pull that asks for more than this is not worth a fast path
 PULL_COMMITS = 1
 PULL_SUSPENDS = 2
@@ -83,6 +88,7 @@ class Pulls:
 
     Attributes:
         permitted: which (group, topic) may pull.
+        expressions: of tags, which requests bring along.
         parks: whether pulls may wait.
         far_bytes: a consumer so far behind the end of the log is left to the ordinary handler.
         events_array, event_count: what each answered or waiting pull tells, ``layout.EVENT_WIDTH`` numbers.
@@ -109,6 +115,8 @@ class Pulls:
         self.slots = self.fields.slots
         self.topics = topics
         self.permitted = NameTable(layout.G_WIDTH)
+        self.expressions = NameTable(layout.X_WIDTH)
+        self.expressions.put(b"*", [0, ALL_CODES])
         self.names = FieldTable(layout.PULL_FIELDS, -1, self.slots)
         self.answers = answers
         self.max_count = max_count
@@ -122,6 +130,15 @@ class Pulls:
         self.park_ms = 0
         self.need_slot = 0
         self.messages = 0
+
+    def know_expression(self, text: bytes, codes: Sequence[int], count: int) -> None:
+        """From now on requests may bring this expression of tags along; ``codes`` as in a MessageFilter."""
+        if self.expressions.row_of(text) >= 0:
+            return
+        if self.expressions.count >= MAX_EXPRESSIONS:
+            self.expressions.clear()
+            self.expressions.put(b"*", [0, ALL_CODES])
+        self.expressions.put(text, [self.expressions.keep_numbers(codes), count])
 
     def pull(self, buf: Readable) -> int:
         if self.scan.flag & ONE_WAY or not self.names.fill(buf, self.scan):
@@ -150,28 +167,38 @@ class Pulls:
         ):
             return ORDINARY
         codes_count = self.permitted.get(pull, G_CODES_COUNT)
+        expression = -1
         if sys_flag & PULL_HAS_SUBSCRIPTION:
-            if not self._takes_all(buf):
+            expression = self._expression(buf)
+            if expression < 0:
                 return ORDINARY
-            codes_count = ALL_CODES
+            codes_count = self.expressions.get(expression, X_CODES_COUNT)
         elif codes_count == NO_SUBSCRIPTION or sub_version > self.permitted.get(pull, G_VERSION):
             return ORDINARY
         slot = self.topics.numbers[self.topics.get(topic, T_SLOTS_AT) + queue_id]
-        return self._read(buf, pull, queue_id, sys_flag, slot, codes_count)
+        return self._read(buf, pull, expression, queue_id, sys_flag, slot, codes_count)
 
-    def _takes_all(self, buf: Readable) -> bool:
-        """Whether the request's own subscription is ``*`` by tags."""
-        i = self.slots[P_SUBSCRIPTION]
-        if i < 0 or self.scan.lengths[i] != 1 or buf[self.scan.starts[i]] != 0x2A:
-            return False
+    def _expression(self, buf: Readable) -> int:
+        """The row of the request's own expression, -1 when it is not known or not one of tags."""
         i = self.slots[P_EXPRESSION_TYPE]
+        if i >= 0:
+            at = self.scan.starts[i]
+            if self.scan.lengths[i] != 3 or buf[at] != 0x54 or buf[at + 1] != 0x41 or buf[at + 2] != 0x47:
+                return -1
+        i = self.slots[P_SUBSCRIPTION]
         if i < 0:
-            return True
-        at = self.scan.starts[i]
-        return self.scan.lengths[i] == 3 and buf[at] == 0x54 and buf[at + 1] == 0x41 and buf[at + 2] == 0x47
+            return -1
+        return self.expressions.find(buf, self.scan.starts[i], self.scan.lengths[i])
 
     def _read(
-        self, buf: Readable, pull: int, queue_id: int, sys_flag: int, slot: int, codes_count: int
+        self,
+        buf: Readable,
+        pull: int,
+        expression: int,
+        queue_id: int,
+        sys_flag: int,
+        slot: int,
+        codes_count: int,
     ) -> int:
         offset = self.fields.number(buf, P_OFFSET, INT_BAD)
         max_count = self.fields.number_32(buf, P_MAX_COUNT, INT_BAD)
@@ -196,10 +223,17 @@ class Pulls:
         else:
             out = self.answers.data
             codes = self.permitted.numbers
+        codes_at = self.permitted.get(pull, G_CODES_AT)
+        if expression >= 0:
+            codes_at = self.expressions.get(expression, X_CODES_AT)
+            if cython.compiled:
+                codes = cython.address(self.expressions.numbers[0])
+            else:
+                codes = self.expressions.numbers
         body = self.answers.body_at()
         status = self.lookup.read(
-            slot, offset, highest, max_count, max_bytes, codes, self.permitted.get(pull, G_CODES_AT),
-            codes_count, out, body, self.answers.size - body,
+            slot, offset, highest, max_count, max_bytes, codes, codes_at, codes_count, out, body,
+            self.answers.size - body,
         )  # fmt: skip
         if status == READ_NEED_ENTRIES:
             self.need_slot = slot

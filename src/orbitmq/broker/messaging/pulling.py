@@ -10,7 +10,7 @@ from typing import Protocol
 from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, PullPermitted
-from orbitmq.broker.messaging.filters import Filters
+from orbitmq.broker.messaging.filters import TAG, Filters
 from orbitmq.broker.messaging.held_pulls import LongPolling
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.groups import SubscriptionGroups
@@ -169,8 +169,9 @@ class Pulling:
         group = self._permitted(request)
         filter = self._filter(request, group)
         registered = not request.own_expression
+        tags = None if registered or request.expression_type not in (None, TAG) else request.expression
         self._events.publish(
-            PullPermitted(request.group, request.topic, filter, registered, request.sub_version)
+            PullPermitted(request.group, request.topic, filter, registered, request.sub_version, tags)
         )
         if request.commit_offset >= 0:
             self._offsets.commit(request.group, request.topic, request.queue_id, request.commit_offset)

@@ -1,38 +1,22 @@
-"""The columnar decoder against the record codec, compiled (when it is) and as plain Python."""
+"""The columnar decoder against the record codec; ``make test`` runs this compiled and as plain Python."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import struct
-import sys
-from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import orbitmq.message.columns as installed
+from orbitmq.message.column_decoder import ColumnDecoder
+from orbitmq.message.columns import COLUMN_NAMES
 from orbitmq.message.compression import compress
 from orbitmq.message.errors import RecordError
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record, encode_record, iter_records
-
-
-def _as_python() -> ModuleType:
-    """The same module from its source, whatever is installed beside it."""
-    path = (installed.__file__ or "").split("columns.")[0] + "columns.py"
-    spec = importlib.util.spec_from_file_location("columns_as_python", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-MODULES = [pytest.param(_as_python(), id="python"), pytest.param(installed, id="installed")]
+from orbitmq.message.record_scan import scan_range
 
 _word = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=12)
 _name = st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "WAIT", "a", "TAG", "KEYZ"]) | _word
@@ -123,69 +107,66 @@ def _plain(record: Record) -> bytes:
     return decompress(record.body, record.sys_flag >> 8 & 7) if record.sys_flag & 1 else record.body
 
 
-@pytest.mark.parametrize("module", MODULES)
 @given(made=st.lists(records(), max_size=5), data=st.data())
 @settings(max_examples=60, deadline=None)
-def test_columns_say_what_the_record_codec_says(module: Any, made: list[Record], data: st.DataObject) -> None:
+def test_columns_say_what_the_record_codec_says(made: list[Record], data: st.DataObject) -> None:
     source = b"".join(map(encode_record, made))
-    names = data.draw(
-        st.sets(st.sampled_from(sorted(installed.COLUMN_NAMES))) | st.just(installed.COLUMN_NAMES)
-    )
+    cut = len(b"".join(map(encode_record, made[: data.draw(st.integers(0, len(made)))])))
+    pieces = [source[:cut], memoryview(source)[cut:]]
+    names = data.draw(st.sets(st.sampled_from(sorted(COLUMN_NAMES))) | st.just(COLUMN_NAMES))
     wanted = [expected_row(record, _plain(record)) for record in iter_records(source)]
-    got = rows_of(module.ColumnDecoder(names).decode(source))
+    got = rows_of(ColumnDecoder(names).decode(pieces))
     assert got == [{name: row[name] for name in names} for row in wanted]
 
 
-@pytest.mark.parametrize("module", MODULES)
 @given(made=st.lists(records(), min_size=1, max_size=3), data=st.data())
 @settings(max_examples=60, deadline=None)
-def test_damaged_bytes_are_an_error_or_whole_records(
-    module: Any, made: list[Record], data: st.DataObject
-) -> None:
+def test_damaged_bytes_are_an_error_or_whole_records(made: list[Record], data: st.DataObject) -> None:
     source = bytearray(b"".join(map(encode_record, made)))
     for _ in range(data.draw(st.integers(0, 3))):
         source[data.draw(st.integers(0, len(source) - 1))] = data.draw(st.integers(0, 255))
     source = source[: data.draw(st.integers(0, len(source)))]
-    decoder = module.ColumnDecoder(installed.COLUMN_NAMES - {"body"})
+    decoder = ColumnDecoder(COLUMN_NAMES - {"body"})
     with contextlib.suppress(RecordError):
-        assert decoder.decode(bytes(source)).rows <= len(made)
+        assert decoder.decode([bytes(source)]).rows <= len(made)
 
 
-def test_both_give_the_same_bytes() -> None:
+def test_a_decoder_is_used_again_and_memory_need_not_be_clear() -> None:
     made = [
         Record("flights", b"x" * n, b"TAGS\x01UA\x02k\x01v\x02TAGS\x01AA\x02", n, queue_offset=n)
         for n in range(9)
     ]
-    source = b"".join(map(encode_record, made))
-    results = [module.values[0].ColumnDecoder(installed.COLUMN_NAMES).decode(source) for module in MODULES]
-    assert results[0] == results[1]
+    dirty = ColumnDecoder(COLUMN_NAMES, allocate=lambda size: bytearray(b"\xff" * size))
+    for first in (0, 3, 0):
+        source = b"".join(map(encode_record, made[first:]))
+        wanted = [expected_row(record, record.body) for record in iter_records(source)]
+        assert rows_of(dirty.decode([source])) == wanted
+    assert dirty.decode([]).rows == 0
 
 
 def _queue(offsets: list[int]) -> bytes:
     return b"".join(encode_record(Record("t", b"b", queue_offset=offset)) for offset in offsets)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_scan_finds_the_range_and_the_gap(module: Any) -> None:
+def test_scan_finds_the_range_and_the_gap() -> None:
     size = len(_queue([0]))
-    whole = module.scan_range(_queue([5, 6, 7, 8]), 5, 8, True)
+    whole = scan_range(_queue([5, 6, 7, 8]), 5, 8, True)
     assert whole == (3, 3 * size, 8, -1)
-    gap = module.scan_range(_queue([5, 7]), 5, 9, True)
+    gap = scan_range(_queue([5, 7]), 5, 9, True)
     assert gap == (1, size, 6, 7)
-    at_the_end = module.scan_range(_queue([5, 9]), 5, 7, True)
+    at_the_end = scan_range(_queue([5, 9]), 5, 7, True)
     assert at_the_end == (1, size, 6, 9)
-    filtered = module.scan_range(_queue([5, 7]), 5, 9, False)
+    filtered = scan_range(_queue([5, 7]), 5, 9, False)
     assert filtered == (2, 2 * size, 8, -1)
-    backwards = module.scan_range(_queue([5, 4]), 5, 9, False)
+    backwards = scan_range(_queue([5, 4]), 5, 9, False)
     assert backwards.found == 4
-    assert module.scan_range(b"", 5, 9, True) == (0, 0, 5, -1)
+    assert scan_range(b"", 5, 9, True) == (0, 0, 5, -1)
     with pytest.raises(RecordError, match="record at byte"):
-        module.scan_range(_queue([5])[:-1], 5, 9, True)
+        scan_range(_queue([5])[:-1], 5, 9, True)
     with pytest.raises(RecordError, match="size -1"):
-        module.scan_range(struct.pack(">i", -1) * 10, 5, 9, True)
+        scan_range(struct.pack(">i", -1) * 10, 5, 9, True)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_an_unknown_column_is_named(module: Any) -> None:
+def test_an_unknown_column_is_named() -> None:
     with pytest.raises(ValueError, match=r"unknown columns \['colour'\]"):
-        module.ColumnDecoder(["body", "colour"])
+        ColumnDecoder(["body", "colour"])
