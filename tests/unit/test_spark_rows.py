@@ -131,7 +131,7 @@ def records() -> bytes:
 
 def shaped(schema: StructType) -> list[dict[str, Any]]:
     shape = Shape(schema)
-    batch = BatchMaker(shape.stored).batch(records(), [("broker-a", 2)])
+    batch = BatchMaker(shape.stored).batch([records()], [("broker-a", 2)])
     made = shape.finish(batch)
     assert made.schema.equals(arrow_schema(schema))
     return list(made.to_pylist())
