@@ -283,7 +283,7 @@ class Query:
                 machines.queues[MessageQueue(TOPIC, queue.broker_name, number)] = Queue()
 
 
-@pytest.mark.parametrize("seed", seeds(100))
+@pytest.mark.parametrize("seed", seeds(250))
 def test_every_message_is_in_one_batch(seed: int, machines_of: Callable[[int], Machines]) -> None:
     machines = machines_of(seed)
     rng = machines.rng

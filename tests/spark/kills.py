@@ -35,7 +35,8 @@ from orbitmq.spark.schema import message_schema
 from orbitmq.sync import Producer
 
 ROOT = Path(__file__).resolve().parents[2]
-VICTIMS = ("worker", "worker", "driver", "broker-a", "broker-b", "nameserver")
+VICTIMS = ("worker", "driver", "broker-a", "nameserver", "worker", "broker-b")
+JOBS = ("plain", "shuffle")
 BATCH = 20
 SEND_PAUSE_S = 0.05
 START_S = 120.0
@@ -168,10 +169,13 @@ async def run(kind: str, kills: int, seed: int, folder: Path) -> bool:
                 print(f"kills: {kind}: nothing was copied; see {folder / 'driver.log'}")
                 return False
             began = time.monotonic()
+            victims: list[str] = []
             for number in range(1, kills + 1):
                 await asyncio.sleep(rng.uniform(0.5, 5.0))
                 driver.keep_running()
-                victim = rng.choice(VICTIMS)
+                if not victims:
+                    victims = rng.sample(VICTIMS, len(VICTIMS))
+                victim = victims.pop()
                 await strike(victim, cluster, driver, rng)
                 copied, at = rows(cluster.name_server, "kills-out"), time.monotonic() - began
                 where = f"kill {number} of {kills}, {kind}, seed {seed}"
@@ -223,12 +227,13 @@ def audit(kind: str, name_server: str, starts: int, complete: bool) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.spark.kills", description=__doc__)
-    parser.add_argument("--kills", type=int, default=100, help="of each of the two jobs")
+    parser.add_argument("--kills", type=int, default=100, help="of each job")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", nargs="+", choices=JOBS, default=JOBS, help="with or without a shuffle")
     parser.add_argument("--keep", type=Path, help="a folder for data and logs that stays")
     options = parser.parse_args()
     good = True
-    for kind in ("plain", "shuffle"):
+    for kind in options.jobs:
         with contextlib.ExitStack() as stack:
             folder = options.keep and options.keep / kind
             if folder is None:
