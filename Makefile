@@ -95,7 +95,7 @@ chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two hour
 	    tests/sockets/test_redrive_kill.py
 	$(if $(SHORT),,@ORBITMQ_TIMERS=100000 $(PY) -m pytest -q tests/simulation/test_broker_timers_crash.py)
 	@if JAVA_HOME=$$(sh scripts/java.sh); then export JAVA_HOME; \
-	    $(PY) -m tests.spark.kills $(if $(SHORT),--jobs shuffle --kills 5,--kills 100); \
+	    $(PY) -m tests.spark.kills $(if $(SHORT),--jobs shuffle --kills 5,--kills 100 --freeze 30 180); \
 	else echo "chaos: without Java no Spark driver is killed"; fi
 
 test-spark: $(BUILT)  ## the Spark tests with PySpark 4.0, 4.1, 4.2 and 4.3, each in an environment of its own (SHORT=1: 4.0 and 4.3)

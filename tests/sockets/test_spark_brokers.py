@@ -20,7 +20,7 @@ from orbitmq.spark.errors import UnreachableError
 from orbitmq.spark.offsets import Offsets
 from orbitmq.spark.options import Reading, read_options
 from orbitmq.spark.stream import Stream
-from orbitmq.wire.bodies import BrokerData, QueueData, TopicRouteData
+from orbitmq.wire.bodies import BrokerData, QueueData, TopicList, TopicRouteData
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.frame import FrameDecoder, encode_frame
@@ -85,6 +85,10 @@ class Cluster:
         return GetMaxOffsetResponse(offset=self.end).reply_to(command)
 
     def _route(self, command: Command) -> Command:
+        if command.code == RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
+            return command.reply(
+                body=TopicList({"t", "t2", "%RETRY%t", "%DLQ%t", "TBW102", "SCHEDULE_TOPIC_XXXX"}).encode()
+            )
         assert command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC
         servers = {"broker-a": self.broker_a, "broker-b": self.broker_b}
         queues = [QueueData(name, 1, 1, self.perm) for name in servers]
@@ -167,3 +171,9 @@ def test_all_brokers_are_asked_at_the_same_time(cluster_of: Callable[..., Cluste
     cluster.broker_a._answer = cluster.broker_b._answer = together
     brokers = Brokers([cluster.name_server.address], 20_000)
     assert brokers.offsets(brokers.readable(["t"]), max_offset) == {A0: 5, B0: 5}
+
+
+def test_a_pattern_finds_no_retry_dead_letter_or_system_topic(cluster_of: Callable[..., Cluster]) -> None:
+    brokers = Brokers([cluster_of().name_server.address], 5_000)
+    assert brokers.topics_like(".*") == ("t", "t2")
+    assert brokers.topics_like("t") == ("t",), "whole names"

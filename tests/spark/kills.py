@@ -153,8 +153,19 @@ async def until(condition: object, limit_s: float) -> bool:
     return False
 
 
-async def run(kind: str, kills: int, seed: int, folder: Path) -> bool:
+async def freeze(cluster: ProcessCluster, name: str, seconds: float) -> None:
+    """A broker that neither answers nor closes: stopped, and told to go on."""
+    pid = cluster.processes[name].pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+async def run(kind: str, options: argparse.Namespace, folder: Path) -> bool:
     """One job with its kills; whether nothing was lost or doubled."""
+    kills, seed = options.kills, options.seed
     rng = random.Random(f"{seed} {kind}")
     async with ProcessCluster(brokers=2, root=str(folder / "cluster")) as cluster:
         with Producer("kills", name_servers=cluster.name_server) as producer:
@@ -180,6 +191,10 @@ async def run(kind: str, kills: int, seed: int, folder: Path) -> bool:
                 copied, at = rows(cluster.name_server, "kills-out"), time.monotonic() - began
                 where = f"kill {number} of {kills}, {kind}, seed {seed}"
                 print(f"{where}: {victim} at {at:.1f} s, {copied} rows copied", flush=True)
+            for number, seconds in enumerate(options.freeze):
+                name = VICTIMS[(2, 5)[number % 2]]
+                await freeze(cluster, name, seconds)
+                print(f"{name} frozen for {seconds:g} s, {kind}, seed {seed}", flush=True)
             await asyncio.to_thread(feeder.stop)
 
             def drained() -> bool:
@@ -228,6 +243,9 @@ def audit(kind: str, name_server: str, starts: int, complete: bool) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.spark.kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=100, help="of each job")
+    parser.add_argument(
+        "--freeze", nargs="*", type=float, default=[], help="a broker for so many seconds each"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", nargs="+", choices=JOBS, default=JOBS, help="with or without a shuffle")
     parser.add_argument("--keep", type=Path, help="a folder for data and logs that stays")
@@ -239,7 +257,7 @@ def main() -> int:
             if folder is None:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="orbitmq-kills-")))
             folder.mkdir(parents=True, exist_ok=True)
-            good = asyncio.run(run(kind, options.kills, options.seed, folder)) and good
+            good = asyncio.run(run(kind, options, folder)) and good
     return 0 if good else 1
 
 

@@ -38,14 +38,18 @@ from pyspark.sql.types import (
 
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import Record, encode_record
+from orbitmq.runtime.worker import this_worker
 from orbitmq.spark import versions
 from orbitmq.spark.arrow import BatchMaker
 from orbitmq.spark.arrow_types import arrow_schema
 from orbitmq.spark.errors import SchemaError, VersionError
 from orbitmq.spark.loss import Gap
 from orbitmq.spark.options import read_options
+from orbitmq.spark.partitions import CORES_VARIABLE
+from orbitmq.spark.reading import cluster_cores
 from orbitmq.spark.row_writer import record_batches
 from orbitmq.spark.schema import check_schema, extra_columns, message_schema, schema_of
+from orbitmq.spark.session import cores_of
 from orbitmq.spark.shape import Shape
 from orbitmq.spark.values import ValueReader
 
@@ -214,3 +218,23 @@ def test_an_older_spark_is_one_clear_line() -> None:
         versions.check_version("3.5.1")
     versions.check_version("4.0.0.dev3")
     assert issubclass(VersionError, ImportError)
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "cores"),
+    [
+        ("local", {}, 1),
+        ("local[3]", {}, 3),
+        ("local[3,5]", {}, 3),
+        ("local[*]", {}, this_worker().host.cores),
+        ("spark://host:7077", {"spark.cores.max": "12"}, 12),
+        ("yarn", {"spark.executor.instances": "4", "spark.executor.cores": "5"}, 20),
+        ("yarn", {}, 0),
+    ],
+)
+def test_the_session_tells_the_cores_of_the_cluster(
+    master: str, conf: dict[str, str], cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cores_of(master, conf) == cores
+    monkeypatch.setenv(CORES_VARIABLE, str(cores))
+    assert cluster_cores() == (cores or this_worker().host.cores)

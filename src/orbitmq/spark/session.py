@@ -52,7 +52,7 @@ def session(app_name: str, *, master: str | None = None, **conf: Any) -> SparkSe
         if master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     given = {name.replace("__", "."): str(value) for name, value in conf.items()}
-    cores = _cores(master or "", given)
+    cores = cores_of(master or "", given)
     if cores:
         # Inherited by Spark's JVM and from there by its Python processes.
         os.environ[CORES_VARIABLE] = str(cores)
@@ -64,7 +64,7 @@ def session(app_name: str, *, master: str | None = None, **conf: Any) -> SparkSe
     return made
 
 
-def _cores(master: str, conf: Mapping[str, str]) -> int:
+def cores_of(master: str, conf: Mapping[str, str]) -> int:
     """How many tasks the cluster will run at a time; 0 when neither master nor settings tell."""
     local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
     if local is not None:
