@@ -167,6 +167,8 @@ class Place:
             self._maker.name_server,
             self._folder / "ns",
             port=port,
+            # Left open, it would hold the relay's addresses as well.
+            bindAddress="127.0.0.1",
             supportActingMaster=self._settings.get("enableSlaveActingMaster", "false"),
             notifyMinBrokerIdChanged=self._settings.get("enableSlaveActingMaster", "false"),
         )

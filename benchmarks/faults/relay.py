@@ -112,6 +112,11 @@ class Link:
         if task is not None:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        # What starts this task would print that it was cancelled.
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._relay(reader, writer)
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await self.there.passes(0)
         source = writer.get_extra_info("peername")[0]
         try:

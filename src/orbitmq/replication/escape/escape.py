@@ -35,12 +35,19 @@ SETTLE_SECONDS = 3.0
 
 
 class Escaping:
-    """One message on its way; see ``Handed``."""
+    """One message on its way; see ``Handed``.
+
+    Attributes:
+        size_bytes: what it counts of all that may be on the way.
+        resting: it was refused, and waits for its next try.
+    """
 
     end = 0
+    resting = False
 
     def __init__(self, message: NewMessage, properties: Mapping[str, str], sent: Callable[[], None]) -> None:
         self.message = message
+        self.size_bytes = 0
         self.properties = properties
         self._sent = sent
         self.status: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
@@ -90,6 +97,7 @@ class Escape(Component):
         self._tasks = self._background_of_messages()
         self._on_the_way: dict[Escaping, None] = {}
         self._bytes = 0
+        self._settling = 0
         self._complained_at: float | None = None
         self._producer_group = f"InnerProducerGroup_{config.broker_name}_{config.broker_id}"
 
@@ -130,17 +138,27 @@ class Escape(Component):
                 f"{len(self._on_the_way)} messages of {self._bytes} bytes are on the way to other masters",
             )
         escaping = Escaping(*forms.outward(message, properties), on_stored)
+        escaping.size_bytes = size
         self._on_the_way[escaping] = None
         self._bytes += size
-        self._tasks.spawn(self._bring(escaping, size), f"message of {escaping.message.topic}")
+        self._tasks.spawn(self._bring(escaping), f"message of {escaping.message.topic}")
         return escaping
 
     async def settle(self) -> None:
-        """Return when all are there; after :data:`SETTLE_SECONDS` the rest is called back."""
-        waiting = [escaping.status for escaping in self._on_the_way]
-        if waiting:
-            await asyncio.wait(waiting, timeout=SETTLE_SECONDS)
-            await self._call_back()
+        """Return when what is being sent is there; after :data:`SETTLE_SECONDS` the rest is called back.
+
+        What no master took so far is called back at once: a returning master must not wait for it.
+        """
+        self._settling += 1
+        try:
+            for escaping in [escaping for escaping in self._on_the_way if escaping.resting]:
+                self._give_back(escaping)
+            sending = [escaping.status for escaping in self._on_the_way]
+            if sending:
+                await asyncio.wait(sending, timeout=SETTLE_SECONDS)
+                await self._call_back()
+        finally:
+            self._settling -= 1
 
     async def _call_back(self) -> None:
         left = list(self._on_the_way)
@@ -148,13 +166,19 @@ class Escape(Component):
             log.warning("%d messages on the way to other masters are called back", len(left))
         await self.end_work()
         for escaping in left:
-            escaping.called_back()
-        self._on_the_way.clear()
-        self._bytes = 0
+            self._give_back(escaping)
+
+    def _give_back(self, escaping: Escaping) -> None:
+        self._leaves(escaping)
+        escaping.called_back()
+
+    def _leaves(self, escaping: Escaping) -> None:
+        del self._on_the_way[escaping]
+        self._bytes -= escaping.size_bytes
 
     # -- one message -------------------------------------------------------------------------------------
 
-    async def _bring(self, escaping: Escaping, size: int) -> None:
+    async def _bring(self, escaping: Escaping) -> None:
         failures, tried = 0, ""
         while True:
             status, tried, problem = await self._try(escaping, tried, helped=not failures)
@@ -162,9 +186,15 @@ class Escape(Component):
                 break
             failures += 1
             self._complain(problem)
+            if self._settling:
+                self._give_back(escaping)
+                return
+            escaping.resting = True
             await self._clock.sleep(self._backoff.pause_s(failures))
-        del self._on_the_way[escaping]
-        self._bytes -= size
+            escaping.resting = False
+            if escaping not in self._on_the_way:
+                return
+        self._leaves(escaping)
         escaping.arrived(status)
 
     async def _try(
