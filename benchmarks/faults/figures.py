@@ -105,7 +105,7 @@ def figures(outcome: Outcome) -> Figures:
         failed=len(history.failed("default", begin_s, end_s)),
         sends=len(sends),
         gap_s=history.longest_gap("default", begin_s, end_s),
-        once_s=history.failing_s("once", fault_s, end_s),
+        once_s=history.failing_s("once", fault_s, after_s),
         backlog_s=history.standstill("backlog", begin_s, end_s),
         ordered_s=history.standstill("backlog-ordered", begin_s, end_s),
         pop_s=history.standstill("backlog-pop", begin_s, end_s),

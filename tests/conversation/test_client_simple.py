@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from orbitmq import Message, ValidationError
+from orbitmq import ConsumeFrom, Message, ValidationError
 from orbitmq.client.core.pop_calls import Receipt
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.settling import Settled
@@ -191,3 +191,16 @@ async def test_numbers_that_no_broker_takes(orbitmq_world: World, arguments: dic
 def test_a_receipt_knows_its_deadline() -> None:
     receipt = Receipt("T", "T", 7, ExtraInfo.decode("7 1000 500 0 0 broker-a 2 7"))
     assert receipt.deadline_ms == 1500
+
+
+@pytest.mark.orbitmq(brokers=1, replicas=2, settings={"slaveReadEnable": "true"})
+async def test_master_and_slave_know_a_consumer_that_pops(orbitmq_world: World) -> None:
+    """A slave that begins to act tells the consumers that it knows; this one was known after 30 s."""
+    world = orbitmq_world
+    async with world.producer() as producer:
+        await producer.send(Message("pops", b"1"))
+    async with world.simple_consumer("pops_group", consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe("pops")
+        await consumer.receive(1)
+        clients = [broker.services.clients for broker in world.brokers.values()]
+        await world.until(lambda: all(each.consumers("pops_group") for each in clients), timeout_s=2)

@@ -191,6 +191,9 @@ class Leases:
                 failure: OrbitError = error
             except OrbitError as error:
                 failure = error
+            # Of a frozen or fenced master: the route may have a slave in its place.
+            for topic in {lease.receipt.asked_topic for lease in leases}:
+                self._client.suspect(topic)
             failures += 1
             pause_s = backoff.pause_s(failures)
             if self._clock.monotonic() + pause_s >= last:

@@ -322,7 +322,7 @@ class ClientInstance:
             )
             for member in list(self._consumers.values()):
                 member.route_changed(topic)
-            if self._started and self._producers:
+            if self._started and (self._producers or self._consumers):
                 self._background.spawn(self.heartbeat(only_new=True), "greet")
         return route
 
