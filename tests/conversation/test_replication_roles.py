@@ -89,6 +89,21 @@ async def test_a_master_that_only_the_name_server_misses_lets_its_slave_take_ove
     assert shown(world) == BOTH
 
 
+async def test_a_master_that_hears_no_name_server_makes_way(orbitmq_world: World, watch: Watch) -> None:
+    """Its heartbeats arrived, so it stayed in the routes, fenced, and nobody delivered."""
+    world = orbitmq_world
+    await online(world, watch)
+    name_server, master = (world.machines[name].host for name in ("nameserver", MASTER))
+    world.runtime.network.partition([name_server], [master], one_way=True)
+    await world.until(lambda: watch.role(MASTER) is Role.FENCED)
+    assert await world.until(lambda: watch.leaders() == [SLAVE]) <= 5
+    assert shown(world) == SLAVE_ONLY
+    await world.sleep(20)
+    assert watch.leaders() == [SLAVE]
+    world.heal()
+    await world.until(lambda: watch.leaders() == [MASTER] and shown(world) == BOTH)
+
+
 async def test_a_name_server_that_restarts_changes_no_role(orbitmq_world: World, watch: Watch) -> None:
     world = orbitmq_world
     await online(world, watch)

@@ -126,6 +126,8 @@ class Membership(Component):
         self._wake = asyncio.Event()
         self._look_now = asyncio.Event()
         self._servers_changed = asyncio.Event()
+        # Name servers whose answer to the last look did not come.
+        self._unheard: set[str] = set()
         self._hurry_until = 0.0
         self._yielded_until = 0.0
         self._released_until = 0.0
@@ -317,7 +319,9 @@ class Membership(Component):
             return None
         except NotAnsweredError as error:
             log.debug("no members from name server %s: %s", server, error)
+            self._unheard.add(server)
             return None
+        self._unheard.discard(server)
         self.seen.shown(server, members.addresses, self._clock.monotonic(), members.silent_s)
         if MASTER_ID in members.addresses:
             self._master_shown()
@@ -332,6 +336,9 @@ class Membership(Component):
     async def _heartbeat(self, server: str) -> bool | None:
         if self._role.role is Role.PRE_ONLINE or self._leaving:
             return None  # PO-03
+        if self._role.role is Role.FENCED and server in self._unheard:
+            # Only its answers may be lost: heartbeats would keep us in the routes, and nobody would stand in.
+            return None
         try:
             return await self._queries.heartbeat(server)
         except NotAnsweredError as error:
