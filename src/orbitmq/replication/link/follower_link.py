@@ -42,6 +42,8 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._written = asyncio.Event()
         self._flow = Flow(clock.monotonic())
+        self._pieces: list[memoryview] = []
+        self._pieces_at = 0
         self.address = address
         self.transferring = False
         self.last_read = self.last_write = clock.monotonic()
@@ -59,7 +61,7 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
 
     @abstractmethod
     def _take(self, data: memoryview) -> None:
-        """Bytes came.
+        """Bytes came. Pieces of the log among them are collected, and stored before what is behind them.
 
         Raises:
             LinkError, StoreError: the master cannot mean that, or they cannot be stored.
@@ -88,7 +90,10 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
         self.last_read = self._clock.monotonic()
         self._flow.sent(self.last_read, nbytes)
         try:
-            self._take(self._buffer[:nbytes])
+            try:
+                self._take(self._buffer[:nbytes])
+            finally:
+                self._append()
         except (LinkError, StoreError) as error:
             self.end(error)
         except Exception as error:
@@ -106,9 +111,19 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
         if self._transport is not None and not self._ended.done():
             self._transport.write(data)
 
-    def _append(self, offset: int, piece: memoryview) -> None:
+    def _collect(self, offset: int, piece: memoryview) -> None:
+        """A piece of the log came; it is stored with those that go on where it ends."""
+        if not self._pieces:
+            self._pieces_at = offset
         if len(piece):
-            self._store.append_raw(offset, piece)
+            self._pieces.append(piece)
+
+    def _append(self) -> None:
+        """Store the pieces that came: a write and a dispatch for all that one read brought."""
+        pieces = self._pieces
+        if pieces:
+            self._pieces = []
+            self._store.append_raw(self._pieces_at, pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -199,7 +214,7 @@ class ClassicFollowerLink(FollowerLink):
 
     def _take(self, data: memoryview) -> None:
         for offset, piece in self._frames.feed(data):
-            self._append(offset, piece)
+            self._collect(offset, piece)
 
     def _report(self, received: int, durable: int) -> None:
         end = durable if self._sync else received

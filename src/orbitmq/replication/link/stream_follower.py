@@ -143,8 +143,10 @@ class StreamFollowerLink(FollowerLink):
     def _take(self, data: memoryview) -> None:
         for kind, offset, payload in self._reader.feed(data):
             if kind is Kind.PIECE:
-                self._append(offset, payload)
-            elif kind is Kind.HELLO:
+                self._collect(offset, payload)
+                continue
+            self._append()
+            if kind is Kind.HELLO:
                 self._greeted(Hello.decode(payload))
             elif self.transferring:
                 self._ours.peers.received(self, kind, payload.tobytes())
