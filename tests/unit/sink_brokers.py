@@ -152,4 +152,5 @@ def scripted(patch: pytest.MonkeyPatch) -> ScriptedBrokers:
         patch.setattr(module, "Brokers", lambda *_: made)
     patch.setattr(flights, "BlockingConnection", lambda address, **_: ScriptedConnection(made, address))
     patch.setattr(flights, "AVOIDED_S", 0.0)
+    patch.setattr(send, "LATE_REQUEST_S", 0.0)
     return made

@@ -14,12 +14,13 @@ from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message.batch import iter_batch
 from orbitmq.message.batch_encoder import BatchEncoder
 from orbitmq.message.model import MessageQueue
+from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.brokers import Brokers, Patience
 from orbitmq.spark.errors import SchemaError, UnreachableError
 from orbitmq.spark.flights import Failure, Flights, Shipment, Taken
 from orbitmq.spark.metrics import SendMetrics
 from orbitmq.spark.offsets import Offsets
-from orbitmq.spark.options import AT_LEAST_ONCE, EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
+from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
 from orbitmq.spark.replay import Replay
 from orbitmq.spark.rows import DELAYING, QUEUE_ID, Portion, RowLoader
 from orbitmq.spark.scan import StoredRows, patiently
@@ -32,6 +33,9 @@ log = logging.getLogger("orbitmq.spark")
 
 # What is left of a frame for its one message, with room for the header.
 LARGEST_ITEM_BYTES = MAX_FRAME_BYTES - (128 << 10)
+# What was sent on a connection that broke may still wait in the broker; those of RocketMQ drop it after 0.2 s
+# (waitTimeMillsInSendQueue), ours reads it before it answers what came later.
+LATE_REQUEST_S = 0.3
 # Batches that are being filled, one for each queue that order ties rows to.
 MAX_OPEN = 256
 
@@ -128,6 +132,8 @@ class TaskSender:
         earlier = self._begin(topic, ends)
         if earlier is not None and self._options.delivery == EXACTLY_ONCE:
             mark = id_mark(self.task.query_id, self.task.batch_id)
+            if self._options.state_location != CLUSTER:
+                this_worker().pause(LATE_REQUEST_S)
             self.replay.found(self._stored.rows(topic, earlier, mark))
 
     def _writable(self, topic: str) -> list[MessageQueue]:
@@ -232,6 +238,8 @@ class TaskSender:
                     raise UnreachableError(f"{count} messages were not taken: {failures[0].reason}")
                 patience.pause()
             lost = {failure.shipment.topic for failure in failures if failure.lost}
+            if lost and self._options.delivery == EXACTLY_ONCE:
+                this_worker().pause(LATE_REQUEST_S)
             self.lost_answers += len(lost)
             for topic in sorted({shipment.topic for shipment in todo}):
                 self._refresh(topic)
