@@ -13,89 +13,18 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, StructType
+from tests.spark.sink_query import QUERY, Query, bodies
 
 from orbitmq import Message
 from orbitmq.runtime.worker import this_worker
-from orbitmq.spark import sink
 from orbitmq.spark.brokers import Brokers
-from orbitmq.spark.commit import Written
 from orbitmq.spark.errors import SinkStateError
 from orbitmq.spark.ledger import ClusterLedger
 from orbitmq.spark.options import TRANSACTIONAL, WriteOptions
-from orbitmq.spark.scan import Found, StoredRows
-from orbitmq.spark.sink import StreamWriter
 from orbitmq.spark.sink_state import FolderState
-from orbitmq.spark.task import id_mark
 from orbitmq.spark.transactions import Committed, Transactions
 from orbitmq.sync import Producer
 from orbitmq.testing import running_cluster
-
-TYPES = {
-    "body": StringType(),
-    "keys": ArrayType(StringType()),
-    "properties": MapType(StringType(), StringType()),
-    "sharding_key": StringType(),
-    "delay_level": IntegerType(),
-    "deliver_at": LongType(),
-}
-QUERY = "9a7c2d50-0000-0000-0000-00000000cafe"
-
-
-class Context:
-    """What Spark tells a task."""
-
-    def __init__(self, batch: int, partition: int, attempt: int) -> None:
-        self._properties = {"sql.streaming.queryId": QUERY, "streaming.sql.batchId": str(batch)}
-        self._partition, self._attempt = partition, attempt
-
-    def getLocalProperty(self, name: str) -> str | None:
-        return self._properties.get(name)
-
-    def partitionId(self) -> int:
-        return self._partition
-
-    def taskAttemptId(self) -> int:
-        return self._attempt
-
-
-class Query:
-    """A streaming query as the sink sees it."""
-
-    def __init__(
-        self, patch: pytest.MonkeyPatch, options: WriteOptions, columns: tuple[str, ...] = ("body",)
-    ) -> None:
-        self._patch = patch
-        self.options = options
-        self._schema = StructType()
-        for name in columns:
-            self._schema = self._schema.add(name, TYPES[name])
-        self._attempts = 0
-
-    def run(self, batch: int, parts: list[dict[str, Any]], *, commit: bool = True) -> list[Written]:
-        """One run of a batch: its tasks and, unless it is killed before, its commit."""
-        writer = StreamWriter(self.options, self._schema)
-        done = []
-        for partition, columns in enumerate(parts):
-            self._attempts += 1
-            context = Context(batch, partition, self._attempts)
-            self._patch.setattr(sink, "_context", lambda context=context: context)
-            done.append(writer.write(iter([pa.record_batch(columns)])))
-        if commit:
-            StreamWriter(self.options, self._schema).commit(done, batch)
-        return done
-
-    def stored(self, batch: int) -> list[Found]:
-        brokers = Brokers(self.options.name_servers, 5000)
-        assert self.options.topic is not None
-        ends = StoredRows(self.options, brokers).ends(self.options.topic)
-        beginning = type(ends)(dict.fromkeys(ends, 0))
-        return list(
-            StoredRows(self.options, brokers).messages(self.options.topic, beginning, id_mark(QUERY, batch))
-        )
-
-    def bodies(self, batch: int) -> list[int]:
-        return sorted(int(found.body) for found in self.stored(batch))
 
 
 @pytest.fixture(scope="module")
@@ -116,14 +45,8 @@ def options(cluster: Any, topic: str, location: Path | str, **values: Any) -> Wr
     )
 
 
-def bodies(numbers: range) -> dict[str, Any]:
-    return {"body": [str(number) for number in numbers]}
-
-
-def test_a_batch_becomes_visible_with_its_commit(
-    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    query = Query(monkeypatch, options(cluster, "sink-halves", tmp_path, delivery=TRANSACTIONAL))
+def test_a_batch_becomes_visible_with_its_commit(cluster: Any, tmp_path: Path) -> None:
+    query = Query(options(cluster, "sink-halves", tmp_path, delivery=TRANSACTIONAL))
     query.run(7, [bodies(range(50)), bodies(range(50, 60))], commit=False)
     assert query.bodies(7) == [], "the driver was killed before the commit"
     query.run(7, [bodies(range(20, 60)), bodies(range(20))])
@@ -140,7 +63,7 @@ def test_a_batch_becomes_visible_with_its_commit(
 def test_a_commit_that_was_interrupted_goes_on(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    query = Query(monkeypatch, options(cluster, "sink-interrupted", tmp_path, delivery=TRANSACTIONAL))
+    query = Query(options(cluster, "sink-interrupted", tmp_path, delivery=TRANSACTIONAL))
     end = Transactions._end
     killed = []
 
@@ -158,8 +81,8 @@ def test_a_commit_that_was_interrupted_goes_on(
     assert query.bodies(1) == list(range(100))
 
 
-def test_the_brokers_keep_the_state(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    query = Query(monkeypatch, options(cluster, "sink-stateless", "cluster"))
+def test_the_brokers_keep_the_state(cluster: Any) -> None:
+    query = Query(options(cluster, "sink-stateless", "cluster"))
     query.run(0, [bodies(range(30)), bodies(range(30, 60))])
     query.run(1, [bodies(range(10))], commit=False)
     query.run(1, [bodies(range(5, 20)), bodies(range(5))])
@@ -178,16 +101,14 @@ def test_the_brokers_keep_the_state(cluster: Any, monkeypatch: pytest.MonkeyPatc
         query.run(2, [bodies(range(105, 110))])
 
 
-def test_delayed_messages_are_sent_once(
-    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    query = Query(monkeypatch, options(cluster, "sink-levels", tmp_path), ("body", "delay_level"))
+def test_delayed_messages_are_sent_once(cluster: Any, tmp_path: Path) -> None:
+    query = Query(options(cluster, "sink-levels", tmp_path), ("body", "delay_level"))
     levels = {"body": [str(n) for n in range(40)], "delay_level": pa.array([18, 0] * 20, pa.int32())}
     query.run(3, [levels], commit=False)
     assert query.bodies(3) == list(range(1, 40, 2))
     (again,) = query.run(3, [levels])
     assert (again.rows, again.metrics.rows, again.earlier) == (40, 0, 40)
-    timed = Query(monkeypatch, options(cluster, "sink-times", tmp_path), ("body", "deliver_at"))
+    timed = Query(options(cluster, "sink-times", tmp_path), ("body", "deliver_at"))
     later = this_worker().clock.now_ms() + 3_600_000
     times = {
         "body": [str(n) for n in range(40)],
@@ -198,8 +119,8 @@ def test_delayed_messages_are_sent_once(
     assert (again.rows, again.metrics.rows, again.earlier) == (40, 0, 40)
 
 
-def test_a_key_keeps_its_queue(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    query = Query(monkeypatch, options(cluster, "sink-keys", tmp_path), ("body", "sharding_key"))
+def test_a_key_keeps_its_queue(cluster: Any, tmp_path: Path) -> None:
+    query = Query(options(cluster, "sink-keys", tmp_path), ("body", "sharding_key"))
     rows = {"body": [str(n) for n in range(200)], "sharding_key": [f"k{n % 7}" for n in range(200)]}
     query.run(5, [rows])
     found = query.stored(5)

@@ -11,6 +11,7 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
+from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.brokers import Brokers
 from orbitmq.spark.ledger import ClusterLedger
@@ -211,9 +212,14 @@ class BatchCommit:
             begun = self._state.begun(task.query_id, task.batch_id, attempts)
         if not begun and any(message.lost_answers for message in self._done):
             begun = self._ends()
-        if begun:
+        if not begun:
+            return
+        try:
             count = transactions.roll_back(begun, committed)
             log.info("%d half messages of other attempts are rolled back", count)
+        except OrbitError as error:
+            # The batch is committed. Nobody sees them, and brokers drop them when their time is over.
+            log.warning("half messages of other attempts stay until they expire: %s", error)
 
 
 def _digests(parts: Iterable[bytes]) -> Iterator[int]:

@@ -8,7 +8,6 @@ messages that the record does not name are rolled back.
 from __future__ import annotations
 
 import base64
-import logging
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -28,8 +27,6 @@ from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.pull import PullMessageRequest
 from orbitmq.wire.headers.transaction import EndTransactionRequest
-
-log = logging.getLogger("orbitmq.spark")
 
 # How long brokers ask nobody about a half message: RocketMQ's retention. No process of a stopped query could
 # answer, and after 15 questions without an answer a broker gives the message up.
@@ -163,6 +160,9 @@ class Transactions:
 
         Args:
             begun: where the half queues ended before the batch, by topic.
+
+        Raises:
+            UnreachableError: a broker does not show its half messages (those of RocketMQ 4.9 never do).
         """
         found: dict[MessageQueue, int] = {}
         for ends in begun.values():
@@ -174,10 +174,7 @@ class Transactions:
         found |= self._brokers.offsets(unknown, min_offset)
         halves = [half for queue, low in found.items() for half in self._halves(queue, addresses[queue], low)]
         wrong = to_roll_back(halves, committed.halves())
-        _, reason = self._end(wrong, list(begun), sysflag.TRANSACTION_ROLLBACK)
-        if reason:
-            # Nobody sees them, and the broker drops them when their time is over.
-            log.info("some half messages of a failed attempt stay until they expire: %s", reason)
+        self._end(wrong, list(begun), sysflag.TRANSACTION_ROLLBACK)
         return len(wrong)
 
     def _rows(self, topic: str, ends: Offsets) -> Iterator[StoredRow]:

@@ -1,0 +1,57 @@
+"""The Spark sink without Spark against servers of both kinds: transactions, and state kept in the brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tests.interop.world import Place, World, equal
+from tests.spark.sink_query import Query, bodies
+
+from orbitmq.admin import Admin
+from orbitmq.spark.options import TRANSACTIONAL, WriteOptions
+
+
+def new_topic(world: World, place: Place, name: str) -> str:
+    topic = world.fresh(name)
+
+    async def create() -> None:
+        async with Admin(name_servers=place.ns) as admin:
+            await admin.create_topic(topic, 4)
+
+    asyncio.run(create())
+    return topic
+
+
+def options(topic: str, place: Place, location: str, delivery: str) -> WriteOptions:
+    return WriteOptions(topic=topic, name_servers=(place.ns,), state_location=location, delivery=delivery)
+
+
+def transactions(world: World, place: Place) -> None:
+    """A batch is visible with its commit; half messages of a killed run are rolled back."""
+    topic = new_topic(world, place, "sink_halves")
+    folder = world.folder / world.fresh("sink-halves")
+    query = Query(options(topic, place, str(folder), TRANSACTIONAL))
+    query.run(7, [bodies(range(40)), bodies(range(40, 60))], commit=False)
+    equal(query.bodies(7), [], "visible before the commit")
+    query.run(7, [bodies(range(20, 60)), bodies(range(20))])
+    equal(query.bodies(7), list(range(60)), "visible after the commit")
+    query.run(7, [bodies(range(60))])
+    equal(query.bodies(7), list(range(60)), "visible after a commit that Spark did not note")
+
+
+def state_in_brokers(world: World, place: Place) -> None:
+    """Replays in other partitions, with nothing kept but offsets."""
+    topic = new_topic(world, place, "sink_stateless")
+    query = Query(options(topic, place, "cluster", "exactly-once"))
+    query.run(0, [bodies(range(60))])
+    query.run(1, [bodies(range(10))], commit=False)
+    for _ in range(2):
+        query.run(1, [bodies(range(5, 20)), bodies(range(5))])
+        equal(query.bodies(1), list(range(20)), "copies after a replay")
+
+
+PLACE_CELLS: dict[str, Callable[[World, Place], None]] = {
+    "spark sink transactions": transactions,
+    "spark sink state in brokers": state_in_brokers,
+}
