@@ -146,6 +146,24 @@ async def test_choosing_by_time_topic_and_number(peer: BrokerPeer, broker: Broke
     assert numbers(broker, "other") == list(range(10, 17))
 
 
+@pytest.mark.behaviour("DQ-10")
+async def test_single_dead_letters_are_chosen_by_their_offsets(peer: BrokerPeer, broker: Broker) -> None:
+    await fill(broker, 300)
+    chosen = [[3, 5], [80, 81], [200, 290], [299, 400]]
+    wanted = [3, 4, 80, *range(200, 290), 299]
+    counted = await begin(peer, only=chosen, dry_run=True)
+    assert (counted.sent, counted.filtered) == (94, 206)
+    await begin(peer, only=[[4, 5]])
+    assert (await ended(peer)).sent == 1
+    await begin(peer, only=chosen, limit=50)
+    assert (await ended(peer)).sent == 50
+    await begin(peer, only=chosen)
+    assert (await ended(peer)).sent == 43
+    assert numbers(broker) == wanted
+    await begin(peer)
+    assert (await ended(peer)).sent == 206
+
+
 async def test_the_rate_is_kept(peer: BrokerPeer, broker: Broker) -> None:
     await fill(broker, 1000)
     started = peer.now()
@@ -193,6 +211,13 @@ async def test_pause_resume_and_stop(peer: BrokerPeer, broker: Broker) -> None:
         ({"to_topic": DEAD}, ResponseCode.TOPIC_NOT_EXIST, "takes no messages"),
         ({"to_topic": "SCHEDULE_TOPIC_XXXX"}, ResponseCode.TOPIC_NOT_EXIST, "takes no messages"),
         ({"sql": "n >"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED, "column 4"),
+        ({"only": [[5, 5]]}, ResponseCode.INVALID_PARAMETER, "only has [5, 5], expected pairs"),
+        ({"only": [[5, 6], [2, 3]]}, ResponseCode.INVALID_PARAMETER, "only has [2, 3], expected pairs"),
+        (
+            {"only": [[2 * n, 2 * n + 1] for n in range(10_001)]},
+            ResponseCode.INVALID_PARAMETER,
+            "10001 ranges",
+        ),
     ],
 )
 async def test_what_cannot_be_is_refused(
@@ -344,4 +369,7 @@ def test_ranges_are_a_set(seed: int) -> None:
         assert {n for first, behind in ranges.plain() for n in range(first, behind)} == book
         again = Ranges(ranges.plain())
         assert all((n in again) == (n in book) for n in range(60))
+        assert [again.next_from(n) for n in range(61)] == [
+            min((one for one in book if one >= n), default=None) for n in range(61)
+        ]
         assert all(a[1] < b[0] for a, b in zip(ranges.plain(), ranges.plain()[1:], strict=False))

@@ -25,6 +25,7 @@ PAGES = (
     "docs/filters.md",
     "docs/groups.md",
     "docs/pop.md",
+    "docs/spark-jobs.md",
     "docs/timers.md",
 )
 
@@ -58,7 +59,7 @@ def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 JAVA = shutil.which("java") or os.environ.get("JAVA_HOME")
 SPARK = [pytest.mark.spark, pytest.mark.slow, pytest.mark.skipif(not JAVA, reason="needs Java")]
 PARAMETERS = [
-    pytest.param(code, expected, id=f"{page} {number}", marks=SPARK if "pyspark" in code else [])
+    pytest.param(code, expected, id=f"{page} {number}", marks=SPARK if "spark" in code else [])
     for page in PAGES
     for number, (code, expected) in enumerate(examples(page), 1)
 ]

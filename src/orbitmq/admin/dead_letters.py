@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orbitmq.admin.asking import Asking
@@ -68,11 +68,17 @@ class DeadLetterAdmin:
         answers = await self._asking.ask_all(masters, request, without=ResponseCode.TOPIC_NOT_EXIST)
         return [(broker, TopicStatsTable.decode(answer.body)) for broker, answer in answers]
 
-    async def redrive(self, request: RedriveRequest) -> Sequence[Redrive]:
+    async def redrive(
+        self, request: RedriveRequest, *, only: Mapping[str, list[list[int]]] | None = None
+    ) -> Sequence[Redrive]:
         """Send dead letters again, each to the topic it came from: a job at each broker that has some.
 
         Those that an earlier redrive has sent are passed over. The brokers keep their jobs, also through a
         restart; see :meth:`status`. ``limit`` holds for each broker, ``rate`` is shared by them.
+
+        Args:
+            only: by broker name, the dead letters to choose from, as ``RedriveRequest.only``; a broker that
+                is not named sends none. ``None``: all of all brokers.
 
         Raises:
             BrokerError: the group has no dead letters (code 17), or a broker refuses; jobs of the brokers
@@ -83,6 +89,7 @@ class DeadLetterAdmin:
             broker
             for broker, table in await self._stats(request.group)
             if any(one.max_offset > one.min_offset for one in table.offset_table.values())
+            and (only is None or only.get(broker.name))
         ]
         if not holders:
             masters = await self._asking.masters()
@@ -93,6 +100,8 @@ class DeadLetterAdmin:
             request = replace(request, rate=request.rate // len(holders))
         begun = []
         for broker in holders:
+            if only is not None:
+                request = replace(request, only=only[broker.name])
             command = headers.StartRedriveRequest().command(request.encode())
             begun.append(Redrive.decode((await self._asking.ask(broker.address, command)).body))
         return begun

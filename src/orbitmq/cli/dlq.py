@@ -12,7 +12,7 @@ from orbitmq.cli.app import Common, make_app, run_async
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
 from orbitmq.cli.formats import as_json, date
 from orbitmq.cli.output import print_json, print_table
-from orbitmq.cli.times import time_ms
+from orbitmq.cli.times import rate_per_s, time_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -208,7 +208,7 @@ def redrive(
         sql=filter,
         begin_ms=None if begin is None else time_ms(begin, "--from"),
         end_ms=None if end is None else time_ms(end, "--to"),
-        rate=None if rate is None else _rate(rate),
+        rate=None if rate is None else rate_per_s(rate),
         limit=limit,
         max_redrives=max_redrives,
         dry_run=dry_run,
@@ -221,13 +221,6 @@ async def _redrive(request: RedriveRequest, common: Common) -> Sequence[Redrive]
 
     async with Admin(common.addresses) as admin:
         return await admin.dead_letters.redrive(request)
-
-
-def _rate(text: str) -> int:
-    number = text.removesuffix("/s")
-    if not number.isdigit() or int(number) < 1:
-        raise UsageError(f"--rate {text}: expected messages a second, 1 or more, as 500 or 500/s")
-    return int(number)
 
 
 @app.command

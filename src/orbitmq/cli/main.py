@@ -30,6 +30,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "orbitmq.cli.simulate",
         "Run brokers and clients in memory through faults, and check every promise.",
     ),
+    "spark": (
+        "orbitmq.cli.spark",
+        "Jobs on Spark: archive, replay, audit; dead letters, lag and trace as tables.",
+    ),
     "bench": ("orbitmq.cli.bench", "Measure sending and receiving against a running cluster."),
 }
 
@@ -46,6 +50,7 @@ Examples:
   orbitmq message find greetings --key 4711
   orbitmq timer list                              what waits for its time
   orbitmq simulate --seed 42 --trace              what a cluster does in faults
+  orbitmq spark archive orders /data/archive      topics as Parquet, each message once
   orbitmq bench --fault-tolerance 4.x --watch     with a live table of the brokers avoided
 
 The name servers are given with -n 'host:port;host:port' or in NAMESRV_ADDR (default 127.0.0.1:9876).

@@ -30,3 +30,15 @@ def time_ms(text: str, option: str, others: str = "") -> int:
     except ValueError as error:
         raise UsageError(f"{option} {text}: expected {others}a time, or how long ago (10m)") from error
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def rate_per_s(text: str) -> int:
+    """Messages a second, as 500 or 500/s.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    number = text.removesuffix("/s")
+    if not number.isdigit() or int(number) < 1:
+        raise UsageError(f"--rate {text}: expected messages a second, 1 or more, as 500 or 500/s")
+    return int(number)

@@ -18,3 +18,8 @@ def folder_of(path: str) -> str:
 def expanded(path: str) -> str:
     """``path`` with the user's home folder in place of a leading ``~``."""
     return os.path.expanduser(path)
+
+
+def absolute(path: str) -> str:
+    """``path`` from the root of the file system on."""
+    return os.path.abspath(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -21,6 +22,23 @@ def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
         return [_outcome(calls[0])]
     with ThreadPoolExecutor(min(MAX_THREADS, max(1, len(calls)))) as pool:
         return list(pool.map(_outcome, calls))
+
+
+def watched(work: Callable[[], T], look: Callable[[], object], every_s: float) -> T:
+    """What ``work`` returns, while another thread calls ``look`` every so many seconds."""
+    ended = Event()
+
+    def watch() -> None:
+        while not ended.wait(every_s):
+            look()
+
+    with ThreadPoolExecutor(1) as pool:
+        watcher = pool.submit(watch)
+        try:
+            return work()
+        finally:
+            ended.set()
+            watcher.result()
 
 
 def _outcome(call: Callable[[], T]) -> T | Exception:

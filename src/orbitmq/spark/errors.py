@@ -31,3 +31,7 @@ class SinkStateError(OrbitError):
 
 class VersionError(OrbitError, ImportError):
     """The installed PySpark is too old, for the format or for what was asked of it."""
+
+
+class JobError(OrbitError):
+    """A job cannot do what it was asked to do; the text is one line that names the cause."""

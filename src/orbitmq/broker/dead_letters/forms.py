@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
 from orbitmq.broker.messaging.stored import copied
@@ -116,6 +116,21 @@ def sent_offsets(piece: LogPiece, group: str) -> tuple[set[int], int]:
 
 _FIRST = itemgetter(0)
 
+# More places than this make a job slow and its table large.
+MAX_RANGES = 10_000
+
+
+def ranges_fault(ranges: Sequence[Sequence[int]]) -> str | None:
+    """Why these are no ranges of offsets in order, ``None``: they are."""
+    if len(ranges) > MAX_RANGES:
+        return f"has {len(ranges)} ranges, at most {MAX_RANGES} are taken"
+    reached = 0
+    for one in ranges:
+        if len(one) != 2 or not reached <= one[0] < one[1]:
+            return f"has {list(one)}, expected pairs of first and behind last, in order"
+        reached = one[1]
+    return None
+
 
 class Ranges:
     """A set of offsets as ranges, which may be long but not many."""
@@ -129,6 +144,13 @@ class Ranges:
     def __contains__(self, offset: int) -> bool:
         at = bisect_right(self._ranges, offset, key=_FIRST)
         return at > 0 and offset < self._ranges[at - 1][1]
+
+    def next_from(self, offset: int) -> int | None:
+        """The lowest offset of the set that is not below ``offset``."""
+        at = bisect_right(self._ranges, offset, key=_FIRST)
+        if at and offset < self._ranges[at - 1][1]:
+            return offset
+        return self._ranges[at][0] if at < len(self._ranges) else None
 
     def add(self, offset: int) -> None:
         """Add an offset; the order in which they come is mostly rising."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from orbitmq.broker.dead_letters.forms import DeadLetter, Ranges, sent_offsets
+from orbitmq.broker.dead_letters.forms import MAX_RANGES, DeadLetter, Ranges, sent_offsets
 from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import RoleState
@@ -24,7 +24,6 @@ BATCH = 256
 BATCH_BYTES = 128 * 1024
 SAVE_EVERY_S = 1.0
 AGAIN_S = 1.0
-MAX_RANGES = 10_000
 MOST_UNSETTLED = 2048
 # Behind its rate a job may catch up on so much.
 CATCH_UP_S = 1.0
@@ -74,6 +73,8 @@ class Job:
         self._save_copy = save
         self.facts = facts
         self.done = Ranges(facts.done)
+        only = facts.request.only
+        self._only = None if only is None else Ranges(only)
         self.search = search
         self.task: asyncio.Task[None] | None = None
         self._sent: set[int] = set()
@@ -172,6 +173,9 @@ class Job:
     def _read(self, filter: MessageFilter, count: int) -> tuple[list[Record], int]:
         """The next dead letters, and the offset behind them."""
         facts = self.facts
+        self._pass_over()
+        if facts.position >= facts.end:
+            return [], facts.end
         if facts.request.limit is not None:
             count = min(count, facts.request.limit - facts.sent)
         found = self._tools.store.get(
@@ -184,6 +188,16 @@ class Job:
         records = [one for one in iter_records(found.body) if one.queue_offset < facts.end]
         return records, min(max(found.next_offset, facts.position + 1), facts.end)
 
+    def _pass_over(self) -> None:
+        """Go on at the next dead letter that the request names, when it names some."""
+        if self._only is None:
+            return
+        facts = self.facts
+        wanted = self._only.next_from(facts.position)
+        goes_on = facts.end if wanted is None else min(wanted, facts.end)
+        facts.filtered += goes_on - facts.position
+        facts.position = goes_on
+
     def _sort_out(self, records: Sequence[Record]) -> tuple[list[int], list[NewMessage]]:
         """Which of the dead letters count as sent, and the messages to put; the others are counted."""
         facts = self.facts
@@ -194,7 +208,7 @@ class Job:
             if offset in self._sent:
                 offsets.append(offset)
                 continue
-            if offset in self.done:
+            if offset in self.done or (self._only is not None and offset not in self._only):
                 facts.filtered += 1
                 continue
             message = self._again(record)

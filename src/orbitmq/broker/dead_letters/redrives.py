@@ -7,6 +7,7 @@ begins anew, after a crash or at another broker, reads the log from there and se
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import Any
 from orbitmq.broker import names
 from orbitmq.broker.change_feed import REDRIVES, ChangeFeed, FedTable
 from orbitmq.broker.component import Component, Table
-from orbitmq.broker.dead_letters.forms import Ranges
+from orbitmq.broker.dead_letters.forms import Ranges, ranges_fault
 from orbitmq.broker.dead_letters.job import QUEUE, Job, Tools
 from orbitmq.broker.messaging.filters import SQL92, Filters
 from orbitmq.broker.metadata.pretty import body_text, file_text, quoted
@@ -75,6 +76,9 @@ class Redrives(Component):
                 ILLEGAL_OPERATION, one runs already; SERVICE_NOT_AVAILABLE, this broker is no master.
         """
         before = self._jobs.get(request.group)
+        if before is not None and before.task is not None and before.facts.state not in _OPEN:
+            # It has ended and writes that down.
+            await asyncio.wait([before.task])
         if before is not None and not request.dry_run and (before.facts.state in _OPEN or before.at_work):
             raise RemotingError(
                 ResponseCode.ILLEGAL_OPERATION,
@@ -142,6 +146,8 @@ class Redrives(Component):
                 raise RemotingError(
                     ResponseCode.INVALID_PARAMETER, f"{field} is {value}, expected {lowest} to {highest}"
                 )
+        if request.only is not None and (fault := ranges_fault(request.only)):
+            raise RemotingError(ResponseCode.INVALID_PARAMETER, f"only {fault}")
         dead = dead_letter_topic(request.group)
         low, high = store.min_offset(dead, QUEUE), store.max_offset(dead, QUEUE)
         if low >= high:

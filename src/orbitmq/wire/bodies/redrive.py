@@ -40,6 +40,8 @@ class RedriveRequest(Body):
         limit: at most so many, ``None``: all.
         max_redrives: one that was sent again so often stays.
         dry_run: only count.
+        only: only the dead letters at these queue offsets, as pairs of first and behind last, in order;
+            ``None``: all. They are those of one broker.
     """
 
     group: str = ""
@@ -51,6 +53,7 @@ class RedriveRequest(Body):
     limit: int | None = None
     max_redrives: int = 3
     dry_run: bool = False
+    only: list[list[int]] | None = None
 
 
 @dataclass(slots=True)

@@ -1,0 +1,511 @@
+"""``orbitmq spark``: jobs over topics and archives."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from orbitmq.cli.app import Common, make_app
+from orbitmq.cli.failures import UsageError
+from orbitmq.cli.spark_running import Spark, flag, named, run_job, show, span, teller
+from orbitmq.cli.times import rate_per_s
+
+app = make_app(
+    "spark",
+    "Jobs on Spark: archive topics, replay, audit, look into dead letters, lag and trace. Each can be "
+    "killed and run again.",
+    """
+orbitmq spark archive orders,payments /data/archive
+orbitmq spark archive orders /data/archive --verify
+orbitmq spark compact /data/archive
+orbitmq spark replay /data/archive orders-again --where "tags = 'eu'" --rate 500/s
+orbitmq spark audit orders --archive /data/archive --group billing
+orbitmq spark dlq billing --by reason,origin_topic
+orbitmq spark redrive billing --where "reason like '%timeout%'" --dry-run
+orbitmq spark lag /data/lag --every 30s --times 10
+orbitmq spark trace
+orbitmq spark template orders ./orders-pipeline
+""",
+)
+
+
+@app.command
+def archive(
+    topics: str,
+    to: str,
+    /,
+    *,
+    format: Literal["parquet", "delta", "iceberg"] = "parquet",
+    table: str = "",
+    continuous: Annotated[bool, flag()] = False,
+    trigger: str = "10 seconds",
+    verify: Annotated[bool, flag()] = False,
+    footers: Annotated[bool, flag()] = False,
+    columns: str = "",
+    properties: Literal["map", "raw", "none"] = "map",
+    codec: str = "zstd",
+    skip_lost: Annotated[bool, flag()] = False,
+    spark: Spark = Spark(),  # noqa: B008 - immutable
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """Write topics to Parquet files, each message in one of them, whatever is killed meanwhile.
+
+    Parameters
+    ----------
+    topics
+        Names, separated by commas.
+    to
+        The folder of the archive: a path or a URI such as s3://bucket/archive.
+    format
+        Also keep a table over the files: Delta (in the folder) or Iceberg.
+    table
+        Of Iceberg: catalog.namespace.table.
+    continuous
+        Go on until interrupted, instead of ending with what is there now.
+    trigger
+        How often a continuous archive writes files.
+    verify
+        Tell whether the archive is complete, by the names of its files alone, without Spark and brokers.
+    footers
+        With --verify: also open each file.
+    columns
+        Only these, separated by commas; those that place a message are always there.
+    properties
+        How the properties are kept.
+    codec
+        Compression of the Parquet files.
+    skip_lost
+        Go on when messages are gone before they were archived; --verify names them.
+    """
+    from orbitmq.spark.jobs import archiving
+
+    if verify:
+        with teller() as tell:
+            return show(archiving.verify(to, named(topics), footers=footers, tell=tell), common)
+    job = archiving.ArchiveJob(
+        topics=named(topics),
+        to=to,
+        name_servers=common.addresses,
+        table_format=format,
+        table=table,
+        columns=named(columns),
+        properties=properties,
+        codec=codec,
+        trigger=trigger,
+        skip_lost=skip_lost,
+    )
+    if spark.dry_run:
+        return show(archiving.plan(job), common)
+    return run_job(
+        "archive", lambda s, tell: archiving.archive(s, job, continuous=continuous, tell=tell), spark, common
+    )
+
+
+@app.command
+def compact(
+    folder: str,
+    /,
+    *,
+    topics: str = "",
+    target: str = "128m",
+    dry_run: Annotated[bool, flag()] = False,
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """Merge the small files of an archive. Needs neither Spark nor a broker.
+
+    Parameters
+    ----------
+    folder
+        Of the archive.
+    topics
+        Only these, separated by commas.
+    target
+        How large a file may become.
+    dry_run
+        Only tell what would be merged.
+    """
+    from orbitmq.spark.jobs.compacting import compact as run
+    from orbitmq.spark.option_values import size_bytes
+
+    try:
+        limit = size_bytes(target)
+    except ValueError as error:
+        raise UsageError(f"--target {target} {error}") from error
+    with teller() as tell:
+        return show(run(folder, named(topics), target_bytes=limit, dry_run=dry_run, tell=tell), common)
+
+
+@app.command
+def replay(
+    source: str,
+    to: str,
+    /,
+    *,
+    topic: str | None = None,
+    begin: Annotated[str | None, Parameter(name=["--from"])] = None,
+    end: Annotated[str | None, Parameter(name=["--to"])] = None,
+    tags: str = "*",
+    where: str | None = None,
+    rate: str | None = None,
+    resume: str | None = None,
+    spark: Spark = Spark(),  # noqa: B008 - immutable
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """Send messages of an archive or a topic again. They keep their old ids and times as properties.
+
+    Parameters
+    ----------
+    source
+        A topic, or the folder of an archive (with a slash or a dot in it).
+    to
+        The topic to send to.
+    topic
+        Of an archive of several topics, the one.
+    begin
+        Only messages stored from then on: a time (2026-11-21T14:00, UTC) or how long ago (10m; s, m, h, d).
+    end
+        Only messages stored before.
+    tags
+        Only these: 'a || b'.
+    where
+        A SQL expression over the columns of the format rocketmq, and text, the body as text.
+    rate
+        Messages a second: 500 or 500/s. Without it as fast as it goes.
+    resume
+        Go on with this run, which was interrupted: what the topic has of it is not sent again.
+    """
+    from orbitmq.spark.jobs import replaying
+
+    job = replaying.ReplayJob(
+        source=source,
+        to=to,
+        name_servers=common.addresses,
+        topic=topic,
+        span=span(begin, end),
+        tags=tags,
+        where=where,
+        rate=None if rate is None else rate_per_s(rate),
+        resume=resume,
+    )
+    return run_job(
+        "replay", lambda s, tell: replaying.replay(s, job, dry_run=spark.dry_run, tell=tell), spark, common
+    )
+
+
+@app.command
+def audit(
+    topic: str,
+    /,
+    *,
+    sent: str | None = None,
+    consumed: str | None = None,
+    group: str | None = None,
+    archive: str | None = None,
+    stored: bool = True,
+    begin: Annotated[str | None, Parameter(name=["--from"])] = None,
+    end: Annotated[str | None, Parameter(name=["--to"])] = None,
+    master: str = "local[*]",
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """Compare what was sent, stored, consumed and archived by unique key. Exit code 1: lost or doubled.
+
+    Parameters
+    ----------
+    topic
+        Whose messages.
+    sent
+        File or folder of the senders with unique keys in a column message_id (Parquet, CSV, JSON lines), or
+        text with one in each line.
+    consumed
+        Such a file of the consumers.
+    group
+        Instead of it: what lies before the offsets of this group counts as consumed.
+    archive
+        The folder of an archive.
+    stored
+        Whether to read the topic itself.
+    begin
+        Only messages stored from then on: a time (2026-11-21T14:00, UTC) or how long ago (10m).
+    end
+        Only messages stored before.
+    master
+        Of Spark.
+    """
+    from orbitmq.spark.jobs import auditing
+
+    job = auditing.AuditJob(
+        topic=topic,
+        name_servers=common.addresses,
+        sent=sent,
+        consumed=consumed,
+        group=group,
+        archive=archive,
+        stored=stored,
+        span=span(begin, end),
+    )
+    return run_job("audit", lambda s, tell: auditing.audit(s, job, tell=tell), Spark(master=master), common)
+
+
+@app.command
+def dlq(
+    group: str,
+    /,
+    *,
+    by: str = "origin_topic,reason",
+    where: str | None = None,
+    begin: Annotated[str | None, Parameter(name=["--from"])] = None,
+    end: Annotated[str | None, Parameter(name=["--to"])] = None,
+    master: str = "local[*]",
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """Count the dead letters of a group by topic, reason or whatever SQL finds in them.
+
+    Parameters
+    ----------
+    group
+        Whose.
+    by
+        SQL expressions, separated by commas, over broker, queue_offset, dead_since, origin_topic, origin_id,
+        reason, client, redrives, deliveries, message_id, tags, keys, text (the body) and properties.
+    where
+        Only those that this SQL expression chooses.
+    begin
+        Only those that became dead letters from then on:
+        a time (2026-11-21T14:00, UTC) or how long ago (10m).
+    end
+        Only those that became dead letters before.
+    master
+        Of Spark.
+    """
+    from orbitmq.spark.jobs import dead_letter_tables as tables
+
+    wanted = span(begin, end)
+    return run_job(
+        "dlq",
+        lambda s, tell: tables.summarised(
+            s, tables.dead_letters(s, group, common.addresses, span=wanted), expressions(by), "dead_since",
+            sql=where, tell=tell,
+        ),
+        Spark(master=master),
+        common,
+    )  # fmt: skip
+
+
+@app.command
+def retry(
+    group: str,
+    /,
+    *,
+    by: str = "state,origin_topic,deliveries",
+    where: str | None = None,
+    begin: Annotated[str, Parameter(name=["--from"])] = "3h",
+    master: str = "local[*]",
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """Count the messages that wait for another try of a group, and since when.
+
+    Parameters
+    ----------
+    group
+        Whose.
+    by
+        SQL expressions, separated by commas, over state, broker, queue_offset, waits_since, origin_topic,
+        deliveries, message_id, tags, keys, text (the body) and properties.
+    where
+        Only those that this SQL expression chooses.
+    begin
+        Delayed ones: only those that were delayed since then.
+    master
+        Of Spark.
+    """
+    from orbitmq.spark.jobs import dead_letter_tables as tables
+
+    wanted = span(begin, None)
+    return run_job(
+        "retry",
+        lambda s, tell: tables.summarised(
+            s, tables.retries(s, group, common.addresses, span=wanted), expressions(by), "waits_since",
+            sql=where, tell=tell,
+        ),
+        Spark(master=master),
+        common,
+    )  # fmt: skip
+
+
+@app.command
+def redrive(
+    group: str,
+    /,
+    *,
+    where: str | None = None,
+    begin: Annotated[str | None, Parameter(name=["--from"])] = None,
+    end: Annotated[str | None, Parameter(name=["--to"])] = None,
+    to_topic: str | None = None,
+    rate: str | None = None,
+    limit: int | None = None,
+    max_redrives: int = 3,
+    spark: Spark = Spark(),  # noqa: B008 - immutable
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """Choose dead letters with SQL and let the brokers send them again; none is sent twice.
+
+    Parameters
+    ----------
+    group
+        Whose.
+    where
+        A SQL expression over the columns that dlq has.
+    begin
+        Only those that became dead letters from then on:
+        a time (2026-11-21T14:00, UTC) or how long ago (10m).
+    end
+        Only those that became dead letters before.
+    to_topic
+        Where to, instead of the topic that each came from.
+    rate
+        Messages a second: 500 or 500/s. Without it as fast as it goes.
+    limit
+        At most so many of each broker.
+    max_redrives
+        One that was sent again so often stays.
+    """
+    from orbitmq.spark.jobs import dead_letter_tables as tables
+    from orbitmq.wire.bodies import RedriveRequest
+
+    request = RedriveRequest(
+        group=group,
+        to_topic=to_topic,
+        rate=None if rate is None else rate_per_s(rate),
+        limit=limit,
+        max_redrives=max_redrives,
+        dry_run=spark.dry_run,
+    )
+    wanted = span(begin, end)
+    return run_job(
+        "redrive",
+        lambda s, tell: tables.redrive(
+            s, group, common.addresses, sql=where, request=request, span=wanted, tell=tell
+        ),
+        spark,
+        common,
+    )
+
+
+@app.command
+def lag(
+    folder: str,
+    /,
+    *,
+    groups: str = "",
+    every: str = "60s",
+    times: int = 1,
+    continuous: Annotated[bool, flag()] = False,
+    show_only: Annotated[bool, Parameter(name=["--show"], negative=())] = False,
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """Write down how far all groups are behind, and show the history. Needs no Spark.
+
+    Parameters
+    ----------
+    folder
+        Of the table: Parquet files by day.
+    groups
+        Only these, separated by commas.
+    every
+        How often.
+    times
+        How many times.
+    continuous
+        Until interrupted.
+    show_only
+        Only show what is there.
+    """
+    from orbitmq.spark.jobs import lags
+    from orbitmq.spark.option_values import duration_ms
+
+    if show_only:
+        return show(lags.lag_report(folder), common)
+    try:
+        every_s = duration_ms(every) / 1000
+    except ValueError as error:
+        raise UsageError(f"--every {every} {error}") from error
+    if times < 1:
+        raise UsageError(f"--times {times}: expected 1 or more")
+    with teller() as tell:
+        report = lags.record_lag(
+            folder,
+            common.addresses,
+            groups=named(groups),
+            every_s=every_s,
+            times=None if continuous else times,
+            tell=tell,
+        )
+    return show(report, common)
+
+
+@app.command
+def trace(
+    source: str = "RMQ_SYS_TRACE_TOPIC",
+    /,
+    *,
+    begin: Annotated[str | None, Parameter(name=["--from"])] = None,
+    end: Annotated[str | None, Parameter(name=["--to"])] = None,
+    master: str = "local[*]",
+    common: Common = Common(),  # noqa: B008 - immutable
+) -> int:
+    """Latencies by topic, broker and group, out of the message trace.
+
+    Parameters
+    ----------
+    source
+        The trace topic, or the folder of an archive of it.
+    begin
+        Only records stored from then on: a time (2026-11-21T14:00, UTC) or how long ago (10m; s, m, h, d).
+    end
+        Only records stored before.
+    master
+        Of Spark.
+    """
+    from orbitmq.spark.jobs.tracing import trace_report
+
+    wanted = span(begin, end)
+    return run_job(
+        "trace",
+        lambda s, tell: trace_report(s, source, common.addresses, span=wanted, tell=tell),
+        Spark(master=master),
+        common,
+    )
+
+
+@app.command
+def template(topic: str, folder: str, /, *, common: Common = Common()) -> int:  # noqa: B008 - immutable
+    """Write a Spark Declarative Pipelines project over a topic, to begin with (Spark 4.1 or newer).
+
+    Parameters
+    ----------
+    topic
+        Which it reads.
+    folder
+        A new one.
+    """
+    from orbitmq.spark.jobs.template import write_template
+
+    return show(write_template(folder, topic, common.addresses), common)
+
+
+def expressions(text: str) -> list[str]:
+    """SQL expressions separated by commas that are not inside parentheses or quotes."""
+    found, depth, quote = [""], 0, ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"`":
+            quote = character
+        else:
+            depth += (character == "(") - (character == ")")
+            if character == "," and not depth:
+                found.append("")
+                continue
+        found[-1] += character
+    return [one.strip() for one in found if one.strip()]

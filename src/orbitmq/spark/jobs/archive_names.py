@@ -1,0 +1,188 @@
+"""How an archive is laid out, and what the names of its files prove. Does no I/O.
+
+A file is ``topic=<topic>/date=<day>/<broker>-<queue>-<first>-<last>.parquet`` and holds each message of one
+queue from offset ``first`` to ``last``, both included, all stored on that day (UTC). So the names alone tell
+what is there: whether anything is missing between two files, and whether anything is there twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from orbitmq.message.model import MessageQueue
+
+SUFFIX = ".parquet"
+# What an archive keeps for itself; Spark and pyarrow pass over folders that begin with an underscore.
+OWN_FOLDER = "_orbitmq"
+_PATH = re.compile(
+    r"topic=(?P<topic>[^/]+)/date=(?P<date>[^/]+)/"
+    r"(?P<broker>[^/]+)-(?P<queue>\d+)-(?P<first>\d+)-(?P<last>\d+)\.parquet"
+)
+
+
+class ArchiveFile(NamedTuple):
+    """One file: the offsets ``first`` to ``last``, both included, of a queue, stored on one day."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    first: int
+    last: int
+    date: str
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(self.topic, self.broker, self.queue_id)
+
+    @property
+    def rows(self) -> int:
+        return self.last - self.first + 1
+
+    @property
+    def path(self) -> str:
+        """Where the file is, from the archive's folder on."""
+        name = f"{quote(self.broker, safe='')}-{self.queue_id}-{self.first}-{self.last}{SUFFIX}"
+        return f"topic={quote(self.topic, safe='')}/date={self.date}/{name}"
+
+
+def parse_path(path: str) -> ArchiveFile | None:
+    """The file at ``path``, relative to the archive's folder; ``None``: not one of an archive's."""
+    match = _PATH.fullmatch(path)
+    if match is None or int(match["first"]) > int(match["last"]):
+        return None
+    return ArchiveFile(
+        unquote(match["topic"]),
+        unquote(match["broker"]),
+        int(match["queue"]),
+        int(match["first"]),
+        int(match["last"]),
+        match["date"],
+    )
+
+
+@dataclass(slots=True)
+class QueueContent:
+    """What an archive has of one queue.
+
+    Attributes:
+        first, last: its first and last offset, both included.
+        rows: different messages.
+        gaps: offsets that no file has, as first and last.
+        doubled: files that hold offsets which another file holds too.
+    """
+
+    queue: MessageQueue
+    first: int
+    last: int
+    files: int = 0
+    rows: int = 0
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    doubled: list[ArchiveFile] = field(default_factory=list)
+
+    @property
+    def missing(self) -> int:
+        """How many messages are missing between the first and the last."""
+        return sum(last - first + 1 for first, last in self.gaps)
+
+    @property
+    def complete(self) -> bool:
+        """Each message from the first to the last is there once."""
+        return not self.gaps and not self.doubled
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``--json`` prints it."""
+        return {
+            "topic": self.queue.topic,
+            "broker": self.queue.broker_name,
+            "queue": self.queue.queue_id,
+            "first": self.first,
+            "last": self.last,
+            "rows": self.rows,
+            "files": self.files,
+            "gaps": [list(gap) for gap in self.gaps],
+            "doubled": [file.path for file in self.doubled],
+        }
+
+
+def contents(files: Iterable[ArchiveFile]) -> list[QueueContent]:
+    """What the names prove, for each queue, in order."""
+    return [_content(queue, owned) for queue, owned in sorted(by_queue(files).items())]
+
+
+def by_queue(files: Iterable[ArchiveFile]) -> Mapping[MessageQueue, Sequence[ArchiveFile]]:
+    """The files of each queue by their first offset; of two that begin together the longer one first."""
+    found: defaultdict[MessageQueue, list[ArchiveFile]] = defaultdict(list)
+    for file in files:
+        found[file.queue].append(file)
+    return {queue: sorted(owned, key=lambda f: (f.first, -f.last)) for queue, owned in found.items()}
+
+
+def _content(queue: MessageQueue, files: Sequence[ArchiveFile]) -> QueueContent:
+    content = QueueContent(queue, files[0].first, max(file.last for file in files), len(files))
+    reached = content.first
+    for file in files:
+        if file.first > reached:
+            content.gaps.append((reached, file.first - 1))
+        if file.first < reached:
+            content.doubled.append(file)
+        reached = max(reached, file.last + 1)
+    content.rows = reached - content.first - content.missing
+    return content
+
+
+def redundant(files: Iterable[ArchiveFile]) -> list[ArchiveFile]:
+    """Files whose offsets are all in one other file: what a merge, or an attempt before, has left."""
+    found: list[ArchiveFile] = []
+    for owned in by_queue(files).values():
+        last = -1
+        for file in owned:
+            if file.last <= last:
+                found.append(file)
+            last = max(last, file.last)
+    return found
+
+
+def resume_at(files: Iterable[ArchiveFile]) -> dict[MessageQueue, int]:
+    """Where the archive of each queue goes on, by names alone."""
+    return {content.queue: content.last + 1 for content in contents(files)}
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Files that follow each other and become one."""
+
+    parts: tuple[ArchiveFile, ...]
+
+    @property
+    def target(self) -> ArchiveFile:
+        return self.parts[0]._replace(last=self.parts[-1].last)
+
+
+def plan_merges(sizes: Mapping[ArchiveFile, int], target_bytes: int) -> list[Merge]:
+    """Which files to merge so that they come near ``target_bytes``; only those of one queue and day.
+
+    Args:
+        sizes: bytes of each file. Redundant files are passed over.
+    """
+    gone = set(redundant(sizes))
+    merges: list[Merge] = []
+    for owned in by_queue(file for file in sizes if file not in gone).values():
+        parts: list[ArchiveFile] = []
+        total = 0
+        for file in owned:
+            follows = bool(parts) and parts[-1].last + 1 == file.first and parts[-1].date == file.date
+            if follows and total + sizes[file] <= target_bytes:
+                parts.append(file)
+                total += sizes[file]
+                continue
+            if len(parts) > 1:
+                merges.append(Merge(tuple(parts)))
+            parts, total = [file], sizes[file]
+        if len(parts) > 1:
+            merges.append(Merge(tuple(parts)))
+    return merges

@@ -1,0 +1,79 @@
+"""The format ``rocketmq_archive``: a stream whose tasks write Parquet files and whose rows name these files.
+
+What a batch reads is fixed in Spark's offset log before it is read, and a file is named after what it holds:
+so each message is in one file, whenever and by whatever a batch is ended or repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.types import StructType
+from typing_extensions import override
+
+from orbitmq.spark.errors import OptionError
+from orbitmq.spark.jobs.archive_files import PLACE_COLUMNS, ArchiveWriter, WrittenFile
+from orbitmq.spark.jobs.folder import Folder
+from orbitmq.spark.options import Reading, ReadOptions, read_options
+from orbitmq.spark.schema import message_schema
+from orbitmq.spark.source import StreamReader
+
+FORMAT = "rocketmq_archive"
+_SCHEMA = "path string, rows bigint, size_bytes bigint, first_store_ms bigint, last_store_ms bigint"
+_ARROW = pa.schema(
+    [("path", pa.string()), *((name, pa.int64()) for name in WrittenFile._fields if name != "path")]
+)
+# Options of this format beside those of rocketmq, which Spark hands over in lower case.
+FOLDER, OWNER, CODEC = "archivefolder", "archiveowner", "archivecodec"
+
+
+def archive_schema(options: ReadOptions) -> StructType:
+    """The columns of the files: those asked for, and those that place a message."""
+    asked = message_schema(options.columns, properties=options.properties).fieldNames()
+    wanted = [*PLACE_COLUMNS, *(name for name in asked if name not in PLACE_COLUMNS)]
+    return message_schema(wanted, properties=options.properties)
+
+
+class ArchiveSource(DataSource):  # type: ignore[misc]
+    """Writes topics into an archive while it is read as a stream of :class:`WrittenFile`."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._own = {
+            key.lower(): value for key, value in options.items() if key.lower().startswith("archive")
+        }
+        self._given = {key: value for key, value in options.items() if key.lower() not in self._own}
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    @override
+    def schema(self) -> str:
+        return _SCHEMA
+
+    @override
+    def streamReader(self, schema: StructType) -> ArchiveReader:
+        if FOLDER not in self._own:
+            raise OptionError("option archiveFolder is missing")
+        return ArchiveReader(read_options(self._given, Reading.STREAM), self._own)
+
+
+class ArchiveReader(StreamReader):
+    """Reads topics as :class:`StreamReader` does, and writes what it reads."""
+
+    def __init__(self, options: ReadOptions, own: Mapping[str, str]) -> None:
+        super().__init__(options, archive_schema(options))
+        self._own_options = dict(own)
+
+    @override
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        own = self._own_options
+        writer = ArchiveWriter(Folder(own[FOLDER]), own.get(OWNER, "archive"), own.get(CODEC, "zstd"))
+        written: list[WrittenFile] = []
+        for batch in super().read(partition):
+            written += writer.write(batch)
+        written += writer.close()
+        yield pa.RecordBatch.from_pylist([file._asdict() for file in written], schema=_ARROW)

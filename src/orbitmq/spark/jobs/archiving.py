@@ -1,0 +1,285 @@
+"""The job ``archive``: topics as Parquet files, each message in one of them, whatever is killed meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from orbitmq.message.model import MessageQueue
+from orbitmq.spark.errors import JobError
+from orbitmq.spark.jobs.archive_files import UNFINISHED, WrittenFile, check_footer
+from orbitmq.spark.jobs.archive_names import (
+    OWN_FOLDER,
+    ArchiveFile,
+    QueueContent,
+    contents,
+    parse_path,
+    redundant,
+    resume_at,
+)
+from orbitmq.spark.jobs.archive_source import FORMAT, ArchiveSource
+from orbitmq.spark.jobs.failures import explained, reason
+from orbitmq.spark.jobs.folder import Folder
+from orbitmq.spark.jobs.report import Report, Tell, Teller, counted, duration_text, silent, size_text
+from orbitmq.spark.jobs.tables import Table, claim, open_table
+from orbitmq.spark.offsets import Offsets
+from orbitmq.spark.options import read_options
+from orbitmq.spark.positions import Positions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class ArchiveJob:
+    """What to archive and how.
+
+    Attributes:
+        topics: names.
+        to: the archive's folder, a path or a URI.
+        table_format: ``parquet``, ``delta`` or ``iceberg``.
+        table: name of the Iceberg table, as ``catalog.namespace.table``.
+        columns: of the files; none: all of the format ``rocketmq`` and the properties.
+        properties: ``map``, ``raw`` or ``none``.
+        codec: of the Parquet columns.
+        trigger: of a continuous archive, as Spark writes it.
+        skip_lost: go on when messages are gone before they were archived.
+        options: further options of the format ``rocketmq``.
+    """
+
+    topics: Sequence[str]
+    to: str
+    name_servers: str = "127.0.0.1:9876"
+    table_format: str = "parquet"
+    table: str = ""
+    columns: Sequence[str] = ()
+    properties: str = "map"
+    codec: str = "zstd"
+    trigger: str = "10 seconds"
+    skip_lost: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def owner(self) -> str:
+        """The name of what this job keeps in the archive: another set of topics is another job."""
+        digest = hashlib.blake2b(",".join(sorted(self.topics)).encode(), digest_size=6)
+        return f"archive-{digest.hexdigest()}"
+
+    def read_options(self) -> dict[str, str]:
+        """Options of the reader."""
+        wanted = {
+            "topic": ",".join(self.topics),
+            "nameServers": self.name_servers,
+            "failOnDataLoss": str(not self.skip_lost).lower(),
+        }
+        if self.columns:
+            wanted["columns"] = ",".join(self.columns)
+        else:
+            wanted["properties"] = self.properties
+        return wanted | dict(self.options)
+
+
+def waiting(job: ArchiveJob) -> dict[MessageQueue, tuple[int, int]]:
+    """Where the archive of each queue goes on and where the queue ends now; needs no Spark."""
+    folder = Folder(job.to)
+    positions = Positions(read_options(job.read_options()))
+    first, last = positions.earliest(), positions.latest_patiently()
+    archived = resume_at(folder.archive_files())
+    return {queue: (min(archived.get(queue, first.get(queue, 0)), end), end) for queue, end in last.items()}
+
+
+def plan(job: ArchiveJob) -> Report:
+    """What :func:`archive` would do."""
+    report = Report("archive", headings=("topic", "broker", "queue", "from", "to", "messages"))
+    total = 0
+    for queue, (begin, end) in sorted(waiting(job).items()):
+        total += end - begin
+        report.rows.append((queue.topic, queue.broker_name, queue.queue_id, begin, end, end - begin))
+    report.facts = {"messages": total, "archive": job.to}
+    report.summary = f"{counted(total, 'message')} would be archived in {job.to}; nothing was written"
+    return report
+
+
+def archive(spark: SparkSession, job: ArchiveJob, *, continuous: bool = False, tell: Tell = silent) -> Report:
+    """Archive what is there, or go on until interrupted.
+
+    A job that was killed goes on where it was. Nothing is written twice and nothing is left out, by whatever
+    it was ended.
+
+    Raises:
+        JobError: it cannot go on; the text is one line.
+    """
+    folder = Folder(job.to)
+    table = open_table(job.table_format, folder, job.table)
+    folder.prepare()
+    claim(folder, job.table_format)
+    folder.remove_tree(f"{UNFINISHED}/{job.owner}")
+    total = 0 if continuous else sum(end - begin for begin, end in waiting(job).values())
+    run = _Run(job, folder, table, Teller(tell, "messages", total))
+    with explained():
+        spark.dataSource.register(ArchiveSource)
+        query = run.start(spark, continuous=continuous)
+        try:
+            while not query.awaitTermination(POLL_S):
+                pass
+        except KeyboardInterrupt:
+            query.stop()
+            if not continuous:
+                raise
+        except Exception as error:
+            raise JobError(reason(str(error))) from error
+    return run.report()
+
+
+class _Run:
+    """One run of an archive."""
+
+    def __init__(self, job: ArchiveJob, folder: Folder, table: Table, teller: Teller) -> None:
+        self._job = job
+        self._folder = folder
+        self._table = table
+        self._teller = teller
+        self._query_id = ""
+        self._batches = 0
+        self._files: list[WrittenFile] = []
+
+    def start(self, spark: SparkSession, *, continuous: bool) -> StreamingQuery:
+        job = self._job
+        checkpoint = f"{OWN_FOLDER}/{job.owner}"
+        reader = spark.readStream.format(FORMAT)
+        options = job.read_options()
+        options |= {
+            "archiveFolder": self._folder.location,
+            "archiveOwner": job.owner,
+            "archiveCodec": job.codec,
+        }
+        if not self._folder.exists(f"{checkpoint}/offsets"):
+            options |= self._resume()
+        for name, value in options.items():
+            reader = reader.option(name, value)
+        writer = reader.load().writeStream.foreachBatch(self._commit)
+        writer = writer.option("checkpointLocation", self._folder.below(checkpoint))
+        trigger: dict[str, Any] = {"processingTime": job.trigger} if continuous else {"availableNow": True}
+        query = writer.trigger(**trigger).start()
+        self._query_id = str(query.id)
+        return query
+
+    def _resume(self) -> dict[str, str]:
+        """Go on behind what other runs have archived, told by the names of their files."""
+        archived = self._folder.archive_files()
+        for content in contents(archived):
+            if content.queue.topic in self._job.topics and content.gaps:
+                first, last = content.gaps[0]
+                raise JobError(
+                    f"{self._job.to} lacks the messages {first} to {last} of {content.queue} and the "
+                    f"checkpoint of the run that wrote it; "
+                    "remove the files behind them, or archive to another folder"
+                )
+        readable = Positions(read_options(self._job.read_options())).latest_patiently()
+        begins = {queue: at for queue, at in resume_at(archived).items() if queue in readable}
+        return {"startingOffsets": Offsets(begins).text()} if begins else {}
+
+    def _commit(self, batch: DataFrame, number: int) -> None:
+        """The ``foreachBatch`` function: by collecting, Spark runs the tasks that write the files."""
+        files = [WrittenFile(*row) for row in batch.collect()]
+        if not self._batches:
+            # Only the first batch of a run can be one that was begun before, with another outcome.
+            self._remove_redundant(files)
+        self._table.commit(self._query_id, number, files)
+        self._batches += 1
+        self._files += files
+        self._teller.add(sum(file.rows for file in files))
+
+    def _remove_redundant(self, files: Sequence[WrittenFile]) -> None:
+        touched = {file.path.rpartition("/")[0] for file in files}
+        known = [one for below in touched for one in self._folder.archive_files(below)]
+        for file in redundant(known):
+            self._folder.remove(file.path)
+
+    def report(self) -> Report:
+        teller, files = self._teller, self._files
+        rows, size = sum(file.rows for file in files), sum(file.size_bytes for file in files)
+        report = Report("archive", headings=("topic", "broker", "queue", "from", "to", "messages", "files"))
+        names = [name for file in files if (name := parse_path(file.path)) is not None]
+        for content in contents(names):
+            queue = content.queue
+            report.rows.append(
+                (queue.topic, queue.broker_name, queue.queue_id, content.first, content.last,
+                 content.rows, content.files)
+            )  # fmt: skip
+        report.facts = {
+            "messages": rows,
+            "files": len(files),
+            "size_bytes": size,
+            "batches": self._batches,
+            "seconds": round(teller.seconds, 3),
+            "archive": self._job.to,
+        }
+        report.summary = (
+            f"archived {counted(rows, 'message')} in {counted(len(files), 'file')} of {size_text(size)}, "
+            f"{duration_text(teller.seconds)} ({teller.rate:,.0f}/s), to {self._job.to}"
+        )
+        return report
+
+
+def verify(to: str, topics: Sequence[str] = (), *, footers: bool = False, tell: Tell = silent) -> Report:
+    """Whether an archive is complete, by the names of its files alone; needs neither Spark nor a broker.
+
+    Args:
+        topics: only these.
+        footers: open each file too and compare its footer with its name.
+
+    Raises:
+        JobError: there is no archive of these topics, or with ``footers`` a file is damaged.
+    """
+    folder = Folder(to)
+    files = {f: size for f, size in folder.archive_files().items() if not topics or f.topic in topics}
+    missing = sorted(set(topics) - {file.topic for file in files})
+    if missing or not files:
+        raise JobError(f"{to} holds no archive{f' of topic {missing[0]}' if missing else ''}")
+    if footers:
+        teller = Teller(tell, "files", len(files))
+        for file in files:
+            check_footer(folder, file)
+            teller.add(1)
+    return _verified(to, contents(files), files)
+
+
+def _verified(to: str, found: Sequence[QueueContent], files: Mapping[ArchiveFile, int]) -> Report:
+    report = Report(
+        "archive verify",
+        headings=("topic", "broker", "queue", "first", "last", "messages", "files", "missing", "doubled"),
+        good=all(content.complete for content in found),
+    )
+    for one in found:
+        queue = one.queue
+        report.rows.append(
+            (queue.topic, queue.broker_name, queue.queue_id, one.first, one.last, one.rows, one.files,
+             one.missing, len(one.doubled))
+        )  # fmt: skip
+    missing, doubled = sum(one.missing for one in found), sum(len(one.doubled) for one in found)
+    rows = sum(one.rows for one in found)
+    report.facts = {
+        "messages": rows,
+        "files": len(files),
+        "size_bytes": sum(files.values()),
+        "missing": missing,
+        "doubled_files": doubled,
+        "queues": [one.to_json() for one in found],
+    }
+    if report.good:
+        report.summary = f"{to} is complete: {counted(rows, 'message')} in {counted(len(files), 'file')}"
+        return report
+    gap = next(((one, one.gaps[0]) for one in found if one.gaps), None)
+    first = f", the first ones {gap[1][0]} to {gap[1][1]} of {gap[0].queue}" if gap else ""
+    report.summary = f"{to} is not complete: {counted(missing, 'message')} missing{first}; " + (
+        f"{counted(doubled, 'file')} with messages that another file has (compact removes left-overs)"
+        if doubled
+        else "none doubled"
+    )
+    return report

@@ -1,0 +1,261 @@
+"""The job ``dlq``: dead letters as a table, chosen with SQL and sent again; what waits for a retry."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as sf
+
+from orbitmq.admin import Admin
+from orbitmq.errors import BrokerError
+from orbitmq.message import property_names, reserved
+from orbitmq.spark.errors import JobError
+from orbitmq.spark.jobs.actions import act
+from orbitmq.spark.jobs.dead_letter_sending import send_again
+from orbitmq.spark.jobs.failures import explained
+from orbitmq.spark.jobs.frames import ALL, Span, topic_frame, where, with_text
+from orbitmq.spark.jobs.report import TELL_EVERY_S, Report, Tell, counted, silent
+from orbitmq.wire.bodies import Redrive, RedriveRequest
+from orbitmq.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Most ranges of offsets that a broker takes in one request (broker/dead_letters/forms.py).
+MAX_RANGES = 10_000
+# By what dead letters are counted.
+USUAL_GROUPING = ("origin_topic", "reason")
+POLL_S = 0.3
+WAITING, DELAYED = "ready", "delayed"
+
+
+def dead_letters(
+    spark: SparkSession,
+    group: str,
+    name_servers: str = "127.0.0.1:9876",
+    *,
+    span: Span = ALL,
+) -> DataFrame:
+    """The dead letters of a group: broker, queue_offset, dead_since, origin_topic, origin_id, reason, client,
+    redrives, deliveries, message_id, tags, keys, text (the body as text), body, properties.
+
+    Raises:
+        JobError: the group has none.
+    """
+    topic = reserved.dead_letter_topic(_checked(group))
+    with explained():
+        frame = topic_frame(spark, [topic], name_servers, span=span)
+    properties = sf.col("properties")
+    return with_text(frame).select(
+        "broker",
+        "queue_offset",
+        sf.col("store_timestamp").alias("dead_since"),
+        sf.coalesce(
+            properties[property_names.RETRY_TOPIC], properties[property_names.DLQ_ORIGIN_TOPIC]
+        ).alias("origin_topic"),
+        properties[property_names.DLQ_ORIGIN_MESSAGE_ID].alias("origin_id"),
+        properties[property_names.DLQ_REASON].alias("reason"),
+        properties[property_names.DLQ_CLIENT].alias("client"),
+        sf.coalesce(properties[property_names.DLQ_REDRIVES].try_cast("int"), sf.lit(0)).alias("redrives"),
+        sf.col("reconsume_times").alias("deliveries"),
+        "message_id",
+        "tags",
+        "keys",
+        "text",
+        "body",
+        "properties",
+    )
+
+
+def retries(
+    spark: SparkSession,
+    group: str,
+    name_servers: str = "127.0.0.1:9876",
+    *,
+    span: Span = ALL,
+) -> DataFrame:
+    """The messages that wait for another try of a group, with the columns of :func:`dead_letters` and
+    ``state``: ``ready``, it is in the retry topic behind what the group has consumed; ``delayed``, its time
+    has not come.
+
+    Args:
+        span: of the delayed ones; those of long ago were delivered.
+    """
+    topic = reserved.retry_topic(_checked(group))
+    with explained():
+        all_of_topic = topic_frame(spark, [topic], name_servers)
+        ready = topic_frame(
+            spark, [topic], name_servers, options={"startingOffsets": "group", "groupId": group}
+        )
+        scheduled = topic_frame(spark, [reserved.SCHEDULE_TOPIC], name_servers, span=span)
+        scheduled = scheduled.where(sf.col("properties")[property_names.REAL_TOPIC] == topic)
+        # A delayed message is copied into the retry topic when its time has come.
+        delivered = all_of_topic.select("message_id", "reconsume_times")
+        delayed = scheduled.join(delivered, ["message_id", "reconsume_times"], "left_anti")
+        both = ready.withColumn("state", sf.lit(WAITING)).unionByName(
+            delayed.select(*ready.columns).withColumn("state", sf.lit(DELAYED))
+        )
+        properties = sf.col("properties")
+        return with_text(both).select(
+            "state",
+            "broker",
+            "queue_offset",
+            sf.col("store_timestamp").alias("waits_since"),
+            properties[property_names.RETRY_TOPIC].alias("origin_topic"),
+            sf.col("reconsume_times").alias("deliveries"),
+            "message_id",
+            "tags",
+            "keys",
+            "text",
+            "body",
+            "properties",
+        )
+
+
+def _checked(group: str) -> str:
+    fault = reserved.group_fault(group)
+    if fault:
+        raise JobError(f"{group!r} is no group: {fault}")
+    return group
+
+
+def summarised(
+    spark: SparkSession,
+    frame: DataFrame,
+    by: Sequence[str],
+    since: str,
+    *,
+    sql: str | None = None,
+    most: int = 50,
+    tell: Tell = silent,
+) -> Report:
+    """How many messages there are by expressions, the most first, and since when.
+
+    Args:
+        by: SQL expressions over the columns of ``frame``.
+        since: the column with the time.
+        most: how many rows at most.
+    """
+    with explained():
+        chosen = where(frame, sql)
+        keys = [sf.expr(one).cast("string").alias(f"_{place}") for place, one in enumerate(by)]
+        grouped = chosen.groupBy(*keys).agg(
+            sf.count(sf.lit(1)).alias("_n"),
+            sf.date_format(sf.min(since), "yyyy-MM-dd HH:mm:ss").alias("_from"),
+            sf.date_format(sf.max(since), "yyyy-MM-dd HH:mm:ss").alias("_to"),
+        )
+        rows = act(spark, "counting", lambda: grouped.orderBy(sf.desc("_n")).limit(most + 1).collect(), tell)
+    report = Report("dlq", headings=(*by, "messages", "oldest", "newest"))
+    report.rows = [tuple("-" if value is None else value for value in row) for row in rows[:most]]
+    total = sum(row["_n"] for row in rows)
+    report.facts = {"messages": total, "kinds": len(report.rows), "complete": len(rows) <= most}
+    report.summary = f"{counted(total, 'message')} of {counted(len(report.rows), 'kind')}" + (
+        "" if len(rows) <= most else ", and more kinds"
+    )
+    return report
+
+
+def ranges(offsets: Iterable[int]) -> list[list[int]]:
+    """Offsets as ranges: pairs of first and behind last, in order."""
+    found: list[list[int]] = []
+    for offset in sorted(set(offsets)):
+        if found and found[-1][1] == offset:
+            found[-1][1] = offset + 1
+        else:
+            found.append([offset, offset + 1])
+    return found
+
+
+def redrive(
+    spark: SparkSession,
+    group: str,
+    name_servers: str = "127.0.0.1:9876",
+    *,
+    sql: str | None = None,
+    request: RedriveRequest | None = None,
+    span: Span = ALL,
+    tell: Tell = silent,
+) -> Report:
+    """Let the brokers send the dead letters again that ``sql`` chooses.
+
+    They are sent by the brokers' own job (``orbitmq dlq status`` shows it), which marks each and knows what
+    it has sent: none is sent twice, whoever asks. Where the brokers have no such job (Apache's), Spark sends.
+
+    Args:
+        request: further wishes: another topic, a rate, a limit, ``dry_run``.
+
+    Raises:
+        JobError: nothing is chosen, or the choice lies in too many places.
+        BrokerError: a broker refuses.
+    """
+    letters = where(dead_letters(spark, group, name_servers, span=span), sql)
+    wanted = request or RedriveRequest()
+    wanted.group = group
+    offsets: defaultdict[str, list[int]] = defaultdict(list)
+    for broker, offset in act(spark, "choosing", letters.select("broker", "queue_offset").collect, tell):
+        offsets[broker].append(offset)
+    if not offsets:
+        raise JobError(
+            f"group {group} has no dead letter{' that --where chooses' if sql else ' of that time'}"
+        )
+    only = {broker: ranges(found) for broker, found in offsets.items()}
+    for broker, found in only.items():
+        if len(found) > MAX_RANGES:
+            raise JobError(
+                f"the choice lies in {len(found)} places of {broker}, a broker takes {MAX_RANGES}: "
+                f"choose by time (--from, --to) as well"
+            )
+    jobs = asyncio.run(_ask(name_servers, wanted, only, tell))
+    if jobs is None:
+        return send_again(spark, letters, wanted, name_servers, tell)
+    return _redriven(jobs, sum(map(len, offsets.values())), wanted)
+
+
+async def _ask(
+    name_servers: str, request: RedriveRequest, only: dict[str, list[list[int]]], tell: Tell
+) -> Sequence[Redrive] | None:
+    """The brokers' jobs when all have ended; they go on also when nobody waits for them.
+
+    ``None``: the brokers have no such jobs.
+    """
+    async with Admin(name_servers) as admin:
+        try:
+            jobs = await admin.dead_letters.redrive(request, only=only)
+        except BrokerError as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                return None
+            raise
+        told = asyncio.get_running_loop().time()
+        while not request.dry_run and any(not job.ended_ms for job in jobs):
+            await asyncio.sleep(POLL_S)
+            names = {job.broker_name for job in jobs}
+            jobs = [job for job in await admin.dead_letters.status(request.group) if job.broker_name in names]
+            if asyncio.get_running_loop().time() - told >= TELL_EVERY_S:
+                told = asyncio.get_running_loop().time()
+                tell(f"{sum(job.sent for job in jobs):,} sent again")
+        return jobs
+
+
+def _redriven(jobs: Sequence[Redrive], chosen: int, request: RedriveRequest) -> Report:
+    report = Report("dlq redrive", headings=("broker", "state", "sent", "too often", "no topic"))
+    rows: list[Any] = [
+        (job.broker_name, job.state.value.lower(), job.sent, job.too_often, job.without_topic) for job in jobs
+    ]
+    report.rows = rows
+    sent = sum(job.sent for job in jobs)
+    left = chosen - sent
+    report.facts = {"chosen": chosen, "sent": sent, "dry_run": request.dry_run, "group": request.group}
+    report.summary = (
+        f"{sent:,} of {counted(chosen, 'chosen dead letter')} would be sent again; nothing was sent"
+        if request.dry_run
+        else f"{sent:,} of {counted(chosen, 'chosen dead letter')} sent again; "
+        f"{left:,} stay (sent before, too often or without topic)"
+    )
+    problem = next((job.problem for job in jobs if job.problem), None)
+    report.good = not problem
+    if problem:
+        report.summary += f"; {problem}"
+    return report

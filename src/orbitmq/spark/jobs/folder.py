@@ -1,0 +1,152 @@
+"""The folder of an archive or a table, on any file system that pyarrow knows: a path, or a URI such as s3://."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyarrow import fs
+
+from orbitmq.runtime.paths import absolute, expanded
+from orbitmq.spark.errors import JobError
+from orbitmq.spark.jobs.archive_names import OWN_FOLDER, SUFFIX, ArchiveFile, parse_path
+
+T = TypeVar("T")
+
+
+class Folder:
+    """A folder that driver and workers see by the same name. Can be pickled.
+
+    Args:
+        location: a path, or a URI (``file``, ``s3``, ``gs``, ``abfs``, ``hdfs``).
+
+    Raises:
+        JobError: no such kind of file system, or it cannot be reached.
+    """
+
+    def __init__(self, location: str) -> None:
+        self.location = location.rstrip("/") if "://" in location else absolute(expanded(location))
+        try:
+            self._fs, self._root = fs.FileSystem.from_uri(self.location)
+        except (OSError, pa.ArrowException) as error:
+            raise JobError(f"{location} cannot be opened as a folder: {_line(error)}") from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Folder, (self.location,)
+
+    def __str__(self) -> str:
+        return self.location
+
+    def files(self, below: str = "") -> dict[str, int]:
+        """Every file below, by its path from this folder on, and its size in bytes; none when it is a file.
+
+        Raises:
+            JobError: the folder cannot be listed.
+        """
+        if self._do("read", lambda: self._fs.get_file_info(self._path(below))).type is fs.FileType.File:
+            return {}
+        selector = fs.FileSelector(self._path(below), recursive=True, allow_not_found=True)
+        listed = self._do("listed", lambda: self._fs.get_file_info(selector))
+        prefix = len(self._root.rstrip("/")) + 1
+        return {info.path[prefix:]: info.size for info in listed if info.type is fs.FileType.File}
+
+    def archive_files(self, below: str = "") -> dict[ArchiveFile, int]:
+        """The files of an archive and their sizes."""
+        found = {parse_path(path): size for path, size in self.files(below).items()}
+        return {file: size for file, size in found.items() if file is not None}
+
+    def has_tables(self) -> bool:
+        """Whether there is a Parquet file that is not the folder's own."""
+        return any(path.endswith(SUFFIX) and not path.startswith(OWN_FOLDER) for path in self.files())
+
+    def exists(self, path: str = "") -> bool:
+        """Whether there is a file or folder."""
+        info = self._do("read", lambda: self._fs.get_file_info(self._path(path)))
+        return bool(info.type is not fs.FileType.NotFound)
+
+    def prepare(self) -> None:
+        """Make the folder, and prove that files can be written there.
+
+        Raises:
+            JobError: it cannot be written to.
+        """
+        probe = f"{OWN_FOLDER}/probe"
+        self.write(probe, b"")
+        self.remove(probe)
+
+    def open(self, path: str) -> Any:
+        """A file for reading, as pyarrow has them."""
+        return self._do("read", lambda: self._fs.open_input_file(self._path(path)))
+
+    def create(self, path: str) -> Any:
+        """A new file for writing, in folders that are made when they are missing."""
+        full = self._path(path)
+
+        def make() -> Any:
+            self._fs.create_dir(full.rpartition("/")[0], recursive=True)
+            return self._fs.open_output_stream(full)
+
+        return self._do("written to", make)
+
+    def read(self, path: str) -> bytes:
+        """The content of a file."""
+        with self.open(path) as file:
+            return bytes(file.read())
+
+    def write(self, path: str, content: bytes) -> None:
+        """Write a file."""
+        with self.create(path) as file:
+            file.write(content)
+
+    def move(self, source: str, target: str) -> None:
+        """Give a file its final name, at once; a file of that name is replaced."""
+        full = self._path(target)
+
+        def move() -> None:
+            self._fs.create_dir(full.rpartition("/")[0], recursive=True)
+            self._fs.move(self._path(source), full)
+
+        self._do("written to", move)
+
+    def remove(self, path: str) -> None:
+        """Remove a file, if it is there."""
+
+        def remove() -> None:
+            try:
+                self._fs.delete_file(self._path(path))
+            except FileNotFoundError:
+                return
+
+        self._do("written to", remove)
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a folder, if it is there."""
+
+        def remove() -> None:
+            self._fs.delete_dir_contents(self._path(path), missing_dir_ok=True)
+
+        self._do("written to", remove)
+
+    def below(self, path: str) -> str:
+        """The location of something in this folder, for others that take paths and URIs."""
+        return f"{self.location}/{path}"
+
+    def uri(self, path: str) -> str:
+        """:meth:`below` as a URI."""
+        return self.below(path) if "://" in self.location else f"file://{self.below(path)}"
+
+    def _path(self, path: str) -> str:
+        return f"{self._root}/{path}" if path else str(self._root)
+
+    def _do(self, what: str, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except (OSError, pa.ArrowException) as error:
+            raise JobError(f"{self.location} cannot be {what}: {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    """pyarrow's errors without the detail that repeats them."""
+    text = " ".join(str(error).split())
+    return text.partition(". Detail:")[0]

@@ -1,0 +1,175 @@
+"""The job ``replay``: messages of an archive or a topic are sent again, to another topic or the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as sf
+
+from orbitmq.message import reserved
+from orbitmq.runtime.worker import this_worker
+from orbitmq.spark.brokers import Brokers
+from orbitmq.spark.errors import JobError
+from orbitmq.spark.jobs.actions import act
+from orbitmq.spark.jobs.failures import explained
+from orbitmq.spark.jobs.frames import ALL, Span, archive_frame, is_archive, topic_frame, where, with_text
+from orbitmq.spark.jobs.kept_properties import BORN_TIME, FROM, MESSAGE_ID, RUN, STORE_TIME, kept_properties
+from orbitmq.spark.jobs.report import Report, Tell, counted, duration_text, silent
+from orbitmq.spark.jobs.throttle import throttled, written_slowly
+from orbitmq.spark.option_values import addresses, instant_ms
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# The clocks of this machine and of the brokers may differ by so much.
+CLOCK_MARGIN_MS = 600_000
+REQUEST_TIMEOUT_MS = 10_000
+
+
+@dataclass(frozen=True)
+class ReplayJob:
+    """What to send again.
+
+    Attributes:
+        source: a topic, or the folder of an archive.
+        to: the topic to send to.
+        topic: of an archive of several, the one.
+        span: of storing.
+        tags: only these, as in ``a || b``.
+        where: a SQL expression over the columns of the format ``rocketmq`` and ``text``, the body as text.
+        rate: messages a second; ``None``: as fast as it goes.
+        resume: the run to go on with.
+    """
+
+    source: str
+    to: str
+    name_servers: str = "127.0.0.1:9876"
+    topic: str | None = None
+    span: Span = ALL
+    tags: str = "*"
+    where: str | None = None
+    rate: int | None = None
+    resume: str | None = None
+
+
+def chosen(spark: SparkSession, job: ReplayJob) -> DataFrame:
+    """The messages to send again, with the columns of the format ``rocketmq`` and ``text``.
+
+    Raises:
+        JobError: the source is not there, or the expression cannot be understood.
+    """
+    if is_archive(job.source):
+        topics = [job.topic] if job.topic else []
+        frame = archive_frame(spark, job.source, topics, span=job.span)
+        if "properties" not in frame.columns or "body" not in frame.columns:
+            raise JobError(f"{job.source} was archived without body or properties: it cannot be replayed")
+        if dict(frame.dtypes)["properties"] == "binary":
+            raise JobError(f"{job.source} was archived with properties=raw: only a map can be replayed")
+    else:
+        frame = topic_frame(spark, [job.source], job.name_servers, span=job.span)
+    if job.tags != "*":
+        frame = frame.where(sf.col("tags").isin([tag.strip() for tag in job.tags.split("||")]))
+    return where(with_text(frame), job.where)
+
+
+def place() -> Any:
+    """Where a message was, as one text."""
+    return sf.concat_ws("/", "topic", "broker", sf.col("queue_id"), sf.col("queue_offset"))
+
+
+def messages(frame: DataFrame, run: str) -> DataFrame:
+    """The rows as new messages, which say what they were: the columns that the format ``rocketmq`` writes."""
+    marks = sf.create_map(
+        *(sf.lit(RUN), sf.lit(run)),
+        *(sf.lit(FROM), place()),
+        *(sf.lit(MESSAGE_ID), sf.coalesce("message_id", sf.lit(""))),
+        *(sf.lit(BORN_TIME), sf.unix_millis("born_timestamp").cast("string")),
+        *(sf.lit(STORE_TIME), sf.unix_millis("store_timestamp").cast("string")),
+    )
+    return frame.select("body", "tags", "keys", sf.map_concat(kept_properties(), marks).alias("properties"))
+
+
+def replay(spark: SparkSession, job: ReplayJob, *, dry_run: bool = False, tell: Tell = silent) -> Report:
+    """Send the messages again, or only count them.
+
+    Raises:
+        TopicNotFoundError: there is no such topic to send to.
+        JobError: it cannot go on. What was sent stays sent; ``resume`` sends the rest.
+    """
+    if is_archive(job.to) or (fault := reserved.topic_fault(job.to)):
+        raise JobError(f"{job.to!r} is no topic to send to{'' if is_archive(job.to) else f': {fault}'}")
+    run = job.resume or new_run()
+    if not Brokers(addresses(job.name_servers), REQUEST_TIMEOUT_MS).route(job.to).writable:
+        raise JobError(f"topic {job.to!r} has no queue that can be written now")
+    frame = chosen(spark, job)
+    if job.resume:
+        frame = _rest(spark, frame, job, run)
+    if dry_run:
+        return _counted(spark, frame, job, tell)
+    clock = this_worker().clock
+    began = clock.monotonic()
+    tell(f"run {run}: if it is interrupted, --resume {run} sends the rest")
+    observed = Observation()
+    made = messages(frame, run).observe(observed, sf.count(sf.lit(1)).alias("rows"))
+    writer = {"nameServers": job.name_servers, "topic": job.to}
+    if job.rate is not None:
+        made = throttled(made, job.rate)
+    with written_slowly(spark, job.rate, writer):
+        save = made.write.format("rocketmq").options(**writer).mode("append").save
+        act(spark, "sending", save, tell)
+    rows = int(observed.get["rows"])
+    seconds = clock.monotonic() - began
+    report = Report("replay", facts={"run": run, "messages": rows, "seconds": round(seconds, 3)})
+    report.summary = (
+        f"replayed {counted(rows, 'message')} of {job.source} to {job.to}, {duration_text(seconds)} "
+        f"({rows / max(seconds, 0.001):,.0f}/s), run {run}"
+        if rows
+        else f"nothing was replayed: {job.source} has no message that was asked for"
+    )
+    return report
+
+
+def new_run() -> str:
+    """A name for a run, which tells when it began."""
+    worker = this_worker()
+    return f"{worker.clock.now_ms()}-{worker.random.getrandbits(32):08x}"
+
+
+def began_ms(run: str) -> int:
+    """When a run began, in milliseconds since 1970.
+
+    Raises:
+        JobError: that is no name of a run.
+    """
+    try:
+        return instant_ms(run.partition("-")[0])
+    except ValueError as error:
+        raise JobError(f"--resume {run}: that is no run; the report of each names it") from error
+
+
+def _rest(spark: SparkSession, frame: DataFrame, job: ReplayJob, run: str) -> DataFrame:
+    """What the run has not sent yet, by what the topic holds."""
+    since = Span(began_ms(run) - CLOCK_MARGIN_MS)
+    sent = topic_frame(
+        spark, [job.to], job.name_servers, span=since, options={"columns": "properties,store_timestamp"}
+    )
+    with explained():
+        sent = sent.where(sf.col("properties")[RUN] == run).select(sf.col("properties")[FROM].alias("sent"))
+        return frame.join(sent, place() == sent["sent"], "left_anti")
+
+
+def _counted(spark: SparkSession, frame: DataFrame, job: ReplayJob, tell: Tell) -> Report:
+    grouped = frame.groupBy("topic").agg(
+        sf.count(sf.lit(1)),
+        sf.unix_millis(sf.min("store_timestamp")),
+        sf.unix_millis(sf.max("store_timestamp")),
+    )
+    rows = act(spark, "counting", lambda: grouped.orderBy("topic").collect(), tell)
+    total = sum(row[1] for row in rows)
+    report = Report("replay", headings=("topic", "messages", "first stored ms", "last stored ms"))
+    report.rows = [tuple(row) for row in rows]
+    report.facts = {"messages": total, "dry_run": True}
+    report.summary = f"{counted(total, 'message')} would be sent to {job.to}; nothing was sent"
+    return report

@@ -1,0 +1,249 @@
+"""The jobs of ``orbitmq spark`` in a real Spark session, against a real cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from orbitmq import ConsumeFrom, Message
+from orbitmq.cli.main import main
+from orbitmq.spark import jobs
+from orbitmq.spark.errors import JobError
+from orbitmq.spark.jobs import dead_letter_tables, kept_properties, tracing
+from orbitmq.sync import Consumer, Producer
+from orbitmq.testing import running_cluster
+from orbitmq.wire.bodies import RedriveRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from orbitmq.testing import RunningCluster
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(not (shutil.which("java") or os.environ.get("JAVA_HOME")), reason="needs Java"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    settings = {"traceTopicEnable": "true"}
+    with running_cluster(str(tmp_path_factory.mktemp("cluster")), brokers=2, settings=settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    from orbitmq.spark.session import session
+
+    made = session(
+        "jobs",
+        master="local[2]",
+        spark__sql__shuffle__partitions=2,
+        spark__sql__streaming__checkpointFileManagerClass=(
+            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+        ),
+    )
+    yield made
+    made.stop()
+
+
+def send(cluster: RunningCluster, topic: str, bodies: range, **options: Any) -> None:
+    with Producer("jobs", name_servers=cluster.name_server, **options) as producer:
+        for number in bodies:
+            tag = ("red", "blue")[number % 2]
+            message = Message(topic, json.dumps({"n": number}), tags=tag, keys=f"k{number}")
+            message.properties["colour"] = tag
+            producer.send(message)
+
+
+def rows(spark: SparkSession, folder: str) -> list[int]:
+    found = jobs.archive_frame(spark, folder).select("body").collect()
+    return sorted(json.loads(bytes(row["body"]))["n"] for row in found)
+
+
+def test_an_archive_has_each_message_once_however_it_was_ended(
+    spark: SparkSession, cluster: RunningCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = str(tmp_path / "archive")
+    job = jobs.ArchiveJob(topics=["kept"], to=to, name_servers=cluster.name_server)
+    send(cluster, "kept", range(60))
+    report = jobs.archive(spark, job)
+    assert report.facts["messages"] == 60
+    assert rows(spark, to) == list(range(60))
+    send(cluster, "kept", range(60, 80))
+    assert jobs.archive(spark, job).facts["messages"] == 20
+    assert jobs.archive(spark, job).facts["messages"] == 0
+
+    # As if it had been killed before the last batch was known to be done.
+    (checkpoint,) = (tmp_path / "archive" / "_orbitmq").glob("archive-*")
+    last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
+    before = sorted(tmp_path.glob("archive/topic=*/**/*.parquet"))
+    assert jobs.archive(spark, job).facts["messages"] == 20
+    assert sorted(tmp_path.glob("archive/topic=*/**/*.parquet")) == before
+
+    # Without its checkpoint the job goes on where the names of the files end.
+    shutil.rmtree(checkpoint)
+    send(cluster, "kept", range(80, 90))
+    assert jobs.archive(spark, job).facts["messages"] == 10
+    assert rows(spark, to) == list(range(90))
+    assert jobs.verify(to, footers=True).good
+    report = jobs.compact(to)
+    assert report.facts["files_after"] < report.facts["files_before"]
+    assert rows(spark, to) == list(range(90))
+
+    send(cluster, "kept", range(90, 93))
+    assert main(["spark", "archive", "kept", to, "-n", cluster.name_server, "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["messages"] == 3
+    assert main(["spark", "archive", "kept", to, "--verify"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith(f"{to} is complete: 90 messages in ")
+
+    # The audit finds what is missing, and says which.
+    audited = jobs.AuditJob(topic="kept", name_servers=cluster.name_server, archive=to)
+    report = jobs.audit(spark, audited)
+    assert not report.good
+    assert "3 lost (archived)" in report.summary
+    assert len(report.facts["examples"]["lost (archived)"]) == 3
+    ledger = tmp_path / "sent.txt"
+    ids = [row["message_id"] for row in jobs.archive_frame(spark, to).collect()]
+    ledger.write_text("\n".join(ids))
+    report = jobs.audit(spark, jobs.AuditJob(topic="kept", sent=str(ledger), archive=to, stored=False))
+    assert report.good
+    assert "each message is there once" in report.summary
+
+
+def test_bad_places_are_told_in_a_line(spark: SparkSession, cluster: RunningCluster, tmp_path: Path) -> None:
+    send(cluster, "hurt", range(5))
+    servers = cluster.name_server
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JobError, match="file cannot be written to"):
+        jobs.archive(spark, jobs.ArchiveJob(topics=["hurt"], to=str(tmp_path / "file"), name_servers=servers))
+    to = str(tmp_path / "archive")
+    jobs.archive(spark, jobs.ArchiveJob(topics=["hurt"], to=to, name_servers=servers))
+    later = jobs.Span(4_000_000_000_000)
+    with pytest.raises(JobError, match="nothing of that time: its days are"):
+        jobs.archive_frame(spark, to, span=later)
+    report = jobs.replay(spark, jobs.ReplayJob("hurt", "hurt", servers, span=later), dry_run=True)
+    assert "0 messages would be sent" in report.summary
+    with pytest.raises(JobError, match=r"--where 'colur = 1'.*colur.*cannot be resolved"):
+        jobs.replay(spark, jobs.ReplayJob("hurt", "hurt", servers, where="colur = 1"))
+    damaged = next(tmp_path.glob("archive/topic=*/**/*.parquet"))
+    damaged.write_bytes(b"not parquet")
+    with pytest.raises(JobError, match=damaged.name):
+        jobs.replay(spark, jobs.ReplayJob(to, "hurt", servers))
+    with pytest.raises(JobError, match=r"topic '%DLQ%nobody' is not known"):
+        jobs.redrive(spark, "nobody", servers)
+
+
+def test_a_replay_keeps_ids_and_times_and_goes_on_where_it_was(
+    spark: SparkSession, cluster: RunningCluster, tmp_path: Path
+) -> None:
+    to = str(tmp_path / "archive")
+    servers = cluster.name_server
+    send(cluster, "first", range(40))
+    assert main(["topic", "create", "first-again", "-n", servers]) == 0
+    jobs.archive(spark, jobs.ArchiveJob(topics=["first"], to=to, name_servers=servers))
+    job = jobs.ReplayJob(to, "first-again", servers, where="get_json_object(text, '$.n') < 20", tags="red")
+    assert "10 messages would be sent" in jobs.replay(spark, job, dry_run=True).summary
+    report = jobs.replay(spark, job)
+    assert report.facts["messages"] == 10
+    again = {row["message_id"]: row for row in jobs.topic_frame(spark, ["first-again"], servers).collect()}
+    old = {row["message_id"]: row for row in jobs.topic_frame(spark, ["first"], servers).collect()}
+    assert len(again) == 10
+    for row in again.values():
+        was = old[row["properties"][kept_properties.MESSAGE_ID]]
+        assert (row["body"], row["tags"], row["keys"]) == (was["body"], "red", was["keys"])
+        assert row["properties"]["colour"] == "red"
+        assert (
+            row["properties"][kept_properties.FROM]
+            == f"first/{was['broker']}/{was['queue_id']}/{was['queue_offset']}"
+        )
+        assert int(row["properties"][kept_properties.STORE_TIME]) == int(
+            was["store_timestamp"].timestamp() * 1000
+        )
+    # The same run again sends nothing; with the rest of the messages it sends these, at their rate.
+    run = report.facts["run"]
+    wider = jobs.ReplayJob(to, "first-again", servers, where="get_json_object(text, '$.n') < 30", tags="red",
+                           resume=run, rate=10)  # fmt: skip
+    assert jobs.replay(spark, wider).facts["messages"] == 5
+    assert jobs.topic_frame(spark, ["first-again"], servers).count() == 15
+
+
+def test_dead_letters_are_chosen_with_sql_and_sent_again_once(
+    spark: SparkSession, cluster: RunningCluster
+) -> None:
+    servers = cluster.name_server
+    send(cluster, "bills", range(12))
+    with Consumer(
+        "billing", name_servers=servers, consume_from=ConsumeFrom.FIRST, max_reconsume_times=0
+    ) as consumer:
+        consumer.subscribe("bills")
+        left = 12
+        for message in consumer:
+            message.reject("odd" if json.loads(message.body)["n"] % 2 else "even")
+            left -= 1
+            if not left:
+                break
+    letters = jobs.dead_letters(spark, "billing", servers)
+    report = dead_letter_tables.summarised(spark, letters, ["origin_topic", "reason"], "dead_since")
+    assert sorted(row[:3] for row in report.rows) == [("bills", "even", 6), ("bills", "odd", 6)]
+    assert report.summary == "12 messages of 2 kinds"
+    dry = jobs.redrive(spark, "billing", servers, sql="reason = 'odd'", request=RedriveRequest(dry_run=True))
+    assert dry.summary.startswith("6 of 6 chosen dead letters would be sent again")
+    assert jobs.topic_frame(spark, ["bills"], servers).count() == 12
+    some = "reason = 'odd' and get_json_object(text, '$.n') < 6"
+    assert jobs.redrive(spark, "billing", servers, sql=some).facts["sent"] == 3
+    # What the first has sent is passed over, also by the brokers' own redrive.
+    assert jobs.redrive(spark, "billing", servers, sql="reason = 'odd'").facts["sent"] == 3
+    assert jobs.redrive(spark, "billing", servers, sql="reason = 'odd'").facts["sent"] == 0
+    again = jobs.topic_frame(spark, ["bills"], servers).where("properties['DLQ_REDRIVES'] is not null")
+    assert sorted(json.loads(bytes(row["body"]))["n"] for row in again.collect()) == [1, 3, 5, 7, 9, 11]
+    with pytest.raises(JobError, match="no dead letter that --where chooses"):
+        jobs.redrive(spark, "billing", servers, sql="reason = 'none'")
+
+
+def test_latencies_and_retries_come_out_of_system_topics(
+    spark: SparkSession, cluster: RunningCluster, tmp_path: Path
+) -> None:
+    servers = cluster.name_server
+    send(cluster, "traced", range(8), trace=True)
+    with Consumer("tracing", name_servers=servers, consume_from=ConsumeFrom.FIRST, trace=True) as consumer:
+        consumer.subscribe("traced")
+        left = 8
+        for message in consumer:
+            if json.loads(message.body)["n"] < 2:
+                message.retry()
+            else:
+                message.ack()
+            left -= 1
+            if not left:
+                break
+    report = tracing.trace_report(spark, name_servers=servers)
+    found = {(row[0], row[1], row[3]): row[4] for row in report.rows if row[1] == "traced"}
+    sends = sum(row[4] for row in report.rows if row[:2] == ("send", "traced"))
+    assert sends == 8
+    assert {
+        ("send", "traced", "jobs"),
+        ("wait", "traced", "tracing"),
+        ("handle", "traced", "tracing"),
+    } <= set(found)
+    waiting = jobs.retries(spark, "tracing", servers).collect()
+    assert sorted(json.loads(row["text"])["n"] for row in waiting) == [0, 1]
+    assert {row["origin_topic"] for row in waiting} == {"traced"}
+
+    lags = str(tmp_path / "lag")
+    assert main(["spark", "lag", lags, "-n", servers, "--groups", "tracing"]) == 0
+    history = jobs.lag_history(spark, lags).where("topic = 'traced'").collect()
+    assert {row["group"] for row in history} == {"tracing"}
+    assert all(row["committed"] + row["lag"] == row["end"] for row in history)
