@@ -349,7 +349,7 @@ def test_trace_records_of_each_release() -> None:
             "An error occurred while calling o467.save.\n: org.apache.spark.SparkException: [NO] "
             "Writing job aborted\n\tat org.apache.x\nCaused by: org.apache.spark.SparkException: "
             "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file /a.parquet.  SQLSTATE: KD001\n"
-            "\tat java\nCaused by: java.lang.RuntimeException: /a.parquet is not a Parquet file. Expected ...",
+            "\tat java\nCaused by: java.lang.RuntimeException: /a.parquet is not a Parquet file. Expected",
             "Encountered error while reading file /a.parquet.",
         ),
         ("", "Spark failed and does not say why"),

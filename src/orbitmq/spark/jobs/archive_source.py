@@ -7,18 +7,20 @@ so each message is in one file, whenever and by whatever a batch is ended or rep
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
+from importlib import import_module
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
+from orbitmq.spark import versions
 from orbitmq.spark.errors import OptionError
 from orbitmq.spark.jobs.archive_files import PLACE_COLUMNS, ArchiveWriter, WrittenFile
 from orbitmq.spark.jobs.folder import Folder
 from orbitmq.spark.options import Reading, ReadOptions, read_options
 from orbitmq.spark.schema import message_schema
-from orbitmq.spark.source import StreamReader
 
 FORMAT = "rocketmq_archive"
 _SCHEMA = "path string, rows bigint, size_bytes bigint, first_store_ms bigint, last_store_ms bigint"
@@ -61,8 +63,15 @@ class ArchiveSource(DataSource):  # type: ignore[misc]
         return ArchiveReader(read_options(self._given, Reading.STREAM), self._own)
 
 
-class ArchiveReader(StreamReader):
-    """Reads topics as :class:`StreamReader` does, and writes what it reads."""
+def _stream_reader() -> Any:
+    """The class that reads streams with this version of Spark."""
+    if versions.HAS_READ_LIMITS:
+        return import_module("orbitmq.spark.stream_reader").StreamReader
+    return import_module("orbitmq.spark.older_stream_reader").OlderStreamReader
+
+
+class ArchiveReader(_stream_reader()):  # type: ignore[misc]
+    """Reads topics as the format ``rocketmq`` does, and writes what it reads."""
 
     def __init__(self, options: ReadOptions, own: Mapping[str, str]) -> None:
         super().__init__(options, archive_schema(options))
