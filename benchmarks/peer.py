@@ -3,7 +3,7 @@
 Both run in one session on the same machine, in turn for every load, each with all processors; the other one
 is stopped (SIGSTOP) while one is measured, and which one begins changes from run to run. Before a load is
 measured it runs for 10 s on the JVM. Apache's broker comes from Maven Central, with a heap of 1 GiB. Then
-Apache's own benchmark programs do the same, and growth, pops and timers of both are measured.
+Apache's own benchmark programs do the same, and growth, pops and timers of both are measured, and our redrive.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks import example_programs, growth, pop, replicas, timers
+from benchmarks import example_programs, growth, pop, redrive, replicas, timers
 from benchmarks.example_programs import Programs, Speed
 from benchmarks.measure import (
     Bench,
@@ -277,6 +277,9 @@ def run(folder: Path, classpath: str, *, short: bool, loads: bool = True) -> tup
         waiting = timers.SHORT_WAITING if short else timers.WAITING
         text, content["timers"] = timers.compare(pair, folder, waiting)
         parts.append(f"\n## Timers\n\n{text}")
+        letters = redrive.SHORT_MESSAGES if short else redrive.MESSAGES
+        text, content["redrive"] = redrive.compare(folder / "redrive", letters)
+        parts.append(f"\n## Redrive\n\n{text}")
         text, content["replicas"] = compare_replicas(folder, classpath, short=short)
         parts.append(f"\n## A slave\n\n{text}")
     return "\n".join(parts), content
