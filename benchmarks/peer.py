@@ -3,7 +3,7 @@
 Both run in one session on the same machine, in turn for every load, each with all processors; the other one
 is stopped (SIGSTOP) while one is measured, and which one begins changes from run to run. Before a load is
 measured it runs for 10 s on the JVM. Apache's broker comes from Maven Central, with a heap of 1 GiB. Then
-Apache's own benchmark programs do the same, and growth, pops and timers of both are measured, and our redrive.
+Apache's own benchmark programs do the same, and growth, pops, timers and our redrive are measured.
 """
 
 from __future__ import annotations

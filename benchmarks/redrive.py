@@ -64,7 +64,7 @@ async def _redriven(broker: Server, servers: str, messages: int, rate: int | Non
         await asyncio.sleep(1)
         cpu, begun = broker.cpu_s(), time.monotonic()
         await admin.dead_letters.redrive(RedriveRequest(group, rate=rate))
-        while (job := await _status(admin, group)).state is RedriveState.RUNNING:
+        while (job := await _status(admin, group)).state is RedriveState.RUNNING:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         seconds = time.monotonic() - begun
     assert job.sent == messages, job
