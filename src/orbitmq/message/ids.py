@@ -101,6 +101,8 @@ class UniqueIds:
         self._counter = itertools.count(runtime.random.getrandbits(16))
         self._month_ms = 0
         self._next_month_ms = 0
+        self._last_ms = -1
+        self._last_head = ""
 
     def next(self) -> str:
         """A new id: 32 characters, or 56 when our address is IPv6."""
@@ -113,10 +115,13 @@ class UniqueIds:
 
     def _head(self) -> str:
         now_ms = self._clock.now_ms()
+        if now_ms == self._last_ms:
+            return self._last_head
         if not self._month_ms <= now_ms < self._next_month_ms:
             self._month_ms, self._next_month_ms = month_borders_ms(self._clock, now_ms)
         span_ms = (now_ms - self._month_ms) & 0xFFFFFFFF
-        return f"{self._prefix}{span_ms:08X}"
+        self._last_ms, self._last_head = now_ms, f"{self._prefix}{span_ms:08X}"
+        return self._last_head
 
 
 def month_borders_ms(clock: Clock, now_ms: int) -> tuple[int, int]:

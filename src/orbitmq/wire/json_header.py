@@ -14,22 +14,13 @@ from orbitmq.wire.errors import FrameError
 MAX_EXT_FIELDS: Final = 1024
 
 _Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-_LANGUAGE_NAMES: Final = {int(language): language.name for language in Language}
+_LANGUAGE_NAMES: Final = {int(language): language.name.encode() for language in Language}
 _LANGUAGE_NUMBERS: Final = {language.name: int(language) for language in Language}
 _OTHER: Final = int(Language.OTHER)
-
-
-class _Out(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """Fields in the order fastjson writes them: by name. The two optional ones are absent when null."""
-
-    code: int
-    extFields: dict[str, str] | None = None  # noqa: N815  # the name on the wire
-    flag: int
-    language: str
-    opaque: int
-    remark: str | None = None
-    serializeTypeCurrentRPC: str  # noqa: N815
-    version: int
+# Fields in the order fastjson writes them: by name. The two optional ones are absent when null.
+_HEADER: Final = (
+    b'{"code":%d,%b"flag":%d,"language":"%b","opaque":%d,%b"serializeTypeCurrentRPC":"JSON","version":%d}'
+)
 
 
 class _In(msgspec.Struct):
@@ -55,18 +46,16 @@ def encode_json_header(command: Command) -> bytes:
     Raises:
         FrameError: a text has half of a surrogate pair and so no UTF-8 form.
     """
+    ext, remark = command.ext, command.remark
     try:
-        return _encode(
-            _Out(
-                code=command.code,
-                extFields=command.ext or None,
-                flag=command.flag,
-                language=_LANGUAGE_NAMES.get(command.language, "OTHER"),
-                opaque=command.opaque,
-                remark=command.remark,
-                serializeTypeCurrentRPC="JSON",
-                version=command.version,
-            )
+        return _HEADER % (
+            command.code,
+            b'"extFields":%b,' % _encode(ext) if ext else b"",
+            command.flag,
+            _LANGUAGE_NAMES.get(command.language, b"OTHER"),
+            command.opaque,
+            b"" if remark is None else b'"remark":%b,' % _encode(remark),
+            command.version,
         )
     except UnicodeEncodeError as error:
         raise FrameError(f"header of code {command.code} has text without a UTF-8 form: {error}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Unpack
 
@@ -216,7 +216,7 @@ class Producer(InBlock):
         collected = self._collected(message, options)
         if collected is not None:
             return await collected
-        return await self._send_alone(message, options)
+        return await self._alone(message, options)
 
     async def _send_through_middleware(self, message: Message, options: SendOptions) -> SendResult:
         innermost = partial(self._send, options=options)
@@ -226,12 +226,25 @@ class Producer(InBlock):
         collected = self._collected(message, options)
         if collected is not None:
             return await collected
-        return await self._send_alone(message, options)
+        return await self._alone(message, options)
 
-    async def _send_alone(self, message: Message, options: SendOptions) -> SendResult:
+    def _alone(self, message: Message, options: SendOptions) -> Awaitable[SendResult]:
+        """The send of one message by itself; no coroutine of its own, most messages need none.
+
+        Raises:
+            ValidationError, ClientStateError: as :meth:`send`.
+        """
         chooser = self._check(message)
-        key, queue = options.ordering_key, options.queue
-        out = self._outgoing.small(message, key) or await self._outgoing.large(message, key)
+        out = self._outgoing.small(message, options.ordering_key)
+        if out is None or options.chooses_queue:
+            return self._prepared_and_sent(message, chooser, out, options)
+        return self._paced.send(chooser, out, options.queue, options.timeout_ms, submitted=options.submitted)
+
+    async def _prepared_and_sent(
+        self, message: Message, chooser: QueueChooser, out: Outgoing | None, options: SendOptions
+    ) -> SendResult:
+        queue = options.queue
+        out = out or await self._outgoing.large(message, options.ordering_key)
         if options.chooses_queue:
             queue = await self._chosen_queue(message, options)
         return await self._paced.send(chooser, out, queue, options.timeout_ms, submitted=options.submitted)

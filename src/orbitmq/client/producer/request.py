@@ -176,15 +176,19 @@ class OutgoingFactory:
 
     def _build(self, message: Message, body: bytes, flags: int, ordering_key: object | None) -> Outgoing:
         properties = message.properties
-        unique_id = properties.get(property_names.UNIQ_KEY)
-        text = _checked_text(properties)
+        text, unique_id, code = "", None, _SEND
+        if properties:
+            text = _checked_text(properties)
+            unique_id = properties.get(property_names.UNIQ_KEY)
+            if properties.get(property_names.TRANSACTION_PREPARED) == "true":
+                flags |= sysflag.TRANSACTION_PREPARED
+            if properties.get(property_names.MSG_TYPE) == REPLY_TYPE:
+                code = _SEND_REPLY
         if unique_id is None:
             unique_id = self._next_id()
             text = f"{text}UNIQ_KEY\x01{unique_id}\x02"
         if ordering_key is not None and property_names.SHARDING_KEY not in properties and str(ordering_key):
             text += _checked_text({property_names.SHARDING_KEY: str(ordering_key)})
-        if properties.get(property_names.TRANSACTION_PREPARED) == "true":
-            flags |= sysflag.TRANSACTION_PREPARED
         fields = self._fields(message.topic, flags, message.flag, text, "false")
         if message.topic.startswith(RETRY_PREFIX):
             # SK-15: both stay in the properties too.
@@ -192,7 +196,6 @@ class OutgoingFactory:
                 fields["j"] = properties[property_names.RECONSUME_TIME]
             if property_names.MAX_RECONSUME_TIMES in properties:
                 fields["l"] = properties[property_names.MAX_RECONSUME_TIMES]
-        code = _SEND_REPLY if properties.get(property_names.MSG_TYPE) == REPLY_TYPE else _SEND
         return Outgoing(code, message.topic, body, unique_id, fields)
 
     def batch(self, messages: Sequence[Message]) -> Outgoing:

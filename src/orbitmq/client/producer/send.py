@@ -133,7 +133,11 @@ class SendKernel:
             limit = budget.begin_attempt(now, alternatives=fixed is None and len(route.write_queues) > 1)
             if limit is None:
                 break
-            outcome = await self._attempt(out, queue, route, limit, now)
+            address = route.master(queue.broker_name)
+            if address is not None and self._hooks is None:
+                outcome = await self._exchange(out, queue, address, limit, now)
+            else:
+                outcome = await self._attempt(out, queue, route, limit, now)
             if isinstance(outcome, SendResult):
                 if outcome.status is SendStatus.SEND_OK or not options.retry_not_stored_ok:
                     return outcome
