@@ -93,6 +93,10 @@ def run(
     for event in outcome.history.events:
         if event.at_s >= outcome.fault_s - 1:
             print(f"  {event.at_s - outcome.fault_s:7.2f} s  {event.kind}: {event.text}", file=sys.stderr)
+    for heading, cell in zip(HEADINGS[1:], row(outcome, found)[1:], strict=True):
+        print(f"  {heading}: {cell}", file=sys.stderr)
+    for text in broken(outcome, found):
+        print(f"  BROKEN: {text}", file=sys.stderr, flush=True)
     return outcome, found
 
 

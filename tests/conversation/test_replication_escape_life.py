@@ -290,3 +290,28 @@ def first_halves(broker: Broker) -> Counter[bytes]:
         for record in halves
         if "TRAN_PREPARED_QUEUE_OFFSET" not in decode_properties(record.properties)
     )
+
+
+@pytest.mark.parametrize("kind", ["timer", "delayed"])
+async def test_a_master_that_lived_on_delivers_nothing_again(orbitmq_world: World, kind: str) -> None:
+    """Cut off from the name server alone, it was fenced, and its slave delivered meanwhile."""
+    world = orbitmq_world
+    await ready(world, "orders")
+    master = world.brokers[MASTER]
+    now = world.clock.now_ms()
+    for number in range(100):
+        delay = {"TIMER_DELIVER_MS": str(now + 1000 + 200 * number)} if kind == "timer" else {"DELAY": "2"}
+        put(master, "orders", b"%d" % number, **delay, UNIQ_KEY=f"T{number}")
+        await world.sleep(0.1 if kind == "delayed" else 0)
+    await copied(world)
+    hosts = [world.machines[name].host for name in ("nameserver", MASTER)]
+    world.runtime.network.partition(hosts[:1], hosts[1:])
+    slave = world.brokers[SLAVE]
+    await world.until(lambda: slave.services.role.role is Role.ACTING_MASTER, timeout_s=10)
+    await world.sleep(3)
+    world.heal()
+    await world.until(lambda: master.services.role.role is Role.MASTER, timeout_s=10)
+    await world.sleep(40)
+    found = everywhere(world, "orders")
+    assert len(found) == 100
+    assert {body: count for body, count in found.items() if count != 1} == {}

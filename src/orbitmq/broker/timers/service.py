@@ -124,18 +124,29 @@ class TimerService(Component):
     async def stop(self) -> None:
         """See what was delivered stored, and write the progress down."""
         await self.end_work()
-        # After a change of role what is due may be another broker's already: nothing is written then.
+        # After a change of role what is due may be another broker's already: it does not count as delivered.
         own, self._ready = self._ready, False
         try:
             if own:
                 self.pending.leave()
                 await self._save_last()
+            elif self._handed:
+                await self._outlet.settle()
+                self._save_settled()
             await self.written.close()
             if own and not self._log.empty:
                 await self._threads.run(self.pending.hand_over, self._files, self._wheel_path, self._progress)
         except (OSError, BrokenChainError) as error:
             log.error("the progress of timers is not on the device: %s", error)
         self.pending.close()
+
+    def _save_settled(self) -> None:
+        """At a change of role, write down what was delivered: of what went elsewhere no other log tells."""
+        self._settle()
+        if self._settled == self._handed and self._log.synced >= self._log.end:
+            self._snapshot = None
+            self._take_snapshot()
+            self._try_to_save()
 
     async def _save_last(self) -> None:
         """Write down that everything is delivered that was due by now, if it is.
@@ -161,6 +172,7 @@ class TimerService(Component):
     def _role_changed(self, changed: RoleChanged) -> None:
         self._patient_until_ms = changed.at_ms + UNKNOWN_TOPIC_WAITS_MS
         if self._ready:
+            self._save_settled()
             self.pending.leave()
         self._ready = False
         self._unknown = True
@@ -186,8 +198,9 @@ class TimerService(Component):
 
     async def _begin(self) -> None:
         """Find the progress, and read what waits: what was delivered and not seen stored comes again."""
-        if self._unsettled:
-            await self._save_last()
+        if self._handed:
+            await self._outlet.settle()
+            self._save_settled()
         self._unsettled.clear()
         self._handed = self._settled = 0
         self._snapshot = None
