@@ -232,10 +232,10 @@ def _write_properties(path: Path, properties: Mapping[str, str]) -> Path:
 
 
 def _write_logging(folder: Path) -> None:
-    """Log settings, without which the servers of 4.9 do not start."""
+    """Log settings, without which the programs of 4.9 do not start."""
     folder.mkdir(parents=True, exist_ok=True)
-    for server in ("namesrv", "broker"):
-        (folder / f"logback_{server}.xml").write_text('<configuration><root level="OFF"/></configuration>\n')
+    for program in ("namesrv", "broker", "tools"):
+        (folder / f"logback_{program}.xml").write_text('<configuration><root level="OFF"/></configuration>\n')
 
 
 @dataclass(frozen=True)
