@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import tempfile
@@ -22,6 +23,8 @@ from benchmarks.servers import Apache, Ours, Server, free_ports
 GET_BROKER_HA_STATUS = 907
 COPY_BYTES = 1 << 30
 COPY_RATE = 5000
+# Of the time that the copy takes.
+COPY_WINDOW_S = 8.0
 SAMPLE_S = 0.02
 LINKED_S = CAUGHT_UP_S = 30.0
 HEADINGS = [
@@ -227,10 +230,10 @@ def copying(
     maker: Ours | Apache, generator: Generator, folder: Path, *, short: bool, cpus: set[int] | None = None
 ) -> str:
     """What senders at a moderate rate notice of a fresh slave that copies a large log."""
-    bench = Bench(generator, Effort(0.2, 1.0, 1))
+    bench = Bench(generator, Effort(0.2, 1.0 if short else COPY_WINDOW_S, 1))
     case = Case(rate=COPY_RATE, body=1024)
     wanted = COPY_BYTES // (8 if short else 1)
-    before: list[Figure] = []
+    quiet: list[Figure] = []
 
     def fill(master: Server) -> None:
         bench.prepare(master)
@@ -238,19 +241,21 @@ def copying(
             generator.run(
                 "batch", port=master.port, topic="bench", body=1024, warmup=0, ops=4000, duration=60
             )
-        before.append(bench.measure(master, case))
+        os.sync()  # what the filling wrote is no load of the measured time
+        quiet.append(bench.measure(master, case))
 
     with group(maker, folder / "copy", "+ slave", durable=False, cpus=cpus, fill=fill) as (master, slave):
         assert slave is not None
-        begin, during = time.monotonic(), [bench.measure(master, case)]
+        begin, during = time.monotonic(), bench.measure(master, case)
+        copied = min(log_end(slave), wanted)
         while log_end(slave) < wanted:
-            during.append(bench.measure(master, case))
+            time.sleep(0.05)
         seconds = time.monotonic() - begin
-    p99 = [max(figure.p99_us for figure in figures) for figures in (before, during)]
     return (
         f"A fresh slave copies {wanted >> 20} MiB within {seconds:.1f} s while {COPY_RATE:,} messages of "
-        f"1 KiB a second are sent: p99 {microseconds(p99[1])}, without it {microseconds(p99[0])} "
-        "(goal: twice that)."
+        f"1 KiB a second are sent: p99 while the first {copied >> 20} MiB are copied "
+        f"{microseconds(during.p99_us)}, without a slave {microseconds(quiet[0].p99_us)} (goal: twice that). "
+        "Both brokers share one disk here."
     )
 
 

@@ -23,7 +23,7 @@ from benchmarks.remoting import (
 )
 from benchmarks.servers import Apache, Ours, PeerUnavailableError, Server, free_ports
 from tests.interop.messages import bodies, send
-from tests.interop.replica_cells import Maker, caught_up, ours, same_copy
+from tests.interop.replica_cells import Maker, apache, caught_up, ours, same_copy
 from tests.interop.world import SMALL_LOG_BYTES, CellError, World, check, equal
 
 # A master of 5.5.0 cannot return while its slave lives (apache/rocketmq #10284); the newest before it that
@@ -313,6 +313,8 @@ def acts(master: Maker, slave: Maker, name_server: Maker) -> Callable[[World], N
 CELLS: dict[str, Callable[[World], None]] = {
     "ours acts for apache": acts(newest, ours, ours),
     "ours acts for apache, its name server": acts(newest, ours, newest),
+    # To a slave of 5.5.0 it could not return; the offsets that ours tells it can read.
+    "ours acts for apache 5.5.0": acts(apache("5.5.0"), ours, ours),
     "apache acts for ours": acts(ours, newest, ours),
     "apache acts for ours, its name server": acts(ours, newest, newest),
 }
