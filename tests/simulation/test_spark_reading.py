@@ -126,8 +126,8 @@ class SimulatedConnection:
 
     def __init__(self, address: str, timeout_ms: int = 3000) -> None:
         self.address, self.closed = address, False
-        self._answers: list[Command] = []
-        self._opaques = 0
+        self._waiting: dict[int, Command] = {}
+        self._posted = 0
         if self.machines.is_away(address):
             self.machines.now += 0.01
             raise ConnectError("refused", address)
@@ -136,10 +136,6 @@ class SimulatedConnection:
     def usable(self) -> bool:
         return not self.closed
 
-    @property
-    def waiting(self) -> int:
-        return len(self._answers)
-
     def close(self) -> None:
         self.closed = True
 
@@ -147,19 +143,22 @@ class SimulatedConnection:
         self._fail(timeout_ms)
         return [self.machines.answer(self.address, command) for command in commands]
 
-    def send(self, commands: Sequence[Command]) -> list[int]:
-        self._fail(0)
-        opaques = []
-        for command in commands:
-            self._opaques += 1
-            command.opaque = self._opaques
-            opaques.append(self._opaques)
-            self._answers.append(self.machines.answer(self.address, command))
-        return opaques
+    def post(self, command: Command) -> int:
+        self._posted += 1
+        self._waiting[self._posted] = command
+        return self._posted
 
-    def receive(self, timeout_ms: int) -> Command:
-        self._fail(timeout_ms)
-        return self._answers.pop(self.machines.rng.randrange(len(self._answers)))
+    def turn(self, timeout_s: float = 0.0) -> dict[int, Command]:
+        """Some of the answers, in any order; a broker that is away may also say nothing at all."""
+        machines, rng = self.machines, self.machines.rng
+        if machines.is_away(self.address) and rng.random() < 0.3:
+            machines.now += timeout_s
+            return {}
+        self._fail(0)
+        if not timeout_s:
+            return {}
+        numbers = rng.sample(sorted(self._waiting), rng.randint(1, len(self._waiting)))
+        return {number: machines.answer(self.address, self._waiting.pop(number)) for number in numbers}
 
     def _fail(self, timeout_ms: int) -> None:
         machines = self.machines
