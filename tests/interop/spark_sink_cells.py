@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
-from tests.interop.world import Place, World, equal
+import pyarrow as pa
+from tests.interop.world import Place, World, check, equal
 from tests.spark.sink_query import Query, bodies
 
 from orbitmq.admin import Admin
@@ -51,7 +53,23 @@ def state_in_brokers(world: World, place: Place) -> None:
         equal(query.bodies(1), list(range(20)), "copies after a replay")
 
 
+def delayed(world: World, place: Place) -> None:
+    """A replay finds delayed messages where the broker keeps them, delivered or not."""
+    topic = new_topic(world, place, "sink_delayed")
+    folder = world.folder / world.fresh("sink-delayed")
+    query = Query(options(topic, place, str(folder), "exactly-once"), ("body", "delay_level"))
+    rows = {"body": [str(n) for n in range(30)], "delay_level": pa.array([18, 0, 1] * 10, pa.int32())}
+    query.run(3, [rows], commit=False)
+    deadline = time.monotonic() + 30
+    while len(query.bodies(3)) < 20:
+        check(time.monotonic() < deadline, "what is due is not delivered")
+        time.sleep(0.2)
+    (again,) = query.run(3, [rows])
+    equal((again.metrics.rows, again.earlier), (0, 30), "sent again, found")
+
+
 PLACE_CELLS: dict[str, Callable[[World, Place], None]] = {
     "spark sink transactions": transactions,
     "spark sink state in brokers": state_in_brokers,
+    "spark sink delayed": delayed,
 }

@@ -153,11 +153,11 @@ def test_sisters_of_the_same_run_do_not_count() -> None:
             StoredRow(1, "b.6", 0, 2),  # a sister's
             StoredRow(0, "b.4", 0, 3),  # the same task, tried before
             StoredRow(1, "a.6", 0, 4),  # another run
-            StoredRow(1, "a.6", 0, 4),  # and moved within the broker
         ]
     )
     assert replay.earlier == 2
     assert [replay.take(digest) for digest in (1, 2, 3, 4, 4)] == [False, False, True, True, False]
+    assert list(replay.matched) == [3, 4]
 
 
 # -- transactions --------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def written_by(sender: TaskSender, batches: Iterable[pa.RecordBatch]) -> Written
         sender.metrics,
         sender.topics,
         sender.replay.earlier,
-        array("Q", sender.replay.matched).tobytes(),
+        sender.replay.matched.tobytes(),
         packed(sender.taken, sender.task),
         sender.lost_answers,
     )

@@ -13,6 +13,7 @@ nothing of each other: so all of them may leave out the same message, and the dr
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -30,31 +31,23 @@ def is_earlier(stored: StoredRow, task: TaskId) -> bool:
 class Replay:
     """Matches the rows of one attempt with what earlier attempts have stored.
 
-    Args:
-        stored: what the topics hold of the batch; messages of others and repeated ones do not matter.
-
     Attributes:
+        earlier: how many messages earlier attempts have stored.
         matched: the digests of the rows that were left out, one entry a row.
     """
 
     def __init__(self, task: TaskId) -> None:
+        self.earlier = 0
+        self.matched = array("Q")
         self._task = task
         self._left: Counter[int] = Counter()
-        self._seen: set[tuple[int, str, int]] = set()
-        self.matched: list[int] = []
 
     def found(self, stored: Iterable[StoredRow]) -> None:
-        """Take in what a topic holds; a message that was moved within the broker may be there twice."""
+        """Take in what a topic holds of the batch; messages of others do not matter."""
         for row in stored:
-            key = row[:3]
-            if is_earlier(row, self._task) and key not in self._seen:
-                self._seen.add(key)
+            if is_earlier(row, self._task):
+                self.earlier += 1
                 self._left[row.digest] += 1
-
-    @property
-    def earlier(self) -> int:
-        """How many messages earlier attempts have stored."""
-        return len(self._seen)
 
     def take(self, digest: int) -> bool:
         """Whether a row with this content is left out."""
@@ -87,8 +80,7 @@ def settle(stored: Iterable[StoredRow], successful: Mapping[int, str], matched: 
         successful: the attempt of each partition whose result counts.
         matched: the digests of all rows that the tasks left out.
     """
-    earlier = {row for row in stored if successful.get(row.partition) != row.attempt}
-    there = Counter(row.digest for row in earlier)
+    there = Counter(row.digest for row in stored if successful.get(row.partition) != row.attempt)
     left_out = Counter(matched)
     unmatched = there - left_out
-    return Settlement(len(earlier), unmatched.total(), left_out - there)
+    return Settlement(there.total(), unmatched.total(), left_out - there)

@@ -94,10 +94,17 @@ class StoredRows:
             UnreachableError: the master of a queue was away for longer than ``retryTimeout``.
             SinkStateError: a message is of an earlier version of this format.
         """
+        seen: set[tuple[int, str, int]] = set()
         for block in self._blocks(topic, since, []):
             for properties in block[0]:
-                if (row := stored_row(properties, mark)) is not None:
-                    yield row
+                if (row := stored_row(properties, mark)) is None:
+                    continue
+                if self._homes:
+                    # One that was delivered is in its topic, and still where it was delayed.
+                    if row[:3] in seen:
+                        continue
+                    seen.add(row[:3])
+                yield row
 
     def messages(self, topic: str, since: Offsets, mark: bytes) -> Iterator[Found]:
         """The same with bodies and places."""
