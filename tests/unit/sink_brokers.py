@@ -41,7 +41,6 @@ class ScriptedBrokers(Brokers):
         self.routes_away = 0
         self.slaves: set[str] = set()
         self.largest = 0
-        self.requests = 0
         self.sends = 0
         self.before_send: Callable[[], None] = lambda: None
         self.unanswered = 0

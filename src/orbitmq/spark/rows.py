@@ -115,6 +115,7 @@ class RowLoader:
         self._columns: dict[str, Any] = {}
         self._topics: list[str] = []
         self._codes: Any = None
+        self._all = _selection(())
 
     def load(self, batch: pa.RecordBatch) -> None:
         """Put the rows into the encoder, measured and with digests.
@@ -156,15 +157,19 @@ class RowLoader:
             queues: how many queues each topic has; for hashes of sharding keys.
             wanted: only these rows; ``None``: all.
         """
-        rows = range(len(self._codes)) if wanted is None else wanted.tolist()
+        if wanted is None:
+            # Batches have the same length as a rule.
+            if len(self._all) != len(self._codes):
+                self._all = _selection(range(len(self._codes)))
+            wanted = self._all
         lanes, delayed = self._lanes(queues), self._delayed()
         if len(self._topics) == 1 and lanes is None and delayed is None:
-            if len(rows):
-                yield Portion(self._topics[0], None, False, _selection(rows))
+            if len(wanted):
+                yield Portion(self._topics[0], None, False, wanted)
             return
         codes = self._codes.to_pylist()
         groups: dict[tuple[int, int | None, bool], list[int]] = {}
-        for row in rows:
+        for row in wanted.tolist():
             lane = None if lanes is None else lanes[row]
             late = delayed is not None and delayed[row]
             groups.setdefault((codes[row], lane, late), []).append(row)
@@ -175,10 +180,6 @@ class RowLoader:
     def topics(self) -> list[str]:
         """The topics of the loaded rows."""
         return self._topics
-
-    def topic_of(self, row: int) -> str:
-        """The topic of a loaded row."""
-        return self._topics[self._codes[row].as_py()] if len(self._topics) > 1 else self._topics[0]
 
     def _find_topics(self, column: Any, rows: int, first: int) -> None:
         if column is None:
