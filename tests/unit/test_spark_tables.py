@@ -54,12 +54,13 @@ def test_a_delta_table_has_each_batch_once(tmp_path: Path) -> None:
 
 
 def test_an_iceberg_table_has_each_batch_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    catalogs = pytest.importorskip("pyiceberg.catalog")
-    pytest.importorskip("sqlalchemy")
     monkeypatch.setenv("PYICEBERG_CATALOG__HERE__TYPE", "sql")
     monkeypatch.setenv("PYICEBERG_CATALOG__HERE__URI", f"sqlite:///{tmp_path}/catalog.db")
     monkeypatch.setenv("PYICEBERG_CATALOG__HERE__WAREHOUSE", f"file://{tmp_path}/warehouse")
+    # It reads these when it is imported.
     monkeypatch.delitem(sys.modules, "pyiceberg.catalog", raising=False)
+    catalogs = pytest.importorskip("pyiceberg.catalog")
+    pytest.importorskip("sqlalchemy")
     folder = Folder(str(tmp_path / "archive"))
     table = open_table("iceberg", folder, "here.shop.orders")
     first, second = written(folder, 0, 5), written(folder, 5, 3)

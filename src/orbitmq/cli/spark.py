@@ -97,6 +97,7 @@ def archive(
     )
     if spark.dry_run:
         return show(archiving.plan(job), common)
+    archiving.check(job)
     return run_job(
         "archive", lambda s, tell: archiving.archive(s, job, continuous=continuous, tell=tell), spark, common
     )

@@ -105,6 +105,21 @@ def plan(job: ArchiveJob) -> Report:
     return report
 
 
+def check(job: ArchiveJob) -> None:
+    """Tell what is wrong with a job before Spark is started for it.
+
+    Raises:
+        JobError: the folder cannot be written to, or is of another format, or a package is missing.
+        TopicNotFoundError: there is no such topic.
+        UnreachableError: no name server answers.
+    """
+    folder = Folder(job.to)
+    open_table(job.table_format, folder, job.table)
+    Positions(read_options(job.read_options())).latest_patiently()
+    folder.prepare()
+    claim(folder, job.table_format)
+
+
 def archive(spark: SparkSession, job: ArchiveJob, *, continuous: bool = False, tell: Tell = silent) -> Report:
     """Archive what is there, or go on until interrupted.
 
@@ -114,10 +129,9 @@ def archive(spark: SparkSession, job: ArchiveJob, *, continuous: bool = False, t
     Raises:
         JobError: it cannot go on; the text is one line.
     """
+    check(job)
     folder = Folder(job.to)
     table = open_table(job.table_format, folder, job.table)
-    folder.prepare()
-    claim(folder, job.table_format)
     folder.remove_tree(f"{UNFINISHED}/{job.owner}")
     total = 0 if continuous else sum(end - begin for begin, end in waiting(job).values())
     run = _Run(job, folder, table, Teller(tell, "messages", total))

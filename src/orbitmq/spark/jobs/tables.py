@@ -106,7 +106,8 @@ class DeltaTables:
         app = f"orbitmq-archive-{query_id}"
         there = package.DeltaTable.is_deltatable(self._folder.location)
         table = package.DeltaTable(self._folder.location) if there else None
-        if table is not None and (table.transaction_version(app) or -1) >= batch_id:
+        last = None if table is None else table.transaction_version(app)
+        if last is not None and last >= batch_id:
             return
         transaction = import_module("deltalake.transaction")
         properties = package.CommitProperties(app_transactions=[package.Transaction(app, batch_id)])
