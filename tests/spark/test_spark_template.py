@@ -42,7 +42,7 @@ def test_a_pipeline_goes_on_in_its_second_run(tmp_path: Path) -> None:
                 capture_output=True,
                 text=True,
                 env={**os.environ, "PATH": path},
-                timeout=240,
+                timeout=600,
                 check=False,
             )
             assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
