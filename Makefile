@@ -88,7 +88,7 @@ interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Cen
 
 chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two hours (SHORT=1: ten)
 	@ORBITMQ_SEEDS=$(if $(SHORT),4,40) $(PY) -m pytest -q tests/simulation
-	@ORBITMQ_FAULTS_SHORT=$(SHORT) ORBITMQ_KILLS=$(if $(SHORT),10,1000) $(PY) -m pytest -q -m faults tests/faults
+	@ORBITMQ_FAULTS_SHORT=$(SHORT) ORBITMQ_KILLS=$(if $(SHORT),4,1000) $(PY) -m pytest -q -m faults tests/faults
 	@echo "chaos: members and brokers that are killed while they work"
 	@ORBITMQ_KILL_SECONDS=$(if $(SHORT),12,120) ORBITMQ_REDRIVE=$(if $(SHORT),40000,1000000) \
 	    $(PY) -m pytest -q -s tests/sockets/test_client_members_killed.py tests/sockets/test_pop_members_killed.py \

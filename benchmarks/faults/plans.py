@@ -264,7 +264,7 @@ async def _everything_of_a_group(scene: Scene) -> None:
 
 FAULTS: tuple[Fault, ...] = (
     Fault("kill-master", "kill -9 of a master", _kill, short=True),
-    Fault("stop-master", "clean stop of a master", _term, short=True),
+    Fault("stop-master", "clean stop of a master", _term),
     *(
         Fault(f"freeze-master-{s}", f"master frozen for {s} s", partial(_freeze, seconds=s), short=s == 5)
         for s in (5, 15, 60)
