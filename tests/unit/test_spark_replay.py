@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
-from orbitmq.spark.replay import Replay, settle
+from orbitmq.spark.replay import Replay, reconcile
 from orbitmq.spark.task import DRIVER, StoredRow, TaskId, id_mark, row_of_key, stored_row, unique_key
 from orbitmq.spark.transactions import Half, left_to_end, to_roll_back
 
@@ -95,7 +95,7 @@ class ReplayRun:
             return
         successful = {partition: task.attempt_text for partition, task in result.items()}
         if not self.world.begun <= set(successful.items()):
-            found = settle(self.world.stored, successful, matched)
+            found = reconcile(self.world.stored, successful, matched)
             assert not found.unmatched, found
             for number, digest in enumerate(found.missing.elements()):
                 self.step()
@@ -132,7 +132,7 @@ def test_other_rows_in_a_replay_are_counted() -> None:
     replay.found(stored)
     left_out = [digest for digest in range(103, 120) if replay.take(digest)]
     assert left_out == list(range(103, 110))
-    found = settle(stored, {0: task.attempt_text}, replay.matched)
+    found = reconcile(stored, {0: task.attempt_text}, replay.matched)
     assert (found.earlier, found.unmatched, found.missing) == (10, 3, Counter())
 
 
@@ -142,7 +142,7 @@ def test_a_late_send_of_a_dead_attempt_is_seen_by_the_driver() -> None:
     replay.found([])
     assert not replay.take(5)
     late = [StoredRow(0, "b.1", 0, 5), StoredRow(3, "a.9", 0, 5)]
-    assert settle(late, {0: "b.1"}, replay.matched).unmatched == 1
+    assert reconcile(late, {0: "b.1"}, replay.matched).unmatched == 1
 
 
 def test_sisters_of_the_same_run_do_not_count() -> None:

@@ -236,8 +236,10 @@ def test_sliced_and_wide_columns_are_read(brokers: ScriptedBrokers) -> None:
     assert {number: (p["n"], p["KEYS"]) for number, p in found.items()} == {1: ("1", "b"), 2: ("2", "c")}
 
 
-def test_a_key_keeps_its_queue_and_its_order(brokers: ScriptedBrokers) -> None:
-    brokers.failures = ["", "busy", "lose request", "lose answer"]
+@pytest.mark.parametrize("seed", range(20))
+def test_a_key_keeps_its_queue_and_its_order(brokers: ScriptedBrokers, seed: int) -> None:
+    kinds = ["", "", "busy", "lose request", "lose answer"]
+    brokers.failures = random.Random(seed).choices(kinds, k=12)
     keys = [f"k{i % 5}" for i in range(400)]
     task = sender(columns=["body", "sharding_key"])
     for first in range(0, 400, 100):

@@ -18,10 +18,10 @@ from orbitmq.spark.ledger import ClusterLedger
 from orbitmq.spark.metrics import SendMetrics, added_up
 from orbitmq.spark.offsets import Offsets
 from orbitmq.spark.options import EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
+from orbitmq.spark.reconciliation import BatchReconciliation, driver_task
 from orbitmq.spark.rows import DELAYING
 from orbitmq.spark.scan import StoredRows, patiently
 from orbitmq.spark.send import TaskSender
-from orbitmq.spark.settlement import BatchSettlement, driver_task
 from orbitmq.spark.sink_state import FolderState
 from orbitmq.spark.task import TaskId
 from orbitmq.spark.transactions import Committed, Transactions, packed
@@ -121,7 +121,7 @@ class BatchCommit:
                 self._end_transactions(Committed.from_json(record), again=True)
             return
         if self._options.delivery == EXACTLY_ONCE:
-            self._settle()
+            self._reconcile()
         if self._options.delivery == TRANSACTIONAL:
             assert state is not None
             committed = self._committed()
@@ -136,14 +136,14 @@ class BatchCommit:
     def finish_job(self) -> None:
         """End a batch job, which is never run again under its name. Errors as with :meth:`finish`."""
         if self._options.delivery == EXACTLY_ONCE and self._state is not None:
-            self._settle()
+            self._reconcile()
         if self._options.delivery == TRANSACTIONAL:
             self._end_transactions(self._committed(), again=False)
         log.info("the job is done: %s", self.facts)
 
     # -- exactly-once ----------------------------------------------------------------------------------
 
-    def _settle(self) -> None:
+    def _reconcile(self) -> None:
         """Make sure that each row is stored once, if other attempts have sent some, too."""
         begun = self._begun()
         if not begun:
@@ -152,7 +152,7 @@ class BatchCommit:
         remedy = "To go on all the same, give the query a new checkpoint"
         if self._state is not None:
             remedy = f"To go on all the same, remove {self._state.folder(task.query_id, task.batch_id)}"
-        settlement = BatchSettlement(
+        reconciliation = BatchReconciliation(
             self._options,
             self._brokers,
             driver_task(task.query_id, task.batch_id, task.run),
@@ -161,7 +161,7 @@ class BatchCommit:
             remedy=remedy,
         )
         matched = _digests(message.matched for message in self._done)
-        sent = settlement.settle(self._successful, matched, self._rows)
+        sent = reconciliation.reconcile(self._successful, matched, self._rows)
         self._metrics = added_up([self._metrics, sent])
 
     def _begun(self) -> Mapping[str, Offsets]:

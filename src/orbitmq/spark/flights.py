@@ -151,10 +151,10 @@ class Flights:
             if self._lines.get(address) is not line:
                 self.failures.append(Failure(shipment, f"{address} is away"))
                 return
-            if self.failures and shipment.queue is not None:
-                # What was before it in the queue may have failed: it must not overtake.
-                self.failures.append(Failure(shipment, "an earlier send to its queue failed"))
-                return
+        if shipment.queue is not None and any(f.shipment.queue == queue for f in self.failures):
+            # It must not overtake what is to be sent again.
+            self.failures.append(Failure(shipment, "an earlier send to its queue failed"))
+            return
         number = line.connection.post(self._command(queue, shipment))
         line.flights[number] = _Flight(shipment, queue, self._clock.monotonic())
         if shipment.queue is not None:

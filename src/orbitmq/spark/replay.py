@@ -58,7 +58,7 @@ class Replay:
         return True
 
 
-class Settlement(NamedTuple):
+class Reconciliation(NamedTuple):
     """How a replayed batch adds up.
 
     Attributes:
@@ -72,7 +72,9 @@ class Settlement(NamedTuple):
     missing: Counter[int]
 
 
-def settle(stored: Iterable[StoredRow], successful: Mapping[int, str], matched: Iterable[int]) -> Settlement:
+def reconcile(
+    stored: Iterable[StoredRow], successful: Mapping[int, str], matched: Iterable[int]
+) -> Reconciliation:
     """Add up a batch when all its tasks have ended.
 
     Args:
@@ -83,4 +85,4 @@ def settle(stored: Iterable[StoredRow], successful: Mapping[int, str], matched: 
     there = Counter(row.digest for row in stored if successful.get(row.partition) != row.attempt)
     left_out = Counter(matched)
     unmatched = there - left_out
-    return Settlement(there.total(), unmatched.total(), left_out - there)
+    return Reconciliation(there.total(), unmatched.total(), left_out - there)

@@ -10,7 +10,7 @@ from orbitmq.spark.errors import SinkStateError
 
 # The whole id, readable: query, batch, partition, attempt, row, digest of the row.
 SPARK_ID = "ORBITMQ_SPARK_ID"
-# Messages that the driver sends when a batch is settled are of no partition.
+# Messages that the driver sends when a batch is reconciled are of no partition.
 DRIVER = -1
 
 

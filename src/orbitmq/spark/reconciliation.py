@@ -16,15 +16,15 @@ from orbitmq.spark.flights import Flights, Shipment
 from orbitmq.spark.metrics import SendMetrics
 from orbitmq.spark.offsets import Offsets
 from orbitmq.spark.options import WriteOptions
-from orbitmq.spark.replay import settle
+from orbitmq.spark.replay import reconcile
 from orbitmq.spark.scan import Found, StoredRows
 from orbitmq.spark.task import DRIVER, SPARK_ID, TaskId, id_mark, unique_key
 
 log = logging.getLogger("orbitmq.spark")
 
 
-class BatchSettlement:
-    """Settles one batch that several attempts have sent parts of.
+class BatchReconciliation:
+    """Reconciles one batch that several attempts have sent parts of.
 
     Args:
         driver: the id under which missing messages are sent.
@@ -52,7 +52,7 @@ class BatchSettlement:
         self._stored = StoredRows(options, brokers, delayed=delayed)
         self._mark = id_mark(driver.query_id, driver.batch_id)
 
-    def settle(self, successful: Mapping[int, str], matched: Iterable[int], rows: int) -> SendMetrics:
+    def reconcile(self, successful: Mapping[int, str], matched: Iterable[int], rows: int) -> SendMetrics:
         """Compare, and send what is missing; see :mod:`orbitmq.spark.replay`.
 
         Args:
@@ -65,7 +65,7 @@ class BatchSettlement:
         stored = (
             row for topic, since in self._begun.items() for row in self._stored.rows(topic, since, self._mark)
         )
-        found = settle(stored, successful, matched)
+        found = reconcile(stored, successful, matched)
         log.info(
             "batch %d is a replay: %d messages were stored earlier", self._driver.batch_id, found.earlier
         )
