@@ -83,7 +83,7 @@ bench-peer: $(BUILT)  ## the same loads against Apache RocketMQ, with Maven Cent
 bench-client: $(BUILT)  ## the Python client beside Apache's Java client, with Maven Central: 8 minutes (SHORT=1: one and a half)
 	@$(PY) -m benchmarks.client_speed $(SHORT_FLAG)
 
-interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Central: forty minutes (SHORT=1: twenty-five)
+interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Central: forty-five minutes (SHORT=1: twenty-five)
 	@$(PY) -m tests.interop.run $(SHORT_FLAG)
 
 chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two hours (SHORT=1: ten)

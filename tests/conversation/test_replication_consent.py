@@ -90,6 +90,7 @@ async def java_slave(world: World) -> AsyncIterator[JavaSlave]:
 
 
 @pytest.mark.behaviour("PO-08")
+@pytest.mark.behaviour("PO-17")
 async def test_it_waits_until_the_slave_is_idle_and_takes_its_last_progress(
     orbitmq_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

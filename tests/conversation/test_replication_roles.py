@@ -117,6 +117,7 @@ async def test_a_name_server_that_restarts_changes_no_role(orbitmq_world: World,
     assert shown(world) == BOTH
 
 
+@pytest.mark.behaviour("HB-10")
 async def test_without_a_name_server_the_master_leads_while_its_slave_leaves_it_to_it(
     orbitmq_world: World, watch: Watch
 ) -> None:
