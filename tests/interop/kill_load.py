@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from tests.interop.world import check, equal
 from orbitmq.message.record import decode_record
 
 SEND_MESSAGE_V2, UPDATE_CONSUMER_OFFSET, QUERY_CONSUMER_OFFSET = 310, 15, 14
+UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200
 QUERY_NOT_FOUND = 22
 QUEUES = 4
 LEAST_SENDS = 200
@@ -45,6 +47,8 @@ class Load:
     def __enter__(self) -> Self:
         with Client(self._port) as client:
             client.create_topic(self._topic, QUEUES)
+            group = json.dumps({"groupName": self._group}).encode()
+            client.request(UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, group)
         for thread in self._threads:
             thread.start()
         return self
