@@ -98,8 +98,8 @@ chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two hour
 	    $(PY) -m tests.spark.kills $(if $(SHORT),--jobs shuffle --kills 5,--kills 100 --freeze 30 180); \
 	else echo "chaos: without Java no Spark driver is killed"; fi
 
-test-spark: $(BUILT)  ## the Spark tests with PySpark 4.0, 4.1, 4.2 and 4.3, each in an environment of its own (SHORT=1: 4.0 and 4.3)
-	@sh scripts/test_spark.sh $(PY) $(if $(SHORT),4.0 4.3,4.0 4.1 4.2 4.3)
+test-spark: $(BUILT)  ## the Spark tests with PySpark 4.0, 4.1, 4.2 and 4.3, each in a virtual environment of its own (SHORT=1: 4.0, 4.3)
+	@SHORT=$(SHORT) sh scripts/test_spark.sh $(PY) $(if $(SHORT),4.0 4.3,4.0 4.1 4.2 4.3)
 
 behaviours: $(INSTALLED)  ## numbered behaviours without a test; fails when one has lost its test: a second
 	@$(PY) scripts/behaviours.py

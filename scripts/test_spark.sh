@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the Spark tests with the newest PySpark of each given minor version, each in a virtual environment of its own:
 #     sh scripts/test_spark.sh .venv/bin/python 4.0 4.3
-# It holds what a cluster has that brings its PySpark (orbitmq's needs and pyarrow), and what the tests need.
+# With SHORT=1 without the tests in which queries are killed. An environment holds what a cluster has that brings its PySpark (orbitmq's needs and pyarrow), and what the tests need.
 set -eu
 python=$1
 shift
@@ -19,7 +19,8 @@ for version in "$@"; do
         continue
     fi
     found=$("$venv/bin/python" -c "import pyspark; print(pyspark.__version__)")
-    PYTHONPATH=src "$venv/bin/python" -m pytest -q -p no:cacheprovider tests/spark \
+    PYTHONPATH=src "$venv/bin/python" -m pytest -q -p no:cacheprovider \
+        "tests/spark${SHORT:+/test_spark_format.py}" \
         tests/unit/test_spark_older_stream.py tests/unit/test_spark_rows.py tests/unit/test_spark_lookup.py ||
         failed="$failed $found"
     echo "test-spark: PySpark $found took $(($(date +%s) - begin)) s"

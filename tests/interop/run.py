@@ -199,7 +199,12 @@ SHORT_PLACES: dict[str, dict[str, PlaceCell]] = {
         name: cell for name, cell in PYTHON.items() if name not in ("python trace", "python one-way")
     },
     "apache 4.9/ours": {**REGISTRATION, "java 4.9 sync": JAVA_OLD["java 4.9 sync"], **PYTHON_BRIEF},
-    "ours/apache 4.9": {**PYTHON_BRIEF, "python retry": PYTHON["python retry"]},
+    "ours/apache 4.9": {
+        **PYTHON_BRIEF,
+        "python retry": PYTHON["python retry"],
+        "spark time": SPARK["spark time"],
+        "spark progress": SPARK["spark progress"],
+    },
 }
 SHORT_DISK = (
     "apache, ours, apache with kill -9",
