@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 TOPIC = "flights"
+WARM_UP_TOPIC = "flights-warm-up"
 FLIGHTS = 336_776
 # Columns that stay text in the message; every other one is a whole number or missing.
 TEXT_COLUMNS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})

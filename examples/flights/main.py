@@ -14,9 +14,9 @@ from typing import Any
 
 from examples.flights.audit import Audit, audit
 from examples.flights.children import Child, ChildError
-from examples.flights.data import FLIGHTS, DataError, Table, flights_file
+from examples.flights.data import FLIGHTS, TOPIC, WARM_UP_TOPIC, DataError, Table, flights_file
 from examples.flights.picture import Sample, draw
-from examples.flights.sender import QUEUES_PER_BROKER, Ledger, create_topic, send_all
+from examples.flights.sender import QUEUES_PER_BROKER, Ledger, create_topic, send_all, send_warm_up
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as Grid
@@ -50,7 +50,7 @@ class Demo:
     ledger: Ledger = field(default_factory=Ledger)
     consumers: list[dict[str, Any]] = field(default_factory=lambda: [{"count": 0} for _ in range(CONSUMERS)])
     archived: int = 0
-    spark_started: asyncio.Event = field(default_factory=asyncio.Event)
+    spark_ready: asyncio.Event = field(default_factory=asyncio.Event)
     samples: list[Sample] = field(default_factory=list)
 
     @property
@@ -61,7 +61,8 @@ class Demo:
         """Take a line of the pipeline."""
         self.archived = line.get("rows", self.archived)
         if "spark" in line:
-            self.spark_started.set()
+            console.print(f"Spark {line['spark']} is ready after {line['ready_s']:.1f} s")
+            self.spark_ready.set()
 
     async def run(self) -> Audit:
         """The whole way of the flights.
@@ -76,12 +77,13 @@ class Demo:
                 stack.push_async_callback(child.stop)
             cluster = ProcessCluster(brokers=BROKERS, root=str(self.out / "cluster"))
             await stack.enter_async_context(cluster)
-            create_topic(dict(cluster.brokers))
-            # The JVM takes seconds to start: it does so while the group forms and the first flights are sent.
+            for topic in (TOPIC, WARM_UP_TOPIC):
+                create_topic(dict(cluster.brokers), topic)
+            await send_warm_up(cluster.name_server)
             await spark.start("pipeline", cluster.name_server, str(self.out.absolute()))
             await asyncio.gather(*(child.start("consumer", cluster.name_server) for child in readers))
             await self._group_formed(readers)
-            spark.tell("start")
+            await self._spark_is_ready(spark)
             await self._flow(cluster.name_server, [spark, *readers])
             await asyncio.gather(*(child.finish(FINISH_S) for child in (spark, *readers)))
         return audit(self.out, self.ledger, self.consumers)
@@ -103,6 +105,12 @@ class Demo:
                 raise DemoError(
                     f"the consumers did not share the queues in {GROUP_READY_S:.0f} s: {self.consumers}"
                 )
+            await asyncio.sleep(TICK_S)
+
+    async def _spark_is_ready(self, spark: Child) -> None:
+        """Spark takes seconds to start, and more until all of its processes have run once."""
+        while not self.spark_ready.is_set():
+            spark.check()
             await asyncio.sleep(TICK_S)
 
     async def _flow(self, name_server: str, children: list[Child]) -> None:
@@ -152,6 +160,9 @@ def show(demo: Demo, result: Audit, seconds: float) -> None:
         name: _done_at(demo.samples, column)
         for column, name in enumerate(("sent", "consumed", "archived"), 1)
     }
+    if times["archived"]:
+        late = times["archived"] - times["sent"]
+        console.print(f"archive complete {late:.1f} s after the last message was sent")
     rates = ", ".join(f"{name} in {t:.1f} s ({FLIGHTS / t:,.0f}/s)" for name, t in times.items() if t)
     console.print(f"{FLIGHTS:,} flights: {rates}; whole run {seconds:.0f} s")
 

@@ -1,6 +1,6 @@
-"""The Spark part: one streaming query from the topic to Parquet and to delay statistics.
+"""The Spark part: one streaming query from the topic to Parquet, and delay statistics of what it archived.
 
-Every batch goes to places named after its number, which a replay writes again: after a crash nothing is
+Every batch goes to a folder named after its number, which a replay writes again: after a crash nothing is
 missing and nothing is there twice.
 """
 
@@ -10,20 +10,27 @@ import json
 import os
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from examples.flights.children import say
-from examples.flights.data import TOPIC, Delays, Table
+from examples.flights.data import TOPIC, WARM_UP_TOPIC, Delays, Table
+from pyspark.sql import Observation
 from pyspark.sql import functions as sf
 
 from orbitmq.spark.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
 
 ROWS_PER_BATCH = 100_000
+# What is archived, and so all that is read and decoded.
+COLUMNS = "broker,queue_id,queue_offset,tags,keys,body,message_id,store_timestamp"
 DELAY_FIELDS = "hour INT, dep_delay INT, arr_delay INT"
+STATUS_POLL_S = 0.05
 
 
 def raw_folder(out: Path) -> Path:
@@ -36,12 +43,13 @@ def statistics_file(out: Path) -> Path:
     return out / "statistics.json"
 
 
-def flights(spark: SparkSession, name_server: str) -> DataFrame:
+def flights(spark: SparkSession, name_server: str, topic: str = TOPIC) -> DataFrame:
     """The topic as a stream."""
     return (
         spark.readStream.format("rocketmq")
         .option("nameServers", name_server)
-        .option("topic", TOPIC)
+        .option("topic", topic)
+        .option("columns", COLUMNS)
         .option("startingOffsets", "earliest")
         .option("maxRowsPerTrigger", ROWS_PER_BATCH)
         .load()
@@ -49,9 +57,9 @@ def flights(spark: SparkSession, name_server: str) -> DataFrame:
     )
 
 
-def delays(batch: DataFrame) -> Table:
-    """Delay statistics of one batch by carrier and scheduled hour."""
-    flight = batch.select("carrier", sf.from_json(sf.col("body").cast("string"), DELAY_FIELDS).alias("f"))
+def delays(archive: DataFrame) -> Table:
+    """Delay statistics by carrier and scheduled hour."""
+    flight = archive.select("carrier", sf.from_json(sf.col("body").cast("string"), DELAY_FIELDS).alias("f"))
     grouped = flight.groupBy("carrier", "f.hour").agg(
         sf.count(sf.lit(1)),
         sf.count("f.dep_delay"),
@@ -67,57 +75,57 @@ def delays(batch: DataFrame) -> Table:
 
 
 class Archive:
-    """Writes the batches of the query below ``out``."""
+    """Writes the batches of a query below ``out``.
 
-    def __init__(self, out: Path) -> None:
+    Args:
+        tell: called with the number of rows so far.
+    """
+
+    def __init__(self, out: Path, tell: Callable[[int], None] = lambda rows: None) -> None:
         self._out = out
-        self._parts = out / "statistics"
-        self._parts.mkdir(parents=True, exist_ok=True)
-        self.rows = 0
+        self._tell = tell
+        self._rows = 0
 
     def write(self, batch: DataFrame, number: int) -> None:
-        """The ``foreachBatch`` function: Parquet by carrier, statistics beside it."""
-        batch.persist()
+        """The ``foreachBatch`` function: Parquet by carrier, counted on its way."""
+        counted = Observation()
         target = raw_folder(self._out) / f"batch={number}"
-        batch.write.mode("overwrite").partitionBy("carrier").parquet(str(target))
-        table = delays(batch)
-        batch.unpersist()
-        self._save(self._parts / f"batch-{number}.json", table)
-        self.rows += sum(cell.flights for cell in table.cells.values())
-        say(rows=self.rows)
+        observed = batch.observe(counted, sf.count(sf.lit(1)).alias("rows"))
+        observed.write.mode("overwrite").partitionBy("carrier").parquet(str(target))
+        self._rows += counted.get["rows"]
+        self._tell(self._rows)
 
-    def total(self) -> Table:
-        """The statistics of all batches together."""
-        table = Table()
-        for path in sorted(self._parts.glob("batch-*.json")):
-            table.merge(Table.from_json(json.loads(path.read_text())))
-        return table
+    def query(self, stream: DataFrame) -> DataStreamWriter:
+        """The query that writes a stream."""
+        writer = stream.writeStream.foreachBatch(self.write)
+        return writer.option("checkpointLocation", str(self._out / "checkpoint"))
 
-    def finish(self) -> None:
-        """Write the statistics of the whole stream."""
-        self._save(statistics_file(self._out), self.total())
-
-    @staticmethod
-    def _save(path: Path, table: Table) -> None:
-        draft = path.with_suffix(".draft")
+    def finish(self, spark: SparkSession) -> None:
+        """Write the statistics of what was archived."""
+        table = delays(spark.read.parquet(str(raw_folder(self._out))))
+        draft = statistics_file(self._out).with_suffix(".draft")
         draft.write_text(json.dumps(table.to_json()))
-        os.replace(draft, path)
+        os.replace(draft, statistics_file(self._out))
+
+
+def warm_up(spark: SparkSession, name_server: str, out: Path) -> None:
+    """The whole way once, for the few messages of another topic: processes start, code is loaded."""
+    archive = Archive(out / "warm-up")
+    stream = flights(spark, name_server, WARM_UP_TOPIC)
+    archive.query(stream).trigger(availableNow=True).start().awaitTermination()
+    archive.finish(spark)
 
 
 def main(name_server: str, out: Path) -> None:
     """Run the query until the parent says ``finish`` or goes away."""
+    begin = time.monotonic()
     spark = session("flights", master="local[2]", spark__sql__shuffle__partitions=2)
-    say(spark=spark.version)
-    sys.stdin.readline()  # the topic is there
-    archive = Archive(out)
-    query = (
-        flights(spark, name_server)
-        .writeStream.foreachBatch(archive.write)
-        .option("checkpointLocation", str(out / "checkpoint"))
-        .trigger(processingTime="1 second")
-        .start()
-    )
-    say(query=str(query.runId))
+    warm_up(spark, name_server, out)
+    archive = Archive(out, lambda rows: say(rows=rows))
+    query = archive.query(flights(spark, name_server)).trigger(processingTime="1 second").start()
+    while query.isActive and "Waiting" not in query.status["message"]:
+        time.sleep(STATUS_POLL_S)
+    say(spark=spark.version, ready_s=time.monotonic() - begin)
     told = threading.Thread(target=sys.stdin.readline, daemon=True)
     told.start()
     while told.is_alive() and query.isActive:
@@ -125,7 +133,7 @@ def main(name_server: str, out: Path) -> None:
     if (error := query.exception()) is not None:
         raise SystemExit(f"the query failed: {error}")
     query.stop()
-    archive.finish()
+    archive.finish(spark)
     spark.stop()
 
 

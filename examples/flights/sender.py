@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from examples.flights.data import TOPIC, Table, body_of, rows
+from examples.flights.data import TOPIC, WARM_UP_TOPIC, Table, Value, body_of, rows
 
 from orbitmq import Message, MessageQueue, Producer, SendStatus
 from orbitmq.transport.blocking import BlockingConnection
@@ -38,11 +38,11 @@ class Ledger:
     expected: Table = field(default_factory=Table)
 
 
-def create_topic(brokers: dict[str, str]) -> None:
-    """Make the topic on every broker, so that consumers and Spark find it before the first message."""
+def create_topic(brokers: dict[str, str], topic: str) -> None:
+    """Make a topic on every broker, so that consumers and Spark find it before the first message."""
     for name, address in brokers.items():
         request = UpdateAndCreateTopicRequest(
-            topic=TOPIC,
+            topic=topic,
             default_topic="TBW102",
             read_queue_nums=QUEUES_PER_BROKER,
             write_queue_nums=QUEUES_PER_BROKER,
@@ -54,17 +54,29 @@ def create_topic(brokers: dict[str, str]) -> None:
         with BlockingConnection(address) as connection:
             answer = connection.request(request.command())
         if answer.code:
-            raise RuntimeError(f"{name} does not create topic {TOPIC}: {answer.remark}")
+            raise RuntimeError(f"{name} does not create topic {topic}: {answer.remark}")
+
+
+def message_of(topic: str, row: dict[str, Value]) -> Message:
+    """A flight: tag = carrier, key = tail number when there is one, body = the row as JSON."""
+    tail = row["tailnum"]
+    return Message(topic, body_of(row), tags=str(row["carrier"]), keys="" if tail is None else str(tail))
 
 
 def messages(ledger: Ledger) -> Iterator[Message]:
-    """The flights as messages: tag = carrier, key = tail number when there is one, body = the row as JSON."""
+    """The flights as messages, written into the ledger."""
     for row in rows():
-        body, tail = body_of(row), row["tailnum"]
+        message = message_of(TOPIC, row)
         ledger.expected.add(row)
-        ledger.digest += zlib.crc32(body)
-        ledger.without_key += tail is None
-        yield Message(TOPIC, body, tags=str(row["carrier"]), keys="" if tail is None else str(tail))
+        ledger.digest += zlib.crc32(message.body)
+        ledger.without_key += row["tailnum"] is None
+        yield message
+
+
+async def send_warm_up(name_server: str) -> None:
+    """Send a few flights to a topic of their own."""
+    async with Producer("flights_warm_up", name_servers=name_server) as producer:
+        await producer.send_batch([message_of(WARM_UP_TOPIC, row) for row in islice(rows(), BATCH)])
 
 
 async def send_all(name_server: str, ledger: Ledger) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
+import pyspark
 from pyspark.sql import SparkSession
 
 # A PySpark that is too old is told here, in one line.
@@ -44,13 +45,14 @@ def session(app_name: str, *, master: str | None = None, **conf: Any) -> SparkSe
         conf: further settings, dots written as double underscores (``spark__sql__shuffle__partitions=2``);
             they win over the defaults here.
     """
+    is_local = master is not None and master.startswith("local")
     # Spark would start its workers with the python3 of the PATH, which may not have this package.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", _python(is_local=is_local))
     builder = SparkSession.builder.appName(app_name)
     if master is not None:
         builder = builder.master(master)
-        if master.startswith("local"):
-            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     given = {name.replace("__", "."): str(value) for name, value in conf.items()}
     cores = cores_of(master or "", given)
     if cores:
@@ -62,6 +64,17 @@ def session(app_name: str, *, master: str | None = None, **conf: Any) -> SparkSe
         builder = builder.config(name, value)
     made: SparkSession = builder.getOrCreate()
     return made
+
+
+def _python(*, is_local: bool) -> str:
+    """What Spark starts its Python processes with: on this machine they need no archive of PySpark."""
+    wrapper = str(files("orbitmq.spark") / "python.sh")
+    installed = os.path.dirname(pyspark.__file__)
+    is_installed = os.path.isdir(installed) and os.environ.get("SPARK_HOME", installed) == installed
+    if not (is_local and is_installed and os.access(wrapper, os.X_OK)):
+        return sys.executable
+    os.environ["ORBITMQ_SPARK_PYTHON"] = sys.executable
+    return wrapper
 
 
 def cores_of(master: str, conf: Mapping[str, str]) -> int:
