@@ -16,7 +16,7 @@ SHORT_FLAG := $(if $(SHORT),--short)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build wheel java demo test check format bench bench-peer bench-client interop chaos test-spark behaviours clean
+.PHONY: help setup build wheel java demo test check format bench bench-peer bench-client bench-spark interop chaos test-spark behaviours clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -82,6 +82,9 @@ bench-peer: $(BUILT)  ## the same loads against Apache RocketMQ, with Maven Cent
 
 bench-client: $(BUILT)  ## the Python client beside Apache's Java client, with Maven Central: 8 minutes (SHORT=1: one and a half)
 	@$(PY) -m benchmarks.client_speed $(SHORT_FLAG)
+
+bench-spark: $(BUILT)  ## Spark over OrbitMQ beside Spark over Kafka, with Maven Central: an hour (SHORT=1: three minutes)
+	@JAVA_HOME=$$(sh scripts/java.sh) && export JAVA_HOME && $(PY) -m benchmarks.spark $(SHORT_FLAG)
 
 interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Central: forty-five minutes (SHORT=1: twenty-five)
 	@$(PY) -m tests.interop.run $(SHORT_FLAG)

@@ -353,19 +353,25 @@ class Apache:
 
 
 def apache_classpath(version: str = PEER_VERSION) -> str:
-    """Fetch Apache RocketMQ's jars by their Maven coordinates and return the class path.
+    """The class path of Apache RocketMQ's servers, tools and client. Errors as with :func:`classpath`."""
+    arguments = [f"-Drocketmq.version={version}"]
+    if version == PEER_VERSION:
+        arguments.append("-Pexample")
+    return classpath(f"apache-{version}", POM, *arguments)
+
+
+def classpath(name: str, pom: Path, *arguments: str) -> str:
+    """Fetch the jars that a POM names from Maven Central and return their class path.
 
     The answer is kept in `build/`, so that only the first call on a machine asks Maven.
 
     Raises:
         PeerUnavailableError: Java, Maven or Maven Central cannot be reached.
     """
-    kept = ROOT / "build" / f"apache-{version}.classpath"
+    kept = ROOT / "build" / f"{name}.classpath"
     if kept.exists() and all(Path(jar).exists() for jar in kept.read_text().split(":")):
         return kept.read_text()
-    command = ["mvn", "-q", "-B", "-f", str(POM), f"-Drocketmq.version={version}"]
-    if version == PEER_VERSION:
-        command.append("-Pexample")
+    command = ["mvn", "-q", "-B", "-f", str(pom), *arguments]
     kept.parent.mkdir(exist_ok=True)
     fresh = kept.with_suffix(".new")
     try:

@@ -1,0 +1,46 @@
+"""How a local session starts Spark's Python processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.resources import files
+
+import pytest
+
+pyspark = pytest.importorskip("pyspark")
+
+from orbitmq.spark import session  # noqa: E402
+
+WRAPPER = str(files("orbitmq.spark") / "python.sh")
+
+
+def test_the_archive_of_pyspark_is_left_out_and_nothing_else() -> None:
+    archives = ["/s/python/lib/pyspark.zip", "/s/python/lib/py4j-0.10.9.9-src.zip"]
+    kept = ["/a b/*", "/s/jars/spark.jar", "/other/python/lib/pyspark.zip"]
+    done = subprocess.run(
+        [WRAPPER, "-c", "import os, sys; print(os.environ['PYTHONPATH'], sys.argv[1:])", "an argument", ""],
+        env={
+            "PATH": os.environ["PATH"],
+            "SPARK_HOME": "/s",
+            "PYTHONPATH": ":".join([*archives, *kept]),
+            "ORBITMQ_SPARK_PYTHON": sys.executable,
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"{':'.join(kept)} ['an argument', '']\n"
+
+
+def test_only_local_sessions_with_the_installed_pyspark_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setenv("ORBITMQ_SPARK_PYTHON", "")
+    assert session._python(is_local=True) == WRAPPER
+    assert os.environ["ORBITMQ_SPARK_PYTHON"] == sys.executable
+    assert session._python(is_local=False) == sys.executable
+    monkeypatch.setenv("SPARK_HOME", os.path.dirname(pyspark.__file__))
+    assert session._python(is_local=True) == WRAPPER
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    assert session._python(is_local=True) == sys.executable
