@@ -172,6 +172,7 @@ def once(bench: Bench, master: Server, slave: Server | None, mode: str, case: Ca
     """Measure one case."""
     if slave is None:
         return Replicated(mode, case, bench.measure(master, case), 0.0, 0.0, 0.0)
+    _caught_up(master, slave)  # what was sent before is no lag of this load
     sent, cpu = _stored(master), slave.cpu_s()
     with _Lag(master) as lag:
         figure = bench.measure(master, case)
