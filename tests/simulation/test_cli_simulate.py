@@ -6,9 +6,12 @@ import json
 
 import pytest
 
+from orbitmq.cli import simulate
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from orbitmq.cli.main import main
-from orbitmq.replication.members.fence import Terms
+from orbitmq.testing.simulation.history import Violation
+from orbitmq.testing.simulation.plan import Kind, Plan
+from orbitmq.testing.simulation.run import Outcome
 
 
 def test_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,12 +40,21 @@ def test_many_seeds_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_seed_that_fails_is_shown_with_the_faults_that_matter(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Terms, "patience_s", 0.0)
-    assert main(["simulate", "--seed", "4", "--faults", "isolate,reset"]) == EXIT_FAILED
-    shown = capsys.readouterr().out
-    assert "(does not matter)" in shown
-    assert "BROKEN  special services on one member: special services run on broker-" in shown
-    assert "CHECK" in shown
+    runs: list[Plan] = []
+
+    def fails_by_resets(plan: Plan) -> Outcome:
+        runs.append(plan)
+        broken = any(fault.kind is Kind.RESET for fault in plan.faults)
+        violations = (Violation("nothing crashes", "a connection"),) if broken else ()
+        return Outcome(plan, violations, ((1.5, "CHECK", "nothing crashes: a connection"),), 20.0, 9, 8, 7)
+
+    monkeypatch.setattr(simulate, "simulate", fails_by_resets)
+    assert main(["simulate", "--seed", "5", "--faults", "cut,reset"]) == EXIT_FAILED
+    shown = capsys.readouterr().out.splitlines()
+    assert len(runs[0].faults) > 2
+    assert sum("(does not matter)" in line for line in shown) == len(runs[0].faults) - 1
+    assert "    1.500  CHECK        nothing crashes: a connection" in shown
+    assert shown[-1] == "BROKEN  nothing crashes: a connection"
 
 
 @pytest.mark.parametrize(

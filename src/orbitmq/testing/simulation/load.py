@@ -98,7 +98,7 @@ class Load:
             timeout_ms=TIMEOUT_MS,
         )
         async with plain, trades, asyncio.TaskGroup() as group:
-            group.create_task(self._keep(runtime, 0.2, partial(self._plain, plain)))
+            group.create_task(self._keep(runtime, 0.1, partial(self._plain, plain)))
             for key in range(3):
                 group.create_task(self._keep(runtime, 0.25, partial(self._ordered, plain, key)))
             group.create_task(self._keep(runtime, 0.5, partial(self._delayed, plain)))

@@ -17,9 +17,11 @@ BROKERS = ("broker-a", "broker-a-1", "broker-b", "broker-b-1")
 NAME_SERVERS = ("nameserver", "nameserver-1")
 CLIENTS = ("producers", "consumers-1", "consumers-2")
 # Faults begin in this time, seconds after all serve; the last one may end a little later.
-LOAD_S = 20.0
+LOAD_S = 14.0
 MOST_FAULTS = 7
-LONGEST_S = 14.0
+LONGEST_S = 10.0
+# A fault that meets another one begins so long after it at most, while that lasts.
+MEETS_S = 4.0
 MOST_SKEW_MS = 3000
 # A fault comes so many steps of the event loop after its moment: at any await.
 MOST_STEPS = 60
@@ -43,6 +45,12 @@ class Kind(Enum):
     CLOCK = "clock"  # the wall clock of a machine steps, and stays wrong or steps back
     NAME_SERVER = "name-server"  # a name server is killed and starts again without what it knew
     CLIENT = "client"  # a machine of clients is killed; consumers start again
+
+
+# What takes from a broker what it had.
+FORGETS = frozenset({Kind.POWER, Kind.LOSE_DISK, Kind.FAIL_DISK})
+# What others are to meet: they last longer.
+CONDITIONS = frozenset({Kind.SLOW_LINK, Kind.SLOW_DISK, Kind.CLOCK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +139,16 @@ def make_plan(seed: int, kinds: Collection[Kind] = tuple(Kind), mode: Mode | Non
     drawn = Mode(dice.choice((1, 2)), dice.random() < 0.5, dice.random() < 0.6)
     mode = drawn if mode is None else mode
     wanted = [kind for kind in Kind if kind in kinds]
-    count = dice.randint(1, MOST_FAULTS)
-    faults = [_fault(dice, mode, dice.choice(wanted)) for _ in range(count if wanted else 0)]
+    count = dice.randint(1, MOST_FAULTS) if wanted else 0
+    # Faults that meet matter most: most of a plan are about one group, and many begin soon after another.
+    focus = dice.choice(GROUPS)
+    faults: list[Fault] = []
+    for _ in range(count):
+        met = dice.choice(faults) if faults and dice.random() < 0.6 else None
+        at_s = dice.random() * LOAD_S
+        if met is not None:
+            at_s = met.at_s + dice.random() * min(MEETS_S, met.lasts_s, LOAD_S - met.at_s)
+        faults.append(_fault(dice, mode, dice.choice(wanted), at_s, focus))
     first = next((fault for fault in faults if fault.kind is Kind.LOSE_DISK), None)
     if first is not None:
         faults = [fault for fault in faults if fault.kind is not Kind.LOSE_DISK or fault is first]
@@ -140,22 +156,24 @@ def make_plan(seed: int, kinds: Collection[Kind] = tuple(Kind), mode: Mode | Non
     return Plan(seed, mode, tuple(sorted(faults, key=lambda fault: fault.at_s)))
 
 
-def _fault(dice: Random, mode: Mode, kind: Kind) -> Fault:
-    at_s = dice.random() * LOAD_S
+def _fault(dice: Random, mode: Mode, kind: Kind, at_s: float, focus: str) -> Fault:
     lasts_s = dice.choice((0.3, 2.0, 6.0, LONGEST_S)) * dice.random()
+    if kind in CONDITIONS:
+        lasts_s = dice.uniform(2.0, LONGEST_S)
     steps, detail = dice.randrange(MOST_STEPS), dice.random()
     servers = NAME_SERVERS[: mode.name_servers]
-    target, other = dice.choice(BROKERS), ""
+    pair = (focus, partner(focus))
+    target, other = dice.choice(pair if dice.random() < 0.8 else BROKERS), ""
     match kind:
         case Kind.CUT | Kind.ONE_WAY:
             other = dice.choice([name for name in (*BROKERS, *servers, *CLIENTS) if name != target])
             # The two of a group matter most to each other.
-            if dice.random() < 0.3:
+            if dice.random() < 0.4:
                 other = partner(target)
             if dice.random() < 0.5:
                 target, other = other, target
-        case Kind.ISOLATE | Kind.RESET | Kind.SLOW_LINK:
-            target = dice.choice((*BROKERS, *BROKERS, *servers, *CLIENTS))
+        case Kind.ISOLATE | Kind.RESET | Kind.SLOW_LINK if dice.random() < 0.3:
+            target = dice.choice((*servers, *CLIENTS))
         case Kind.NAME_SERVER:
             target = dice.choice(servers)
         case Kind.CLIENT:

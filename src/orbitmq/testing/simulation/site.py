@@ -31,6 +31,7 @@ SETTINGS: Mapping[str, str] = {
     "mappedFileSizeConsumeQueue": str(20 * 300),
     "mappedFileSizeTimerLog": str(64 * 1024),
     "messageDelayLevel": LEVELS,
+    "flushIntervalCommitLog": "1000",
     "transactionTimeOut": "2000",
     "transactionCheckInterval": "3000",
 }
@@ -39,7 +40,8 @@ START_AGAIN_S = 1.0
 MOST_STARTS = 100
 STOP_LIMIT_S = 30.0
 LOOK_S = 0.05
-CLOSE_LIMIT_S = 60.0
+MOST_CANCELS = 20
+CLOSE_STEP_S = 5.0
 
 
 @dataclass
@@ -231,8 +233,11 @@ class Site:
         for machine in self.machines.values():
             machine.kill()
             machine.bury()
-        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=CLOSE_LIMIT_S)
+        for _ in range(MOST_CANCELS):
+            # Cancelled once, some begin to close what has no power any more, and wait for that.
+            tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in tasks:
+                task.cancel()
+            if not tasks:
+                break
+            await asyncio.wait(tasks, timeout=CLOSE_STEP_S)

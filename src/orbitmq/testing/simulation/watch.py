@@ -12,7 +12,7 @@ from orbitmq.broker.role import Role, RoleChanged
 from orbitmq.runtime.virtual_loop import VirtualLoop, current_process
 from orbitmq.testing.simulation.history import History
 from orbitmq.testing.simulation.load import ORDERED_GROUP, PUSH_GROUP
-from orbitmq.testing.simulation.plan import GROUPS, Kind, Plan, group_of
+from orbitmq.testing.simulation.plan import FORGETS, GROUPS, Kind, Plan, group_of
 from orbitmq.testing.simulation.site import Server, Site
 
 LOOK_S = 0.02
@@ -24,6 +24,7 @@ MOST_ESCAPING = 300
 MOST_STEPS_A_SECOND = 60_000
 MOST_WARNINGS_A_SECOND = 100
 MOST_WARNINGS = 1500
+AMID_S = 0.1
 # Broker group, topic@group, queue.
 Place = tuple[str, str, int]
 COUNTS = frozenset({Role.MASTER, Role.FENCED, Role.ACTING_MASTER})
@@ -33,9 +34,12 @@ WATCHED_GROUPS = (PUSH_GROUP, ORDERED_GROUP)
 class Watch:
     """The checkers that look while the run goes on. Use it as an async context manager."""
 
-    def __init__(self, site: Site, history: History) -> None:
+    def __init__(self, site: Site, plan: Plan, history: History) -> None:
         self._site = site
+        self._plan = plan
         self._history = history
+        # How often each broker has set something aside, and when the last time.
+        self._aside: dict[str, tuple[int, float]] = {}
         self._known: set[int] = set()
         self._highest: dict[Place, int] = {}
         self._steps = (0, 0.0)
@@ -60,6 +64,7 @@ class Watch:
                     if self._looks % TABLES_EACH == 0:
                         self._look_at_offsets(server)
                         self._look_at_buffers(server)
+                        self._look_at_what_is_aside(server)
                 self._look_for_leaders(group, serving)
             self._look_at_steps()
             self._looks += 1
@@ -121,6 +126,26 @@ class Watch:
             for place, highest in self._highest.items()
             if now.get(place, 0) < highest
         }
+
+    def _look_at_what_is_aside(self, server: Server) -> None:
+        """A master's log grows; what a slave has set aside and cut off may not be there another time."""
+        count = len(server.machine.disk.list_dir(f"/store/{server.name}/aside"))
+        before, at_s = self._aside.get(server.name, (0, 0.0))
+        if count == before:
+            return
+        now = self._history.now_s()
+        self._aside[server.name] = count, now
+        master = group_of(server.name)
+        excused = any(
+            (fault.target == master and fault.kind in FORGETS and at_s <= fault.end_s and fault.at_s <= now)
+            # It may have ended between setting aside and cutting.
+            or (fault.target == server.name and abs(fault.at_s - at_s) <= AMID_S)
+            or (fault.target == server.name and fault.kind is Kind.SLOW_DISK)
+            for fault in self._plan.faults
+        )
+        if before and not excused:
+            text = f"{server.name} sets aside for the {count}. time what it had cut off at {at_s:.3f} s"
+            self._history.violate("the slave's log is the master's", text)
 
     def _look_at_buffers(self, server: Server) -> None:
         broker = server.broker
