@@ -191,7 +191,10 @@ def order_of_deliveries(_plan: Plan, history: History) -> None:
 
 
 def early(plan: Plan, history: History) -> None:
-    """No delayed message comes before its time, by clocks that are as wrong as the plan makes them."""
+    """No delayed message comes before its time, by clocks that are as wrong as the plan makes them.
+
+    A clock that steps back lets a delay level deliver at once what was stored before that (DL-05).
+    """
     skews = [fault.skew_ms / 1000 for fault in plan.faults if fault.kind is Kind.CLOCK]
     wrong_s = max([0.0, *skews]) - min([0.0, *skews])
     first: dict[bytes, Delivered] = {}
@@ -200,6 +203,8 @@ def early(plan: Plan, history: History) -> None:
     for body, one in first.items():
         sent = history.sent.get(body)
         if sent is None or not sent.delay_s:
+            continue
+        if sent.kind == "delayed" and skews:
             continue
         due_s = sent.at_s + sent.delay_s
         if one.at_s < due_s - wrong_s - EARLY_S:
