@@ -80,3 +80,19 @@ def test_kill_freeze_and_return(tmp_path: Path) -> None:
             await client.close()
 
     asyncio.run(main())
+
+
+def test_a_name_server_that_stood_still_itself_loses_nobody(tmp_path: Path) -> None:
+    async def main() -> None:
+        settings = {**SETTINGS, "brokerNotActiveTimeoutMillis": "2000"}
+        cluster = ProcessCluster(brokers=1, root=str(tmp_path), settings=settings)
+        async with cluster:
+            name_server = cluster.processes["nameserver"]
+            await asyncio.sleep(1)
+            name_server.signal(signal.SIGSTOP)
+            await asyncio.sleep(4)
+            name_server.signal(signal.SIGCONT)
+            await asyncio.sleep(1)
+            assert not [line for line in name_server.last_lines if "broker expired" in line]
+
+    asyncio.run(main())

@@ -22,6 +22,9 @@ from orbitmq.wire.headers import NotifyMinBrokerIdChangeRequest
 log = logging.getLogger("orbitmq.nameserver")
 
 NOTIFY_TIMEOUT_MS = 300
+# A look that comes so much too late shows that this process stood still, and for so long it then listens first.
+STOOD_STILL_MS = 500
+LISTEN_S = 0.1
 SWEEP_TOPICS = 1000  # topics looked at between two looks of the event loop: about 0.3 ms
 
 
@@ -94,10 +97,14 @@ class NameServer:
             due_ms = self.routes.next_expiry_ms()
             if due_ms is not None:
                 wait_ms = min(wait_ms, max(1, due_ms - self._now_ms()))
+            look_ms = self._now_ms() + wait_ms
             with contextlib.suppress(TimeoutError):
                 # A broker that registers may be due before all others.
                 async with asyncio.timeout(wait_ms / 1000):
                     await self._registered.wait()
+            if self._now_ms() - look_ms > STOOD_STILL_MS:
+                # Signs of life wait in the sockets.
+                await self._runtime.clock.sleep(LISTEN_S)
             try:
                 self.expire()
             except Exception:
