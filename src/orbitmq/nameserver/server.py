@@ -22,7 +22,7 @@ from orbitmq.wire.headers import NotifyMinBrokerIdChangeRequest
 log = logging.getLogger("orbitmq.nameserver")
 
 NOTIFY_TIMEOUT_MS = 300
-# A look that comes so much too late shows that this process stood still, and for so long it then listens first.
+# A look that comes so much too late shows that this process stood still; then it listens first, for so long.
 STOOD_STILL_MS = 500
 LISTEN_S = 0.1
 SWEEP_TOPICS = 1000  # topics looked at between two looks of the event loop: about 0.3 ms
