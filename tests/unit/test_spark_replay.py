@@ -104,7 +104,7 @@ class ReplayRun:
         self.world.committed = True
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", range(20))
 def test_each_row_is_stored_once_whatever_dies(block: int) -> None:
     replays = copies = 0
     for seed in range(block * 500, block * 500 + 500):
@@ -224,7 +224,7 @@ class TransactionRun:
             self.world.ended.add(half.table_offset)
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", range(20))
 def test_each_row_becomes_visible_once_whatever_dies(block: int) -> None:
     for seed in range(block * 500, block * 500 + 500):
         chance = random.Random(seed)
