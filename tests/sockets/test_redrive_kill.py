@@ -87,10 +87,12 @@ async def redriven_through_kills(folder: Path) -> tuple[Redrive, Counter[int]]:
         servers = cluster.name_server
         await fill(servers)
         begun = time.monotonic()
-        for _ in range(KILLS):
+        for number in range(KILLS):
             # The command is killed before it was heard, while its job begins, or ends with its answer; then
             # the broker, with the job at any place.
             await asked(servers, life_s=chance.uniform(0.1, 1.0))
+            if number and await status(servers) is None:
+                await asked(servers, life_s=None)  # none of them was heard
             await asyncio.sleep(chance.random())
             await cluster.stop_broker("broker-a", kill=True)
             await cluster.start_broker("broker-a")
