@@ -37,7 +37,8 @@ class Script:
     that we are not registered, ``link`` and ``nolink``, ``refuses`` and ``silent`` for the master's port,
     ``released`` (the master says that it leads no more), ``idle`` (who did not agree does nothing any more),
     ``lease1`` (broker 1 leaves the lead to us), ``promise`` (we leave it to our master),
-    ``yield``, ``online`` (pre-online has ended with everybody's consent), ``fenced`` (without it).
+    ``yield`` (a returning master is made way for), ``moved`` (it says that it is at h9:1 now),
+    ``online`` (pre-online has ended with everybody's consent), ``fenced`` (without it).
     """
 
     def __init__(self, broker_id: int, role: Role, servers: int = 1, others: int = 1) -> None:
@@ -101,6 +102,8 @@ class Script:
         elif word == "yield":
             self.yielded = now + 15
             self.seen.again(now)
+        elif word == "moved":
+            self.seen.announced("h9:1")
         elif word in ("online", "fenced"):
             self.role = Role.MASTER if word == "online" else Role.FENCED
             self.asked = word == "fenced"
@@ -129,6 +132,21 @@ def test_a_slave_whose_masters_port_refuses_acts_at_once() -> None:
         3.2 refuses -> act, acting master, -
         4.0 n1:1 hb1 -> stay, acting master, -
         5.0 n1:01 hb1 -> step down, slave, h0:1
+    """)
+
+
+def test_a_master_that_returns_at_another_address_is_followed_there_before_name_servers_show_it() -> None:
+    slave = Script(1, Role.SLAVE)
+    slave.play(ONLINE_SLAVE)
+    slave.play("""
+        3.2 n1:1 nolink -> probe, slave, h0:1
+        3.2 refuses -> act, acting master, -
+        4.0 n1:1 hb1 yield moved -> stay, acting master, -
+    """)
+    slave.role = Role.SLAVE
+    slave.play("""
+        4.1 n1:1 hb1 -> stay, slave, h9:1
+        5.0 n1:1 hb1 -> stay, slave, h9:1
     """)
 
 

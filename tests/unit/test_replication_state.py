@@ -161,6 +161,17 @@ async def test_a_change_waits_for_the_log_that_it_speaks_of(runtime: SimulatedRu
         assert here.sent > 0
 
 
+async def test_a_slave_that_came_just_now_has_the_tables_before_its_master_goes(
+    runtime: SimulatedRuntime,
+) -> None:
+    """It had the log already: its messages were of topics that nobody knew any more."""
+    async with Pair(runtime) as pair:
+        pair.master.tables.topics.update(TopicConfig("new"))
+        connect(pair.master, pair.slave)
+        await pair.master.exchange.push()
+        assert "new" in pair.slave.tables.topics
+
+
 async def test_what_the_leader_told_counts_when_it_is_gone(runtime: SimulatedRuntime) -> None:
     async with Pair(runtime) as pair:
         links = connect(pair.master, pair.slave)

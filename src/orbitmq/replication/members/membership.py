@@ -253,8 +253,10 @@ class Membership(Component):
         """
         if self._config.broker_id == MASTER_ID:
             return self._role.leads
-        if master_address is not None and ha_address is not None:
-            self._master_ha = (master_address, ha_address)
+        if master_address is not None:
+            self.seen.announced(master_address)
+            if ha_address is not None:
+                self._master_ha = (master_address, ha_address)
         now = self._clock.monotonic()
         self._yielded_until = now + YIELD_S
         self._released_until = 0.0

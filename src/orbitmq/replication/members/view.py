@@ -115,6 +115,10 @@ class Sightings:
         if MASTER_ID in others:
             self.master = others[MASTER_ID]
 
+    def announced(self, master: str) -> None:
+        """A returning master said itself where it is; name servers show it only when it serves again."""
+        self.master = master
+
     def refused(self, server: str, now_s: float) -> None:
         """No process listens at the name server's address: it keeps nobody's registration."""
         self.shown(server, {}, now_s)

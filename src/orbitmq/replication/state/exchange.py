@@ -89,7 +89,7 @@ class StateExchange(Component):
     async def push(self) -> None:
         """Send all changes to those who copy our log; return when they have made them."""
         self._flush()
-        while any(sending.applied < sending.told for sending in self._followers().values()):
+        while any(sending.waits for sending in self._followers().values()):
             await self._clock.sleep(LOOK_SECONDS / 2)
 
     async def ask(self, link: PeerLink) -> None:
@@ -132,6 +132,19 @@ class StateExchange(Component):
         for link, sending in self._followers().items():
             for payload in sending.frames(term, sequence, entries):
                 link.send(Kind.STATE, payload)
+
+    def _begin_telling(self, link: PeerLink) -> None:
+        """Tell a follower everything, in the background; :meth:`push` waits for it."""
+        sending = self._sending[link]
+        sending.telling += 1
+
+        async def telling() -> None:
+            try:
+                await self._tell_everything(link, asked=False)
+            finally:
+                sending.telling -= 1
+
+        self._spawn(telling(), f"tables for {link.address}")
 
     async def _tell_everything(self, link: PeerLink, *, asked: bool) -> None:
         """Send all that the tables hold, not faster than the peer takes it."""
@@ -279,7 +292,7 @@ class StateExchange(Component):
         self._sending[link] = SendingLink()
         self._inboxes[link] = Inbox()
         if not link.is_master and self._role.takes_messages:
-            self._spawn(self._tell_everything(link, asked=False), f"tables for {link.address}")
+            self._begin_telling(link)
 
     def _role_changed(self, changed: RoleChanged) -> None:
         if self._role.leads or self._role.takes_messages:
@@ -291,7 +304,7 @@ class StateExchange(Component):
         log.info("the tables of this broker are of term %d", term)
         if self._role.takes_messages:
             for link in self._followers():
-                self._spawn(self._tell_everything(link, asked=False), f"tables for {link.address}")
+                self._begin_telling(link)
 
     def _make_the_rest(self, link: PeerLink, inbox: Inbox) -> None:
         """What the leader told counts, though the log may not come as far."""

@@ -52,6 +52,7 @@ class SendingLink:
         received: number of the last frame that it has.
         applied: sequence up to which it has made the changes.
         told: sequence up to which frames were made for it.
+        telling: how many times it is being told everything now.
     """
 
     def __init__(self) -> None:
@@ -59,6 +60,12 @@ class SendingLink:
         self.received = 0
         self.applied = 0
         self.told = 0
+        self.telling = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has not made all changes yet."""
+        return self.telling > 0 or self.applied < self.told
 
     @property
     def has_room(self) -> bool:
