@@ -19,6 +19,7 @@ from orbitmq.cli.main import main
 from orbitmq.spark import jobs
 from orbitmq.spark.errors import JobError
 from orbitmq.spark.jobs import dead_letter_tables, kept_properties, tracing
+from orbitmq.spark.jobs.dead_letter_sending import send_again
 from orbitmq.sync import Consumer, Producer
 from orbitmq.testing import running_cluster
 from orbitmq.wire.bodies import RedriveRequest
@@ -209,6 +210,15 @@ def test_dead_letters_are_chosen_with_sql_and_sent_again_once(
     assert jobs.redrive(spark, "billing", servers, sql="reason = 'odd'").facts["sent"] == 0
     again = jobs.topic_frame(spark, ["bills"], servers).where("properties['DLQ_REDRIVES'] is not null")
     assert sorted(json.loads(bytes(row["body"]))["n"] for row in again.collect()) == [1, 3, 5, 7, 9, 11]
+    # Where brokers have no redrive, Spark sends and finds by the marks what it has sent.
+    even = letters.where("reason = 'even'")
+    request = RedriveRequest("billing", limit=4)
+    assert send_again(spark, even, request, servers, print).facts["sent"] == 4
+    request = RedriveRequest("billing")
+    assert send_again(spark, even, request, servers, print).facts["sent"] == 2
+    assert send_again(spark, even, request, servers, print).facts["sent"] == 0
+    again = jobs.topic_frame(spark, ["bills"], servers).where("properties['DLQ_REDRIVES'] is not null")
+    assert sorted(json.loads(bytes(row["body"]))["n"] for row in again.collect()) == list(range(12))
     with pytest.raises(JobError, match="no dead letter that --where chooses"):
         jobs.redrive(spark, "billing", servers, sql="reason = 'none'")
 
