@@ -12,11 +12,11 @@ import resource
 import sys
 import time
 
-from orbitmq.spark.arrow import BatchMaker
 from orbitmq.spark.options import ReadOptions
-from orbitmq.spark.partitions import QueueRange
-from orbitmq.spark.positions import Positions
-from orbitmq.spark.pull import RangeReader
+from orbitmq.spark.read.arrow import BatchMaker
+from orbitmq.spark.read.partitions import QueueRange
+from orbitmq.spark.read.positions import Positions
+from orbitmq.spark.read.pull import RangeReader
 from orbitmq.spark.schema import message_schema
 
 

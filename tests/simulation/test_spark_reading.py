@@ -26,12 +26,12 @@ from tests.seeds import seeds
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import Record, encode_record
 from orbitmq.runtime import worker
-from orbitmq.spark import connections
-from orbitmq.spark.offsets import Offsets
+from orbitmq.spark.cluster import connections
+from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.options import Reading, read_options
-from orbitmq.spark.reading import read_task
+from orbitmq.spark.read.reading import read_task
+from orbitmq.spark.read.stream import Stream
 from orbitmq.spark.schema import message_schema
-from orbitmq.spark.stream import Stream
 from orbitmq.transport.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 from orbitmq.wire.bodies import BrokerData, QueueData, TopicRouteData
 from orbitmq.wire.codes import RequestCode, ResponseCode

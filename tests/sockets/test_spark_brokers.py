@@ -14,12 +14,12 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 from orbitmq.message.model import MessageQueue
-from orbitmq.spark import connections
-from orbitmq.spark.brokers import Brokers, max_offset
+from orbitmq.spark.cluster import connections
+from orbitmq.spark.cluster.brokers import Brokers, max_offset
+from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import UnreachableError
-from orbitmq.spark.offsets import Offsets
 from orbitmq.spark.options import Reading, read_options
-from orbitmq.spark.stream import Stream
+from orbitmq.spark.read.stream import Stream
 from orbitmq.wire.bodies import BrokerData, QueueData, TopicList, TopicRouteData
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command

@@ -14,13 +14,13 @@ pytest.importorskip("pyarrow")
 
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import Record, encode_record
-from orbitmq.spark.arrow import BatchMaker
-from orbitmq.spark.brokers import Brokers, QueueAddresses
-from orbitmq.spark.connections import close_connections
+from orbitmq.spark.cluster.brokers import Brokers, QueueAddresses
+from orbitmq.spark.cluster.connections import close_connections
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.spark.options import ReadOptions
-from orbitmq.spark.partitions import QueueRange
-from orbitmq.spark.pull import RangeReader
+from orbitmq.spark.read.arrow import BatchMaker
+from orbitmq.spark.read.partitions import QueueRange
+from orbitmq.spark.read.pull import RangeReader
 from orbitmq.spark.schema import message_schema
 from orbitmq.wire.command import Command
 from orbitmq.wire.frame import FrameDecoder, encode_frame

@@ -26,11 +26,11 @@ from pathlib import Path
 from orbitmq import Message
 from orbitmq.cluster.processes import ProcessCluster
 from orbitmq.errors import OrbitError
-from orbitmq.spark.arrow import BatchMaker
-from orbitmq.spark.brokers import Brokers, max_offset
+from orbitmq.spark.cluster.brokers import Brokers, max_offset
 from orbitmq.spark.options import ReadOptions
-from orbitmq.spark.partitions import QueueRange
-from orbitmq.spark.pull import RangeReader
+from orbitmq.spark.read.arrow import BatchMaker
+from orbitmq.spark.read.partitions import QueueRange
+from orbitmq.spark.read.pull import RangeReader
 from orbitmq.spark.schema import message_schema
 from orbitmq.sync import Producer
 

@@ -7,13 +7,13 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, StructType
 
-from orbitmq.spark import sink
-from orbitmq.spark.brokers import Brokers
-from orbitmq.spark.commit import Written
+from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.options import WriteOptions
-from orbitmq.spark.scan import Found, StoredRows
-from orbitmq.spark.sink import StreamWriter
-from orbitmq.spark.task import id_mark
+from orbitmq.spark.write import sink
+from orbitmq.spark.write.commit import Written
+from orbitmq.spark.write.scan import Found, StoredRows
+from orbitmq.spark.write.sink import StreamWriter
+from orbitmq.spark.write.task import id_mark
 
 TYPES = {
     "body": StringType(),

@@ -27,8 +27,8 @@ import pyspark
 from orbitmq import Message, Producer
 from orbitmq.cluster.processes import ProcessCluster
 from orbitmq.spark import versions
-from orbitmq.spark.brokers import Brokers, max_offset
-from orbitmq.spark.offsets import Offsets
+from orbitmq.spark.cluster.brokers import Brokers, max_offset
+from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.progress import watch
 
 if TYPE_CHECKING:

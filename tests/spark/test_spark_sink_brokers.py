@@ -17,12 +17,12 @@ from tests.spark.sink_query import QUERY, Query, bodies
 
 from orbitmq import Message
 from orbitmq.runtime.worker import this_worker
-from orbitmq.spark.brokers import Brokers
+from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.errors import SinkStateError
-from orbitmq.spark.ledger import ClusterLedger
 from orbitmq.spark.options import TRANSACTIONAL, WriteOptions
-from orbitmq.spark.sink_state import FolderState
-from orbitmq.spark.transactions import Committed, Transactions
+from orbitmq.spark.write.ledger import ClusterLedger
+from orbitmq.spark.write.sink_state import FolderState
+from orbitmq.spark.write.transactions import Committed, Transactions
 from orbitmq.sync import Producer
 from orbitmq.testing import running_cluster
 

@@ -23,11 +23,11 @@ pytest.importorskip("pyarrow")
 from tests.spark.test_spark_format import Cluster
 
 from orbitmq.message.columns import BODY
-from orbitmq.spark.arrow import BatchMaker
-from orbitmq.spark.brokers import Brokers
+from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.options import ReadOptions
-from orbitmq.spark.partitions import QueueRange
-from orbitmq.spark.pull import RangeReader
+from orbitmq.spark.read.arrow import BatchMaker
+from orbitmq.spark.read.partitions import QueueRange
+from orbitmq.spark.read.pull import RangeReader
 from orbitmq.spark.schema import message_schema
 
 pytestmark = [

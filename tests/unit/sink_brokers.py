@@ -11,9 +11,9 @@ from tests.unit.spark_conversation import ScriptedConversation
 from orbitmq.message.batch import BatchItem, iter_batch
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import Record, encode_record
-from orbitmq.spark import commit, flights, send, sink
-from orbitmq.spark.brokers import Brokers, QueueAddresses
+from orbitmq.spark.cluster.brokers import Brokers, QueueAddresses
 from orbitmq.spark.errors import UnreachableError
+from orbitmq.spark.write import commit, flights, send, sink
 from orbitmq.transport.errors import ConnectionLostError
 from orbitmq.wire.bodies import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode

@@ -11,7 +11,7 @@ import orbitmq
 from orbitmq.client.core.inquiry import Inquiry, route_inquiry
 from orbitmq.client.core.routing import topic_route
 from orbitmq.errors import NameServerError
-from orbitmq.spark.brokers import queue_addresses
+from orbitmq.spark.cluster.brokers import queue_addresses
 from orbitmq.transport.errors import ConnectError
 from orbitmq.wire.bodies import BrokerData, QueueData, TopicRouteData
 from orbitmq.wire.codes import ResponseCode

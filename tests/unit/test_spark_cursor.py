@@ -8,8 +8,8 @@ pytest.importorskip("pyspark")
 
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import Record, encode_record
-from orbitmq.spark.cursor import PULL_BYTES, Cursor, Part, PartSize
-from orbitmq.spark.partitions import QueueRange
+from orbitmq.spark.read.cursor import PULL_BYTES, Cursor, Part, PartSize
+from orbitmq.spark.read.partitions import QueueRange
 
 QUEUE = MessageQueue("t", "broker-a", 0)
 

@@ -10,10 +10,10 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 from orbitmq.message.model import MessageQueue
-from orbitmq.spark import stream as planner
-from orbitmq.spark.offsets import Offsets
-from orbitmq.spark.older_stream_reader import OlderStreamReader
+from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.options import read_options
+from orbitmq.spark.read import stream as planner
+from orbitmq.spark.read.older_stream_reader import OlderStreamReader
 from orbitmq.spark.schema import message_schema
 
 QUEUE = MessageQueue("t", "broker-a", 0)

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbitmq.message.model import MessageQueue
+from orbitmq.spark.cluster.offsets import Offsets, backlog, prorate
+from orbitmq.spark.cluster.places import AtOffsets, AtTime, Start
 from orbitmq.spark.errors import OffsetError, OptionError
 from orbitmq.spark.loss import Loss
-from orbitmq.spark.offsets import Offsets, backlog, prorate
 from orbitmq.spark.options import Reading, read_options, write_options
-from orbitmq.spark.partitions import MIN_ROWS_PER_TASK, QueueRange, TaskLimits, plan, task_count
-from orbitmq.spark.places import AtOffsets, AtTime, Start
+from orbitmq.spark.read.partitions import MIN_ROWS_PER_TASK, QueueRange, TaskLimits, plan, task_count
 
 _queues = st.builds(
     MessageQueue,

@@ -20,14 +20,14 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import Record, encode_record
 from orbitmq.runtime.datagrams import DatagramInbox, send_datagram
 from orbitmq.runtime.worker import this_worker
-from orbitmq.spark import reports
-from orbitmq.spark.brokers import QueueAddresses
+from orbitmq.spark.cluster.brokers import QueueAddresses
+from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import UnreachableError
-from orbitmq.spark.lag import LagMeter, QueueLag
-from orbitmq.spark.offsets import Offsets
 from orbitmq.spark.progress import ProgressListener, QueryState, watch
-from orbitmq.spark.reports import Report, decode, encode
-from orbitmq.spark.tally import Tally
+from orbitmq.spark.read import reports
+from orbitmq.spark.read.lag import LagMeter, QueueLag
+from orbitmq.spark.read.reports import Report, decode, encode
+from orbitmq.spark.read.tally import Tally
 from orbitmq.spark.telemetry import Gauges
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command

@@ -22,14 +22,14 @@ from orbitmq.message.errors import RecordError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.properties import encode_properties
 from orbitmq.message.record import Record, encode_record
-from orbitmq.spark import cursor, pull
-from orbitmq.spark.arrow import BatchMaker
-from orbitmq.spark.brokers import QueueAddresses
+from orbitmq.spark.cluster.brokers import QueueAddresses
 from orbitmq.spark.errors import DataLossError, UnreachableError
 from orbitmq.spark.loss import Loss
 from orbitmq.spark.options import ReadOptions
-from orbitmq.spark.partitions import QueueRange
-from orbitmq.spark.pull import RangeReader
+from orbitmq.spark.read import cursor, pull
+from orbitmq.spark.read.arrow import BatchMaker
+from orbitmq.spark.read.partitions import QueueRange
+from orbitmq.spark.read.pull import RangeReader
 from orbitmq.spark.schema import message_schema
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command

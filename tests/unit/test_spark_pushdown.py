@@ -17,8 +17,8 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 
 from orbitmq.message.model import MessageQueue
-from orbitmq.spark.partitions import QueueRange
-from orbitmq.spark.pushdown import Pushed
+from orbitmq.spark.read.partitions import QueueRange
+from orbitmq.spark.read.pushdown import Pushed
 
 START = datetime(2026, 11, 22, tzinfo=UTC)
 COMPARED: dict[str, Callable[[Any, Any], bool]] = {

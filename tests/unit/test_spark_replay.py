@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
-from orbitmq.spark.replay import Replay, reconcile
-from orbitmq.spark.task import DRIVER, StoredRow, TaskId, id_mark, row_of_key, stored_row, unique_key
-from orbitmq.spark.transactions import Half, left_to_end, to_roll_back
+from orbitmq.spark.write.replay import Replay, reconcile
+from orbitmq.spark.write.task import DRIVER, StoredRow, TaskId, id_mark, row_of_key, stored_row, unique_key
+from orbitmq.spark.write.transactions import Half, left_to_end, to_roll_back
 
 
 class CrashError(Exception):

@@ -40,18 +40,18 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import Record, encode_record
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark import versions
-from orbitmq.spark.arrow import BatchMaker
-from orbitmq.spark.arrow_types import arrow_schema
 from orbitmq.spark.errors import SchemaError, VersionError
 from orbitmq.spark.loss import Gap
 from orbitmq.spark.options import read_options
-from orbitmq.spark.partitions import CORES_VARIABLE
-from orbitmq.spark.reading import cluster_cores
-from orbitmq.spark.row_writer import record_batches
+from orbitmq.spark.read.arrow import BatchMaker
+from orbitmq.spark.read.arrow_types import arrow_schema
+from orbitmq.spark.read.partitions import CORES_VARIABLE
+from orbitmq.spark.read.reading import cluster_cores
+from orbitmq.spark.read.shape import Shape
+from orbitmq.spark.read.values import ValueReader
 from orbitmq.spark.schema import check_schema, extra_columns, message_schema, schema_of
 from orbitmq.spark.session import cores_of
-from orbitmq.spark.shape import Shape
-from orbitmq.spark.values import ValueReader
+from orbitmq.spark.write.row_writer import record_batches
 
 EVERY_TYPE = StructType(
     [

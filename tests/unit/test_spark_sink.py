@@ -23,15 +23,15 @@ from tests.unit.sink_brokers import QUEUES, ScriptedBrokers, scripted
 from orbitmq.errors import BrokerError
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.tags import java_hash
-from orbitmq.spark.commit import BatchCommit, Written, written_by
+from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import OptionError, SchemaError, SinkStateError, UnreachableError
-from orbitmq.spark.offsets import Offsets
 from orbitmq.spark.options import AT_LEAST_ONCE, EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
-from orbitmq.spark.rows import check_columns
-from orbitmq.spark.send import TaskSender
-from orbitmq.spark.sink import StreamWriter
-from orbitmq.spark.sink_state import FolderState
-from orbitmq.spark.task import SPARK_ID, TaskId, unique_key
+from orbitmq.spark.write.commit import BatchCommit, Written, written_by
+from orbitmq.spark.write.rows import check_columns
+from orbitmq.spark.write.send import TaskSender
+from orbitmq.spark.write.sink import StreamWriter
+from orbitmq.spark.write.sink_state import FolderState
+from orbitmq.spark.write.task import SPARK_ID, TaskId, unique_key
 
 START = Offsets(dict.fromkeys(QUEUES, 0))
 Place = Callable[[str, Offsets], Offsets | None]

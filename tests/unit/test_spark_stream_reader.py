@@ -22,16 +22,16 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import Record, encode_record
-from orbitmq.spark import positions
-from orbitmq.spark.brokers import Patience, QueueAddresses
+from orbitmq.spark.cluster.brokers import Patience, QueueAddresses
+from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import DataLossError, OffsetError, OptionError, UnreachableError
 from orbitmq.spark.loss import Gap
-from orbitmq.spark.offsets import Offsets
 from orbitmq.spark.options import read_options
-from orbitmq.spark.reading import TaskPartition
+from orbitmq.spark.read import positions
+from orbitmq.spark.read.reading import TaskPartition
+from orbitmq.spark.read.source import BatchReader
+from orbitmq.spark.read.stream_reader import StreamReader
 from orbitmq.spark.schema import message_schema
-from orbitmq.spark.source import BatchReader
-from orbitmq.spark.stream_reader import StreamReader
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 

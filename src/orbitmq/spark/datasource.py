@@ -17,12 +17,12 @@ from typing_extensions import override
 from orbitmq.spark import versions
 from orbitmq.spark.errors import VersionError
 from orbitmq.spark.options import Reading, ReadOptions, read_options, write_options
-from orbitmq.spark.partitions import FILTERS_VARIABLE
+from orbitmq.spark.read.partitions import FILTERS_VARIABLE
 from orbitmq.spark.schema import check_schema, extra_columns, schema_of
 
 if TYPE_CHECKING:
-    from orbitmq.spark.sink import BatchWriter
-    from orbitmq.spark.source import BatchReader
+    from orbitmq.spark.read.source import BatchReader
+    from orbitmq.spark.write.sink import BatchWriter
 
 
 class DefaultSource(DataSource):  # type: ignore[misc]
@@ -51,7 +51,7 @@ class DefaultSource(DataSource):  # type: ignore[misc]
 
     @override
     def reader(self, schema: StructType) -> BatchReader:
-        from orbitmq.spark.source import BatchReader, FilteringBatchReader
+        from orbitmq.spark.read.source import BatchReader, FilteringBatchReader
 
         options = self._reading(Reading.BATCH, schema)
         return (FilteringBatchReader if _takes_filters(options) else BatchReader)(options, schema)
@@ -60,27 +60,27 @@ class DefaultSource(DataSource):  # type: ignore[misc]
     def streamReader(self, schema: StructType) -> Any:
         options = self._reading(Reading.STREAM, schema)
         if versions.HAS_READ_LIMITS:
-            from orbitmq.spark.stream_reader import StreamReader
+            from orbitmq.spark.read.stream_reader import StreamReader
 
             return StreamReader(options, schema)
-        from orbitmq.spark.older_stream_reader import OlderStreamReader
+        from orbitmq.spark.read.older_stream_reader import OlderStreamReader
 
         return OlderStreamReader(options, schema)
 
     @override
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        from orbitmq.spark.sink import BatchWriter
+        from orbitmq.spark.write.sink import BatchWriter
 
         return BatchWriter(write_options(self._given), schema, overwrite=overwrite)
 
     @override
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
-        from orbitmq.spark.sink import StreamWriter
+        from orbitmq.spark.write.sink import StreamWriter
 
         writer = StreamWriter(write_options(self._given), schema)
         if versions.HAS_ARROW_STREAM_WRITER:
             return writer
-        from orbitmq.spark.row_writer import RowStreamWriter
+        from orbitmq.spark.write.row_writer import RowStreamWriter
 
         return RowStreamWriter(writer, schema)
 

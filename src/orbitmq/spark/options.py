@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark import option_values as values_of
 from orbitmq.spark import spellings
+from orbitmq.spark.cluster.places import AtTime, Place, Start, offsets_of, queues_of, times_of
 from orbitmq.spark.errors import OptionError
 from orbitmq.spark.loss import Loss
-from orbitmq.spark.places import AtTime, Place, Start, offsets_of, queues_of, times_of
 
 # Options that Spark itself puts among ours.
 _SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})

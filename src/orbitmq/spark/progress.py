@@ -32,14 +32,14 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.datagrams import DatagramInbox
 from orbitmq.runtime.system import SystemFiles
 from orbitmq.runtime.worker import this_worker
-from orbitmq.spark.brokers import Brokers
+from orbitmq.spark.cluster.brokers import Brokers
+from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import OffsetError
-from orbitmq.spark.lag import LagMeter, QueueLag
-from orbitmq.spark.offsets import Offsets
 from orbitmq.spark.option_values import addresses
 from orbitmq.spark.options import READER_GROUP
-from orbitmq.spark.reports import ADDRESS_PROPERTY, decode
-from orbitmq.spark.tally import Tally
+from orbitmq.spark.read.lag import LagMeter, QueueLag
+from orbitmq.spark.read.reports import ADDRESS_PROPERTY, decode
+from orbitmq.spark.read.tally import Tally
 
 log = logging.getLogger("orbitmq.spark")
 

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 # A PySpark that is too old is told here, in one line.
 import orbitmq.spark.versions  # noqa: F401
 from orbitmq.runtime.worker import this_worker
-from orbitmq.spark.partitions import CORES_VARIABLE, FILTERS_VARIABLE
+from orbitmq.spark.read.partitions import CORES_VARIABLE, FILTERS_VARIABLE
 
 FILTERS_SETTING = "spark.sql.python.filterPushdown.enabled"
 DEFAULTS = {

@@ -40,7 +40,7 @@ check_version(pyspark.__version__)
 # Only now: an older PySpark has no such module, and would say just that.
 from pyspark.sql import datasource as _offered  # noqa: E402
 
-# Rows of a stream come to a writer as Arrow batches; else as Row objects (see orbitmq.spark.row_writer).
+# Rows of a stream come to a writer as Arrow batches; else as Row objects (see write.row_writer).
 HAS_ARROW_STREAM_WRITER = hasattr(_offered, "DataSourceStreamArrowWriter")
 HAS_FILTERS = hasattr(_offered, "EqualTo")
 # latestOffset is given the place where the last batch ended and a limit; AvailableNow is more than one batch.

@@ -66,8 +66,8 @@ class ArchiveSource(DataSource):  # type: ignore[misc]
 def _stream_reader() -> Any:
     """The class that reads streams with this version of Spark."""
     if versions.HAS_READ_LIMITS:
-        return import_module("orbitmq.spark.stream_reader").StreamReader
-    return import_module("orbitmq.spark.older_stream_reader").OlderStreamReader
+        return import_module("orbitmq.spark.read.stream_reader").StreamReader
+    return import_module("orbitmq.spark.read.older_stream_reader").OlderStreamReader
 
 
 class ArchiveReader(_stream_reader()):  # type: ignore[misc]

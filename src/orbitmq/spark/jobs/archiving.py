@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.message.model import MessageQueue
+from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import JobError
 from orbitmq.spark.jobs.archive_files import UNFINISHED, WrittenFile, check_footer
 from orbitmq.spark.jobs.archive_names import (
@@ -24,9 +25,8 @@ from orbitmq.spark.jobs.failures import explained, reason
 from orbitmq.spark.jobs.folder import Folder
 from orbitmq.spark.jobs.report import Report, Tell, Teller, counted, duration_text, silent, size_text
 from orbitmq.spark.jobs.tables import Table, claim, open_table
-from orbitmq.spark.offsets import Offsets
 from orbitmq.spark.options import read_options
-from orbitmq.spark.positions import Positions
+from orbitmq.spark.read.positions import Positions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

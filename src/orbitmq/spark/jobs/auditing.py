@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as sf
 
 from orbitmq.message.model import MessageQueue
-from orbitmq.spark.brokers import Brokers
+from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.errors import JobError
 from orbitmq.spark.jobs.actions import act
 from orbitmq.spark.jobs.failures import explained

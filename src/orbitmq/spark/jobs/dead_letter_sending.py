@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message import property_names
-from orbitmq.spark.brokers import Brokers
+from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.jobs.actions import act
 from orbitmq.spark.jobs.failures import explained
 from orbitmq.spark.jobs.frames import Span, topic_frame

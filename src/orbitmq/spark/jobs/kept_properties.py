@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as sf
 
 from orbitmq.message import property_names
-from orbitmq.spark.task import SPARK_ID
+from orbitmq.spark.write.task import SPARK_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

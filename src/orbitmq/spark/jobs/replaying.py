@@ -10,7 +10,7 @@ from pyspark.sql import functions as sf
 
 from orbitmq.message import reserved
 from orbitmq.runtime.worker import this_worker
-from orbitmq.spark.brokers import Brokers
+from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.errors import JobError
 from orbitmq.spark.jobs.actions import act
 from orbitmq.spark.jobs.failures import explained

@@ -1,0 +1,365 @@
+"""A cluster as one Spark process sees it: routes and offsets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from orbitmq.client.core.inquiry import Inquiry, route_inquiry, topics_inquiry
+from orbitmq.client.core.routing import TopicRoute, topic_route
+from orbitmq.errors import BrokerError, NameServerError, TopicNotFoundError
+from orbitmq.message import reserved
+from orbitmq.message.model import MessageQueue
+from orbitmq.runtime.backoff import Backoff
+from orbitmq.runtime.side_by_side import side_by_side
+from orbitmq.runtime.worker import this_worker
+from orbitmq.spark.cluster import connections
+from orbitmq.spark.cluster.connections import Conversation
+from orbitmq.spark.errors import UnreachableError
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.headers.offset import (
+    GetMaxOffsetRequest,
+    GetMaxOffsetResponse,
+    GetMinOffsetRequest,
+    QueryConsumerOffsetRequest,
+    QueryConsumerOffsetResponse,
+    SearchOffsetByTimestampRequest,
+)
+from orbitmq.wire.headers.pull import PullMessageRequest
+
+# A broker that did not answer is asked again after 1 s, then 2, 4 ...; each time for no longer than this.
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 15.0
+# Between tries of one call.
+FIRST_WAIT_S = 0.02
+LONGEST_WAIT_S = 0.5
+PROBE_TIMEOUT_MS = 2_000
+SUBSCRIPTION_IN_HEADER = 4  # PullSysFlag: the filter travels with the request
+
+T = TypeVar("T")
+
+_BUSY_CODES = frozenset(
+    {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLOW_CONTROL}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueAddresses:
+    """Where the queues of a topic are.
+
+    Attributes:
+        readable: the address to read from, by queue: the master's, else that of the slave that is there.
+        writable: the master's address, by queue; a slave takes no messages.
+        masters: the addresses among them that are masters: only these can tell that something is gone.
+    """
+
+    readable: dict[MessageQueue, str]
+    writable: dict[MessageQueue, str]
+    masters: frozenset[str] = frozenset()
+
+
+class Patience:
+    """How long failures in a row are borne, with pauses that grow from 20 ms to half a second.
+
+    The time begins with the first failure after a success, not when the object is made: what Spark does with
+    rows meanwhile does not count.
+
+    Args:
+        limit_ms: how long to go on trying.
+    """
+
+    def __init__(self, limit_ms: int) -> None:
+        self._clock = this_worker().clock
+        self._limit_s = limit_ms / 1000
+        self._end: float | None = None
+        self._backoff = Backoff(FIRST_WAIT_S, LONGEST_WAIT_S, this_worker().random)
+        self._failures = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether failures have lasted for the limit."""
+        return self._end is not None and self._clock.monotonic() >= self._end
+
+    def succeeded(self) -> None:
+        """End the run of failures: the next one has the whole time again."""
+        self._end = None
+        self._failures = 0
+
+    def pause(self) -> None:
+        """Note a failure, and wait before the next try."""
+        now = self._clock.monotonic()
+        if self._end is None:
+            self._end = now + self._limit_s
+        self._failures += 1
+        this_worker().pause(max(0.0, min(self._backoff.pause_s(self._failures), self._end - now)))
+
+
+class _Silence(NamedTuple):
+    """A broker that did not answer: what was wrong, and until when it is left alone."""
+
+    error: UnreachableError
+    failures: int
+    until: float
+
+
+class Brokers:
+    """Asks name servers and brokers. Not thread-safe; its connections are shared within the process.
+
+    Args:
+        name_servers: addresses, asked in order until one answers.
+        timeout_ms: for one answer.
+    """
+
+    def __init__(self, name_servers: Sequence[str], timeout_ms: int) -> None:
+        self._name_servers = tuple(name_servers)
+        self._timeout_ms = timeout_ms
+        self._routes: dict[str, QueueAddresses] = {}
+        self._silent: dict[str, _Silence] = {}
+        self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, this_worker().random)
+        self._clock = this_worker().clock
+
+    def ask(
+        self,
+        address: str,
+        commands: Sequence[Command],
+        *,
+        timeout_ms: int | None = None,
+        repeatable: bool = True,
+    ) -> list[Command]:
+        """The answers to ``commands``, which travel together; see :func:`connections.ask`."""
+        return connections.ask(address, commands, timeout_ms or self._timeout_ms, repeatable=repeatable)
+
+    def converse(self, address: str) -> Conversation:
+        """A connection for many requests; see :class:`orbitmq.spark.cluster.connections.Conversation`."""
+        return Conversation(address, self._timeout_ms)
+
+    def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
+        """The queues of ``topic``, from the first name server that answers; remembered until refreshed.
+
+        Raises:
+            TopicNotFoundError: no name server that answers knows the topic.
+            UnreachableError: no name server gives a usable answer.
+        """
+        known = self._routes.get(topic)
+        if known is not None and not refresh:
+            return known
+        inquiry = route_inquiry(
+            topic,
+            self._name_servers,
+            now_ms=lambda: self._clock.monotonic() * 1000,
+            timeout_ms=self._timeout_ms,
+        )
+        data = self._outcome(inquiry)
+        if data is None:
+            servers = ";".join(self._name_servers)
+            raise TopicNotFoundError(topic, f"topic {topic!r} is not known to the name servers {servers}")
+        route = self._routes[topic] = queue_addresses(topic_route(topic, data))
+        return route
+
+    def topics_like(self, pattern: str) -> tuple[str, ...]:
+        """The topics whose whole name matches, sorted; retry, dead letter and system topics only by name.
+
+        Raises:
+            UnreachableError: no name server gives a usable answer.
+        """
+        inquiry = topics_inquiry(
+            self._name_servers,
+            now_ms=lambda: self._clock.monotonic() * 1000,
+            timeout_ms=self._timeout_ms,
+        )
+        found = self._outcome(inquiry)
+        wanted = re.compile(pattern)
+        return tuple(
+            sorted(
+                topic
+                for topic in (found.topic_list if found is not None else ())
+                if wanted.fullmatch(topic)
+                and not topic.startswith((reserved.RETRY_PREFIX, reserved.DLQ_PREFIX))
+                and not reserved.is_system_topic(topic)
+            )
+        )
+
+    def _outcome(self, inquiry: Inquiry[T]) -> T | None:
+        """What the name servers say; ``None``: those that answer do not know it."""
+        for address, timeout_ms in inquiry:
+            try:
+                (answer,) = self.ask(address, [inquiry.command()], timeout_ms=timeout_ms)
+            except UnreachableError as error:
+                inquiry.failed(address, error)
+            else:
+                inquiry.answered(address, answer)
+        try:
+            return inquiry.result()
+        except NameServerError as error:
+            raise UnreachableError(str(error)) from error
+
+    def readable(self, topics: Iterable[str], *, refresh: bool = False) -> dict[MessageQueue, str]:
+        """The readable queues of all ``topics`` and whom to ask.
+
+        Raises:
+            UnreachableError: a topic has no readable queue, or no name server answers.
+            TopicNotFoundError: the name server does not know a topic.
+        """
+        found: dict[MessageQueue, str] = {}
+        for topic in topics:
+            route = self.route(topic, refresh=refresh)
+            if not route.readable:
+                raise UnreachableError(f"topic {topic!r} has no queue that can be read now")
+            found |= route.readable
+        return found
+
+    def is_master(self, topic: str, address: str) -> bool:
+        """Whether the last route of ``topic`` names the broker at ``address`` as a master."""
+        return address in self.route(topic).masters
+
+    def offsets(
+        self, queues: dict[MessageQueue, str], request: Callable[[MessageQueue], Command]
+    ) -> dict[MessageQueue, int]:
+        """One offset per queue: the answers to ``request``, one round trip per broker, all side by side.
+
+        Raises:
+            UnreachableError: a broker does not answer, or says that it is busy.
+            BrokerError: a broker answered with another error.
+        """
+        found, failures = self.offsets_where_possible(queues, request)
+        for failure in failures.values():
+            raise failure
+        return found
+
+    def offsets_where_possible(
+        self, queues: dict[MessageQueue, str], request: Callable[[MessageQueue], Command]
+    ) -> tuple[dict[MessageQueue, int], dict[str, UnreachableError]]:
+        """:meth:`offsets` of the brokers that answer, and what is wrong with the others, by address.
+
+        A broker that did not answer is left alone for a while, so that it does not hold up each call.
+        """
+        owners = by_address(queues)
+        now = self._clock.monotonic()
+        failures = {
+            address: silence.error
+            for address, silence in self._silent.items()
+            if address in owners and now < silence.until
+        }
+        asked = [address for address in owners if address not in failures]
+        outcomes = side_by_side([partial(self._offsets_of, a, owners[a], request) for a in asked])
+        found: dict[MessageQueue, int] = {}
+        for address, outcome in zip(asked, outcomes, strict=True):
+            if isinstance(outcome, UnreachableError):
+                failures[address] = outcome
+                self._note_silence(address, outcome)
+            elif isinstance(outcome, Exception):
+                raise outcome
+            else:
+                self._silent.pop(address, None)
+                found |= outcome
+        return found, failures
+
+    def committed(self, group: str, queues: dict[MessageQueue, str]) -> dict[MessageQueue, int]:
+        """Where a consumer group stands; queues in which it has committed nothing are left out.
+
+        Raises:
+            UnreachableError, BrokerError: as with :meth:`offsets`.
+        """
+        found: dict[MessageQueue, int] = {}
+        for address, owned in by_address(queues).items():
+            requests = [committed_offset(queue, group) for queue in owned]
+            for queue, answer in zip(owned, self.ask(address, requests), strict=True):
+                if answer.code != ResponseCode.QUERY_NOT_FOUND:
+                    found[queue] = QueryConsumerOffsetResponse.from_ext(_checked(answer, address).ext).offset
+        return found
+
+    def _note_silence(self, address: str, error: UnreachableError) -> None:
+        before = self._silent.get(address)
+        failures = before.failures + 1 if before else 1
+        until = self._clock.monotonic() + self._backoff.pause_s(failures)
+        self._silent[address] = _Silence(error, failures, until)
+
+    def _offsets_of(
+        self, address: str, owned: list[MessageQueue], request: Callable[[MessageQueue], Command]
+    ) -> dict[MessageQueue, int]:
+        timeout_ms = min(self._timeout_ms, PROBE_TIMEOUT_MS) if address in self._silent else self._timeout_ms
+        answers = self.ask(address, [request(queue) for queue in owned], timeout_ms=timeout_ms)
+        return {
+            queue: GetMaxOffsetResponse.from_ext(_checked(answer, address).ext).offset
+            for queue, answer in zip(owned, answers, strict=True)
+        }
+
+
+def max_offset(queue: MessageQueue) -> Command:
+    """Ask for the offset after the last message."""
+    return GetMaxOffsetRequest(topic=queue.topic, queue_id=queue.queue_id).command()
+
+
+def min_offset(queue: MessageQueue) -> Command:
+    """Ask for the offset of the first message that is still there."""
+    return GetMinOffsetRequest(topic=queue.topic, queue_id=queue.queue_id).command()
+
+
+def offset_at(queue: MessageQueue, timestamp_ms: int) -> Command:
+    """Ask for the first offset stored at or after a time."""
+    request = SearchOffsetByTimestampRequest(
+        topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms, boundary_type="LOWER"
+    )
+    return request.command()
+
+
+def committed_offset(queue: MessageQueue, group: str) -> Command:
+    """Ask for the offset that a consumer group has committed."""
+    request = QueryConsumerOffsetRequest(
+        consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
+    )
+    return request.command()
+
+
+def messages_at(queue: MessageQueue, offset: int, count: int, group: str) -> Command:
+    """Ask for up to ``count`` messages from ``offset`` on, whatever their tags; the group's place stays."""
+    request = PullMessageRequest(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=count,
+        sys_flag=SUBSCRIPTION_IN_HEADER,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        sub_version=0,
+        subscription="*",
+        expression_type="TAG",
+    )
+    return request.command()
+
+
+def by_address(queues: dict[MessageQueue, str]) -> dict[str, list[MessageQueue]]:
+    """The queues of each broker, both in sorted order."""
+    owned: dict[str, list[MessageQueue]] = {}
+    for queue in sorted(queues):
+        owned.setdefault(queues[queue], []).append(queue)
+    return owned
+
+
+def is_busy(code: int) -> bool:
+    """Whether an answer says "later" and not "no"."""
+    return code in _BUSY_CODES
+
+
+def _checked(answer: Command, address: str) -> Command:
+    if is_busy(answer.code):
+        raise UnreachableError(f"{address} is busy: {answer.remark}")
+    if answer.code != ResponseCode.SUCCESS:
+        raise BrokerError(answer.code, answer.remark, address)
+    return answer
+
+
+def queue_addresses(route: TopicRoute) -> QueueAddresses:
+    """Where to read and write each queue, by the route that all clients use."""
+    readers = {name: found[0] for name in route.addresses if (found := route.reader(name)) is not None}
+    masters = {name: address for name in route.addresses if (address := route.master(name)) is not None}
+    return QueueAddresses(
+        {queue: readers[queue.broker_name] for queue in route.subscribe if queue.broker_name in readers},
+        {queue: masters[queue.broker_name] for queue in route.publish if queue.broker_name in masters},
+        frozenset(masters.values()),
+    )

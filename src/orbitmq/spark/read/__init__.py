@@ -1,0 +1,1 @@
+"""Reading topics: planning ranges, pulling them, messages as columns."""

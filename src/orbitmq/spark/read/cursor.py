@@ -1,0 +1,187 @@
+"""What is still to be pulled of one range of a queue, and how much to ask for at a time. Does no I/O."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from orbitmq.message.record_scan import scan_range
+from orbitmq.runtime.seam import Buffer
+from orbitmq.spark.read.partitions import QueueRange
+
+# An answer of ours holds so many bytes when there is as much (the fast path of a broker of OrbitMQ gives no
+# more), or one larger message. A Java broker does not read the wish: it gives 32 messages, 8 from its disk.
+PULL_BYTES = 512 << 10
+# Offsets that one pull covers at first when the broker filters: it returns fewer messages than it looks at.
+FILTERED_STEP = 2048
+LONGEST_FILTERED_STEP = 64 << 10
+# Asked for beyond what a filter is expected to leave, so that a part is seldom cut short.
+SPARE_MESSAGES = 8
+
+
+class Part(NamedTuple):
+    """What one pull is to bring: the offsets ``[low, high)``, in at most ``limit`` messages."""
+
+    low: int
+    high: int
+    limit: int
+
+
+class PartSize:
+    """How long parts are: as long as a broker answers in one go, which it shows.
+
+    Args:
+        most: messages of one pull at most.
+        strict: nothing filters at the broker, so a part has as many messages as offsets.
+    """
+
+    def __init__(self, most: int, *, strict: bool) -> None:
+        self._most = most
+        self._strict = strict
+        self.step = most if strict else FILTERED_STEP
+        self.is_known = False
+        # Of a filtered queue: messages per offset, and bytes per message.
+        self._density = 1.0
+        self._mean_bytes = 0.0
+
+    @property
+    def limit(self) -> int:
+        """How many messages to ask for in a part of :attr:`step` offsets."""
+        if self._strict:
+            return self.step
+        if not self.is_known:
+            return min(32, self._most)
+        return max(1, min(self._most, round(self.step * self._density) + SPARE_MESSAGES))
+
+    def answered(self, part: Part, reached: int, records: int, size_bytes: int) -> None:
+        """Learn from an answer that brought ``records`` messages and ended before offset ``reached``."""
+        self.is_known = True
+        if self._strict:
+            self._learn(part, reached, records, size_bytes)
+        elif reached > part.low:
+            self._learn_filtered(part, reached, records, size_bytes)
+
+    def _learn(self, part: Part, reached: int, records: int, size_bytes: int) -> None:
+        if reached < part.high:
+            # Limited by bytes: a little shorter, so that larger messages do not cut each part in two.
+            self.step = max(1, records * 7 // 8 if 2 * size_bytes > PULL_BYTES else records)
+        elif 2 * size_bytes <= PULL_BYTES and part.high - part.low >= self.step:
+            # It might give more: one large message must not leave all later parts at a length of one.
+            self.step = min(2 * self.step, self._most)
+
+    def _learn_filtered(self, part: Part, reached: int, records: int, size_bytes: int) -> None:
+        looked_at = reached - part.low
+        self._density = (self._density + records / looked_at) / 2
+        if records:
+            self._mean_bytes = size_bytes / records
+        if reached < part.high and records < part.limit and 2 * size_bytes < PULL_BYTES:
+            self.step = looked_at  # the broker looks no further at a time
+            return
+        wanted = PULL_BYTES / 2 / max(self._mean_bytes, 1.0) / max(self._density, 1e-6)
+        self.step = max(1, min(round(wanted), 2 * self.step, LONGEST_FILTERED_STEP))
+
+
+class Cursor:
+    """What is still to be pulled of one range, and what came ahead of its turn.
+
+    Args:
+        wanted: the range.
+        size: how long the parts are; ranges that are alike share it.
+        strict: every offset of the range must arrive (nothing filters at the broker).
+    """
+
+    def __init__(self, wanted: QueueRange, size: PartSize, *, strict: bool) -> None:
+        self.wanted = wanted
+        self.strict = strict
+        self._size = size
+        self._asked = wanted.low
+        # In order, since what comes first is handed out first, and the rest waits in memory for it.
+        self._holes: list[tuple[int, int]] = []
+        self._early: dict[int, tuple[Buffer, int, int]] = {}
+        self._emitted = wanted.low
+        self.settled = 0  # offsets that came or were given up; grows with every progress
+        self.held_bytes = 0  # came, but not handed out yet
+
+    @property
+    def is_done(self) -> bool:
+        """Everything was handed out."""
+        return self._emitted >= self.wanted.high
+
+    def next_part(self) -> Part | None:
+        """The next part to ask for, or ``None`` when there is none now.
+
+        Until an answer shows how much a broker gives at a time, one part is on its way.
+        """
+        if self._holes:
+            low, end = self._holes.pop(0)
+        elif self._asked < self.wanted.high and (self._size.is_known or self._asked == self.wanted.low):
+            low = end = self._asked
+        else:
+            return None
+        limit = self._size.limit
+        high = min(low + self._size.step, end if end > low else self.wanted.high)
+        if high < end:
+            self._holes.insert(0, (high, end))
+        self._asked = max(self._asked, high)
+        return Part(low, high, min(limit, high - low))
+
+    def retry(self, part: Part) -> None:
+        """Nothing came for this part, or nothing of use; ask again."""
+        insort(self._holes, (part.low, part.high))
+
+    def is_next(self, part: Part) -> bool:
+        """Whether what comes for ``part`` can be handed out at once."""
+        return part.low == self._emitted
+
+    def found(self, part: Part, body: Buffer, progress: int) -> tuple[int, int] | None:
+        """Take the answer to one part.
+
+        Args:
+            part: what was asked for.
+            body: the records that came.
+            progress: where the broker says to go on; used when it filters.
+
+        Returns:
+            When there is a gap, the expected offset and the one that came instead.
+
+        Raises:
+            RecordError: the body is damaged.
+        """
+        low, high, _ = part
+        scan = scan_range(body, low, high, self.strict)
+        reached = scan.next_offset
+        if not self.strict and scan.found < 0:
+            # Records behind the part mean that all of it was looked at.
+            reached = high if scan.end_position < len(body) else max(reached, min(progress, high))
+        if reached > low:
+            self._keep(low, reached, body[: scan.end_position], scan.records)
+        if reached < high:
+            insort(self._holes, (max(reached, low), high))
+        self._size.answered(part, reached, scan.records, scan.end_position)
+        return (scan.next_offset, scan.found) if scan.found >= 0 else None
+
+    def skip(self, low: int, to: int) -> None:
+        """Give up the offsets from ``low`` up to ``to``; the rest of that hole stays wanted."""
+        for i, (start, high) in enumerate(self._holes):
+            if start == low:
+                cut = min(max(to, low + 1), high)
+                self._keep(low, cut, b"", 0)
+                if cut < high:
+                    self._holes[i] = (cut, high)
+                else:
+                    del self._holes[i]
+                return
+
+    def _keep(self, low: int, high: int, body: Buffer, records: int) -> None:
+        self.settled += high - low
+        self.held_bytes += len(body)
+        self._early[low] = (body, high, records)
+
+    def ready(self) -> Iterator[tuple[Buffer, int]]:
+        """What is complete up to here: records and their number, in order, each once."""
+        while (entry := self._early.pop(self._emitted, None)) is not None:
+            body, self._emitted, records = entry
+            self.held_bytes -= len(body)
+            if records:
+                yield body, records

@@ -1,0 +1,307 @@
+"""Places such as ``earliest`` as offsets of every queue."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from orbitmq.errors import TopicNotFoundError
+from orbitmq.message.model import MessageQueue
+from orbitmq.spark.cluster.brokers import Brokers, Patience, max_offset, min_offset
+from orbitmq.spark.cluster.offsets import Offsets, begin_of
+from orbitmq.spark.cluster.places import EARLIEST_OFFSET, LATEST_OFFSET, AtOffsets, AtTime, Place, Start
+from orbitmq.spark.cluster.times import TimeSearch
+from orbitmq.spark.errors import DataLossError, OffsetError, UnreachableError
+from orbitmq.spark.loss import Gap, Loss
+from orbitmq.spark.options import ReadOptions
+from orbitmq.spark.read.filters import FilterCheck
+from orbitmq.spark.read.partitions import QueueRange
+from orbitmq.spark.read.sizes import FEW_ROWS, Sizes
+from orbitmq.wire.command import Command
+
+log = logging.getLogger("orbitmq.spark")
+
+# How far the clock of a broker may be set back between two messages of a queue.
+CLOCK_MARGIN_MS = 10_000
+
+
+class Positions:
+    """Asks the brokers where queues begin and end.
+
+    Args:
+        options: topics and name servers.
+
+    Attributes:
+        skipped: offsets that were found missing and given up.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.options = options
+        self.brokers = Brokers(options.name_servers, options.request_timeout_ms)
+        self.skipped = 0
+        self._sizes = Sizes(self.brokers, options.consumer_group)
+        self._times = TimeSearch(self.brokers, options.consumer_group)
+        self._filter = FilterCheck(self.brokers, options)
+
+    def bytes_of(self, ranges: Sequence[QueueRange]) -> int:
+        """About how many bytes the messages of ``ranges`` take in the brokers, by a sample of each queue."""
+        if sum(item.rows for item in ranges) <= FEW_ROWS:
+            return 0
+        return self._sizes.bytes_of(ranges, self._owners(ranges))
+
+    def check_filter(self, ranges: Sequence[QueueRange]) -> None:
+        """Whether the brokers of ``ranges`` can filter by the option sql; each is asked once.
+
+        Raises:
+            OptionError: one cannot.
+            UnreachableError: one did not answer for ``offsetTimeout``.
+        """
+        if self.options.sql is None:
+            return
+        addresses: dict[str, set[str]] = {}
+        for queue, address in self._owners(ranges).items():
+            addresses.setdefault(queue.topic, set()).add(address)
+        for topic, found in sorted(addresses.items()):
+            self._filter.check(topic, found)
+
+    def narrowed(
+        self, ranges: Iterable[QueueRange], low_ms: int | None, high_ms: int | None
+    ) -> list[QueueRange]:
+        """The parts of ``ranges`` that hold every message stored from one time until before another.
+
+        They may hold a few others: a broker's clock may have been set back.
+        """
+        left = {item.queue: item for item in ranges}
+        owners = self._owners(left.values())
+        for bound, is_low in ((low_ms, True), (high_ms, False)):
+            if bound is None or not left:
+                continue
+            at_ms = max(1, bound - CLOCK_MARGIN_MS if is_low else bound + CLOCK_MARGIN_MS)
+            first = {queue: item.low for queue, item in left.items()}
+            last = {queue: item.high for queue, item in left.items()}
+            found = self._times.first_at(owners, dict.fromkeys(left, at_ms), first, last)
+            cut = (
+                QueueRange(q, found[q], item.high) if is_low else QueueRange(q, item.low, found[q])
+                for q, item in left.items()
+            )
+            left = {item.queue: item for item in cut if item.rows > 0}
+        return list(left.values())
+
+    def _owners(self, ranges: Iterable[QueueRange]) -> dict[MessageQueue, str]:
+        """Whom to ask about the queues of ``ranges``, by the routes as they are known."""
+        queues = {item.queue for item in ranges}
+        readable: dict[MessageQueue, str] = {}
+        for topic in {queue.topic for queue in queues}:
+            readable |= self.brokers.route(topic).readable
+        return {queue: at for queue, at in readable.items() if queue in queues}
+
+    def earliest(self) -> Offsets:
+        """The first offset of every readable queue."""
+        return self._all(min_offset)
+
+    def latest(self) -> Offsets:
+        """The offset after the last message of every readable queue."""
+        return self._all(max_offset)
+
+    def _all(self, request: Callable[[MessageQueue], Command]) -> Offsets:
+        return Offsets(self.brokers.offsets(self._queues(), request))
+
+    def latest_where_possible(self) -> tuple[dict[MessageQueue, int], dict[str, UnreachableError]]:
+        """:meth:`latest` of the brokers that answer, and what is wrong with the others, by address."""
+        return self.brokers.offsets_where_possible(self._queues(), max_offset)
+
+    def first_of(self, queues: set[MessageQueue]) -> dict[MessageQueue, int]:
+        """The first offset of some queues, of those whose brokers answer."""
+        if not queues:
+            return {}
+        owners = {queue: at for queue, at in self._queues().items() if queue in queues}
+        return self.brokers.offsets_where_possible(owners, min_offset)[0]
+
+    def check_place(self, place: Offsets) -> None:
+        """Whether a place in a checkpoint is one in what the options name.
+
+        Raises:
+            OffsetError: it names other topics only.
+        """
+        pattern = self.options.topic_pattern
+        topics = {queue.topic for queue in place}
+        if pattern is not None:
+            ours = {topic for topic in topics if re.fullmatch(pattern, topic)}
+        else:
+            ours = topics & set(self.options.topics)
+        if topics and not ours:
+            raise OffsetError(
+                f"the checkpoint is that of a query of {', '.join(sorted(topics))}, this one reads "
+                f"{self._what()}: give it another checkpointLocation"
+            )
+
+    def is_told_by_master(self, queue: MessageQueue) -> bool:
+        """Whether the queue's offsets come from a master; a slave may only be behind."""
+        address = self.brokers.route(queue.topic).readable.get(queue, "")
+        return self.brokers.is_master(queue.topic, address)
+
+    def start(self) -> Offsets:
+        """Where the options say that a query begins.
+
+        Raises:
+            OffsetError: they name a queue that does not exist.
+            DataLossError: they name a message that is gone or never came, and ``failOnDataLoss`` is on.
+            UnreachableError: the cluster was away for longer than ``offsetTimeout``.
+        """
+        return self._patiently(lambda: self._resolve(self.options.starting, Start.EARLIEST))
+
+    def end(self) -> Offsets:
+        """Where the options say that a batch query ends. Errors as with :meth:`start`."""
+        return self._patiently(lambda: self._resolve(self.options.ending, Start.LATEST))
+
+    def latest_patiently(self) -> Offsets:
+        """:meth:`latest`, tried again while the cluster is away, up to ``offsetTimeout``."""
+        return self._patiently(self.latest)
+
+    def _patiently(self, resolve: Callable[[], Offsets]) -> Offsets:
+        patience = Patience(self.options.offset_timeout_ms)
+        while True:
+            try:
+                return resolve()
+            except (UnreachableError, TopicNotFoundError) as error:
+                # A name server that just started knows no topics yet.
+                if patience.is_over or isinstance(error, TopicNotFoundError):
+                    raise
+                patience.pause()
+
+    def _resolve(self, place: Place, other: Start) -> Offsets:
+        """The offsets of ``place``; queues that it does not name are at ``other``."""
+        queues = self._queues()
+        self._check_assigned(queues)
+        first = self.brokers.offsets(queues, min_offset)
+        if place is Start.EARLIEST:
+            return Offsets(first)
+        last = self.brokers.offsets(queues, max_offset)
+        if place is Start.LATEST:
+            return Offsets(last)
+        if isinstance(place, AtTime):
+            return Offsets(self._at_time(place, queues, first, last, other))
+        if isinstance(place, AtOffsets):
+            named = place.queues
+        else:
+            named = self.brokers.committed(self.options.consumer_group, queues)
+        self._check_known(named, queues)
+        others = first if other is Start.EARLIEST else last
+        standing = {EARLIEST_OFFSET: first, LATEST_OFFSET: last}
+        table: dict[MessageQueue, int] = {}
+        for queue in queues:
+            offset = named.get(queue, others[queue])
+            at = standing[offset][queue] if offset in standing else offset
+            table[queue] = self._within(queue, at, first[queue], last[queue])
+        return Offsets(table)
+
+    def _at_time(
+        self,
+        place: AtTime,
+        queues: dict[MessageQueue, str],
+        first: Mapping[MessageQueue, int],
+        last: Mapping[MessageQueue, int],
+        other: Start,
+    ) -> dict[MessageQueue, int]:
+        """Where the first message of that time or a later one is, in each queue.
+
+        A topic that has none is an error at the start of a read, unless startingTimestampStrategy=latest:
+        somebody mistook the time. A queue that has none while others do begins at its end.
+        """
+        self._check_known(place.queues, queues)
+        times = {queue: place.queues.get(queue, place.at_ms) for queue in queues}
+        asked = {queue: at for queue, at in times.items() if at is not None}
+        found = self._times.first_at(queues, asked, first, last)
+        if other is Start.EARLIEST and self.options.time_strategy == "error":
+            topics = {queue.topic for queue in found}
+            late = topics - {queue.topic for queue, offset in found.items() if offset < last[queue]}
+            filled = {queue.topic for queue in found if first[queue] < last[queue]}
+            for topic in sorted(late & filled):
+                raise OffsetError(
+                    f"topic {topic} has no message as new as the time where the read begins; "
+                    "startingTimestampStrategy=latest begins at its end"
+                )
+        others = first if other is Start.EARLIEST else last
+        return {queue: found.get(queue, others[queue]) for queue in queues}
+
+    def _check_known(self, named: Iterable[MessageQueue], queues: Mapping[MessageQueue, str]) -> None:
+        for queue in named:
+            if queue not in queues:
+                raise OffsetError(f"offsets name {queue}, which is not a readable queue of {self._what()}")
+
+    def _check_assigned(self, queues: Mapping[MessageQueue, str]) -> None:
+        missing = sorted(queue for queue in self.options.assigned or () if queue not in queues)
+        if missing:
+            raise OffsetError(f"option assign names {missing[0]}, which is not a readable queue")
+
+    def _what(self) -> str:
+        pattern = self.options.topic_pattern
+        return f"topicPattern {pattern!r}" if pattern else ", ".join(self.options.topics)
+
+    def _within(self, queue: MessageQueue, offset: int, first: int, last: int) -> int:
+        if first <= offset <= last:
+            return offset
+        if offset < first:
+            if self.options.on_loss is Loss.ROWS:
+                return offset  # the task that reads there finds the gap
+            self.lost(f"offset {offset} of {queue} is gone, the first one left is {first}", first - offset)
+            return first
+        self.lost(f"offset {offset} of {queue} is not there, the queue ends at {last}", offset - last)
+        return last
+
+    def lost(self, text: str, count: int) -> None:
+        """Tell a loss: an error with ``failOnDataLoss``, else a warning.
+
+        Args:
+            count: how many offsets are given up.
+
+        Raises:
+            DataLossError: with ``failOnDataLoss``.
+        """
+        if self.options.on_loss is Loss.FAIL:
+            raise DataLossError(f"{text}; failOnDataLoss=false goes on with what is there")
+        self.skipped += count
+        log.warning("%s", text)
+
+    def checked_ends(self, start: Offsets, end: Offsets) -> tuple[Offsets, list[Gap]]:
+        """``end`` of a batch query, never before ``start``, and what is missing in between.
+
+        Raises:
+            DataLossError: a queue ends before it begins and ``failOnDataLoss`` is on.
+        """
+        table: dict[MessageQueue, int] = {}
+        gaps: list[Gap] = []
+        for queue, offset in end.items():
+            begin = begin_of(start, end, queue)
+            if offset < begin:
+                text = f"{queue} ends at {offset}, before the begin of the read at {begin}"
+                self.lost(text, begin - offset)
+                gaps.append(Gap(queue, offset, begin - offset))
+            table[queue] = max(offset, begin)
+        return Offsets(table), gaps
+
+    def unknown_firsts(self, start: Offsets, end: Offsets) -> Mapping[MessageQueue, int]:
+        """The first messages of queues of which neither place tells the begin.
+
+        Raises:
+            UnreachableError: a broker does not tell.
+        """
+        unknown = {queue for queue in end if queue not in start and queue not in end.begins}
+        owners = {queue: at for queue, at in self._queues().items() if queue in unknown} if unknown else {}
+        return self.brokers.offsets(owners, min_offset)
+
+    def _queues(self) -> dict[MessageQueue, str]:
+        # Routes are asked for anew each time: queues are added and brokers move while a query runs.
+        found = self.brokers.readable(self._topics(), refresh=True)
+        assigned = self.options.assigned
+        return found if assigned is None else {queue: at for queue, at in found.items() if queue in assigned}
+
+    def _topics(self) -> tuple[str, ...]:
+        pattern = self.options.topic_pattern
+        if pattern is None:
+            return self.options.topics
+        topics = self.brokers.topics_like(pattern)
+        if not topics:
+            raise TopicNotFoundError(pattern, f"no topic has a name that matches topicPattern={pattern!r}")
+        return topics

@@ -1,0 +1,388 @@
+"""Reading fixed ranges of queues, many pulls at a time.
+
+The range is known before it is read, so the pulls for its parts travel together, and the next ones are on
+their way while what came is decoded. The answers are put in order, checked for continuity and joined into
+record batches. The same range gives the same rows in the same order however often it is read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from orbitmq.errors import BrokerError, TopicNotFoundError
+from orbitmq.message.errors import MessageFormatError, RecordError
+from orbitmq.message.model import MessageQueue
+from orbitmq.runtime.seam import Buffer
+from orbitmq.spark.cluster.brokers import SUBSCRIPTION_IN_HEADER, Brokers, Patience, is_busy
+from orbitmq.spark.cluster.connections import Conversation
+from orbitmq.spark.errors import DataLossError, UnreachableError
+from orbitmq.spark.loss import Gap, Loss
+from orbitmq.spark.options import ReadOptions
+from orbitmq.spark.read.arrow import BatchMaker
+from orbitmq.spark.read.cursor import PULL_BYTES, Cursor, Part, PartSize
+from orbitmq.spark.read.partitions import QueueRange
+from orbitmq.spark.read.tally import Tally
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
+
+log = logging.getLogger("orbitmq.spark")
+
+# What a task holds of answers that came ahead of their turn. What exceeds it is dropped and asked for again.
+MEMORY_BYTES = 64 << 20
+# What may be on its way to a task: enough that the broker works while the task decodes, little enough to
+# stay in the processor's cache.
+FLIGHT_BYTES = 4 << 20
+
+
+class Piece(NamedTuple):
+    """Records of one queue; ``rows``: how many."""
+
+    queue: MessageQueue
+    records: Buffer
+    rows: int
+
+
+class _Asked(NamedTuple):
+    """A pull on its way."""
+
+    cursor: Cursor
+    part: Part
+
+
+class _Flight:
+    """The pulls that are on their way to one broker."""
+
+    def __init__(
+        self, broker_name: str, address: str, conversation: Conversation, *, is_master: bool
+    ) -> None:
+        self.broker_name = broker_name
+        self.address = address
+        self.is_master = is_master
+        self._conversation = conversation
+        self._asked: dict[int, _Asked] = {}
+        # Nothing more is sent until all that is on its way has come: something came to nothing.
+        self.is_held = False
+        self.empty: list[tuple[_Asked, Command]] = []  # answers that brought nothing, meanwhile
+        self.has_progress = False
+
+    def __len__(self) -> int:
+        return len(self._asked)
+
+    def send(self, pulls: Sequence[_Asked], commands: Sequence[Command]) -> None:
+        """Send pulls.
+
+        Raises:
+            UnreachableError: the connection broke.
+        """
+        try:
+            numbers = self._conversation.send(commands)
+        except UnreachableError:
+            for cursor, part in pulls:
+                cursor.retry(part)
+            raise
+        self._asked.update(zip(numbers, pulls, strict=True))
+
+    def receive(self) -> tuple[_Asked, Command]:
+        """The next answer.
+
+        Raises:
+            UnreachableError: none in time, or the connection broke.
+        """
+        number, answer = self._conversation.receive()
+        return self._asked.pop(number), answer
+
+    def give_up(self) -> None:
+        """Nothing more comes: what was asked for is wanted again."""
+        for cursor, part in self._asked.values():
+            cursor.retry(part)
+        self._asked.clear()
+        self.close()
+
+    def close(self) -> None:
+        self._conversation.close()
+
+
+class RangeReader:
+    """Reads the ranges of one task.
+
+    Args:
+        brokers: the way to the cluster.
+        options: filter, batch size, depth, what to do about loss.
+
+    Attributes:
+        tally: what was done so far.
+        gaps: what was found missing so far.
+    """
+
+    def __init__(self, brokers: Brokers, options: ReadOptions) -> None:
+        self._brokers = brokers
+        self._options = options
+        self.tally = Tally()
+        self.gaps: list[Gap] = []
+        self._strict = not options.is_filtered
+        self._patience = Patience(options.offset_timeout_ms)
+        self._answer_bytes = PULL_BYTES
+        self._held_bytes = 0
+        self._flight: _Flight | None = None
+
+    def batches(self, ranges: Sequence[QueueRange], maker: BatchMaker) -> Iterator[pa.RecordBatch]:
+        """The messages of ``ranges``, in the order of the ranges, as batches of about ``batch_bytes``.
+
+        Raises:
+            DataLossError: messages of a range are gone and ``failOnDataLoss`` is on.
+            UnreachableError: a broker did not answer before the deadline.
+            BrokerError: a broker refuses to be read.
+            MessageFormatError: a broker sent damaged records; the text names broker, queue and offset.
+        """
+        pieces: list[Piece] = []
+        size = 0
+        for piece in self.pieces(ranges):
+            pieces.append(piece)
+            size += len(piece.records)
+            if size >= self._options.batch_bytes:
+                yield _batch(pieces, maker)
+                pieces, size = [], 0
+        if pieces:
+            yield _batch(pieces, maker)
+
+    def pieces(self, ranges: Sequence[QueueRange]) -> Iterator[Piece]:
+        """The stored records of ``ranges``, in order. Errors as with :meth:`batches`."""
+        size = PartSize(self._options.pull_messages, strict=self._strict)
+        waiting = deque(Cursor(item, size, strict=self._strict) for item in ranges if item.low < item.high)
+        try:
+            while waiting:
+                self._advance(waiting)
+                while waiting:
+                    head = waiting[0]
+                    for records, count in head.ready():
+                        self._held_bytes -= len(records)
+                        yield Piece(head.wanted.queue, records, count)
+                    if not head.is_done:
+                        break
+                    waiting.popleft()
+        finally:
+            self._land()
+
+    # -- one answer after the other --------------------------------------------------------------------
+
+    def _advance(self, waiting: deque[Cursor]) -> None:
+        """Take one answer from the broker of the first cursor, and have the next ones on their way."""
+        queue = waiting[0].wanted.queue
+        try:
+            flight = self._flight_to(queue)
+            self._ask(flight, waiting)
+            asked, answer = flight.receive()
+            self.tally.pulled_bytes += len(answer.body)
+            self._take(flight, asked, answer, waiting)
+            if flight.is_held and not len(flight):
+                self._bear(flight)
+            self._ask(flight, waiting)
+        except UnreachableError as error:
+            if self._flight is not None:
+                self._flight.give_up()
+                self._flight = None
+            self._wait(error)
+            self._refresh(queue)
+
+    def _flight_to(self, queue: MessageQueue) -> _Flight:
+        if self._flight is not None and self._flight.broker_name != queue.broker_name:
+            self._land()
+        if self._flight is None:
+            address, is_master = self._address(queue)
+            conversation = self._brokers.converse(address)
+            self._flight = _Flight(queue.broker_name, address, conversation, is_master=is_master)
+        return self._flight
+
+    def _land(self) -> None:
+        if self._flight is not None:
+            self._flight.close()
+            self._flight = None
+
+    def _ask(self, flight: _Flight, waiting: deque[Cursor]) -> None:
+        """Send the next pulls when at most half as many are on their way as may be."""
+        window = max(1, min(self._options.pull_depth, FLIGHT_BYTES // max(1, self._answer_bytes)))
+        if flight.is_held or 2 * len(flight) > window:
+            return
+        room = window - len(flight)
+        pulls: list[_Asked] = []
+        for cursor in waiting:
+            if len(pulls) == room or cursor.wanted.queue.broker_name != flight.broker_name:
+                break
+            while len(pulls) < room and (part := cursor.next_part()) is not None:
+                pulls.append(_Asked(cursor, part))
+        if pulls:
+            flight.send(pulls, [self._pull(*pull) for pull in pulls])
+
+    def _pull(self, cursor: Cursor, part: Part) -> Command:
+        queue = cursor.wanted.queue
+        expression, kind = self._options.subscription
+        request = PullMessageRequest(
+            consumer_group=self._options.consumer_group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=part.low,
+            max_msg_nums=part.limit,
+            max_msg_bytes=PULL_BYTES,
+            sys_flag=SUBSCRIPTION_IN_HEADER,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription=expression,
+            expression_type=kind,
+        )
+        return request.command()
+
+    def _take(self, flight: _Flight, asked: _Asked, answer: Command, waiting: deque[Cursor]) -> None:
+        """Put one answer into its cursor."""
+        cursor, part = asked
+        self._answer_bytes = max(len(answer.body), self._answer_bytes * 7 // 8)
+        early = cursor is not waiting[0] or not cursor.is_next(part)
+        if early and self._held_bytes + len(answer.body) > MEMORY_BYTES:
+            cursor.retry(part)
+            # What is wanted first is on its way: it must not wait behind what is dropped again.
+            flight.is_held = flight.has_progress = True
+            return
+        before = cursor.held_bytes
+        if self._is_progress(flight, asked, answer):
+            flight.has_progress = True
+            self._patience.succeeded()
+        else:
+            # A broker that is behind is not asked in haste.
+            flight.is_held = True
+            flight.empty.append((asked, answer))
+        self._held_bytes += cursor.held_bytes - before
+
+    def _is_progress(self, flight: _Flight, asked: _Asked, answer: Command) -> bool:
+        cursor, part = asked
+        queue = cursor.wanted.queue
+        if is_busy(answer.code) or answer.code == ResponseCode.PULL_NOT_FOUND:
+            # Not there yet: the range was promised, so a broker that lacks it is behind or lost it.
+            cursor.retry(part)
+            return False
+        if answer.code not in (
+            ResponseCode.SUCCESS,
+            ResponseCode.PULL_RETRY_IMMEDIATELY,
+            ResponseCode.PULL_OFFSET_MOVED,
+        ):
+            raise BrokerError(answer.code, answer.remark, flight.address)
+        header = PullMessageResponse.from_ext(answer.ext)
+        if answer.code == ResponseCode.PULL_OFFSET_MOVED:
+            cursor.retry(part)
+            # Also told when an administrator has moved the group, which makes no message go away.
+            if header.min_offset <= part.low:
+                return False
+            self._lost(cursor, part.low, min(header.min_offset, part.high))
+            return True
+        body = answer.body if answer.code == ResponseCode.SUCCESS else b""
+        before = cursor.settled
+        try:
+            gap = cursor.found(part, body, header.next_begin_offset)
+        except RecordError as error:
+            raise RecordError(
+                f"{flight.address} sent for {queue} from offset {part.low} on: {error}"
+            ) from error
+        if gap is not None:
+            expected, came = gap
+            if came < expected:
+                raise DataLossError(f"{flight.address} sent offset {came} of {queue} in place of {expected}")
+            self._lost(cursor, expected, came)
+        return cursor.settled > before
+
+    # -- when nothing comes ----------------------------------------------------------------------------
+
+    def _bear(self, flight: _Flight) -> None:
+        """Some answers, or all, brought nothing: wait a little unless others did."""
+        if not flight.has_progress:
+            if self._patience.is_over:
+                self._give_up(flight)
+                self._patience.succeeded()
+            else:
+                self._pause()
+        flight.empty.clear()
+        flight.is_held = flight.has_progress = False
+
+    def _give_up(self, flight: _Flight) -> None:
+        """What the broker has not sent for so long: gone if its master says so, else not to be had now.
+
+        Raises:
+            DataLossError: the master's queue ends before what was promised, and ``failOnDataLoss`` is on.
+            UnreachableError: the broker is busy or behind; what it does not send may still be there.
+        """
+        for (cursor, part), answer in flight.empty:
+            told = answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED)
+            end = PullMessageResponse.from_ext(answer.ext).max_offset if told and answer.ext else None
+            if end is None or not flight.is_master or end > part.low:
+                state = (
+                    f"ends at {end}" if end is not None else f"answers {answer.code} {answer.remark or ''}"
+                )
+                seconds = self._options.offset_timeout_ms / 1000
+                raise UnreachableError(
+                    f"{flight.address} does not send offset {part.low} of {cursor.wanted.queue}: it {state} "
+                    f"for {seconds:g} s (offsetTimeout)"
+                )
+            self._lost(cursor, part.low, part.high)
+
+    def _address(self, queue: MessageQueue) -> tuple[str, bool]:
+        """Where to read the queue, and whether that is a master."""
+        while True:
+            try:
+                route = self._brokers.route(queue.topic)
+            except (UnreachableError, TopicNotFoundError) as error:
+                # A name server that just started knows no topics yet.
+                self._wait(error)
+                continue
+            if queue in route.readable:
+                address = route.readable[queue]
+                return address, address in route.masters
+            self._wait(UnreachableError(f"no broker serves {queue}"))
+            self._refresh(queue)
+
+    def _refresh(self, queue: MessageQueue) -> None:
+        try:
+            self._brokers.route(queue.topic, refresh=True)
+        except (UnreachableError, TopicNotFoundError) as error:
+            self._wait(error)
+
+    def _wait(self, error: Exception) -> None:
+        if self._patience.is_over:
+            raise error
+        self._pause()
+
+    def _pause(self) -> None:
+        self.tally.retries += 1
+        self._patience.pause()
+
+    def _lost(self, cursor: Cursor, low: int, to: int) -> None:
+        to = min(to, cursor.wanted.high)
+        text = f"offsets {low} to {to - 1} of {cursor.wanted.queue} are not there any more"
+        if self._options.on_loss is Loss.FAIL:
+            raise DataLossError(f"{text}; failOnDataLoss=false skips them, rows gives a row for each gap")
+        log.warning("%s, skipped", text)
+        self.tally.skipped += to - low
+        self.gaps.append(Gap(cursor.wanted.queue, low, to - low))
+        cursor.skip(low, to)
+
+
+def _batch(pieces: Sequence[Piece], maker: BatchMaker) -> pa.RecordBatch:
+    runs: list[tuple[str, int]] = []
+    for queue, _, count in pieces:
+        if runs and runs[-1][0] == queue.broker_name:
+            runs[-1] = (queue.broker_name, runs[-1][1] + count)
+        else:
+            runs.append((queue.broker_name, count))
+    try:
+        return maker.batch([piece.records for piece in pieces], runs)
+    except MessageFormatError:
+        for queue, records, count in pieces:
+            try:
+                maker.batch([records], [(queue.broker_name, count)])
+            except MessageFormatError as error:
+                where = f"topic {queue.topic}, broker {queue.broker_name}"
+                raise RecordError(f"{where}: {error}; onBadMessage=null or raw goes on") from error
+        raise

@@ -1,0 +1,165 @@
+"""Filters of a batch query that need not be evaluated row by row in Spark. Does no I/O.
+
+Queues and offsets narrow what is read, times too, tags go to the broker. Only what is then exactly true of
+each row is taken over; Spark does not evaluate it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orbitmq.message import columns as names
+from orbitmq.message.model import MessageQueue
+from orbitmq.spark.read.partitions import QueueRange
+from orbitmq.spark.schema import BROKER, PLACE
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Whole numbers from ``low`` up to but without ``high``; ``None``: no bound."""
+
+    low: int | None = None
+    high: int | None = None
+
+    def narrowed(self, low: int | None, high: int | None) -> Span:
+        lows = [bound for bound in (self.low, low) if bound is not None]
+        highs = [bound for bound in (self.high, high) if bound is not None]
+        return Span(max(lows, default=None), min(highs, default=None))
+
+    def __contains__(self, number: int) -> bool:
+        return (self.low is None or number >= self.low) and (self.high is None or number < self.high)
+
+
+# From a filter's value in whole units and the units below (a time has microseconds below its milliseconds) to
+# the span of numbers that pass.
+_SPANS: dict[str, Callable[[int, bool], tuple[int | None, int | None]]] = {
+    "EqualTo": lambda floor, more: (floor + more, floor + 1),
+    "GreaterThan": lambda floor, more: (floor + 1, None),
+    "GreaterThanOrEqual": lambda floor, more: (floor + more, None),
+    "LessThan": lambda floor, more: (None, floor + more),
+    "LessThanOrEqual": lambda floor, more: (None, floor + 1),
+}
+
+
+class Pushed:
+    """What was taken over.
+
+    Args:
+        tags: whether tags may be; not with another filter at the broker.
+        nulls: whether there are rows with nothing but a place (failOnDataLoss=rows), of which no filter of
+            another column is true.
+
+    Attributes:
+        tags: what brokers filter by, as in ``"a || b"``; ``None``: nothing was taken over.
+        times: when the messages were stored, in milliseconds since 1970.
+    """
+
+    def __init__(self, *, tags: bool, nulls: bool) -> None:
+        self.tags: str | None = None
+        self.times = Span()
+        self._may_take_tags = tags and not nulls
+        self._nulls = nulls
+        self._texts: dict[str, frozenset[str]] = {}
+        self._ids: frozenset[int] | None = None
+        self._spans = {names.QUEUE_ID: Span(), names.QUEUE_OFFSET: Span()}
+
+    def take(self, kind: str, column: str, value: Any) -> bool:
+        """Take one filter over, if that is possible.
+
+        Args:
+            kind: the name of Spark's filter class.
+            value: what the column is compared with; of ``In`` all of them.
+        """
+        column = column.lower()
+        if kind == "IsNotNull":
+            return column in PLACE or (column == names.STORE_TIMESTAMP and not self._nulls)
+        if value is None:
+            return False
+        kind = "EqualTo" if kind == "EqualNullSafe" else kind
+        if column in (names.TOPIC, BROKER):
+            return self._take_texts(kind, column, value)
+        if column == names.TAGS:
+            return self._take_tags(kind, value)
+        if column in self._spans:
+            return self._take_numbers(kind, column, value)
+        if column == names.STORE_TIMESTAMP and kind in _SPANS and not self._nulls:
+            below_ms, more = divmod((value - _EPOCH) // _MICROSECOND, 1000)
+            self.times = self.times.narrowed(*_SPANS[kind](below_ms, more > 0))
+            return True
+        return False
+
+    def ranges(self, ranges: Iterable[QueueRange]) -> Iterator[QueueRange]:
+        """What is left of the ranges of a read."""
+        offsets = self._spans[names.QUEUE_OFFSET]
+        for item in ranges:
+            if self._has(item.queue):
+                low = item.low if offsets.low is None else max(item.low, offsets.low)
+                high = item.high if offsets.high is None else min(item.high, offsets.high)
+                if low < high:
+                    yield QueueRange(item.queue, low, high)
+
+    def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that were stored in time; a narrowed range may hold others."""
+        if self.times == Span():
+            return batch
+        at = next(i for i, name in enumerate(batch.schema.names) if name.lower() == names.STORE_TIMESTAMP)
+        stored = batch.column(at).cast(pa.int64())
+        for bound, passes in ((self.times.low, pc.greater_equal), (self.times.high, pc.less)):
+            if bound is not None:
+                keep = passes(stored, pa.scalar(bound * 1000, pa.int64()))
+                batch, stored = batch.filter(keep), stored.filter(keep)
+        return batch
+
+    def _has(self, queue: MessageQueue) -> bool:
+        places = {names.TOPIC: queue.topic, BROKER: queue.broker_name}
+        return (
+            all(places[column] in wanted for column, wanted in self._texts.items())
+            and (self._ids is None or queue.queue_id in self._ids)
+            and queue.queue_id in self._spans[names.QUEUE_ID]
+        )
+
+    def _take_texts(self, kind: str, column: str, value: Any) -> bool:
+        wanted = _values(kind, value)
+        if wanted is None:
+            return False
+        known = self._texts.get(column)
+        self._texts[column] = wanted if known is None else known & wanted
+        return True
+
+    def _take_tags(self, kind: str, value: Any) -> bool:
+        wanted = _values(kind, value)
+        if not wanted or not self._may_take_tags or not all(map(_is_tag, wanted)):
+            return False
+        self._may_take_tags = False  # two sets of tags would be two filters
+        self.tags = " || ".join(sorted(wanted))
+        return True
+
+    def _take_numbers(self, kind: str, column: str, value: Any) -> bool:
+        if kind in _SPANS:
+            self._spans[column] = self._spans[column].narrowed(*_SPANS[kind](value, False))
+            return True
+        if kind != "In" or column != names.QUEUE_ID:
+            return False
+        wanted = frozenset(value)
+        self._ids = wanted if self._ids is None else self._ids & wanted
+        return True
+
+
+def _values(kind: str, value: Any) -> frozenset[str] | None:
+    if kind == "EqualTo":
+        return frozenset([value])
+    return frozenset(entry for entry in value if entry is not None) if kind == "In" else None
+
+
+def _is_tag(text: str) -> bool:
+    """Whether a subscription can name it."""
+    return bool(text) and text == text.strip() and "|" not in text and text != "*"

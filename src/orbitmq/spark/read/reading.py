@@ -1,0 +1,85 @@
+"""From ranges of queues to tasks, and from a task to its rows: what batch reads and streams share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from orbitmq.runtime.worker import this_worker
+from orbitmq.spark.cluster.brokers import Brokers
+from orbitmq.spark.loss import Gap, Loss
+from orbitmq.spark.options import ReadOptions
+from orbitmq.spark.read.arrow import BatchMaker
+from orbitmq.spark.read.partitions import CORES_VARIABLE, QueueRange, TaskLimits, plan, task_count
+from orbitmq.spark.read.positions import Positions
+from orbitmq.spark.read.pull import RangeReader
+from orbitmq.spark.read.reports import report
+from orbitmq.spark.read.shape import Shape
+
+
+class TaskPartition(InputPartition):  # type: ignore[misc]
+    """What one task reads; pickled by Spark.
+
+    Attributes:
+        ranges: of queues, in their order.
+        gaps: what the planner knows to be missing, for rows of their own.
+    """
+
+    def __init__(self, ranges: Sequence[QueueRange], gaps: Sequence[Gap] = ()) -> None:
+        super().__init__(None)
+        self.ranges = tuple(ranges)
+        self.gaps = tuple(gaps)
+
+
+def cluster_cores() -> int:
+    """How many tasks run at a time: what :func:`orbitmq.spark.session.session` found out, else this machine's
+    processors."""
+    told = os.environ.get(CORES_VARIABLE, "")
+    return int(told) if told.isdigit() and int(told) else this_worker().host.cores
+
+
+def tasks(
+    positions: Positions, ranges: Sequence[QueueRange], count: int | None, gaps: Sequence[Gap] = ()
+) -> list[InputPartition]:
+    """The tasks that read ``ranges``.
+
+    Args:
+        count: in how many tasks; ``None``: as many as suit.
+        gaps: given to the first task when there are rows for them.
+    """
+    positions.check_filter(ranges)
+    made = [TaskPartition(planned) for planned in plan(ranges, count or tasks_for(positions, ranges))]
+    if gaps and positions.options.on_loss is Loss.ROWS:
+        made[:1] = [TaskPartition(made[0].ranges if made else (), gaps)]
+    return made
+
+
+def tasks_for(positions: Positions, ranges: Sequence[QueueRange]) -> int:
+    """In how many tasks ``ranges`` are read."""
+    options = positions.options
+    limits = TaskLimits(options.parallelism, options.max_rows_per_task, options.max_bytes_per_task)
+    rows = sum(item.rows for item in ranges)
+    return task_count(rows, cluster_cores(), limits, positions.bytes_of(ranges))
+
+
+def read_task(
+    partition: InputPartition, options: ReadOptions, schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    """The messages of one task. Spark hands an empty partition when there is nothing to read."""
+    if not isinstance(partition, TaskPartition):
+        return
+    shape = Shape(schema)
+    maker = BatchMaker(shape.stored, options.tags, options.on_bad_message)
+    reader = RangeReader(Brokers(options.name_servers, options.request_timeout_ms), options)
+    try:
+        for batch in reader.batches(partition.ranges, maker):
+            yield shape.finish(batch)
+        gaps = (*partition.gaps, *reader.gaps)
+        if gaps and options.on_loss is Loss.ROWS:
+            yield shape.gaps(gaps)
+    finally:
+        report(reader.tally)

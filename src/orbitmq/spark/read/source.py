@@ -1,0 +1,60 @@
+"""The reader of batch queries behind the format ``rocketmq``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+from typing_extensions import override
+
+from orbitmq.spark.loss import Loss
+from orbitmq.spark.options import ReadOptions
+from orbitmq.spark.read.batch_end import batch_ranges
+from orbitmq.spark.read.positions import Positions
+from orbitmq.spark.read.pushdown import Pushed
+from orbitmq.spark.read.reading import read_task, tasks
+
+
+class BatchReader(DataSourceReader):  # type: ignore[misc]
+    """Reads what lies between two places of the topics, fixed when the query is planned."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._pushed = Pushed(tags=not options.is_filtered, nulls=options.on_loss is Loss.ROWS)
+
+    @override
+    def partitions(self) -> Sequence[InputPartition]:
+        positions = Positions(self._options)
+        start = positions.start()
+        end, gaps = positions.checked_ends(start, positions.end())
+        ranges = list(self._pushed.ranges(batch_ranges(start, end, positions.unknown_firsts(start, end))))
+        times = self._pushed.times
+        return tasks(positions, positions.narrowed(ranges, times.low, times.high), None, gaps)
+
+    @override
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        options = self._options
+        if self._pushed.tags is not None:
+            options = replace(options, tags=self._pushed.tags)
+        for batch in read_task(partition, options, self._schema):
+            yield self._pushed.rows(batch)
+
+
+class FilteringBatchReader(BatchReader):
+    """A :class:`BatchReader` that takes filters over; Spark refuses one while its own setting forbids it."""
+
+    @override
+    def pushFilters(self, filters: Iterable[Any]) -> Iterator[Any]:
+        """The filters that Spark has to evaluate itself."""
+        for entry in filters:
+            attribute: tuple[str, ...] = getattr(entry, "attribute", ())
+            taken = len(attribute) == 1 and self._pushed.take(
+                type(entry).__name__, attribute[0], getattr(entry, "value", None)
+            )
+            if not taken:
+                yield entry

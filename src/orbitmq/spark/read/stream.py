@@ -1,0 +1,159 @@
+"""Where the batches of a stream end: the same for every version of Spark."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+
+from orbitmq.errors import BrokerError, TopicNotFoundError
+from orbitmq.message.model import MessageQueue
+from orbitmq.runtime.worker import this_worker
+from orbitmq.spark.cluster.brokers import Patience
+from orbitmq.spark.cluster.offsets import Offsets, backlog, prorate
+from orbitmq.spark.errors import UnreachableError
+from orbitmq.spark.options import ReadOptions
+from orbitmq.spark.read.batch_end import Shrunk, batch_ranges, lost_ends, next_end, shrunk_queues
+from orbitmq.spark.read.group_progress import GroupProgress
+from orbitmq.spark.read.positions import Positions
+from orbitmq.spark.read.reading import tasks, tasks_for
+
+log = logging.getLogger("orbitmq.spark")
+
+SILENCE_WARNING_SECONDS = 60.0
+
+
+class Stream:
+    """Plans the batches of one streaming query. It resumes from Spark's checkpoint; a group is only told."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._positions = Positions(options)
+        self._target: Offsets | None = None
+        self._latest: Offsets | None = None
+        self._progress = GroupProgress(self._positions.brokers, options.group_id)
+        self._away = Patience(options.offset_timeout_ms)
+        self._retries = 0
+        self._warned = -SILENCE_WARNING_SECONDS
+        self._waiting_since: float | None = None
+
+    def initial(self) -> dict[str, Any]:
+        """Where the query begins when there is no checkpoint."""
+        return self._positions.start().as_first().to_json()
+
+    def prepare_available_now(self) -> None:
+        """What comes from now on is no part of this run."""
+        self._target = self._positions.latest_patiently()
+
+    def latest(
+        self, start: dict[str, Any], *, everything: bool = False, max_rows: int | None = None
+    ) -> dict[str, Any]:
+        """The end of the next batch. An exception here kills the query, so a cluster that is away is waited
+        for, with ``start`` as the answer, until nothing has answered for the offset time-out.
+
+        Args:
+            start: where the last batch ended.
+            everything: without any limit.
+            max_rows: at most so many; ``None``: no limit of rows.
+        """
+        begin = Offsets.from_json(start)
+        self._positions.check_place(begin)
+        if not begin.is_first:
+            # Spark asks when the batch that ended here is done, the last one of an AvailableNow run too.
+            self._progress.publish(begin)
+        try:
+            end = self._end(begin)
+        except (UnreachableError, TopicNotFoundError, BrokerError) as error:
+            # Also an unknown topic: a name server that just started does not know any yet.
+            if self._away.is_over:
+                raise
+            log.warning("the latest offsets are not known, the query waits: %s", error)
+            self._retries += 1
+            self._away.pause()
+            return begin.to_json()
+        self._away.succeeded()
+        if not everything:
+            end = self._limited(begin, end, max_rows)
+        rows = sum(backlog(begin, end).values())
+        if dict(end) == dict(begin) or (not everything and self._is_too_little(rows)):
+            return begin.to_json()
+        self._waiting_since = None
+        count = tasks_for(self._positions, list(batch_ranges(begin, end)))
+        return Offsets(end, begins=end.begins, tasks=count).to_json()
+
+    def _limited(self, begin: Offsets, end: Offsets, max_rows: int | None) -> Offsets:
+        """An end with at most as many rows and bytes as the options allow, and one row at least."""
+        rows = sum(backlog(begin, end).values())
+        most = rows if max_rows is None else min(rows, max_rows)
+        size = self._positions.bytes_of(list(batch_ranges(begin, end)))
+        if size > self._options.max_bytes:
+            most = min(most, max(1, rows * self._options.max_bytes // size))
+        return prorate(begin, end, most)
+
+    def report(self) -> dict[str, Any] | None:
+        """Where the queues end, for Spark's progress, and what the planner counted so far."""
+        if self._latest is None:
+            return None
+        counted = {"retries": self._retries, "skipped": self._positions.skipped}
+        return {**counted, **self._latest.to_json()}
+
+    def tasks(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks that read what lies between two places: as many as ``end`` says, also in a replay."""
+        if start == end:
+            return []
+        begin, until = Offsets.from_json(start), Offsets.from_json(end)
+        self._positions.check_place(until)
+        ranges = list(batch_ranges(begin, until, self._positions.unknown_firsts(begin, until)))
+        return tasks(self._positions, ranges, until.tasks, lost_ends(begin, until))
+
+    def _end(self, begin: Offsets) -> Offsets:
+        """Where the queues end now; those of a broker that is away stay where they are."""
+        latest: Mapping[MessageQueue, int]
+        if self._target is not None:
+            # Queues that came after the query began are not part of it.
+            latest = self._target
+        else:
+            latest, failures = self._positions.latest_where_possible()
+            self._tell_silent(failures)
+            if failures and not latest:
+                raise next(iter(failures.values()))
+            self._latest = Offsets({**begin, **latest})
+        given_up = {
+            lost.queue: lost.ends_at for lost in shrunk_queues(begin, latest) if self._has_lost_its_end(lost)
+        }
+        first = self._positions.first_of({queue for queue in latest if queue not in begin})
+        return next_end(begin, latest, first, given_up)
+
+    def _has_lost_its_end(self, shrunk: Shrunk) -> bool:
+        if not self._positions.is_told_by_master(shrunk.queue):
+            return False  # a slave that is behind
+        self._positions.lost(
+            f"{shrunk.queue} ends at {shrunk.ends_at}, but was read up to {shrunk.read_to}: "
+            f"its topic was made again, or its broker came back without its last messages",
+            shrunk.read_to - shrunk.ends_at,
+        )
+        return True
+
+    def _tell_silent(self, failures: Mapping[str, UnreachableError]) -> None:
+        """One warning a minute about brokers whose queues wait."""
+        now = this_worker().clock.monotonic()
+        self._retries += len(failures)
+        if failures and now - self._warned >= SILENCE_WARNING_SECONDS:
+            self._warned = now
+            log.warning(
+                "the queues of %d brokers wait, the others go on: %s",
+                len(failures), "; ".join(str(error) for error in failures.values()),
+            )  # fmt: skip
+
+    def _is_too_little(self, rows: int) -> bool:
+        """Whether to wait: fewer rows than ``minRowsPerTrigger`` and ``maxTriggerDelay`` not over."""
+        if self._options.min_rows is None or self._target is not None or not rows:
+            return False
+        now = this_worker().clock.monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        return (
+            rows < self._options.min_rows and (now - self._waiting_since) * 1000 < self._options.max_delay_ms
+        )

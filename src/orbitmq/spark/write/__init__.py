@@ -1,0 +1,1 @@
+"""Writing topics: rows as messages, each delivered as often as promised."""

@@ -1,0 +1,229 @@
+"""What a task tells the driver, and what the driver does when all tasks of a batch have ended."""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from orbitmq.errors import OrbitError
+from orbitmq.message.model import MessageQueue
+from orbitmq.spark.cluster.brokers import Brokers
+from orbitmq.spark.cluster.offsets import Offsets
+from orbitmq.spark.options import EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
+from orbitmq.spark.write.ledger import ClusterLedger
+from orbitmq.spark.write.metrics import SendMetrics, added_up
+from orbitmq.spark.write.reconciliation import BatchReconciliation, driver_task
+from orbitmq.spark.write.rows import DELAYING
+from orbitmq.spark.write.scan import StoredRows, patiently
+from orbitmq.spark.write.send import TaskSender
+from orbitmq.spark.write.sink_state import FolderState
+from orbitmq.spark.write.task import TaskId
+from orbitmq.spark.write.transactions import Committed, Transactions, packed
+
+log = logging.getLogger("orbitmq.spark")
+
+
+@dataclass
+class Written(WriterCommitMessage):  # type: ignore[misc]
+    """What one task did.
+
+    Attributes:
+        topics: where the queues ended before, by topic.
+        earlier: messages that earlier attempts had stored, as far as the task looked.
+        matched: digests of the rows that it left out for them, eight bytes each.
+        halves: its half messages, packed.
+        lost_answers: answers that never came, so that half messages may be there that it does not know.
+    """
+
+    task: TaskId
+    rows: int
+    metrics: SendMetrics = field(default_factory=SendMetrics)
+    topics: dict[str, Offsets] = field(default_factory=dict)
+    earlier: int = 0
+    matched: bytes = b""
+    halves: dict[str, bytes] = field(default_factory=dict)
+    lost_answers: int = 0
+
+    @property
+    def unmatched(self) -> int:
+        """Earlier messages that no row was left out for."""
+        return self.earlier - len(self.matched) // 8
+
+
+def written_by(sender: TaskSender, batches: Iterable[pa.RecordBatch]) -> Written:
+    """Send all rows. Errors as with :class:`TaskSender`."""
+    try:
+        for batch in batches:
+            sender.add(batch)
+        sender.finish()
+    finally:
+        sender.close()
+    return Written(
+        sender.task,
+        sender.rows,
+        sender.metrics,
+        sender.topics,
+        sender.replay.earlier,
+        sender.replay.matched.tobytes(),
+        packed(sender.taken, sender.task),
+        sender.lost_answers,
+    )
+
+
+class BatchCommit:
+    """Commits one batch.
+
+    Args:
+        done: what the tasks tell; at least one.
+        state: the folder, if there is one.
+    """
+
+    def __init__(
+        self,
+        options: WriteOptions,
+        columns: frozenset[str],
+        done: Sequence[Written],
+        state: FolderState | None,
+    ) -> None:
+        self.task = done[0].task
+        self._options = options
+        self._delayed = bool(columns & DELAYING)
+        self._done = done
+        self._state = state
+        self._brokers = Brokers(options.name_servers, options.request_timeout_ms)
+        self._successful = {message.task.partition: message.task.attempt_text for message in done}
+        self._rows = sum(message.rows for message in done)
+        self._metrics = added_up(message.metrics for message in done)
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """What the commit notes."""
+        return {"partitions": len(self._done), "rows": self._rows, **self._metrics.facts()}
+
+    def finish(self) -> None:
+        """Commit a batch of a stream, or go on with a commit that was interrupted.
+
+        Raises:
+            SinkStateError: the batch does not add up; it stays uncommitted.
+            UnreachableError: a broker was away for too long.
+        """
+        state, task = self._state, self.task
+        record = state.commit_record(task.query_id, task.batch_id) if state is not None else None
+        if record is not None:
+            log.info("batch %d was committed before", task.batch_id)
+            if self._options.delivery == TRANSACTIONAL:
+                self._end_transactions(Committed.from_json(record), again=True)
+            return
+        if self._options.delivery == EXACTLY_ONCE:
+            self._reconcile()
+        if self._options.delivery == TRANSACTIONAL:
+            assert state is not None
+            committed = self._committed()
+            state.commit(task.query_id, task.batch_id, task.run, {**self.facts, **committed.to_json()})
+            self._end_transactions(committed, again=False)
+        elif state is not None:
+            state.commit(task.query_id, task.batch_id, task.run, self.facts)
+        elif self._options.delivery == EXACTLY_ONCE:
+            self._publish_ends()
+        log.info("batch %d is committed: %s", task.batch_id, self.facts)
+
+    def finish_job(self) -> None:
+        """End a batch job, which is never run again under its name. Errors as with :meth:`finish`."""
+        if self._options.delivery == EXACTLY_ONCE and self._state is not None:
+            self._reconcile()
+        if self._options.delivery == TRANSACTIONAL:
+            self._end_transactions(self._committed(), again=False)
+        log.info("the job is done: %s", self.facts)
+
+    # -- exactly-once ----------------------------------------------------------------------------------
+
+    def _reconcile(self) -> None:
+        """Make sure that each row is stored once, if other attempts have sent some, too."""
+        begun = self._begun()
+        if not begun:
+            return
+        task = self.task
+        remedy = "To go on all the same, give the query a new checkpoint"
+        if self._state is not None:
+            remedy = f"To go on all the same, remove {self._state.folder(task.query_id, task.batch_id)}"
+        reconciliation = BatchReconciliation(
+            self._options,
+            self._brokers,
+            driver_task(task.query_id, task.batch_id, task.run),
+            begun,
+            delayed=self._delayed,
+            remedy=remedy,
+        )
+        matched = _digests(message.matched for message in self._done)
+        sent = reconciliation.reconcile(self._successful, matched, self._rows)
+        self._metrics = added_up([self._metrics, sent])
+
+    def _begun(self) -> Mapping[str, Offsets]:
+        """Where to look for messages of attempts without success; nothing when there was none."""
+        task = self.task
+        if self._state is not None:
+            return self._state.begun(task.query_id, task.batch_id, self._successful)
+        if not any(message.earlier for message in self._done):
+            return {}
+        ledger = ClusterLedger(self._brokers, task.query_id)
+        limit_ms = self._options.retry_timeout_ms
+        return {
+            topic: patiently(limit_ms, partial(ledger.begin, topic, task.batch_id, ends))
+            for topic, ends in self._ends().items()
+        }
+
+    def _ends(self) -> dict[str, Offsets]:
+        """Where the queues of all topics ended before the first task began."""
+        found: dict[str, dict[MessageQueue, int]] = {}
+        for message in self._done:
+            for topic, ends in message.topics.items():
+                known = found.setdefault(topic, {})
+                for queue, offset in ends.items():
+                    known[queue] = min(offset, known.get(queue, offset))
+        return {topic: Offsets(ends) for topic, ends in found.items()}
+
+    def _publish_ends(self) -> None:
+        """Keep where the topics end now in the brokers."""
+        stored = StoredRows(self._options, self._brokers, delayed=self._delayed)
+        ends = {queue: at for topic in self._ends() for queue, at in stored.ends(topic).items()}
+        ClusterLedger(self._brokers, self.task.query_id).commit(self.task.batch_id, ends)
+
+    # -- transactional ---------------------------------------------------------------------------------
+
+    def _committed(self) -> Committed:
+        """All half messages of the tasks."""
+        parts = [(m.task.partition, m.task.attempt_text, m.halves) for m in self._done if m.halves]
+        return Committed(parts, self._ends())
+
+    def _end_transactions(self, committed: Committed, *, again: bool) -> None:
+        """Make half messages visible, and roll back those of other attempts."""
+        task = self.task
+        transactions = Transactions(self._options, self._brokers, task.query_id, task.batch_id)
+        transactions.commit(committed, again=again)
+        begun: Mapping[str, Offsets] = {}
+        if self._state is not None:
+            attempts = {partition: attempt for partition, attempt, _ in committed.parts}
+            begun = self._state.begun(task.query_id, task.batch_id, attempts)
+        if not begun and any(message.lost_answers for message in self._done):
+            begun = self._ends()
+        if not begun:
+            return
+        try:
+            count = transactions.roll_back(begun, committed)
+            log.info("%d half messages of other attempts are rolled back", count)
+        except OrbitError as error:
+            # The batch is committed. Nobody sees them, and brokers drop them when their time is over.
+            log.warning("half messages of other attempts stay until they expire: %s", error)
+
+
+def _digests(parts: Iterable[bytes]) -> Iterator[int]:
+    for part in parts:
+        found = array("Q")
+        found.frombytes(part)
+        yield from found

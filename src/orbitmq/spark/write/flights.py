@@ -1,0 +1,286 @@
+"""Sends on their way: several at each broker, while the caller makes the next ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from orbitmq.client.producer.budget import retryable_code
+from orbitmq.errors import TopicNotFoundError
+from orbitmq.message import sysflag
+from orbitmq.message.batch import iter_batch
+from orbitmq.message.model import MessageQueue
+from orbitmq.message.reserved import AUTO_CREATE_TOPIC
+from orbitmq.runtime.worker import this_worker
+from orbitmq.spark.cluster.brokers import Brokers
+from orbitmq.spark.errors import UnreachableError
+from orbitmq.spark.options import WriteOptions
+from orbitmq.spark.write.metrics import SendMetrics
+from orbitmq.transport.blocking import BlockingConnection
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.headers.send import SendBatchMessageRequest, SendMessageResponse, SendMessageV2Request
+
+DEFAULT_QUEUES = 4
+# A broker that did not answer gets no sends for so long, when others can take them.
+AVOIDED_S = 15.0
+WAIT_S = 0.05
+
+# The message is in the broker's log; the last three only say that a promise about it is late.
+_LATE = frozenset(
+    {
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    }
+)
+# What a producer retries, and FLOW_CONTROL.
+_ALSO_RETRIED = frozenset({ResponseCode.FLOW_CONTROL})
+
+
+@dataclass(slots=True)
+class Shipment:
+    """Messages of one topic that travel in one request.
+
+    Attributes:
+        items: as the body of a batch.
+        queue: the only one they may go to; ``None``: any.
+        alone: it is one message that may not be part of a batch.
+        added: further properties of such a message, as text; with them it is the first half of a transaction.
+    """
+
+    topic: str
+    items: bytes
+    count: int
+    queue: MessageQueue | None = None
+    alone: bool = False
+    added: str = ""
+
+
+class Failure(NamedTuple):
+    """A shipment without success.
+
+    Attributes:
+        address: who should have taken it, if it got so far.
+        lost: there was no answer: the messages may be stored.
+        refused: the broker's answer, if another try would get the same.
+    """
+
+    shipment: Shipment
+    reason: str
+    address: str = ""
+    lost: bool = False
+    refused: Command | None = None
+
+
+class Taken(NamedTuple):
+    """A message that travelled alone and was taken."""
+
+    shipment: Shipment
+    queue: MessageQueue
+    answer: SendMessageResponse
+
+
+class _Flight(NamedTuple):
+    shipment: Shipment
+    queue: MessageQueue
+    began: float
+
+
+class _Line:
+    """The connection to one broker and what is on its way there."""
+
+    def __init__(self, address: str, timeout_ms: int) -> None:
+        self.connection = BlockingConnection(address, timeout_ms=timeout_ms)
+        self.flights: dict[int, _Flight] = {}
+
+
+class Verdict(Enum):
+    """What an answer means."""
+
+    TAKEN = "taken"
+    AGAIN = "again"
+    REFUSED = "refused"
+
+
+def verdict(code: int) -> Verdict:
+    """Whether the messages are stored, may be tried again, or never will be."""
+    if code == ResponseCode.SUCCESS or code in _LATE:
+        return Verdict.TAKEN
+    return Verdict.AGAIN if retryable_code(code, _ALSO_RETRIED) else Verdict.REFUSED
+
+
+class Flights:
+    """Sends shipments, to masters only. Not thread-safe.
+
+    Args:
+        metrics: where to count.
+        first: the place of the first queue among a topic's, so that tasks begin at different ones.
+
+    Attributes:
+        failures: what went wrong since the caller looked last; the caller takes it out.
+        taken: the answers to messages that travelled alone, likewise.
+    """
+
+    def __init__(self, brokers: Brokers, options: WriteOptions, metrics: SendMetrics, first: int) -> None:
+        self.failures: list[Failure] = []
+        self.taken: list[Taken] = []
+        self._brokers = brokers
+        self._options = options
+        self._metrics = metrics
+        self._next = first
+        self._clock = this_worker().clock
+        self._lines: dict[str, _Line] = {}
+        self._ordered: set[MessageQueue] = set()
+        self._avoided: dict[str, float] = {}
+
+    def send(self, shipment: Shipment) -> None:
+        """Put a shipment on its way; waits while too many are. What fails is found in ``failures``."""
+        try:
+            queue, address = self._choose(shipment)
+            line = self._line(address)
+        except (UnreachableError, TopicNotFoundError) as error:
+            self.failures.append(Failure(shipment, str(error)))
+            return
+        while len(line.flights) >= self._depth(shipment) or (
+            shipment.queue is not None and queue in self._ordered
+        ):
+            self._turn(address, WAIT_S)
+            if self._lines.get(address) is not line:
+                self.failures.append(Failure(shipment, f"{address} is away"))
+                return
+        if shipment.queue is not None and any(f.shipment.queue == queue for f in self.failures):
+            # It must not overtake what is to be sent again.
+            self.failures.append(Failure(shipment, "an earlier send to its queue failed"))
+            return
+        number = line.connection.post(self._command(queue, shipment))
+        line.flights[number] = _Flight(shipment, queue, self._clock.monotonic())
+        if shipment.queue is not None:
+            self._ordered.add(queue)
+        self._turn(address, 0.0)
+
+    def drain(self) -> None:
+        """Wait until nothing is on its way."""
+        while busy := [address for address, line in self._lines.items() if line.flights]:
+            for address in busy:
+                self._turn(address, WAIT_S if address == busy[-1] else 0.0)
+
+    def close(self) -> None:
+        """Close all connections; what is on its way is given up."""
+        for line in self._lines.values():
+            line.connection.close()
+        self._lines.clear()
+
+    def _depth(self, shipment: Shipment) -> int:
+        return self._options.pipeline * (16 if shipment.alone else 1)
+
+    def _choose(self, shipment: Shipment) -> tuple[MessageQueue, str]:
+        writable = self._brokers.route(shipment.topic).writable
+        if shipment.queue is not None:
+            if shipment.queue not in writable:
+                raise UnreachableError(f"{shipment.queue} cannot be written now")
+            return shipment.queue, writable[shipment.queue]
+        if not writable:
+            raise UnreachableError(f"topic {shipment.topic!r} has no queue that can be written now")
+        queues = sorted(writable)
+        now = self._clock.monotonic()
+        depth = self._depth(shipment)
+        for full_too in (False, True):
+            for _ in queues:
+                queue = queues[self._next % len(queues)]
+                self._next += 1
+                address = writable[queue]
+                line = self._lines.get(address)
+                is_free = line is None or len(line.flights) < depth
+                if now >= self._avoided.get(address, 0.0) and (is_free or full_too):
+                    return queue, address
+        queue = queues[self._next % len(queues)]
+        self._next += 1
+        return queue, writable[queue]
+
+    def _line(self, address: str) -> _Line:
+        line = self._lines.get(address)
+        if line is not None and not line.flights and not line.connection.usable:
+            # Servers close connections that were idle for long.
+            del self._lines[address]
+            line = None
+        if line is None:
+            try:
+                line = self._lines[address] = _Line(address, self._options.request_timeout_ms)
+            except TransportError as error:
+                self._avoid(address)
+                raise UnreachableError(f"{address}: {error}") from error
+        return line
+
+    def _turn(self, address: str, timeout_s: float) -> None:
+        line = self._lines[address]
+        try:
+            answers = line.connection.turn(timeout_s)
+        except TransportError as error:
+            self._lose(address, str(error))
+            return
+        now = self._clock.monotonic()
+        for number, answer in answers.items():
+            flight = line.flights.pop(number, None)
+            if flight is not None:
+                self._metrics.took((now - flight.began) * 1000)
+                self._judge(flight, answer, address)
+        oldest = next(iter(line.flights.values()), None)
+        if oldest is not None and now - oldest.began > self._options.request_timeout_ms / 1000:
+            self._lose(address, f"{address} did not answer within {self._options.request_timeout_ms} ms")
+
+    def _lose(self, address: str, reason: str) -> None:
+        line = self._lines.pop(address)
+        line.connection.close()
+        self._avoid(address)
+        for flight in line.flights.values():
+            self._ordered.discard(flight.queue)
+            self.failures.append(Failure(flight.shipment, reason, address, lost=True))
+
+    def _avoid(self, address: str) -> None:
+        self._avoided[address] = self._clock.monotonic() + AVOIDED_S
+
+    def _judge(self, flight: _Flight, answer: Command, address: str) -> None:
+        shipment = flight.shipment
+        self._ordered.discard(flight.queue)
+        found = verdict(answer.code)
+        if found is Verdict.TAKEN:
+            self._metrics.rows += shipment.count
+            self._metrics.size_bytes += len(shipment.items)
+            self._metrics.late_flushes += answer.code in _LATE
+            if shipment.alone:
+                header = SendMessageResponse.from_ext(answer.ext)
+                self.taken.append(Taken(shipment, flight.queue, header))
+            return
+        reason = f"{address} answers {answer.code}: {answer.remark}"
+        refused = answer if found is Verdict.REFUSED else None
+        self.failures.append(Failure(shipment, reason, address, refused=refused))
+
+    def _command(self, queue: MessageQueue, shipment: Shipment) -> Command:
+        kind: type[SendMessageV2Request] = SendBatchMessageRequest
+        properties, body = "", shipment.items
+        if shipment.alone:
+            (item,) = iter_batch(shipment.items)
+            kind, properties, body = (
+                SendMessageV2Request,
+                shipment.added + item.properties.decode(),
+                item.body,
+            )
+        request = kind(
+            producer_group=self._options.producer_group,
+            topic=queue.topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=DEFAULT_QUEUES,
+            queue_id=queue.queue_id,
+            sys_flag=sysflag.TRANSACTION_PREPARED if shipment.added else 0,
+            born_timestamp=this_worker().clock.now_ms(),
+            flag=0,
+            properties=properties,
+            reconsume_times=0,
+            unit_mode=False,
+            batch=not shipment.alone,
+            broker_name=queue.broker_name,
+        )
+        return request.command(body)

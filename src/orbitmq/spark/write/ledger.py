@@ -1,0 +1,115 @@
+"""What a writer must know of earlier attempts, when it keeps no files."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from orbitmq.errors import OrbitError
+from orbitmq.message.model import MessageQueue
+from orbitmq.spark.cluster.brokers import Brokers, by_address, offset_at
+from orbitmq.spark.cluster.offsets import Offsets
+from orbitmq.spark.errors import SinkStateError
+from orbitmq.spark.read.group_progress import register, tell_offsets
+from orbitmq.spark.write.task import TaskId
+
+log = logging.getLogger("orbitmq.spark")
+
+# Clocks of driver and brokers may differ by this much when a batch job's task is tried again.
+CLOCK_MARGIN_MS = 600_000
+# Under numbers of queues that no topic has: which batch the offsets are of, and the last batch of all.
+MARK_QUEUE, LAST_QUEUE = 65_535, 65_534
+
+
+class ClusterLedger:
+    """Keeps nothing but offsets of two groups in the brokers: where the topics ended after the last batches.
+
+    Batches with an even number use one group, those with an odd number the other. A batch looks for its
+    messages from where the one before it ended: that is what the other group says, also when the batch itself
+    has already been committed. Each broker says of which batch its offsets are. Those of an older batch mean
+    to look from further back; those of a later one do not count. When somebody has brought back an old
+    checkpoint, nothing is known until its batches have overtaken those that were there.
+
+    Args:
+        brokers: the way to the cluster.
+        query_id: names the groups.
+    """
+
+    def __init__(self, brokers: Brokers, query_id: str) -> None:
+        self._brokers = brokers
+        self._query_id = query_id
+
+    def begin(self, topic: str, batch_id: int, queues: Iterable[MessageQueue]) -> Offsets:
+        """Where to look for messages of the batch; queues without an offset from their beginning."""
+        addresses = self._masters(topic)
+        marks = {_at(queue, MARK_QUEUE): address for queue, address in addresses.items()}
+        found = self._brokers.committed(self.group(batch_id - 1), addresses | marks)
+        known = {
+            queue: offset
+            for queue, offset in found.items()
+            if queue in addresses
+            and 0 <= found.get(_at(queue, MARK_QUEUE), batch_id) < batch_id
+            and offset >= 0
+        }
+        if batch_id and not known:
+            log.warning("no end of batch %d is known: %s is read from its beginning", batch_id - 1, topic)
+        wanted = set(queues)
+        return Offsets({queue: offset for queue, offset in known.items() if queue in wanted})
+
+    def commit(self, batch_id: int, ends: Mapping[MessageQueue, int]) -> None:
+        """Tell where the topics end after a batch. A broker that cannot be told makes a replay slower."""
+        for topic in {queue.topic for queue in ends}:
+            addresses = self._masters(topic)
+            for address, owned in by_address(addresses).items():
+                own = {queue: ends[queue] for queue in owned if queue in ends}
+                try:
+                    self._tell(address, batch_id, own)
+                except OrbitError as error:
+                    log.warning("the end of batch %d is not kept by all brokers: %s", batch_id, error)
+
+    def _tell(self, address: str, batch_id: int, ends: Mapping[MessageQueue, int]) -> None:
+        queue = next(iter(ends), None)
+        if queue is None:
+            return
+        group = self.group(batch_id)
+        last = _at(queue, LAST_QUEUE)
+        known = self._brokers.committed(self.group(0), {last: address}).get(last, batch_id)
+        for name in {group, self.group(0)}:
+            register(self._brokers, address, name, {queue.topic})
+        # The number first: an old offset with a new number is only further back.
+        tell_offsets(self._brokers, address, group, {_at(queue, MARK_QUEUE): batch_id})
+        tell_offsets(self._brokers, address, self.group(0), {last: max(known, batch_id)})
+        tell_offsets(self._brokers, address, group, ends if known <= batch_id else dict.fromkeys(ends, 0))
+
+    def group(self, batch_id: int) -> str:
+        """The group that holds where the topics ended after a batch."""
+        return f"orbitmq-spark-sink-{self._query_id}-{batch_id % 2}"
+
+    def _masters(self, topic: str) -> dict[MessageQueue, str]:
+        route = self._brokers.route(topic)
+        return {queue: at for queue, at in route.readable.items() if at in route.masters}
+
+
+def _at(queue: MessageQueue, queue_id: int) -> MessageQueue:
+    return MessageQueue(queue.topic, queue.broker_name, queue_id)
+
+
+class JobLedger:
+    """Of a batch job: a task that is tried again looks from where the job began.
+
+    Args:
+        started_ms: by the driver's clock.
+    """
+
+    def __init__(self, brokers: Brokers, started_ms: int) -> None:
+        self._brokers = brokers
+        self._since_ms = started_ms - CLOCK_MARGIN_MS
+
+    def begin(self, task: TaskId, topic: str, attempt: int) -> Offsets | None:
+        """Where to look for messages of the task's earlier attempts; ``None``: there was none."""
+        if not attempt:
+            return None
+        queues = self._brokers.readable([topic])
+        if not queues:
+            raise SinkStateError(f"what {task.text} stored in {topic!r} earlier cannot be read")
+        return Offsets(self._brokers.offsets(queues, lambda queue: offset_at(queue, self._since_ms)))

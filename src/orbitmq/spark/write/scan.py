@@ -1,0 +1,185 @@
+"""Which messages of a batch the brokers hold: read after an earlier attempt, or after a lost answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from orbitmq.errors import TopicNotFoundError
+from orbitmq.message import columns as names
+from orbitmq.message import reserved
+from orbitmq.message.model import MessageQueue
+from orbitmq.runtime.side_by_side import side_by_side
+from orbitmq.spark.cluster.brokers import Brokers, Patience, max_offset, min_offset
+from orbitmq.spark.cluster.offsets import Offsets
+from orbitmq.spark.errors import UnreachableError
+from orbitmq.spark.options import ReadOptions, WriteOptions
+from orbitmq.spark.read.arrow import BatchMaker
+from orbitmq.spark.read.partitions import QueueRange
+from orbitmq.spark.read.pull import RangeReader
+from orbitmq.spark.schema import BROKER, message_schema
+from orbitmq.spark.write.task import StoredRow, stored_row
+from orbitmq.wire.bodies import KVTable
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+
+log = logging.getLogger("orbitmq.spark")
+
+DISPATCH_BEHIND = "dispatchBehindBytes"
+# Where a broker keeps messages until they are due; they stay readable there afterwards.
+DELAY_HOMES = (reserved.SCHEDULE_TOPIC, reserved.TIMER_TOPIC)
+
+
+T = TypeVar("T")
+
+
+def patiently(limit_ms: int, call: Callable[[], T]) -> T:
+    """What ``call`` returns; while the cluster is away it is tried again, for up to ``limit_ms``.
+
+    Raises:
+        UnreachableError, TopicNotFoundError: the last of its errors. A name server that just started knows no
+            topics yet, so an unknown topic is waited for, too.
+    """
+    patience = Patience(limit_ms)
+    while True:
+        try:
+            return call()
+        except (UnreachableError, TopicNotFoundError) as error:
+            if patience.is_over:
+                raise
+            log.info("the cluster is not ready: %s", error)
+            patience.pause()
+
+
+class Found(NamedTuple):
+    """A message of the batch and where it is."""
+
+    row: StoredRow
+    queue: MessageQueue
+    body: bytes
+    properties: bytes
+
+
+class StoredRows:
+    """Reads what a batch has stored.
+
+    Args:
+        options: limits and time-outs.
+        brokers: the way to the cluster.
+        delayed: rows may be where brokers keep delayed messages, too.
+    """
+
+    def __init__(self, options: WriteOptions, brokers: Brokers, *, delayed: bool = False) -> None:
+        self._options = options
+        self._brokers = brokers
+        self._homes = DELAY_HOMES if delayed else ()
+
+    def ends(self, topic: str) -> Offsets:
+        """Where the queues of ``topic`` end now; waits for a cluster that is away, up to ``retryTimeout``.
+
+        Raises:
+            UnreachableError, TopicNotFoundError: it was away for longer, or there is no such topic.
+        """
+        return patiently(self._options.retry_timeout_ms, lambda: self._ends_now(topic))
+
+    def rows(self, topic: str, since: Offsets, mark: bytes) -> Iterator[StoredRow]:
+        """The rows of the batch with this mark that are stored in ``topic`` from ``since`` on.
+
+        Waits for brokers that are away, and until each master has dispatched what it stored: a message that
+        cannot be seen yet must not be sent a second time.
+
+        Raises:
+            UnreachableError: the master of a queue was away for longer than ``retryTimeout``.
+            SinkStateError: a message is of an earlier version of this format.
+        """
+        seen: set[tuple[int, str, int]] = set()
+        for block in self._blocks(topic, since, []):
+            for properties in block[0]:
+                if (row := stored_row(properties, mark)) is None:
+                    continue
+                if self._homes:
+                    # One that was delivered is in its topic, and still where it was delayed.
+                    if row[:3] in seen:
+                        continue
+                    seen.add(row[:3])
+                yield row
+
+    def messages(self, topic: str, since: Offsets, mark: bytes) -> Iterator[Found]:
+        """The same with bodies and places."""
+        for block in self._blocks(topic, since, [BROKER, names.QUEUE_ID, names.BODY]):
+            for properties, broker, queue_id, body in zip(*block, strict=True):
+                if (row := stored_row(properties, mark)) is not None:
+                    yield Found(row, MessageQueue(topic, broker, queue_id), body, properties)
+
+    def _blocks(self, topic: str, since: Offsets, more: list[str]) -> Iterator[list[list[Any]]]:
+        ranges = self._ranges(topic, since)
+        options = ReadOptions(
+            topics=(topic,),
+            name_servers=self._options.name_servers,
+            group_id=self._options.producer_group,
+            request_timeout_ms=self._options.request_timeout_ms,
+            offset_timeout_ms=self._options.retry_timeout_ms,
+        )
+        maker = BatchMaker(message_schema([names.PROPERTIES, *more], properties="raw"))
+        for batch in RangeReader(self._brokers, options).batches(ranges, maker):
+            yield [column.to_pylist() for column in batch.columns]
+
+    def _ends_now(self, topic: str) -> Offsets:
+        found: dict[MessageQueue, int] = {}
+        for home in (topic, *self._homes):
+            try:
+                queues = self._brokers.readable([home], refresh=True)
+            except TopicNotFoundError:
+                if home == topic:
+                    raise
+                continue
+            found |= self._brokers.offsets(queues, max_offset)
+        return Offsets(found)
+
+    def _ranges(self, topic: str, since: Offsets) -> list[QueueRange]:
+        try:
+            return patiently(self._options.retry_timeout_ms, lambda: self._ranges_now(topic, since))
+        except (UnreachableError, TopicNotFoundError) as error:
+            raise UnreachableError(f"what was stored in {topic!r} earlier cannot be read: {error}") from error
+
+    def _ranges_now(self, topic: str, since: Offsets) -> list[QueueRange]:
+        masters: dict[MessageQueue, str] = {}
+        for home in (topic, *self._homes):
+            masters |= self._masters(home, {queue for queue in since if queue.topic == home})
+        self._check_dispatched(set(masters.values()))
+        ends = self._brokers.offsets(masters, max_offset)
+        unknown = {queue: at for queue, at in masters.items() if queue not in since}
+        begins = {**self._brokers.offsets(unknown, min_offset), **since}
+        return [QueueRange(q, begins[q], end) for q, end in sorted(ends.items()) if begins[q] < end]
+
+    def _masters(self, topic: str, named: Iterable[MessageQueue]) -> dict[MessageQueue, str]:
+        try:
+            route = self._brokers.route(topic, refresh=True)
+        except TopicNotFoundError:
+            if topic in self._homes and not named:
+                return {}
+            raise
+        masters: dict[MessageQueue, str] = {}
+        for queue in sorted({*named, *route.writable}):
+            address = route.readable.get(queue, "")
+            if address not in route.masters:
+                raise UnreachableError(f"the master of {queue} is away")
+            masters[queue] = address
+        return masters
+
+    def _check_dispatched(self, addresses: set[str]) -> None:
+        calls = [partial(self._behind, address) for address in sorted(addresses)]
+        for outcome in side_by_side(calls) if calls else ():
+            if isinstance(outcome, Exception):
+                raise outcome
+
+    def _behind(self, address: str) -> None:
+        request = Command(code=RequestCode.GET_BROKER_RUNTIME_INFO)
+        (answer,) = self._brokers.ask(address, [request])
+        if answer.code != ResponseCode.SUCCESS:
+            raise UnreachableError(f"{address} does not tell its state: {answer.code} {answer.remark}")
+        behind = KVTable.decode(answer.body).table.get(DISPATCH_BEHIND, "0")
+        if behind.isdigit() and int(behind):
+            raise UnreachableError(f"{address} has not dispatched {behind} bytes of its log yet")

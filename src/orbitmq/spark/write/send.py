@@ -1,0 +1,316 @@
+"""Sending the rows of one task: encoded into batches, several at each broker on their way, each row once."""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from orbitmq.errors import BrokerError, TopicNotFoundError
+from orbitmq.message.batch import iter_batch
+from orbitmq.message.batch_encoder import BatchEncoder
+from orbitmq.message.model import MessageQueue
+from orbitmq.runtime.worker import this_worker
+from orbitmq.spark.cluster.brokers import Brokers, Patience
+from orbitmq.spark.cluster.offsets import Offsets
+from orbitmq.spark.errors import SchemaError, UnreachableError
+from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
+from orbitmq.spark.write.flights import Failure, Flights, Shipment, Taken
+from orbitmq.spark.write.metrics import SendMetrics
+from orbitmq.spark.write.replay import Replay
+from orbitmq.spark.write.rows import DELAYING, QUEUE_ID, Portion, RowLoader
+from orbitmq.spark.write.scan import StoredRows, patiently
+from orbitmq.spark.write.task import SPARK_ID, TaskId, id_mark, row_of_key
+from orbitmq.spark.write.transactions import half_properties
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.frame import MAX_FRAME_BYTES
+
+log = logging.getLogger("orbitmq.spark")
+
+# What is left of a frame for its one message, with room for the header.
+LARGEST_ITEM_BYTES = MAX_FRAME_BYTES - (128 << 10)
+# What was sent on a connection that broke may still wait in the broker; those of RocketMQ drop it after 0.2 s
+# (waitTimeMillsInSendQueue), ours reads it before it answers what came later.
+LATE_REQUEST_S = 0.3
+# Batches that are being filled, one for each queue that order ties rows to.
+MAX_OPEN = 256
+
+# Notes where a topic's queues end before a task sends there; gives the place from which to look for earlier
+# messages, if there can be any.
+Begin = Callable[[str, Offsets], Offsets | None]
+
+
+@dataclass(slots=True)
+class _Open:
+    """A batch that is being filled."""
+
+    out: memoryview
+    used: int = 0
+    count: int = 0
+
+
+class TaskSender:
+    """Sends the rows of one task.
+
+    Args:
+        options: limits, time-outs, delivery.
+        task: whose rows.
+        columns: names of the data frame's columns.
+        begin: called with each topic and its ends before the first message goes there.
+    """
+
+    def __init__(self, options: WriteOptions, task: TaskId, columns: frozenset[str], begin: Begin) -> None:
+        self.task = task
+        self.metrics = SendMetrics()
+        self.replay = Replay(task)
+        self.taken: list[Taken] = []
+        self.topics: dict[str, Offsets] = {}
+        self.lost_answers = 0
+        self._options = options
+        self._begin = begin
+        self._brokers = Brokers(options.name_servers, options.request_timeout_ms)
+        delayed = bool(columns & DELAYING)
+        self._stored = StoredRows(options, self._brokers, delayed=delayed)
+        self._has_queue_ids = QUEUE_ID in columns
+        self._knows_rows = options.delivery != AT_LEAST_ONCE
+        self._encoder = BatchEncoder(task.key_prefix, task.id_head if self._knows_rows else b"", (SPARK_ID,))
+        self._loader = RowLoader(self._encoder, task, options.topic)
+        self._flights = Flights(self._brokers, options, self.metrics, task.partition)
+        transactional = options.delivery == TRANSACTIONAL
+        self._added = half_properties(options.producer_group) if transactional else ""
+        self._queues: dict[str, list[MessageQueue]] = {}
+        self._open: dict[tuple[str, int | None], _Open] = {}
+
+    @property
+    def rows(self) -> int:
+        """How many rows were given."""
+        return self._loader.rows
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take the next rows; full batches are put on their way.
+
+        Raises:
+            BrokerError: a broker refuses a message.
+            UnreachableError: no broker took it before the deadline.
+            SchemaError: a row is no message that could be sent.
+        """
+        if not batch.num_rows:
+            return
+        self._loader.load(batch)
+        for topic in self._loader.topics:
+            if topic not in self.topics:
+                self._first(topic)
+        wanted = self._not_stored(batch.num_rows) if self.replay.earlier else None
+        counts = {topic: len(self._queues[topic]) for topic in self._loader.topics}
+        for portion in self._loader.portions(counts, wanted):
+            if portion.delayed or self._options.delivery == TRANSACTIONAL:
+                self._send_alone(portion)
+            else:
+                self._fill(portion)
+        if len(self._open) > MAX_OPEN:
+            self._ship_all()
+
+    def finish(self) -> None:
+        """Send what is left and wait until all of it is stored. Errors as with :meth:`add`."""
+        self._ship_all()
+        self._flights.drain()
+        self._recover()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._flights.close()
+
+    def _first(self, topic: str) -> None:
+        """Learn where a topic's queues are and end, and what earlier attempts have stored there."""
+        ends = self._stored.ends(topic) if self._knows_rows else Offsets({})
+        self.topics[topic] = ends
+        self._queues[topic] = self._writable(topic)
+        earlier = self._begin(topic, ends)
+        if earlier is not None and self._options.delivery == EXACTLY_ONCE:
+            mark = id_mark(self.task.query_id, self.task.batch_id)
+            if self._options.state_location != CLUSTER:
+                this_worker().pause(LATE_REQUEST_S)
+            self.replay.found(self._stored.rows(topic, earlier, mark))
+
+    def _writable(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic; the same ones for the whole task, so that a key keeps its queue."""
+
+        def ask() -> list[MessageQueue]:
+            found = sorted(self._brokers.route(topic, refresh=True).writable)
+            if not found:
+                raise UnreachableError(f"topic {topic!r} has no queue that can be written now")
+            return found
+
+        return patiently(self._options.retry_timeout_ms, ask)
+
+    def _not_stored(self, rows: int) -> memoryview:
+        digests = self._encoder.digests
+        return memoryview(array("q", [row for row in range(rows) if not self.replay.take(digests[row])]))
+
+    def _queue(self, portion: Portion) -> MessageQueue | None:
+        if portion.lane is None:
+            return None
+        queues = self._queues[portion.topic]
+        if not self._has_queue_ids:
+            return queues[portion.lane]
+        for queue in queues:
+            if queue.queue_id == portion.lane:
+                return queue
+        raise SchemaError(f"topic {portion.topic!r} has no queue {portion.lane} that can be written")
+
+    def _fill(self, portion: Portion) -> None:
+        queue = self._queue(portion)
+        limit = self._options.batch_bytes
+        key = portion.topic, portion.lane
+        opened = self._open.get(key)
+        if opened is None:
+            opened = self._open[key] = _Open(memoryview(bytearray(limit)))
+        encoder, at, stop = self._encoder, 0, len(portion.selection)
+        while at < stop:
+            encoder.used = opened.used
+            reached = encoder.fill(portion.selection, at, stop, opened.out, limit)
+            opened.count += reached - at
+            opened.used, at = encoder.used, reached
+            if at < stop and not opened.used:
+                self._put(Shipment(portion.topic, self._item(portion, at), 1, queue))
+                at += 1
+            elif at < stop:
+                self._ship(portion.topic, opened, queue)
+
+    def _send_alone(self, portion: Portion) -> None:
+        queue = self._queue(portion)
+        for at in range(len(portion.selection)):
+            item = self._item(portion, at)
+            self._put(Shipment(portion.topic, item, 1, queue, alone=True, added=self._added))
+
+    def _item(self, portion: Portion, at: int) -> bytes:
+        row = portion.selection[at]
+        size = self._encoder.sizes[row]
+        if size > LARGEST_ITEM_BYTES:
+            number = self._loader.rows - len(self._encoder.sizes) + row
+            raise SchemaError(
+                f"row {number} of {self.task.text} is a message of {size} bytes, a request holds "
+                f"{LARGEST_ITEM_BYTES}"
+            )
+        out = memoryview(bytearray(size))
+        self._encoder.used = 0
+        self._encoder.fill(portion.selection, at, at + 1, out, size)
+        return bytes(out)
+
+    def _ship_all(self) -> None:
+        for (topic, lane), opened in self._open.items():
+            if opened.count:
+                nothing = memoryview(array("q"))
+                self._ship(topic, opened, self._queue(Portion(topic, lane, False, nothing)))
+        self._open.clear()
+
+    def _ship(self, topic: str, opened: _Open, queue: MessageQueue | None) -> None:
+        shipment = Shipment(topic, bytes(opened.out[: opened.used]), opened.count, queue)
+        opened.used = opened.count = 0
+        self._put(shipment)
+
+    def _put(self, shipment: Shipment) -> None:
+        self._flights.send(shipment)
+        if self._flights.failures:
+            self._flights.drain()
+            self._recover()
+        if self._flights.taken:
+            self.taken += self._flights.taken
+            self._flights.taken.clear()
+
+    # -- what went wrong -------------------------------------------------------------------------------
+
+    def _recover(self) -> None:
+        """Send again what failed until ``retryTimeout`` is over. Nothing else is on its way."""
+        patience = Patience(self._options.retry_timeout_ms)
+        while failures := self._flights.failures:
+            self._flights.failures = []
+            before = self.metrics.rows
+            todo = [shipment for failure in failures for shipment in self._again(failure)]
+            refused = any(failure.refused is not None for failure in failures)
+            if not refused:
+                if patience.is_over:
+                    count = sum(shipment.count for shipment in todo)
+                    raise UnreachableError(f"{count} messages were not taken: {failures[0].reason}")
+                patience.pause()
+            lost = {failure.shipment.topic for failure in failures if failure.lost}
+            if lost and self._options.delivery == EXACTLY_ONCE:
+                this_worker().pause(LATE_REQUEST_S)
+            self.lost_answers += len(lost)
+            for topic in sorted({shipment.topic for shipment in todo}):
+                self._refresh(topic)
+                if topic in lost and self._options.delivery == EXACTLY_ONCE:
+                    # No answer does not mean not stored.
+                    todo = list(self._without_stored(topic, todo))
+            self.metrics.retries += len(todo)
+            for shipment in todo:
+                self._flights.send(shipment)
+            self._flights.drain()
+            if self.metrics.rows > before:
+                patience.succeeded()
+        self.taken += self._flights.taken
+        self._flights.taken.clear()
+
+    def _again(self, failure: Failure) -> list[Shipment]:
+        """What to send again: the shipment, or its messages one by one when one of them is refused.
+
+        Raises:
+            BrokerError: a single message is refused, or any.
+        """
+        answer, shipment = failure.refused, failure.shipment
+        if answer is None:
+            return [shipment]
+        if answer.code != ResponseCode.MESSAGE_ILLEGAL:
+            raise BrokerError(answer.code, answer.remark, failure.address)
+        if shipment.count > 1:
+            return [Shipment(shipment.topic, item, 1, shipment.queue) for item, _, _ in _items(shipment)]
+        ((_, body, properties),) = _items(shipment)
+        row = row_of_key(properties, self.task.key_prefix)
+        where = f"row {row} of {self.task.text}, a body of {body} bytes"
+        raise BrokerError(answer.code, f"{where}: {answer.remark}", failure.address)
+
+    def _refresh(self, topic: str) -> None:
+        try:
+            self._brokers.route(topic, refresh=True)
+        except (UnreachableError, TopicNotFoundError) as error:
+            log.info("no fresh route of %s, the known one is used: %s", topic, error)
+
+    def _without_stored(self, topic: str, todo: list[Shipment]) -> Iterator[Shipment]:
+        mark = id_mark(self.task.query_id, self.task.batch_id)
+        stored = {
+            row.row
+            for row in self._stored.rows(topic, self.topics[topic], mark)
+            if row.partition == self.task.partition and row.attempt == self.task.attempt_text
+        }
+        for shipment in todo:
+            if shipment.topic != topic:
+                yield shipment
+                continue
+            left = [
+                item
+                for item, _, properties in _items(shipment)
+                if row_of_key(properties, self.task.key_prefix) not in stored
+            ]
+            self.metrics.rows += shipment.count - len(left)
+            if left:
+                yield Shipment(
+                    topic, b"".join(left), len(left), shipment.queue, shipment.alone, shipment.added
+                )
+
+
+def _items(shipment: Shipment) -> Iterator[tuple[bytes, int, bytes]]:
+    """The encoded items of a shipment, each with the size of its body and its properties."""
+    at = 0
+    for item in iter_batch(shipment.items):
+        size = int.from_bytes(shipment.items[at : at + 4], "big")
+        yield shipment.items[at : at + size], len(item.body), item.properties
+        at += size
+
+
+def columns_of(schema: Any) -> frozenset[str]:
+    """The columns of a data frame by their names in lower case."""
+    return frozenset(field.name.lower() for field in schema.fields)

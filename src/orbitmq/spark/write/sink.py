@@ -1,0 +1,197 @@
+"""The writers behind the format ``rocketmq``.
+
+A task sends its rows and tells the driver what it did; the driver adds up and commits, by ``delivery``:
+
+- *at-least-once*: nothing is noted; what is tried again is sent again.
+- *exactly-once*: messages have ids and digests, attempts note where they begin, a replay leaves out what is
+  stored (:mod:`orbitmq.spark.write.replay`).
+- *transactional*: half messages visible with the commit (:mod:`orbitmq.spark.write.transactions`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+from typing_extensions import override
+
+from orbitmq.runtime.worker import this_worker
+from orbitmq.spark.cluster.brokers import Brokers
+from orbitmq.spark.cluster.offsets import Offsets
+from orbitmq.spark.errors import OptionError, SinkStateError
+from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, TRANSACTIONAL, WriteOptions
+from orbitmq.spark.versions import StreamArrowWriter
+from orbitmq.spark.write.commit import BatchCommit, Written, written_by
+from orbitmq.spark.write.ledger import ClusterLedger, JobLedger
+from orbitmq.spark.write.rows import check_columns
+from orbitmq.spark.write.scan import patiently
+from orbitmq.spark.write.send import Begin, TaskSender, columns_of
+from orbitmq.spark.write.sink_state import FolderState
+from orbitmq.spark.write.task import TaskId
+from orbitmq.spark.write.transactions import Transactions
+
+log = logging.getLogger("orbitmq.spark")
+
+
+class StreamWriter(StreamArrowWriter):  # type: ignore[misc]
+    """Writes the batches of a streaming query.
+
+    Raises:
+        OptionError: there is no place for the state that ``delivery`` needs.
+        SchemaError: the columns are not those of messages.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        check_columns(schema, options.topic, transactional=options.delivery == TRANSACTIONAL)
+        if options.delivery != AT_LEAST_ONCE and options.state_location is None:
+            raise OptionError(
+                f"delivery={options.delivery} needs the option checkpointLocation or stateLocation"
+            )
+        if options.delivery == TRANSACTIONAL and options.state_location == CLUSTER:
+            raise OptionError(
+                "delivery=transactional keeps a list of its messages, so stateLocation must be a folder"
+            )
+        self._options = options
+        self._columns = columns_of(schema)
+        # Made once on the driver and pickled into every task of the run.
+        self._run = _token()
+        _folder(options)
+
+    @override
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        context = _context()
+        query_id = context.getLocalProperty("sql.streaming.queryId")
+        batch_id = context.getLocalProperty("streaming.sql.batchId")
+        if query_id is None or batch_id is None:
+            raise SinkStateError("Spark does not say which query and batch this task belongs to")
+        task = TaskId(query_id, int(batch_id), context.partitionId(), self._run, context.taskAttemptId())
+        state = _folder(self._options)
+        if state is not None and state.is_committed(query_id, task.batch_id):
+            return Written(task, sum(batch.num_rows for batch in iterator))
+        begin = self._begin(task, state)
+        return written_by(TaskSender(self._options, task, self._columns, begin), iterator)
+
+    def _begin(self, task: TaskId, state: FolderState | None) -> Begin:
+        if self._options.delivery == AT_LEAST_ONCE:
+            return _nothing_earlier
+        if state is not None:
+            return _begin_in(self._options, state, task)
+        ledger = ClusterLedger(_brokers(self._options), task.query_id)
+        limit_ms = self._options.retry_timeout_ms
+        return lambda topic, ends: patiently(limit_ms, partial(ledger.begin, topic, task.batch_id, ends))
+
+    @override
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        done = _written(messages)
+        if done:
+            BatchCommit(self._options, self._columns, done, _folder(self._options)).finish()
+
+    @override
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Never undoes anything: Spark also calls this after a commit that took effect."""
+        log.warning("batch %d failed; if it was not committed, a replay completes it", batchId)
+
+
+class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
+    """Writes a data frame once; needs ``mode("append")``.
+
+    Raises:
+        OptionError: ``mode("overwrite")``; messages cannot be replaced.
+        SchemaError: the columns are not those of messages.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        check_columns(schema, options.topic, transactional=options.delivery == TRANSACTIONAL)
+        if overwrite:
+            raise OptionError('topics cannot be overwritten; use mode("append")')
+        self._options = options
+        self._columns = columns_of(schema)
+        # Made once on the driver and pickled into every task.
+        self._run = _token()
+        self._started_ms = this_worker().clock.now_ms()
+        _folder(options)
+
+    @override
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        context = _context()
+        task = TaskId(f"job-{self._run}", 0, context.partitionId(), self._run, context.taskAttemptId())
+        state = _folder(self._options)
+        begin = self._begin(task, state, context.attemptNumber())
+        written = written_by(TaskSender(self._options, task, self._columns, begin), iterator)
+        if state is None and written.unmatched:
+            raise SinkStateError(
+                f"task {task.text} was tried again with other rows: {written.unmatched} of the "
+                f"{written.earlier} messages that it stored before fit none of its {written.rows} rows"
+            )
+        return written
+
+    def _begin(self, task: TaskId, state: FolderState | None, attempt: int) -> Begin:
+        if self._options.delivery == AT_LEAST_ONCE:
+            return _nothing_earlier
+        if state is not None:
+            return _begin_in(self._options, state, task)
+        ledger = JobLedger(_brokers(self._options), self._started_ms)
+        limit_ms = self._options.retry_timeout_ms
+        return lambda topic, _ends: patiently(limit_ms, partial(ledger.begin, task, topic, attempt))
+
+    @override
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        done = _written(messages)
+        if done:
+            BatchCommit(self._options, self._columns, done, _folder(self._options)).finish_job()
+
+    @override
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Messages cannot be taken back; half messages stay unseen until they expire."""
+        rows = sum(message.metrics.rows for message in _written(messages))
+        log.warning("the job failed after %d messages were sent", rows)
+
+
+def _nothing_earlier(_topic: str, _ends: Offsets) -> None:
+    return None
+
+
+def _begin_in(options: WriteOptions, state: FolderState, task: TaskId) -> Begin:
+    """Note in the folder where an attempt begins; for transactions also where the half queues end."""
+
+    def begin(topic: str, ends: Offsets) -> Offsets | None:
+        if options.delivery == TRANSACTIONAL:
+            transactions = Transactions(options, _brokers(options), task.query_id, task.batch_id)
+            halves = patiently(options.retry_timeout_ms, partial(transactions.half_ends, topic))
+            ends = Offsets({**ends, **halves})
+        return state.begin(task, topic, ends)
+
+    return begin
+
+
+def _brokers(options: WriteOptions) -> Brokers:
+    return Brokers(options.name_servers, options.request_timeout_ms)
+
+
+def _folder(options: WriteOptions) -> FolderState | None:
+    """Where the state is kept, if it is kept in files."""
+    location = options.state_location
+    if location is None or location == CLUSTER or options.delivery == AT_LEAST_ONCE:
+        return None
+    return FolderState(location)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise SinkStateError("a writer runs inside a Spark task only")
+    return context
+
+
+def _token() -> str:
+    """A name for a run, unlike those of others."""
+    return f"{this_worker().random.getrandbits(48):012x}"
+
+
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+    return [message for message in messages if isinstance(message, Written)]
