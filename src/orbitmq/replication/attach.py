@@ -146,5 +146,6 @@ def _membership(
     peers.on(Kind.LEASE_GIVEN, lease_given)
     peers.on(Kind.TAKE_OVER, asked)
     peers.on(Kind.HAND_OVER, lambda _link, _payload: membership.master_releases())
+    peers.on_emptied(membership.emptied)
     peers.on_change(lambda link, up: None if up or not link.is_master else membership.look_now())
     return membership

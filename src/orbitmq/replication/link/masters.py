@@ -166,6 +166,8 @@ class StreamMaster:
         if refusal:
             self._transport.write(structs.replace(own, refusal=refusal).encode())
             raise LinkError(refusal)
+        if own.end == 0 < hello.end:
+            self._port.peers.emptied(hello.broker_id, hello.address)
         if hello.start < 0:
             matched = first_match(hello.marks, store.raw.data, own.begin, own.end)
             self._transport.write(structs.replace(own, matched=matched).encode())

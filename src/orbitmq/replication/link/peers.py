@@ -33,6 +33,7 @@ class PeerLink(Protocol):
 
 Receiver: TypeAlias = Callable[[PeerLink, bytes], object]
 Watcher: TypeAlias = Callable[[PeerLink, bool], object]
+Emptied: TypeAlias = Callable[[int, str], object]
 
 
 class Peers:
@@ -42,6 +43,7 @@ class Peers:
         self._links: tuple[PeerLink, ...] = ()
         self._receivers: dict[Kind, Receiver] = {}
         self._watchers: list[Watcher] = []
+        self._emptied: list[Emptied] = []
 
     @property
     def links(self) -> tuple[PeerLink, ...]:
@@ -58,7 +60,15 @@ class Peers:
         """Call ``watcher(link, up)`` when a link comes up or goes."""
         self._watchers.append(watcher)
 
+    def on_emptied(self, listener: Emptied) -> None:
+        """Call ``listener(broker_id, address)`` when who would follow us has a log, and we have none."""
+        self._emptied.append(listener)
+
     # -- for the two ends of a link --------------------------------------------------------------------
+
+    def emptied(self, broker_id: int, address: str) -> None:
+        """A broker that would follow us has a log, and we have none."""
+        tell(self._emptied, broker_id, address)
 
     def opened(self, link: PeerLink) -> None:
         """A link is up."""

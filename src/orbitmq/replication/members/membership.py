@@ -138,6 +138,8 @@ class Membership(Component):
         self._asked = False
         self._idle = False
         self._leaving = False
+        # Those who have a log while we have none, by id; name servers may not show them yet.
+        self._with_log: dict[int, str] = {}
         self._master_ha: tuple[str, str] | None = None
         if config.enable_slave_acting_master:
             role.may_lead = self._may_lead
@@ -245,6 +247,11 @@ class Membership(Component):
         self.fence.leases.given(broker_id, number)
         self._wake.set()
 
+    def emptied(self, broker_id: int, address: str) -> None:
+        """A slave has a log and we have none: we lost our disk, and came back while no slave was there."""
+        self._with_log[broker_id] = address
+        self._wake.set()
+
     async def announced(self, ha_address: str | None, master_address: str | None) -> bool:
         """A returning master says where it is (906). An acting master makes way before this returns.
 
@@ -348,7 +355,7 @@ class Membership(Component):
             return None
 
     def _others(self) -> Mapping[int, str]:
-        members = self.seen.members(self._clock.monotonic())
+        members = self._with_log | self.seen.members(self._clock.monotonic())
         own = self._config.broker_id
         return {number: at for number, at in members.items() if at != self._address and number != own}
 
@@ -391,6 +398,7 @@ class Membership(Component):
     async def _consider(self) -> None:
         if self._leaving or await self._meets_rival():
             return
+        await self._isolate_emptied()
         if self._role.role is Role.PRE_ONLINE:
             await self._go_online()
             return
@@ -483,9 +491,23 @@ class Membership(Component):
                 await self._change_role(Role.PRE_ONLINE)
         return True
 
+    async def _isolate_emptied(self) -> None:
+        """Copy the log of a slave back, as at a start, before there is one of our own."""
+        if not self._with_log or self._role.role not in (Role.MASTER, Role.FENCED):
+            return
+        if self._own.log_end():
+            self._with_log.clear()
+            return
+        log.warning("broker %s has no log, a slave has: isolated until it is copied back", self._address)
+        async with self._moving:
+            if not self._leaving:
+                self.fence.withdraw()
+                await self._change_role(Role.PRE_ONLINE)
+
     async def _go_online(self) -> None:
         log.info("broker %s is isolated until it has caught up with the others", self._address)
         silent = await self._going_online.run()
+        self._with_log.clear()
         agreed = silent is not None and not silent
         self._consent.need(silent)
         async with self._moving:
