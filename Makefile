@@ -99,6 +99,7 @@ chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two hour
 	    tests/sockets/test_redrive_kill.py
 	$(if $(SHORT),,@ORBITMQ_TIMERS=100000 $(PY) -m pytest -q tests/simulation/test_broker_timers_crash.py)
 	@if JAVA_HOME=$$(sh scripts/java.sh); then export JAVA_HOME; \
+	    $(PY) -m pytest -q -m faults tests/spark && \
 	    $(PY) -m tests.spark.kills $(if $(SHORT),--jobs shuffle --kills 5,--kills 100 --freeze 30 180); \
 	else echo "chaos: without Java no Spark driver is killed"; fi
 

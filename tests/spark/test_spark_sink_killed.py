@@ -32,7 +32,7 @@ from orbitmq.spark.schema import message_schema
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.slow,
+    pytest.mark.faults,
     pytest.mark.skipif(not (shutil.which("java") or os.environ.get("JAVA_HOME")), reason="needs Java"),
 ]
 

@@ -59,5 +59,5 @@ def test_a_plan_that_fails_without_faults_has_none_left() -> None:
 
 def test_a_mode_can_be_given() -> None:
     mode = Mode(name_servers=1, quorum=True, sync_flush=True)
-    assert make_plan(9, mode=mode).mode is mode
+    assert make_plan(9, mode=mode).mode == mode
     assert str(mode) == "SYNC_FLUSH, quorum of 2, 1 name server"

@@ -42,7 +42,7 @@ PAUSE_S = 0.2
 FAILS_ONE_IN = 17
 
 
-class HandlerError(Exception):
+class _HandlerError(Exception):
     """A handler fails as planned."""
 
 
@@ -213,7 +213,7 @@ class Load:
         if ordered:
             self._busy.pop(queue, None)
         elif not message.reconsume_times and sum(body) % FAILS_ONE_IN == 0:
-            raise HandlerError
+            raise _HandlerError
         self._history.done(one)
 
     def _take(self, queue: MessageQueue, member: str, one: Delivered) -> None:

@@ -215,7 +215,7 @@ class LogLines(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
             text = f"{text}: {error!r}"
-            planned = type(error).__name__ == "HandlerError"
+            planned = type(error).__name__ == "_HandlerError"
             if not planned and not (self._may_fail and _of_the_disk(error)):
                 self._history.violate("nothing crashes", f"{who}: {text}{_place(error)}", once=text[:60])
         self._history.note(who, text)
