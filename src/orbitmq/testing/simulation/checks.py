@@ -126,23 +126,36 @@ def missed(plan: Plan, history: History) -> None:
         history.violate("at least once for every group", text, one.body)
 
 
-def not_handled(plan: Plan, history: History) -> Iterator[tuple[str, Stored]]:
+def not_handled(_plan: Plan, history: History) -> Iterator[tuple[str, Stored]]:
     """What is stored and a group has not handled yet, though it will.
 
-    Not of brokers whose mode let them forget the end of their log: a consumer that has read it goes on behind
-    it, and does not read what comes in its place meanwhile (as with RocketMQ).
+    Not what took the place of a message that the group had handled before its broker forgot it: consumers
+    read what no replica has yet, and go on behind it (as with RocketMQ).
     """
-    shorter = {
-        fault.target
-        for fault in plan.faults
-        if fault.target in GROUPS and fault.kind in FORGETS and _may_forget(plan, history, fault)
-    }
+    gone = _handled_and_gone(history)
     for group, topics in SUBSCRIPTIONS.items():
         done = history.by_group.get(group, set())
         for topic in topics:
             for one in history.stored.get(topic, ()):
-                if one.body not in done and one.broker not in shorter:
+                behind = one.offset > gone.get((group, one.broker, topic, one.queue_id), -1)
+                if one.body not in done and behind:
                     yield group, one
+
+
+def _handled_and_gone(history: History) -> dict[tuple[str, str, str, int], int]:
+    """By group and queue: the highest offset that it handled and where something else is now, or nothing."""
+    stored = {
+        (one.broker, one.topic, one.queue_id, one.offset): one.body
+        for records in history.stored.values()
+        for one in records
+    }
+    gone: dict[tuple[str, str, str, int], int] = {}
+    for one in history.delivered:
+        queue = (one.queue.broker_name, one.queue.topic, one.queue.queue_id)
+        if stored.get((*queue, one.offset)) != one.body:
+            place = (one.group, *queue)
+            gone[place] = max(gone.get(place, -1), one.offset)
+    return gone
 
 
 # ---- order

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
+from orbitmq.broker.clients.queue_locks import LOCK_LIVES_MS
 from orbitmq.client.consumer.consumer import Consumer
 from orbitmq.client.consumer.simple import SimpleConsumer
 from orbitmq.client.model import ConsumeFrom, SendResult, SendStatus
@@ -218,13 +220,26 @@ class Load:
 
     def _take(self, queue: MessageQueue, member: str, one: Delivered) -> None:
         busy = self._busy.get(queue)
-        if busy is not None and busy[0] != member and self._alive(busy[0]):
+        if (
+            busy is not None
+            and busy[0] != member
+            and self._alive(busy[0])
+            and self._locked(queue.broker_name)
+        ):
             self._history.violate(
                 "one holder of a queue lock",
                 f"{member} handles a message of {queue.broker_name}:{queue.queue_id} while {busy[0]} does",
                 one.body,
             )
         self._busy[queue] = member, one
+
+    def _locked(self, group: str) -> bool:
+        """Whether brokers know of every lock.
+
+        They keep locks in memory (as RocketMQ): when both of a group are gone at once, a queue can be given
+        away before its holder asks again.
+        """
+        return self._site.clock.monotonic() - self._site.forgotten_s.get(group, -inf) > LOCK_LIVES_MS / 1000
 
     def _alive(self, member: str) -> bool:
         machine, life, _ = member.split("/")

@@ -87,6 +87,8 @@ class Site:
         }
         self.names = {machine.host: name for name, machine in self.machines.items()}
         self.servers = {name: Server(name, self.machines[name]) for name in names if name not in CLIENTS}
+        # When a group last had no broker at all, by its name: what brokers keep in memory only was gone then.
+        self.forgotten_s: dict[str, float] = {}
         self._members = {member.name: member for member in members(len(GROUPS), 2)}
 
     @property
@@ -210,6 +212,9 @@ class Site:
         if server is not None:
             server.wanted = False
             server.broker = server.name_server = server.begun = None
+            group = group_of(server.name)
+            if group in GROUPS and all(each.begun is None for each in self.brokers(group)):
+                self.forgotten_s[group] = self.clock.monotonic()
 
     # -- the network -----------------------------------------------------------------------------------
 
