@@ -57,6 +57,10 @@ OTHER_SETTINGS = frozenset(
     {
         "brokerIP2",
         "brokerConfigPath",
+        # Of the place.
+        "haListenPort",
+        "listenPort",
+        "namesrvAddr",
         "brokerNotActiveTimeoutMillis",
         "delayOffsetUpdateVersionStep",
         "enablePropertyFilter",
