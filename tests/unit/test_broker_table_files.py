@@ -115,6 +115,15 @@ async def test_after_a_second_of_quiet_or_the_age_limit_the_files_are_plain_rock
     working.cancel()
 
 
+async def test_a_stop_that_the_disk_refuses_leaves_no_file_open(runtime: SimulatedRuntime) -> None:
+    tables = Tables(runtime)
+    await tables.create("a")
+    runtime.files.fail("write_atomic", "topics", times=-1)
+    await tables.persistence.close()
+    assert tables.journals(), "the change is in the journal only"
+    assert runtime.files.in_use == []
+
+
 async def test_a_clean_stop_leaves_no_journal(runtime: SimulatedRuntime) -> None:
     tables = Tables(runtime)
     await tables.create("a")

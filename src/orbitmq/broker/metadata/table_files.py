@@ -287,8 +287,10 @@ class Persistence:
 
     async def close(self) -> None:
         """Write all tables and leave plain RocketMQ files, without a journal, if the disk lets us."""
-        if await self.fold():
-            await self._drop(self._journal.rotate())
+        folded = await self.fold()
+        numbers = self._journal.rotate()
+        if folded:
+            await self._drop(numbers)
 
     # -- start -----------------------------------------------------------------------------------------
 
