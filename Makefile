@@ -55,7 +55,7 @@ java:  ## a Java runtime for Spark, installed when it is missing and that is all
 demo: $(BUILT)  ## the main job on 336,776 flights, cluster to audit: a minute
 	@JAVA_HOME=$$(sh scripts/java.sh) && export JAVA_HOME && $(PY) -m examples.flights.main
 
-test: $(BUILT)  ## all tests, the hot modules at both speeds: twelve minutes
+test: $(BUILT)  ## all tests, the hot modules at both speeds: fifteen minutes
 	@$(PY) scripts/speeds.py || true
 	@if JAVA_HOME=$$(sh scripts/java.sh); then export JAVA_HOME; without=; \
 	    else echo "test: without Java the Spark tests are skipped"; without="and not spark"; fi; \
@@ -86,7 +86,7 @@ bench-client: $(BUILT)  ## the Python client beside Apache's Java client, with M
 bench-spark: $(BUILT)  ## Spark over OrbitMQ beside Spark over Kafka, with Maven Central: an hour (SHORT=1: three minutes)
 	@JAVA_HOME=$$(sh scripts/java.sh) && export JAVA_HOME && $(PY) -m benchmarks.spark $(SHORT_FLAG)
 
-interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Central: forty-five minutes (SHORT=1: twenty-five)
+interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Central: forty-five minutes (SHORT=1: fifteen)
 	@$(PY) -m tests.interop.run $(SHORT_FLAG)
 
 chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two hours (SHORT=1: ten)
