@@ -16,7 +16,7 @@ from orbitmq.message import property_names, reserved, sysflag
 from orbitmq.message.ids import parse_offset_message_id
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import iter_records
-from orbitmq.spark.cluster.brokers import SUBSCRIPTION_IN_HEADER, Brokers, Patience, max_offset, min_offset
+from orbitmq.spark.cluster.brokers import Brokers, Patience, max_offset, messages_at, min_offset
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import SinkStateError, UnreachableError
 from orbitmq.spark.options import WriteOptions
@@ -25,7 +25,6 @@ from orbitmq.spark.write.scan import StoredRows
 from orbitmq.spark.write.task import StoredRow, TaskId, id_mark, row_of_key, stored_row
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers.pull import PullMessageRequest
 from orbitmq.wire.headers.transaction import EndTransactionRequest
 
 # How long brokers ask nobody about a half message: RocketMQ's retention. No process of a stopped query could
@@ -231,20 +230,8 @@ class Transactions:
     def _halves(self, queue: MessageQueue, address: str, low: int) -> Iterator[Half]:
         high = self._brokers.offsets({queue: address}, max_offset)[queue]
         while low < high:
-            request = PullMessageRequest(
-                consumer_group=self._options.producer_group,
-                topic=queue.topic,
-                queue_id=queue.queue_id,
-                queue_offset=low,
-                max_msg_nums=PULLED_AT_A_TIME,
-                sys_flag=SUBSCRIPTION_IN_HEADER,
-                commit_offset=0,
-                suspend_timeout_millis=0,
-                sub_version=0,
-                subscription="*",
-                expression_type="TAG",
-            )
-            (answer,) = self._brokers.ask(address, [request.command()])
+            request = messages_at(queue, low, PULLED_AT_A_TIME, self._options.producer_group)
+            (answer,) = self._brokers.ask(address, [request])
             if answer.code != ResponseCode.SUCCESS:
                 raise UnreachableError(
                     f"{address} does not show its half messages: {answer.code} {answer.remark}"
