@@ -25,5 +25,6 @@ def in_processes(function: Callable[[T], R], values: Iterable[T], processes: int
     if processes == 1:
         yield from map(function, values)
         return
-    with multiprocessing.get_context("fork").Pool(processes, maxtasksperchild=CALLS_OF_A_PROCESS) as pool:
+    # Not forked: a process with threads would take their locks along, held for ever.
+    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=CALLS_OF_A_PROCESS) as pool:
         yield from pool.imap_unordered(function, values)
