@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from orbitmq.client.observe.trace_records import FIELD, RECORD, TraceStep, steps
+from orbitmq.client.observe.trace_records import FIELD, RECORD
+from orbitmq.client.observe.trace_steps import TraceStep, steps
 
 ID = "7F000001AAAA"
 

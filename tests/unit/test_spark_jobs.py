@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orbitmq.client.observe.trace import FIELD, RECORD
+from orbitmq.client.observe.trace_records import TraceRecord, records
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.errors import JobError
 from orbitmq.spark.jobs.archive_files import ArchiveWriter, check_footer, merge
@@ -35,7 +36,6 @@ from orbitmq.spark.jobs.folder import Folder
 from orbitmq.spark.jobs.frames import Span, files_of, is_archive
 from orbitmq.spark.jobs.lags import Behind, summary_of
 from orbitmq.spark.jobs.tables import claim, open_table
-from orbitmq.spark.jobs.trace_records import TraceRecord, records
 
 DAY = "2026-11-22"
 DAY_MS = 1_795_305_600_000

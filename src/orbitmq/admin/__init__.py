@@ -3,7 +3,7 @@
 from orbitmq.admin.client import Admin
 from orbitmq.admin.model import BrokerInfo, QueueProgress, QueueStatus, RouteEntry
 from orbitmq.admin.timers import BrokerTimers, TimerMessage
-from orbitmq.client.observe.trace_records import TraceStep
+from orbitmq.client.observe.trace_steps import TraceStep
 
 __all__ = [
     "Admin",

@@ -13,7 +13,7 @@ from orbitmq.admin.groups import GroupAdmin
 from orbitmq.admin.model import BrokerInfo, BrokerState, QueueProgress, QueueStatus, RouteEntry
 from orbitmq.admin.timers import TimerAdmin
 from orbitmq.client.core.name_servers import NameServers, parse_addresses
-from orbitmq.client.observe.trace_records import TraceStep, steps
+from orbitmq.client.observe.trace_steps import TraceStep, steps
 from orbitmq.errors import (
     BrokerError,
     MessageNotFoundError,

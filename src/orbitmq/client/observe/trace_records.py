@@ -1,116 +1,151 @@
-"""The records of a message trace: what they say, read from the text of TraceDataEncoder. Pure."""
+"""Records of RocketMQ's message trace, as they stand in the bodies of RMQ_SYS_TRACE_TOPIC. Pure.
+
+The format is that of Java's TraceDataEncoder: fields between ``\\x01``, records between ``\\x02``. Releases
+have added fields at the end; what an older client did not write is ``None``.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Iterator
+from typing import NamedTuple
 
 # Between the fields and behind each record (TraceConstants).
-FIELD = "\x01"
-RECORD = "\x02"
+FIELD, RECORD = "\x01", "\x02"
 # What Java's client writes for a field without a value.
 NONE = "null"
+PUB, SUB_BEFORE, SUB_AFTER, END_TRANSACTION, RECALL = (
+    "Pub",
+    "SubBefore",
+    "SubAfter",
+    "EndTransaction",
+    "Recall",
+)
+UNREADABLE = "unreadable"
+_NOTHING = (NONE, "")
+MESSAGE_TYPES = ("normal", "half", "commit", "delay")
 
-# ConsumeReturnType, row CR-19.
-_RESULTS = ("success", "timeout", "exception", "nothing returned", "failure")
 
-
-@dataclass(frozen=True, slots=True)
-class TraceStep:
-    """One thing that happened to a message, as the client told that did it.
+class TraceRecord(NamedTuple):
+    """One record.
 
     Attributes:
-        kind: sent, given to a consumer, its transaction ended, taken back before its time.
-        at_ms: when it began, milliseconds since the epoch.
-        group: of the producer or the consumer.
-        client: the client's address, as the broker saw it.
-        result: ``success``, ``failure``, and of deliveries also ``exception``, ``timeout`` and ``unknown``:
-            nobody told how it ended; of transactions RocketMQ's name of the state.
-        cost_ms: how long it took, ``None``: not known.
-        topic: ``None``: deliveries do not tell it.
-        broker: the address of the broker that stored it, ``None``: not told.
-        redeliveries: of a delivery: how many there were before.
+        kind: ``Pub``, ``SubBefore``, ``SubAfter``, ``EndTransaction``, ``Recall``; ``unreadable``.
+        message_id: of a batch several, joined by commas.
+        at_ms: when it happened, in milliseconds since 1970.
+        broker: address of the broker that stored the message.
+        cost_ms: how long the send or the handling took.
+        retries: which redelivery it was.
+        request_id: the same in the two records of a delivery.
     """
 
-    kind: Literal["send", "delivery", "transaction", "recall"]
-    at_ms: int
-    group: str
-    client: str
-    result: str
-    cost_ms: int | None = None
+    kind: str
+    at_ms: int | None = None
+    group: str | None = None
     topic: str | None = None
+    message_id: str | None = None
+    tags: str | None = None
+    keys: str | None = None
     broker: str | None = None
-    redeliveries: int | None = None
+    body_bytes: int | None = None
+    cost_ms: int | None = None
+    message_type: str | None = None
+    success: bool | None = None
+    retries: int | None = None
+    request_id: str | None = None
 
 
-def steps(texts: Iterable[tuple[str, str]], message_id: str) -> list[TraceStep]:
-    """What the records of trace messages say of one message, the oldest first.
-
-    Args:
-        texts: the body of each trace message, and the address of the client that sent it. Records that
-            cannot be read are left out: any client may send them.
-    """
-    found: list[TraceStep] = []
-    begun: dict[tuple[str, str], TraceStep] = {}
-    ended: dict[tuple[str, str], TraceStep] = {}
-    for text, client in texts:
-        for fields in _records(text):
-            try:
-                kind, names_it = fields[0], message_id in fields[_ID_AT.get(fields[0], 0)].split(",")
-                if not names_it:
-                    continue
-                if kind == "SubBefore":
-                    begun[fields[4], client] = _begun(fields, client)
-                elif kind == "SubAfter":
-                    ended[fields[1], client] = _ended(fields, client)
-                else:
-                    found.append(_other(fields, client))
-            except (IndexError, ValueError):
-                continue
-    for key, step in begun.items():
-        end = ended.pop(key, None)
-        found.append(step if end is None else replace(step, result=end.result, cost_ms=end.cost_ms))
-    return sorted([*found, *ended.values()], key=lambda step: step.at_ms)
+def records(body: bytes) -> Iterator[TraceRecord]:
+    """The records of one message of the trace topic; one that cannot be read is given as ``unreadable``."""
+    for fields in split(body.decode("utf-8", "replace")):
+        yield record_of(fields)
 
 
-# Where the message's id stands in a record; a batch has several, joined by commas.
-_ID_AT = {"Pub": 5, "SubBefore": 5, "SubAfter": 2, "EndTransaction": 5, "Recall": 5}
-_TYPES = re.compile("|".join(_ID_AT))
-
-
-def _records(text: str) -> Iterator[Sequence[str]]:
+def split(text: str) -> Iterator[list[str]]:
+    """The fields of each record."""
     for record in text.split(RECORD):
-        if _TYPES.match(record):
+        if record:
             yield record.split(FIELD)
 
 
-def _begun(fields: Sequence[str], client: str) -> TraceStep:
-    return TraceStep("delivery", int(fields[1]), fields[3], client, "unknown", redeliveries=int(fields[6]))
+def record_of(fields: list[str]) -> TraceRecord:
+    """What these fields say; ``unreadable`` when they are no record."""
+    read = {
+        PUB: _pub,
+        SUB_BEFORE: _sub_before,
+        SUB_AFTER: _sub_after,
+        END_TRANSACTION: _end_transaction,
+        RECALL: _recall,
+    }.get(fields[0])
+    try:
+        return TraceRecord(UNREADABLE) if read is None else read(fields)
+    except (IndexError, ValueError):
+        return TraceRecord(UNREADABLE)
 
 
-def _ended(fields: Sequence[str], client: str) -> TraceStep:
-    """A delivery of which only the end is known; clients before 4.6 tell neither time nor group."""
-    code = int(fields[6]) if len(fields) > 6 else 0 if fields[4] == "true" else 4
-    result = _RESULTS[code] if 0 <= code < len(_RESULTS) else str(code)
-    cost_ms = int(fields[3])
-    at_ms, group = (int(fields[7]) - cost_ms, fields[8]) if len(fields) > 8 else (0, NONE)
-    return TraceStep("delivery", at_ms, group, client, result, cost_ms=cost_ms)
-
-
-def _other(fields: Sequence[str], client: str) -> TraceStep:
-    kind, at_ms, group, topic = fields[0], int(fields[1]), fields[3], fields[4]
-    if kind == "Recall":
-        return TraceStep("recall", at_ms, group, client, _success(fields[6]), topic=topic)
-    if kind == "EndTransaction":
-        return TraceStep("transaction", at_ms, group, client, fields[11], topic=topic, broker=fields[8])
-    # The record of a send grew: success is the 13th field of old clients, the 14th of others.
-    success = fields[12] if len(fields) == 13 else fields[13]
-    return TraceStep(
-        "send", at_ms, group, client, _success(success), int(fields[10]), topic=topic, broker=fields[8]
+def _pub(f: list[str]) -> TraceRecord:
+    # 4.4 had 13 fields: no offset message id before the last one.
+    return TraceRecord(
+        PUB,
+        *_sent(f),
+        body_bytes=int(f[9]),
+        cost_ms=int(f[10]),
+        message_type=_type(f[11]),
+        success=_flag(f[12] if len(f) == 13 else f[13]),
     )
 
 
-def _success(text: str) -> str:
-    return "success" if text == "true" else "failure"
+def _sent(f: list[str]) -> tuple[int, str | None, str | None, str | None, str | None, str | None, str | None]:
+    """The fields from time to broker, which records of sends and of transactions share."""
+    return (int(f[1]), _text(f[3]), _text(f[4]), _text(f[5]), _text(f[6]), _text(f[7]), _text(f[8]))
+
+
+def _sub_before(f: list[str]) -> TraceRecord:
+    return TraceRecord(
+        SUB_BEFORE,
+        int(f[1]),
+        _text(f[3]),
+        message_id=_text(f[5]),
+        keys=_text(f[7]) if len(f) > 7 else None,
+        retries=int(f[6]),
+        request_id=_text(f[4]),
+    )
+
+
+def _sub_after(f: list[str]) -> TraceRecord:
+    # Old clients write no time, and Java's no group.
+    return TraceRecord(
+        SUB_AFTER,
+        int(f[7]) if len(f) > 7 else None,
+        _text(f[8]) if len(f) > 8 else None,
+        message_id=_text(f[2]),
+        keys=_text(f[5]) if len(f) > 5 else None,
+        cost_ms=int(f[3]),
+        success=_flag(f[4]),
+        request_id=_text(f[1]),
+    )
+
+
+def _end_transaction(f: list[str]) -> TraceRecord:
+    return TraceRecord(
+        END_TRANSACTION, *_sent(f), message_type=_type(f[9]), success=f[11] == "COMMIT_MESSAGE"
+    )
+
+
+def _recall(f: list[str]) -> TraceRecord:
+    return TraceRecord(RECALL, int(f[1]), _text(f[3]), _text(f[4]), _text(f[5]), success=_flag(f[6]))
+
+
+def _text(value: str) -> str | None:
+    return None if value in _NOTHING else value
+
+
+def _flag(value: str) -> bool:
+    if value not in ("true", "false"):
+        raise ValueError(value)
+    return value == "true"
+
+
+def _type(value: str) -> str | None:
+    """The name of a type; ``None``: one that later clients have."""
+    number = int(value)
+    return MESSAGE_TYPES[number] if 0 <= number < len(MESSAGE_TYPES) else None

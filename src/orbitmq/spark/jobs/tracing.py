@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import functions as sf
 
+from orbitmq.client.observe.trace_records import PUB, SUB_AFTER, SUB_BEFORE, TraceRecord, records
 from orbitmq.message.reserved import TRACE_TOPIC
 from orbitmq.spark.jobs.actions import act
 from orbitmq.spark.jobs.failures import explained
 from orbitmq.spark.jobs.frames import ALL, Span, archive_frame, is_archive, topic_frame
 from orbitmq.spark.jobs.report import Report, Tell, counted, silent
-from orbitmq.spark.jobs.trace_records import PUB, SUB_AFTER, SUB_BEFORE, TraceRecord, records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

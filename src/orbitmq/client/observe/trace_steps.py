@@ -1,0 +1,113 @@
+"""What happened to one message, out of the records of a message trace. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from orbitmq.client.observe.trace_records import (
+    END_TRANSACTION,
+    NONE,
+    PUB,
+    SUB_AFTER,
+    SUB_BEFORE,
+    UNREADABLE,
+    TraceRecord,
+    record_of,
+    split,
+)
+
+# ConsumeReturnType, row CR-19.
+_RESULTS = ("success", "timeout", "exception", "nothing returned", "failure")
+_KINDS: dict[str, Literal["send", "delivery", "transaction", "recall"]] = {
+    PUB: "send",
+    SUB_BEFORE: "delivery",
+    SUB_AFTER: "delivery",
+    END_TRANSACTION: "transaction",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TraceStep:
+    """One thing that happened to a message, as the client told that did it.
+
+    Attributes:
+        kind: sent, given to a consumer, its transaction ended, taken back before its time.
+        at_ms: when it began, milliseconds since the epoch; 0: the client does not tell it.
+        group: of the producer or the consumer.
+        client: the client's address, as the broker saw it.
+        result: ``success``, ``failure``, and of deliveries also ``exception``, ``timeout`` and ``unknown``:
+            nobody told how it ended; of transactions RocketMQ's name of the state.
+        cost_ms: how long it took, ``None``: not known.
+        topic: ``None``: deliveries do not tell it.
+        broker: the address of the broker that stored it, ``None``: not told.
+        redeliveries: of a delivery: how many there were before.
+    """
+
+    kind: Literal["send", "delivery", "transaction", "recall"]
+    at_ms: int
+    group: str
+    client: str
+    result: str
+    cost_ms: int | None = None
+    topic: str | None = None
+    broker: str | None = None
+    redeliveries: int | None = None
+
+
+def steps(texts: Iterable[tuple[str, str]], message_id: str) -> list[TraceStep]:
+    """What the records of trace messages say of one message, the oldest first.
+
+    Args:
+        texts: the body of each trace message, and the address of the client that sent it. Records that
+            cannot be read are left out: any client may send them.
+    """
+    found: list[TraceStep] = []
+    begun: dict[tuple[str | None, str], TraceStep] = {}
+    ended: dict[tuple[str | None, str], TraceStep] = {}
+    for text, client in texts:
+        for fields in split(text):
+            record = record_of(fields)
+            if record.kind == UNREADABLE or message_id not in (record.message_id or "").split(","):
+                continue
+            step = _step(record, _result(record, fields), client)
+            if record.kind == SUB_BEFORE:
+                begun[record.request_id, client] = step
+            elif record.kind == SUB_AFTER:
+                ended[record.request_id, client] = step
+            else:
+                found.append(step)
+    for key, step in begun.items():
+        end = ended.pop(key, None)
+        found.append(step if end is None else replace(step, result=end.result, cost_ms=end.cost_ms))
+    return sorted([*found, *ended.values()], key=lambda step: step.at_ms)
+
+
+def _step(record: TraceRecord, result: str, client: str) -> TraceStep:
+    at_ms = record.at_ms or 0
+    if record.kind == SUB_AFTER and at_ms:
+        at_ms -= record.cost_ms or 0  # it tells the end
+    return TraceStep(
+        _KINDS.get(record.kind, "recall"),
+        at_ms,
+        record.group or NONE,
+        client,
+        result,
+        cost_ms=record.cost_ms,
+        topic=record.topic,
+        broker=record.broker,
+        redeliveries=record.retries,
+    )
+
+
+def _result(record: TraceRecord, fields: list[str]) -> str:
+    """How it ended. Clients before 4.6 do not tell why a delivery failed."""
+    if record.kind == SUB_BEFORE:
+        return "unknown"
+    if record.kind == END_TRANSACTION:
+        return fields[11]
+    if record.kind == SUB_AFTER and len(fields) > 6 and fields[6].isdecimal():
+        code = int(fields[6])
+        return _RESULTS[code] if code < len(_RESULTS) else str(code)
+    return "success" if record.success else "failure"
