@@ -71,6 +71,28 @@ class _Member(_Subscriber):
         return self._running().call(self._core.assignment)
 
 
+class _Polled(Face):
+    """A consumer that has a position in each of its queues."""
+
+    _core: assigned.AssignedConsumer | pull.PullConsumer
+
+    def seek_to_begin(self, *queues: MessageQueue) -> None:
+        """Go to the oldest messages of these queues."""
+        self._running().wait(self._core.seek_to_begin(*queues))
+
+    def seek_to_end(self, *queues: MessageQueue) -> None:
+        """Go behind the newest messages of these queues."""
+        self._running().wait(self._core.seek_to_end(*queues))
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset of the next message that :meth:`poll` gives of this queue."""
+        return self._running().wait(self._core.position(queue))
+
+    def committed(self, queue: MessageQueue) -> int:
+        """The group's committed offset, -1 when it has none."""
+        return self._running().wait(self._core.committed(queue))
+
+
 class Consumer(_Member):
     """Receives its group's share; see :class:`orbitmq.client.consumer.consumer.Consumer`.
 
@@ -192,7 +214,7 @@ class SimpleConsumer(_Subscriber):
         return self._each(self._core.messages(auto_ack=auto_ack))
 
 
-class PullConsumer(_Member):
+class PullConsumer(_Member, _Polled):
     """Asks for its group's share; see :class:`orbitmq.client.consumer.pull.PullConsumer`.
 
     Takes the same arguments, and raises the same errors.
@@ -215,24 +237,8 @@ class PullConsumer(_Member):
         """The next :meth:`poll` reads ``queue`` from ``offset`` on."""
         self._running().wait(self._core.seek(queue, offset))
 
-    def seek_to_begin(self, *queues: MessageQueue) -> None:
-        """Go to the oldest messages of these queues."""
-        self._running().wait(self._core.seek_to_begin(*queues))
 
-    def seek_to_end(self, *queues: MessageQueue) -> None:
-        """Go behind the newest messages of these queues."""
-        self._running().wait(self._core.seek_to_end(*queues))
-
-    def position(self, queue: MessageQueue) -> int:
-        """The offset of the next message that :meth:`poll` gives of this queue."""
-        return self._running().wait(self._core.position(queue))
-
-    def committed(self, queue: MessageQueue) -> int:
-        """The group's committed offset, -1 when it has none."""
-        return self._running().wait(self._core.committed(queue))
-
-
-class AssignedConsumer(Face):
+class AssignedConsumer(_Polled):
     """Reads the queues it is told to read; see :class:`orbitmq.client.consumer.assigned.AssignedConsumer`.
 
     Takes the same arguments, and raises the same errors.
@@ -262,22 +268,6 @@ class AssignedConsumer(Face):
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """The next :meth:`poll` reads ``queue`` from ``offset`` on."""
         self._running().call(self._core.seek, queue, offset)
-
-    def seek_to_begin(self, *queues: MessageQueue) -> None:
-        """Go to the oldest messages of these queues."""
-        self._running().wait(self._core.seek_to_begin(*queues))
-
-    def seek_to_end(self, *queues: MessageQueue) -> None:
-        """Go behind the newest messages of these queues."""
-        self._running().wait(self._core.seek_to_end(*queues))
-
-    def position(self, queue: MessageQueue) -> int:
-        """The offset of the next message that :meth:`poll` gives of this queue."""
-        return self._running().wait(self._core.position(queue))
-
-    def committed(self, queue: MessageQueue) -> int:
-        """The group's committed offset, -1 when it has none."""
-        return self._running().wait(self._core.committed(queue))
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Commit these offsets, or the positions of all assigned queues."""

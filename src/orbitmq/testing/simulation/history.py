@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 
+from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.seam import Clock
 
@@ -13,6 +14,10 @@ from orbitmq.runtime.seam import Clock
 MOST_LINES = 20_000
 # When, seconds; who; what.
 Line = tuple[float, str, str]
+
+
+class PlannedError(OrbitError):
+    """A handler fails as planned; its log line is no violation."""
 
 
 @dataclass(slots=True)

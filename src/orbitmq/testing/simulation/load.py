@@ -17,7 +17,7 @@ from orbitmq.client.producer.transactional import LocalTransactionState, Transac
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
 from orbitmq.runtime.seam import Runtime
-from orbitmq.testing.simulation.history import Delivered, History, Sent
+from orbitmq.testing.simulation.history import Delivered, History, PlannedError, Sent
 from orbitmq.testing.simulation.plan import GROUPS
 from orbitmq.testing.simulation.site import LEVELS, Site
 
@@ -42,10 +42,6 @@ TIMEOUT_MS = 2000
 PAUSE_S = 0.2
 # One in so many messages fails at its first handling, and comes again.
 FAILS_ONE_IN = 17
-
-
-class _HandlerError(Exception):
-    """A handler fails as planned."""
 
 
 class Load:
@@ -215,7 +211,7 @@ class Load:
         if ordered:
             self._busy.pop(queue, None)
         elif not message.reconsume_times and sum(body) % FAILS_ONE_IN == 0:
-            raise _HandlerError
+            raise PlannedError
         self._history.done(one)
 
     def _take(self, queue: MessageQueue, member: str, one: Delivered) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from orbitmq.broker.role import Role, RoleChanged
 from orbitmq.runtime.virtual_loop import VirtualLoop, current_process
-from orbitmq.testing.simulation.history import History
+from orbitmq.testing.simulation.history import History, PlannedError
 from orbitmq.testing.simulation.load import ORDERED_GROUP, PUSH_GROUP
 from orbitmq.testing.simulation.plan import FORGETS, GROUPS, Kind, Plan, group_of
 from orbitmq.testing.simulation.site import Server, Site
@@ -215,8 +215,7 @@ class LogLines(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
             text = f"{text}: {error!r}"
-            planned = type(error).__name__ == "_HandlerError"
-            if not planned and not (self._may_fail and _of_the_disk(error)):
+            if not isinstance(error, PlannedError) and not (self._may_fail and _of_the_disk(error)):
                 self._history.violate("nothing crashes", f"{who}: {text}{_place(error)}", once=text[:60])
         self._history.note(who, text)
 
