@@ -31,7 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Run brokers and clients in memory through faults, and check every promise.",
     ),
     "spark": (
-        "orbitmq.cli.spark",
+        "orbitmq.cli.spark_dead_letters",
         "Jobs on Spark: archive, replay, audit; dead letters, lag and trace as tables.",
     ),
     "bench": ("orbitmq.cli.bench", "Measure sending and receiving against a running cluster."),
