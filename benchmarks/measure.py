@@ -23,6 +23,7 @@ _FRESH = itertools.count(1)
 SQL = "a > 5 AND b = 'x'"
 PULL_BATCHES = 8000
 """Batches of 32 that fill the topic which is pulled: 256,000 messages."""
+DISPATCH_LIMIT_S = 120
 
 
 @dataclass(frozen=True)
@@ -181,9 +182,7 @@ class Bench:
         with Client(server.port, timeout_s=30) as client:
             client.create_topic("bench", QUEUES)
             client.create_topic("bench_pull", QUEUES)
-        self.generator.run(
-            "batch", port=server.port, topic="bench_pull", warmup=0, ops=PULL_BATCHES, duration=120
-        )
+            self._fill(server, client, "bench_pull")
 
     def measure(self, server: Server, case: Case) -> Figure:
         """Run the case as often as the effort says; medians of every column."""
@@ -232,13 +231,25 @@ class Bench:
         with Client(server.port, timeout_s=30) as client:
             client.create_topic(topic, QUEUES)
             if not client.max_offset(topic, 0):
-                self.generator.run(
-                    "batch", port=server.port, topic=topic, sql=1, warmup=0, ops=PULL_BATCHES, duration=120
-                )
+                self._fill(server, client, topic, sql=1)
             client.subscribe_by_sql(group, topic, SQL)
             lowest = min(client.max_offset(topic, queue) for queue in range(QUEUES))
             more = {"max_offset": lowest, "sql": 1}
             return self._generate(server.port, server.pid, case, topic, more, group)
+
+    def _fill(self, server: Server, client: Client, topic: str, **more: int) -> None:
+        """Send what is pulled, and wait until all of it can be: Apache dispatches seconds after it stores."""
+        self.generator.run(
+            "batch", port=server.port, topic=topic, warmup=0, ops=PULL_BATCHES, duration=120, **more
+        )
+        last, deadline = -1, time.monotonic() + DISPATCH_LIMIT_S
+        while time.monotonic() < deadline:
+            ends = [client.max_offset(topic, queue) for queue in range(QUEUES)]
+            if min(ends) and sum(ends) == last:
+                return
+            last = sum(ends)
+            time.sleep(1)
+        raise RuntimeError(f"{topic}: not all that was sent could be pulled after {DISPATCH_LIMIT_S} s")
 
     def _generate(
         self, port: int, pid: int, case: Case, topic: str, more: dict[str, int], group: str = "bench"
