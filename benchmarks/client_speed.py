@@ -22,14 +22,12 @@ from benchmarks import first_messages
 from benchmarks.measure import QUEUES, keep, machine, record, table
 from benchmarks.remoting import Client
 from benchmarks.servers import (
-    PROGRAM_HEAP_MB,
     ROOT,
-    Apache,
     Ours,
     PeerUnavailableError,
     ServerError,
-    apache_classpath,
     child_settings,
+    java_program,
     wait_for_route,
 )
 
@@ -102,26 +100,6 @@ def runner(command: list[str], name_server: str, folder: Path, *more: object) ->
         return Speed(messages / found["seconds"], found["cpu_seconds"] / messages * 1e6)
 
     return run
-
-
-def java_command(folder: Path) -> list[str]:
-    """The Java client's program, compiled.
-
-    Raises:
-        PeerUnavailableError: there is no Java, no compiler for it or no Maven Central.
-        ServerError: it does not compile.
-    """
-    classpath = apache_classpath()
-    classes = folder / "classes"
-    source = ROOT / "benchmarks" / "java" / "ClientSpeed.java"
-    command = ["javac", "-nowarn", "-encoding", "UTF-8", "-cp", classpath, "-d", str(classes), str(source)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    except FileNotFoundError:
-        raise PeerUnavailableError("no javac on this machine") from None
-    if done.returncode != 0:
-        raise ServerError(f"javac failed:\n{done.stderr}")
-    return [*Apache(f"{classes}:{classpath}").java(folder, PROGRAM_HEAP_MB), "ClientSpeed"]
 
 
 def medians(speeds: list[Speed]) -> Speed:
@@ -212,7 +190,9 @@ def main() -> None:
             python = [sys.executable, str(ROOT / "benchmarks" / "client_loads.py")]
             ours = runner(python, name_server.address, folder)
             try:
-                theirs = runner(java_command(folder), name_server.address, folder, JVM_WARMUP_S)
+                theirs = runner(
+                    java_program("ClientSpeed", folder), name_server.address, folder, JVM_WARMUP_S
+                )
             except PeerUnavailableError as error:
                 print(f"without Apache's client: {error}")
                 theirs = None

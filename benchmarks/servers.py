@@ -393,6 +393,26 @@ def classpath(name: str, pom: Path, *arguments: str) -> str:
     return kept.read_text()
 
 
+def java_program(name: str, folder: Path) -> list[str]:
+    """The command of one of our programs for Apache's Java client, compiled into ``folder``.
+
+    Raises:
+        PeerUnavailableError: there is no Java, no compiler for it or no Maven Central.
+        ServerError: it does not compile.
+    """
+    jars = apache_classpath()
+    classes = folder / "classes"
+    source = ROOT / "benchmarks" / "java" / f"{name}.java"
+    command = ["javac", "-nowarn", "-encoding", "UTF-8", "-cp", jars, "-d", str(classes), str(source)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    except FileNotFoundError:
+        raise PeerUnavailableError("no javac on this machine") from None
+    if done.returncode != 0:
+        raise ServerError(f"javac failed:\n{done.stderr}")
+    return [*Apache(f"{classes}:{jars}").java(folder, PROGRAM_HEAP_MB), name]
+
+
 def wait_for_route(name_server: Server, topic: str, timeout_s: float = 60.0) -> None:
     """Wait until clients find the broker: one that stood still must register first."""
     deadline = time.monotonic() + timeout_s

@@ -1,9 +1,9 @@
-"""From a run to what its fault costs, and the goals."""
+"""From a run to what its fault costs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.faults.history import Receipt, Send, middle
@@ -12,10 +12,16 @@ from benchmarks.faults.run import Outcome
 
 # A fault may catch what was sent a moment before it.
 BEFORE_S = 0.5
+GROUP = "broker-a"
+LIVE_ROLES = ("default", "once", "ordered", "backlog", "backlog-ordered")
+SETTLED_S = 3.0
+HELD_S = 15.0
+"""How long a pull is held at most."""
 HEADINGS = (
     "fault", "out of the route", "slave acts", "default sends: failed, gap", "no retry fails for",
     "stand still: backlog, ordered, POP", "delayed, timer late: p50, max", "restarted reader", "first check",
-    "again: pending, delayed, timer, transactions, POP, reader", "lost", "order", "back in the route",
+    "again: pending, delayed, timer, transactions, POP, reader, live, committed", "slowest stored send",
+    "lost", "order", "back in the route, used",
 )  # fmt: skip
 
 
@@ -38,6 +44,12 @@ class Figures:
         leads_s: until it leads again.
         stopped_s: how long a clean stop took.
         new_topic_s: until the first message of a topic that was new at the fault.
+        used_s: from the mending until the producer with retries stored something at the group again.
+        slowest_s: the longest that a send of a role without delay took that the group stored meanwhile.
+        committed_again: messages of the backlog that came again although they were committed.
+        live_again: the same or not, of consumers that lived through the fault.
+        ahead_pulls: pulls that one queue of the slave got in 15 s; only of runs with a relay.
+        slave_lines: what the slave logged while the fault lasted.
     """
 
     out_s: float | None
@@ -68,6 +80,12 @@ class Figures:
     leads_s: float | None
     stopped_s: float | None
     new_topic_s: float | None
+    used_s: float | None
+    slowest_s: float
+    committed_again: int
+    live_again: int
+    ahead_pulls: float
+    slave_lines: int
 
     @property
     def late_p50(self) -> float:
@@ -99,6 +117,10 @@ def figures(outcome: Outcome) -> Figures:
     first = next((r.at_s for r in reader if started is not None and r.at_s > started), None)
     acts = history.first("leads", f"{SLAVE} leads", begin_s)
     leads = history.first("leads", f"{MASTER} leads", after_s)
+    used = history.first_stored("default", GROUP, after_s)
+    # What clients ask for when the route changes is no part of the pace at which they wait.
+    settled_s = min(fault_s + SETTLED_S, after_s)
+    pulls = history.most_pulls(LIVE_ROLES[:2], settled_s, after_s)
     return Figures(
         out_s=None if out is None else out - fault_s,
         acts_s=None if acts is None else acts - fault_s,
@@ -128,6 +150,12 @@ def figures(outcome: Outcome) -> Figures:
         leads_s=None if leads is None else leads - after_s,
         stopped_s=outcome.stopped_s,
         new_topic_s=None if not late_topic else max(0.0, late_topic[0].at_s - fault_s),
+        used_s=None if used is None else used - after_s,
+        slowest_s=history.slowest(GROUP, begin_s, after_s),
+        committed_again=history.repeated_committed(),
+        live_again=sum(history.repeated(role) for role in LIVE_ROLES),
+        ahead_pulls=pulls * HELD_S / max(HELD_S, after_s - settled_s),
+        slave_lines=outcome.slave_lines,
     )
 
 
@@ -157,79 +185,17 @@ def row(outcome: Outcome, found: Figures) -> list[str]:
         _s(found.reader_s),
         _s(found.check_s),
         f"{found.pending}, {found.delayed}, {found.timer}, {found.transactions}, {found.popped} of "
-        f"{found.popped_total}, {found.reader_again} of {found.reader_total}",
+        f"{found.popped_total}, {found.reader_again} of {found.reader_total}, {found.live_again}, "
+        f"{found.committed_again}",
+        _s(found.slowest_s),
         str(len(found.lost)),
         "kept" if not found.disorder else f"{len(found.disorder)} wrong",
-        _s(found.back_s) if found.stopped_s is None else f"{_s(found.back_s)}, stop {_s(found.stopped_s)}",
+        ", ".join(
+            [_s(found.back_s), _s(found.used_s)]
+            + ([] if found.stopped_s is None else [f"stop {_s(found.stopped_s)}"])
+        ),
     ]
 
 
 def _s(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds:.2f} s"
-
-
-@dataclass(frozen=True)
-class Goal:
-    """A figure, what it should be at most, and what Apache 5.5.0 needs with its own clients."""
-
-    what: str
-    figure: Callable[[Figures], float | None]
-    most: float
-    apache: str
-
-
-def _still(found: Figures) -> float:
-    return max(found.backlog_s, found.ordered_s, found.pop_s)
-
-
-_STILL = "21, 18-22, 25-26 s"
-GOALS: dict[str, tuple[Goal, ...]] = {
-    "kill-master": (
-        Goal("route, s", lambda f: f.out_s, 0.2, "0.08-0.2 s"),
-        Goal("backlog, ordered, POP stand still, s", _still, 1.5, _STILL),
-        Goal("producer without retry fails, s", lambda f: f.once_s, 1.0, "18-19 s"),
-        Goal("delayed and timer late p50, s", lambda f: f.late_p50, 0.2, "0.1 and 0.7 s"),
-        Goal("delayed and timer late max, s", lambda f: f.late_max, 1.5, "2.8 s"),
-        Goal("first check of a transaction, s", lambda f: f.check_s, 8.0, "61-66 s"),
-        Goal("pending delayed and timer again", lambda f: f.pending, 0, "all"),
-        Goal("delivered delayed again", lambda f: f.delayed, 0, "204-510"),
-        Goal("timer again", lambda f: f.timer, 0, "1 of 48, stock all"),
-        Goal("transactions again", lambda f: f.transactions, 0, "22 of 46"),
-        Goal("POP again, %", lambda f: 100 * f.popped / max(1, f.popped_total), 1.0, "390 of 632"),
-        Goal("restarted group: first message, s", lambda f: f.reader_s, 1.5, "17-23 s"),
-        Goal("master back in the route, s", lambda f: f.back_s, 3.0, "5-15 s, stock never"),
-    ),
-    "new-topic": (
-        Goal("first message of the new topic, s", lambda f: f.new_topic_s, 5.0, "when the master is back"),
-    ),
-    "freeze-master-15": (
-        Goal("out of the route, s", lambda f: f.out_s, 5.0, "11.6 s"),
-        Goal("default sends that fail", lambda f: f.failed, 0, "6 of 495"),
-        Goal("longest gap of default sends, s", lambda f: f.gap_s, 1.5, "3.4 s"),
-        Goal("again on thaw: pending", lambda f: f.pending, 0, "17 of 17"),
-    ),
-    "stop-master": (
-        Goal("clean stop, s", lambda f: f.stopped_s, 1.0, "29-35 s"),
-        Goal("pending delayed and timer again", lambda f: f.pending, 0, "all"),
-        Goal("commits again", lambda f: f.transactions, 0, "25 of 88"),
-    ),
-}  # fmt: skip
-
-
-def against_goals(outcome: Outcome, found: Figures) -> list[list[str]]:
-    """Rows of fault, figure, ours, goal, whether it is met, Apache's."""
-    rows = []
-    for goal in GOALS.get(outcome.fault.name, ()):
-        value = goal.figure(found)
-        met = value is not None and value <= goal.most
-        shown = "-" if value is None else f"{value:.2f}".rstrip("0").rstrip(".")
-        rows.append(
-            [
-                f"{outcome.fault.title}: {goal.what}",
-                shown,
-                f"{goal.most:g}",
-                "yes" if met else "NO",
-                goal.apache,
-            ]
-        )
-    return rows

@@ -6,13 +6,15 @@ Pure: times are seconds since the run began. A message is known by its role and 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
 # A broker's clock and ours are the same, but a delay is counted from when the broker stored the message.
 EARLY_S = 0.02
+SENDING = ("default", "once", "ordered")
+"""Roles whose sends are stored at once."""
 
 
 class Send(NamedTuple):
@@ -55,15 +57,31 @@ class Event(NamedTuple):
     text: str
 
 
+class Pull(NamedTuple):
+    """A pull that reached the slave of the group with the fault."""
+
+    at_s: float
+    topic: str
+    group: str
+    queue_id: int
+
+
 @dataclass
 class History:
-    """One run."""
+    """One run.
+
+    Attributes:
+        checks: transactions that a broker asked about: number, time.
+        committed: how far each role had committed the backlog shortly before the fault.
+        pulls: only of runs with a relay.
+    """
 
     sends: list[Send] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     checks: list[tuple[int, float]] = field(default_factory=list)
-    """Transactions that a broker asked about: number, time."""
+    committed: dict[str, int] = field(default_factory=dict)
+    pulls: list[Pull] = field(default_factory=list)
 
     def of(self, role: str) -> list[Send]:
         return [send for send in self.sends if send.role == role]
@@ -115,6 +133,16 @@ class History:
         counts = Counter(receipt.number for receipt in self.got(role))
         return sum(count - 1 for count in counts.values())
 
+    def repeated_committed(self) -> int:
+        """Messages of the backlog that came again although they had been committed before the fault."""
+        count = 0
+        for role, committed in self.committed.items():
+            seen: set[int] = set()
+            for receipt in self.got(role):
+                count += receipt.offset < committed and receipt.number in seen
+                seen.add(receipt.number)
+        return count
+
     def repeated_pending(self, role: str, fault_s: float) -> int:
         """The same, only of delayed messages that were pending at the fault."""
         pending = {
@@ -150,6 +178,27 @@ class History:
             for send in self.of(role)
             if send.stored and send.number in first and start_s <= send.ended_s + send.delay_s < end_s
         )
+
+    def slowest(self, broker: str, start_s: float, end_s: float) -> float:
+        """The longest time that a send which was stored at a broker took, of those that began in a time."""
+        return max(
+            (s.ended_s - s.begun_s for s in self._stored_at(broker, SENDING, start_s) if s.begun_s < end_s),
+            default=0.0,
+        )
+
+    def first_stored(self, role: str, broker: str, start_s: float) -> float | None:
+        """When the first send of a role that began after a time was stored at a broker."""
+        return min((s.ended_s for s in self._stored_at(broker, (role,), start_s)), default=None)
+
+    def _stored_at(self, broker: str, roles: Sequence[str], start_s: float) -> Iterable[Send]:
+        for send in self.sends:
+            if send.stored and send.broker == broker and send.role in roles and send.begun_s >= start_s:
+                yield send
+
+    def most_pulls(self, topics: Sequence[str], start_s: float, end_s: float) -> int:
+        """How many pulls the queue of these topics got that got most of them."""
+        counts = Counter((p.topic, p.queue_id) for p in self.pulls if start_s <= p.at_s < end_s)
+        return max((n for (topic, _), n in counts.items() if topic in topics), default=0)
 
     def first_check(self, start_s: float) -> float | None:
         """Seconds from the sending of the first open transaction of a time to the question about it."""

@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
-from benchmarks.faults.history import Event, History, Receipt, Send
-from benchmarks.faults.place import Place
-from benchmarks.servers import ROOT
+from benchmarks.faults.history import Event, History, Pull, Receipt, Send
+from benchmarks.faults.place import MASTER, Place
+from benchmarks.servers import ROOT, child_settings
 
 from orbitmq import (
     ConsumeFrom,
@@ -32,6 +32,8 @@ from orbitmq.admin import Admin
 from orbitmq.client.consumer.puller import FlowLimits
 from orbitmq.client.model import SendResult
 from orbitmq.errors import OrbitError
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.headers.offset import QueryConsumerOffsetRequest, QueryConsumerOffsetResponse
 
 TOPICS = ("default", "once", "ordered", "transaction", "delayed", "timer", "pop", "backlog")
 QUEUES = 4
@@ -44,6 +46,9 @@ SMALL_STEPS = FlowLimits(messages=8)
 INVISIBLE_S = 15.0
 NEW_MESSAGES = 20
 NEW_TOPIC_S = 0.5
+BACKLOG_ROLES = ("backlog", "backlog-ordered", "restarting")
+ASKED_MS = 1000
+STATE_S = 0.3
 QUIET_S = 2.0
 """After everything has come: so long nothing must come again."""
 
@@ -58,6 +63,7 @@ class Load:
 
     def __init__(self, place: Place, history: History, seed: int, *, backlog: int) -> None:
         self._place = place
+        self._seed = seed
         self._random = random.Random(seed)
         self._history = history
         self._backlog = backlog
@@ -92,15 +98,21 @@ class Load:
             for topic in TOPICS:
                 await admin.create_topic(topic, QUEUES)
         await asyncio.sleep(topics_known_s)
+        async with Producer("filling", name_servers=servers) as producer:
+            await self._fill(producer)
+        self._began = time.monotonic()
+        await self._start_roles()
+        await self.start_reader()
+
+    async def _start_roles(self) -> None:
+        servers = self._place.name_server
         enter = self._stack.enter_async_context
         plain = await enter(Producer("plain", name_servers=servers))
-        await self._fill(plain)
         once = await enter(Producer("once", name_servers=servers, retries=0))
         later = await enter(Producer("later", name_servers=servers, retries=0))
         deciding = await enter(
             TransactionProducer("deciding", check=self._check, name_servers=servers, retries=0)
         )
-        self._began = time.monotonic()
         slowly: dict[str, Any] = {"concurrency": 1, "limits": SMALL_STEPS, "pull_batch_size": 8}
         for role in ("default", "once", "transaction", "delayed", "timer"):
             self._consume(role, role)
@@ -109,7 +121,6 @@ class Load:
         self._consume("backlog-ordered", "backlog", **slowly, ordered=True)
         self._consumers.append(asyncio.create_task(self._pop("pop", "pop", 16)))
         self._consumers.append(asyncio.create_task(self._pop("backlog-pop", "backlog", 8, BACKLOG_PAUSE_S)))
-        await self.start_reader()
         self._spawn("default", 30, lambda m: plain.send(m))
         self._spawn("once", 15, lambda m: once.send(m))
         self._spawn("ordered", 15, lambda m: plain.send(m, ordering_key=int(m.body) % KEYS))
@@ -133,6 +144,22 @@ class Load:
     def read_new_topic(self) -> None:
         """Begin to consume that topic."""
         self._consume("late", "late")
+
+    async def note_committed(self) -> None:
+        """Note how far group a's backlog is committed: that must not come again. Then the state that goes to
+        slaves each 0.2 s has the time to reach them."""
+        address = str(self._place.seats[MASTER].bound)
+        for role in BACKLOG_ROLES:
+            request = QueryConsumerOffsetRequest(consumer_group=f"{role}_group", topic="backlog", queue_id=0)
+            answer = await self._place.client.request(address, request.command(), ASKED_MS)
+            if answer.code == ResponseCode.SUCCESS:
+                found = QueryConsumerOffsetResponse.from_ext(answer.ext)
+                self._history.committed[role] = found.offset
+        await asyncio.sleep(STATE_S)
+
+    def note_pull(self, topic: str, group: str, queue_id: int) -> None:
+        """A pull that reached the slave."""
+        self._history.pulls.append(Pull(self.now(), topic, group, queue_id))
 
     async def stop_sending(self) -> None:
         """End the producers' work."""
@@ -293,16 +320,16 @@ class Load:
             await self._reader.wait()
         self.tell("reader", "starts")
         self._reader = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "benchmarks.faults.reader",
-            self._place.name_server,
-            "backlog",
+            *self._reader_command(),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
             cwd=ROOT,
+            preexec_fn=child_settings,
         )
         self._consumers.append(asyncio.create_task(self._read_along(self._reader)))
+
+    def _reader_command(self) -> list[str]:
+        return [sys.executable, "-m", "benchmarks.faults.reader", self._place.name_server, "backlog"]
 
     async def _read_along(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None

@@ -1,10 +1,9 @@
-"""Two broker groups, each a master and a slave, and a name server: real processes on loopback addresses."""
+"""Two broker groups, each a master and a slave, and name servers: real processes on loopback addresses."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
-import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from orbitmq.transport.client import RemotingClient
 READY_S = 60.0
 POLL_S = 0.02
 FILE_BYTES = 64 * 1024 * 1024
-NAME_SERVER = "ns"
+NAME_SERVER, OTHER_NAME_SERVER = "ns", "ns2"
 MASTER, SLAVE, OTHER, OTHER_SLAVE = "a0", "a1", "b0", "b1"
 
 ACTING: Mapping[str, str] = {
@@ -40,12 +39,20 @@ DEGRADING: Mapping[str, str] = {
     "inSyncReplicas": "2",
     "enableAutoInSyncReplicas": "true",
 }
-STRICT: Mapping[str, str] = {**ACTING, "brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
+STRICT: Mapping[str, str] = {
+    **ACTING,
+    "brokerRole": "SYNC_MASTER",
+    "inSyncReplicas": "2",
+    "minInSyncReplicas": "2",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Where one broker is: ``bound`` is its own address, ``announced`` the one that others know."""
+    """Where one broker is: ``bound`` is its own address, ``announced`` the one that others know.
+
+    ``names`` is where it finds the name servers.
+    """
 
     name: str
     group: str
@@ -53,18 +60,19 @@ class Seat:
     bound: End
     announced: End
     ha_port: int
-    name_server: End
+    names: Sequence[End]
 
 
 class Place:
     """The servers of one run.
 
     Args:
-        relayed: with a relay of three links before each broker, called ``a0 clients``, ``a0 ha`` and
-            ``a0 names``. Only for our brokers: Apache's HA port listens on every address.
+        relayed: with a relay of links before each broker, called ``a0 clients``, ``a0 ha`` and one for each
+            name server: ``a0 ns``. Only for our brokers: Apache's HA port listens on every address.
         names: the brokers that there are, of a0, a1, b0 and b1.
         settings: of every broker.
         slow_disks: the brokers' disks can be slowed down, see :attr:`disks`.
+        name_servers: how many; faults happen to the first, :data:`NAME_SERVER`.
     """
 
     def __init__(
@@ -76,6 +84,7 @@ class Place:
         names: Sequence[str] = (MASTER, SLAVE, OTHER, OTHER_SLAVE),
         settings: Mapping[str, str] = ACTING,
         slow_disks: bool = False,
+        name_servers: int = 1,
     ) -> None:
         self._maker = maker
         self._folder = folder
@@ -86,7 +95,8 @@ class Place:
         self.seats: dict[str, Seat] = {}
         self.links: dict[str, Link] = {}
         self.running: dict[str, Server] = {}
-        self._name_server_port = 0
+        self._name_servers = (NAME_SERVER, OTHER_NAME_SERVER)[:name_servers]
+        self._name_server_ports: dict[str, int] = {}
         self.client = RemotingClient(system_runtime())
 
     # -- life ------------------------------------------------------------------------------------------
@@ -104,7 +114,8 @@ class Place:
 
     async def start(self) -> None:
         """Start all and wait until the name server knows every broker under its own id."""
-        await self.start_name_server()
+        for name in self._name_servers:
+            await self.start_name_server(name)
         first = free_ports(len(self._names) * 5)
         for number, name in enumerate(self._names):
             await self._seat(name, number, first + 5 * number + 2)
@@ -117,23 +128,26 @@ class Place:
                 await self.until_registered(*(seat.name for seat in seats))
 
     async def _seat(self, name: str, number: int, port: int) -> None:
-        direct = End("127.0.0.1", self._name_server_port)
+        bound = announced = names = "127.0.0.1"
         if self._relayed:
             # The brokers' own addresses, and those at which the relay stands for them.
-            bound, announced = f"127.0.1.{number + 1}", f"127.0.2.{number + 1}"
-            names = End(f"127.0.3.{number + 1}", self._name_server_port)
-        else:
-            bound = announced = "127.0.0.1"
-            names = direct
+            bound, announced, names = (f"127.0.{net}.{number + 1}" for net in (1, 2, 3))
+        asked = {ns: End(names, at) for ns, at in self._name_server_ports.items()}
         seat = Seat(
-            name, f"broker-{name[0]}", int(name[1]), End(bound, port), End(announced, port), port + 1, names
+            name,
+            f"broker-{name[0]}",
+            int(name[1]),
+            End(bound, port),
+            End(announced, port),
+            port + 1,
+            list(asked.values()),
         )
         self.seats[name] = seat
         if self._relayed:
             ends = {
                 "clients": (seat.announced, seat.bound),
                 "ha": (End(announced, seat.ha_port), End(bound, seat.ha_port)),
-                "names": (names, direct),
+                **{ns: (end, End("127.0.0.1", end.port)) for ns, end in asked.items()},
             }
             for what, (listen, target) in ends.items():
                 link = Link(f"{name} {what}", listen, target)
@@ -156,16 +170,20 @@ class Place:
 
     @property
     def name_server(self) -> str:
-        """Where clients ask."""
-        return f"127.0.0.1:{self._name_server_port}"
+        """Where clients ask: all name servers."""
+        return ";".join(f"127.0.0.1:{port}" for port in self._name_server_ports.values())
 
-    async def start_name_server(self) -> None:
-        """Start the name server, again on its old port."""
-        port = self._name_server_port or free_ports()
-        self._name_server_port = port
-        self.running[NAME_SERVER] = await asyncio.to_thread(
+    @property
+    def sound_name_server(self) -> str:
+        """The last of them, to which nothing happens when there are two."""
+        return f"127.0.0.1:{self._name_server_ports[self._name_servers[-1]]}"
+
+    async def start_name_server(self, name: str = NAME_SERVER) -> None:
+        """Start a name server, again on its old port."""
+        port = self._name_server_ports.setdefault(name, free_ports())
+        self.running[name] = await asyncio.to_thread(
             self._maker.name_server,
-            self._folder / "ns",
+            self._folder / name,
             port=port,
             # Left open, it would hold the relay's addresses as well.
             bindAddress="127.0.0.1",
@@ -187,7 +205,7 @@ class Place:
             maker = replace(maker, env={**maker.env, **self.disks.environment(name)})
         self.running[name] = maker.broker(
             self._folder / name,
-            str(seat.name_server),
+            ";".join(str(end) for end in seat.names),
             port=seat.bound.port,
             name=seat.group,
             wait=False,
@@ -215,22 +233,16 @@ class Place:
         assert name not in self.running
         shutil.rmtree(self._folder / name / "store")
 
-    def store(self, name: str) -> Path:
-        return self._folder / name / "store"
-
-    def running_s(self, name: str) -> float:
-        """Seconds since the broker's process was started."""
-        return time.monotonic() - self.running[name].started_at
-
-    def signal(self, name: str, number: signal.Signals) -> None:
-        self.running[name].process.send_signal(number)
+    def log_lines(self, name: str) -> int:
+        """How many lines a server has logged so far, over all its lives."""
+        return self.running[name].log.read_bytes().count(b"\n")
 
     # -- what the name server says ---------------------------------------------------------------------
 
     async def registered(self) -> dict[tuple[str, int], str]:
         """Address by group and id; empty when the name server does not answer."""
         try:
-            info = await NameServers(self.client, [self.name_server]).cluster_info(1000)
+            info = await NameServers(self.client, [self.sound_name_server]).cluster_info(1000)
         except OrbitError:
             return {}
         return {

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 
 CHUNK_BYTES = 16 * 1024
@@ -36,6 +37,8 @@ class Way:
         self._open.set()
         self.delay_s = 0.0
         self.bytes_per_s = 0.0
+        self.open_tap: Callable[[], Callable[[bytes], None]] | None = None
+        """Called for each new connection; what it returns is shown each piece that passes."""
 
     def cut(self) -> None:
         self._open.clear()
@@ -137,9 +140,12 @@ class Link:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Way) -> None:
+    tap = way.open_tap() if way.open_tap is not None else None
     try:
         while data := await reader.read(CHUNK_BYTES):
             await way.passes(len(data))
+            if tap is not None:
+                tap(data)
             writer.write(data)
             await writer.drain()
         await way.passes(0)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.faults.history import History
+from benchmarks.faults.java_load import JavaLoad
 from benchmarks.faults.load import LONGEST_DELAY_S, Load
-from benchmarks.faults.place import Place
-from benchmarks.faults.plans import Fault, Scene, Times
+from benchmarks.faults.place import SLAVE, Place
+from benchmarks.faults.scene import Fault, Scene, Times
+from benchmarks.faults.taps import pull_tap
 from benchmarks.faults.watch import Watch
 from benchmarks.servers import Apache, Ours
 
@@ -28,6 +31,7 @@ class Outcome:
     Attributes:
         end_s: when the producers stopped.
         stopped_s: how long a clean stop took.
+        slave_lines: what the slave logged between fault and mending.
         missing: servers that do not run at the end although they should.
     """
 
@@ -38,18 +42,39 @@ class Outcome:
     mended_s: float
     end_s: float
     stopped_s: float | None
+    slave_lines: int
     missing: list[str]
 
 
-async def play(maker: Ours | Apache, fault: Fault, times: Times, seed: int, folder: Path) -> Outcome:
-    """Start the servers, play the fault under load, stop all."""
+async def play(
+    maker: Ours | Apache,
+    fault: Fault,
+    times: Times,
+    seed: int,
+    folder: Path,
+    java: Sequence[str] | None = None,
+) -> Outcome:
+    """Start the servers, play the fault under load, stop all; arguments as of :func:`played`."""
     history = History()
     theirs = isinstance(maker, Apache)
-    place = Place(maker, folder, relayed=fault.relayed, settings=fault.settings, slow_disks=fault.slow_disks)
+    place = Place(
+        maker,
+        folder,
+        relayed=fault.relayed,
+        settings=fault.settings,
+        slow_disks=fault.slow_disks,
+        name_servers=fault.name_servers,
+    )
     async with place:
         # Also for a fault that lasts a minute.
         backlog = int(BACKLOG_RATE * (times.before + times.during + times.after + 70))
-        load = Load(place, history, seed, backlog=backlog)
+        load = (
+            Load(place, history, seed, backlog=backlog)
+            if java is None
+            else JavaLoad(place, history, seed, backlog=backlog, program=java)
+        )
+        if fault.relayed:
+            place.links[f"{SLAVE} clients"].there.open_tap = pull_tap(load.note_pull)
         watch = Watch(place, ROUTE_TOPIC, load.tell)
         try:
             await load.start(topics_known_s=65.0 if theirs else 1.0)
@@ -67,7 +92,15 @@ async def play(maker: Ours | Apache, fault: Fault, times: Times, seed: int, fold
             await watch.stop()
             _keep_logs(place, folder)
     return Outcome(
-        fault, maker.title, history, scene.fault_s, scene.mended_s, end_s, scene.stopped_s, missing
+        fault,
+        maker.title,
+        history,
+        scene.fault_s,
+        scene.mended_s,
+        end_s,
+        scene.stopped_s,
+        scene.slave_lines,
+        missing,
     )
 
 
@@ -77,14 +110,23 @@ def _keep_logs(place: Place, folder: Path) -> None:
         shutil.rmtree(folder / name / "store", ignore_errors=True)
 
 
-def played(maker: Ours | Apache, fault: Fault, times: Times, seed: int, keep: Path | None = None) -> Outcome:
+def played(
+    maker: Ours | Apache,
+    fault: Fault,
+    times: Times,
+    seed: int,
+    *,
+    java: Sequence[str] | None = None,
+    keep: Path | None = None,
+) -> Outcome:
     """As :func:`play`, in an event loop of its own, with data in a temporary folder.
 
     Args:
+        java: the command of Apache's clients, see :class:`JavaLoad`; ours when None.
         keep: a folder for the servers' logs.
     """
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-        return asyncio.run(play(maker, fault, times, seed, keep))
+        return asyncio.run(play(maker, fault, times, seed, keep, java))
     with tempfile.TemporaryDirectory(prefix="orbitmq-fault-") as folder:
-        return asyncio.run(play(maker, fault, times, seed, Path(folder)))
+        return asyncio.run(play(maker, fault, times, seed, Path(folder), java))

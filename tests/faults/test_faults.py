@@ -6,8 +6,9 @@ import os
 
 import pytest
 from benchmarks.faults.figures import broken, figures
-from benchmarks.faults.plans import FAULTS, LONG, SHORT, Fault
+from benchmarks.faults.plans import FAULTS, LONG, SHORT
 from benchmarks.faults.run import played
+from benchmarks.faults.scene import Fault
 from benchmarks.servers import Ours
 
 SEED = 1

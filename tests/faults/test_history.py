@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.faults.history import Event, History, Receipt, Send, longest_gap
+from benchmarks.faults.history import Event, History, Pull, Receipt, Send, longest_gap
 
 
 def sent(role: str, number: int, at: float, *, delay_s: float = 0.0, **more: bool) -> Send:
@@ -92,3 +92,34 @@ def test_events_by_their_beginning() -> None:
     history = History(events=[Event(1, "leads", "a1 leads"), Event(5, "leads", "a1 does not lead")])
     assert history.first("leads", "a1 leads") == 1
     assert history.first("leads", "a1 leads", 2) is None
+
+
+def test_what_was_committed_and_comes_again() -> None:
+    history = History(
+        receipts=[got("restarting", 1, 1, 1), got("restarting", 2, 2, 2), got("restarting", 1, 9, 1)],
+        committed={"restarting": 1},
+    )
+    assert history.repeated_committed() == 0
+    history.committed["restarting"] = 2
+    assert history.repeated_committed() == 1
+
+
+def stored(role: str, at: float, took: float, broker: str = "broker-a") -> Send:
+    return Send(role, 0, at, at + took, True, broker=broker)
+
+
+def test_sends_that_a_broker_stored() -> None:
+    history = History(
+        sends=[stored("default", 1, 0.5), stored("default", 2, 3, "broker-b"), stored("timer", 2, 4)]
+    )
+    assert history.slowest("broker-a", 0, 10) == 0.5
+    assert history.slowest("broker-a", 0, 1) == 0.0
+    assert history.first_stored("default", "broker-b", 1) == 5
+    assert history.first_stored("default", "broker-a", 2) is None
+
+
+def test_the_queue_that_is_pulled_most_often() -> None:
+    pulls = [Pull(at, "default", "g", queue) for at, queue in ((1, 0), (2, 0), (3, 1), (9, 0))]
+    history = History(pulls=[*pulls, *[Pull(2, "backlog", "g", 0)] * 5])
+    assert history.most_pulls(["default"], 0, 5) == 2
+    assert history.most_pulls(["once"], 0, 5) == 0

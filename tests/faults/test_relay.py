@@ -8,7 +8,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 from benchmarks.faults.relay import End, Link
+from benchmarks.faults.taps import pull_tap
 from benchmarks.servers import free_ports
+
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.frame import encode_frame
+from orbitmq.wire.headers.pull import PullMessageRequest
 
 SHORT_S = 0.1
 
@@ -102,3 +108,30 @@ def test_a_target_that_is_gone_resets_who_connects() -> None:
             await reader.read(1)
 
     play(scene)
+
+
+def test_a_tap_sees_each_pull_however_it_is_cut() -> None:
+    seen: list[tuple[str, str, int]] = []
+    pull = PullMessageRequest(
+        consumer_group="g",
+        topic="t",
+        queue_id=3,
+        queue_offset=0,
+        max_msg_nums=32,
+        sys_flag=0,
+        commit_offset=0,
+        suspend_timeout_millis=15_000,
+        sub_version=0,
+    )
+    frames = encode_frame(Command(RequestCode.HEART_BEAT)) + 2 * encode_frame(pull.command())
+
+    async def scene(link: Link, _server: asyncio.Server) -> None:
+        link.there.open_tap = pull_tap(lambda *what: seen.append(what))
+        reader, writer = await asyncio.open_connection(link.listen.host, link.listen.port)
+        for piece in (frames[:3], frames[3:-9], frames[-9:]):
+            writer.write(piece)
+            await reader.readexactly(len(piece))
+        writer.close()
+
+    play(scene)
+    assert seen == [("t", "g", 3)] * 2

@@ -1,0 +1,140 @@
+"""The record of faults that were played: one entry for each fault and kind of servers and clients.
+
+An entry is replaced when its fault is played again, so that a record can be made in pieces. Each says when,
+on what machine, under which load of others and at which commit it was taken.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.faults.figures import HEADINGS
+from benchmarks.faults.goals import Judged
+from benchmarks.faults.plans import BY_NAME
+from benchmarks.measure import keep, machine, record, table
+from benchmarks.servers import ROOT
+
+NAME = "faults"
+OURS = "OrbitMQ"
+PICTURES = "docs/images/faults"
+GOAL_HEADINGS = ["figure", "measured", "goal", "met", "Apache 5.5.0 with its clients, measured before"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What came of one fault.
+
+    Attributes:
+        pair: servers and clients.
+        first: servers and clients ran before all other work, as with ``chrt --rr 1``.
+        cells: of the table, without the fault's title.
+        broken: promises that were not kept.
+    """
+
+    fault: str
+    pair: str
+    seed: int
+    commit: str
+    place: dict[str, Any]
+    first: bool
+    cells: list[str]
+    goals: list[Judged]
+    broken: list[str]
+
+    @property
+    def key(self) -> str:
+        return f"{self.pair}: {self.fault}"
+
+
+def commit() -> str:
+    """The commit of the code that runs, with a plus when something of it was changed since."""
+    head = _git("rev-parse", "--short", "HEAD")
+    return f"{head}+" if _git("status", "--porcelain", "--", "src", "benchmarks/faults") else head
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def entry(
+    fault: str, pair: str, seed: int, cells: Sequence[str], goals: list[Judged], broken: list[str]
+) -> Entry:
+    """Of a run that has just ended."""
+    first = os.sched_getscheduler(0) != os.SCHED_OTHER
+    return Entry(fault, pair, seed, commit(), machine(), first, list(cells), goals, broken)
+
+
+def kept(*, short: bool) -> dict[str, Entry]:
+    """The record as it is, empty when there is none."""
+    path = ROOT / "benchmarks" / "results" / f"{NAME}{'-short' if short else ''}.json"
+    if not path.exists():
+        return {}
+    found = {}
+    for content in json.loads(path.read_text())["entries"]:
+        goals = [Judged(**goal) for goal in content.pop("goals")]
+        one = Entry(**content, goals=goals)
+        found[one.key] = one
+    return found
+
+
+def add(entries: Sequence[Entry], *, short: bool) -> None:
+    """Put entries into the record."""
+    whole = kept(short=short) | {one.key: one for one in entries}
+    order = list(BY_NAME)
+    ordered = sorted(whole.values(), key=lambda one: (one.pair != OURS, one.pair, order.index(one.fault)))
+    content = {"record": record(short=short), "entries": [asdict(one) for one in ordered]}
+    keep(NAME, page(ordered), content)
+
+
+def page(entries: Sequence[Entry]) -> str:
+    """All entries as Markdown."""
+    parts = [
+        "# Faults on real processes",
+        "Written by `python -m benchmarks.faults --record`: two groups of a master and a slave, about 100 "
+        "messages a second in eight roles, one fault a run. What a figure means: "
+        "`benchmarks/faults/figures.py`; what is done: `benchmarks/faults/plays.py`. `load` is what else "
+        "the machine had to do when the run ended; `ahead of it`: servers and clients ran before that "
+        "(`chrt --rr 1`).",
+    ]
+    for pair in dict.fromkeys(one.pair for one in entries):
+        chosen = [one for one in entries if one.pair == pair]
+        goals = [
+            [f"{BY_NAME[one.fault].title}: {goal.what}", goal.measured, goal.goal, goal.met, goal.apache]
+            for one in chosen
+            for goal in one.goals
+        ]
+        parts.append(f"## {pair}")
+        if goals:
+            parts.append(table(GOAL_HEADINGS, goals))
+        parts.append(
+            table(
+                [*HEADINGS, "taken"], [[BY_NAME[one.fault].title, *one.cells, taken(one)] for one in chosen]
+            )
+        )
+        broken = [f"- {one.fault}, seed {one.seed}: {text}" for one in chosen for text in one.broken]
+        parts.append("Broken promises:\n\n" + "\n".join(broken) if broken else "No promise was broken.")
+    drawn = [one for one in entries if one.pair == OURS and picture(one.fault).exists()]
+    if drawn:
+        parts.append("## Timelines")
+        parts.append("0 is the fault. A strip's height is how much happens in a quarter of a second.")
+        parts += [f"![{BY_NAME[one.fault].title}](../../{PICTURES}/{one.fault}.png)" for one in drawn]
+    return "\n\n".join(parts)
+
+
+def picture(fault: str) -> Path:
+    """Where the timeline of a fault is kept."""
+    return ROOT / PICTURES / f"{fault}.png"
+
+
+def taken(one: Entry) -> str:
+    """When, where and at which commit."""
+    place = one.place
+    where = f"{place['cpus']} CPUs, load {place['load_before']:.1f}{', ahead of it' if one.first else ''}"
+    return f"{place['taken']}, {one.commit}, {where}, seed {one.seed}"
