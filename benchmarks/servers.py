@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from benchmarks.remoting import GET_BROKER_CLUSTER_INFO, GET_ROUTE, HEART_BEAT, Client, RequestError
 
@@ -59,6 +60,21 @@ def free_ports(count: int = 1) -> int:
     raise ServerError(f"no {count} consecutive free ports below 32000")
 
 
+class Process(Protocol):
+    """What a server needs of :class:`subprocess.Popen`."""
+
+    pid: int
+    returncode: int | None
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def kill(self) -> None: ...
+
+    def send_signal(self, number: int, /) -> None: ...
+
+
 @dataclass
 class Server:
     """A running server process.
@@ -71,7 +87,7 @@ class Server:
     """
 
     name: str
-    process: subprocess.Popen[bytes]
+    process: Process
     port: int
     log: Path
     started_at: float = field(default_factory=time.monotonic)
@@ -225,7 +241,8 @@ def broker_properties(
     }
 
 
-def _write_properties(path: Path, properties: Mapping[str, str]) -> Path:
+def write_properties(path: Path, properties: Mapping[str, str]) -> Path:
+    """Write a configuration file; returns its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
     return path
@@ -251,7 +268,7 @@ class Ours:
         self, folder: Path, *, port: int = 0, cpus: set[int] | None = None, **more: str
     ) -> Server:
         port = port or free_ports()
-        conf = _write_properties(folder / "namesrv.conf", {"listenPort": str(port), **more})
+        conf = write_properties(folder / "namesrv.conf", {"listenPort": str(port), **more})
         command = [*self._command("nameserver"), "-c", str(conf)]
         return start(
             "our-nameserver", command, port, folder, GET_BROKER_CLUSTER_INFO, env=self._env(), cpus=cpus
@@ -272,7 +289,7 @@ class Ours:
         port = port or free_ports(5) + 2
         probe = HEART_BEAT if wait else None
         properties = broker_properties(port, store or folder / "store", name_server, name=name, **more)
-        conf = _write_properties(folder / f"{name}.conf", properties)
+        conf = write_properties(folder / f"{name}.conf", properties)
         command = [*self._command("broker"), "-c", str(conf)]
         return start(f"our-{name}", command, port, folder, probe, env=self._env(), cpus=cpus)
 
@@ -307,7 +324,7 @@ class Apache:
         self, folder: Path, *, port: int = 0, cpus: set[int] | None = None, **more: str
     ) -> Server:
         port = port or free_ports()
-        conf = _write_properties(folder / "namesrv.conf", {"listenPort": str(port), **more})
+        conf = write_properties(folder / "namesrv.conf", {"listenPort": str(port), **more})
         main = "org.apache.rocketmq.namesrv.NamesrvStartup"
         command = [*self.java(folder, self.heap_mb // 4), main, "-c", str(conf)]
         return start("apache-nameserver", command, port, folder, GET_BROKER_CLUSTER_INFO, cpus=cpus)
@@ -327,7 +344,7 @@ class Apache:
         port = port or free_ports(5) + 2
         probe = HEART_BEAT if wait else None
         properties = broker_properties(port, store or folder / "store", name_server, name=name, **more)
-        conf = _write_properties(folder / f"{name}.conf", properties)
+        conf = write_properties(folder / f"{name}.conf", properties)
         main = "org.apache.rocketmq.broker.BrokerStartup"
         command = [*self.java(folder, self.heap_mb), main, "-c", str(conf)]
         return start(f"apache-{name}", command, port, folder, probe, cpus=cpus)

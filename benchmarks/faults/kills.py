@@ -29,10 +29,11 @@ from dataclasses import asdict, dataclass, field
 from itertools import count, repeat
 from pathlib import Path
 
+from benchmarks.faults.nursery import nursery
 from benchmarks.faults.place import ACTING, MASTER, SLAVE, Place
 from benchmarks.faults.record import commit
 from benchmarks.measure import keep, machine, record, table
-from benchmarks.servers import ROOT, Ours
+from benchmarks.servers import ROOT
 
 from orbitmq import AssignedConsumer, ConsumeFrom, Message, MessageQueue, Producer, SendStatus
 from orbitmq.admin import Admin
@@ -251,14 +252,15 @@ async def run(mode: str, kills: int, rate: int, seed: int, folder: Path, *, tell
     tally = Tally(mode, seeds=[seed])
     source = random.Random(seed)
     began = time.monotonic()
-    while tally.kills < kills:
-        store = folder / f"{mode}-{seed}"
-        async with Place(Ours(), store, names=wanted.brokers, settings=wanted.settings) as place:
-            await Run(place, rate, source, tally).run(min(KILLS_A_STORE, kills - tally.kills))
-        shutil.rmtree(store)
-        tally.took_s = time.monotonic() - began
-        if tell:
-            print(" | ".join(row(tally)), flush=True)
+    with nursery() as servers:
+        while tally.kills < kills:
+            store = folder / f"{mode}-{seed}"
+            async with Place(servers, store, names=wanted.brokers, settings=wanted.settings) as place:
+                await Run(place, rate, source, tally).run(min(KILLS_A_STORE, kills - tally.kills))
+            shutil.rmtree(store)
+            tally.took_s = time.monotonic() - began
+            if tell:
+                print(" | ".join(row(tally)), flush=True)
     return tally
 
 

@@ -1,0 +1,165 @@
+"""Brokers that start without importing: forked from a process that has imported all they need.
+
+An import of all modules takes most of the start of a broker, half a second of a processor, and says nothing
+about what a killed broker finds on its disk. Each broker is a process of its own all the same, with nothing
+of the one before it but its files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from benchmarks.servers import ROOT, Ours, Server, broker_properties, child_settings, write_properties
+
+MODULES = ("uvloop", "orbitmq.cli.serve", "orbitmq.cluster.brokers", "orbitmq.runtime.system")
+
+
+class Forked:
+    """A process that is nobody's child here: as :class:`subprocess.Popen`, without what it returned."""
+
+    returncode: int | None = None
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._handle = os.pidfd_open(pid)
+
+    def poll(self) -> int | None:
+        """0 when it has ended, however."""
+        return self._ended(0.0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Until it has ended.
+
+        Raises:
+            subprocess.TimeoutExpired: not in time.
+        """
+        code = self._ended(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired("a forked broker", timeout or 0.0)
+        return code
+
+    def _ended(self, timeout_s: float | None) -> int | None:
+        if self.returncode is None and select.select([self._handle], [], [], timeout_s)[0]:
+            self.returncode = 0
+            os.close(self._handle)
+        return self.returncode
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._handle, number)
+
+
+class Nursery:
+    """The process that forks brokers. They end with it."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.faults.nursery"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"},
+            preexec_fn=child_settings,
+        )
+
+    def start(self, arguments: Sequence[str], log: Path) -> Forked:
+        """A command of ``orbitmq`` in a process of its own."""
+        asked, told = self._pipes()
+        asked.write(json.dumps({"arguments": list(arguments), "log": str(log)}) + "\n")
+        asked.flush()
+        return Forked(int(told.readline()))
+
+    def _pipes(self) -> tuple[IO[str], IO[str]]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        return self._process.stdin, self._process.stdout
+
+    def close(self) -> None:
+        for pipe in self._pipes():
+            pipe.close()
+        self._process.kill()
+        self._process.wait()
+
+
+@contextlib.contextmanager
+def nursery() -> Iterator[OursForked]:
+    """Our servers, with brokers from a nursery that ends with the block."""
+    opened = Nursery()
+    try:
+        yield OursForked(nursery=opened)
+    finally:
+        opened.close()
+
+
+@dataclass(frozen=True)
+class OursForked(Ours):
+    """OrbitMQ's servers; brokers come out of the nursery."""
+
+    nursery: Nursery = field(kw_only=True)
+
+    def broker(
+        self, folder: Path, name_server: str, *, port: int = 0, name: str = "broker-a", **more: object
+    ) -> Server:
+        """Start a broker; does not wait for it."""
+        settings = {key: value for key, value in more.items() if isinstance(value, str)}
+        properties = broker_properties(port, folder / "store", name_server, name=name, **settings)
+        conf = write_properties(folder / f"{name}.conf", properties)
+        log = folder / f"our-{name}.log"
+        return Server(log.stem, self.nursery.start(["broker", "-c", str(conf)], log), port, log)
+
+
+def main() -> None:
+    """Fork a process for each line."""
+    for module in MODULES:
+        importlib.import_module(module)
+    # What was imported is never looked at again, and its pages stay shared.
+    gc.freeze()
+    # Nobody waits for those that end.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        pid = os.fork()
+        if not pid:
+            _become(asked["arguments"], asked["log"])
+        print(pid)
+
+
+def _become(arguments: list[str], log: str) -> None:
+    """The forked process; never returns."""
+    code = 1
+    try:
+        child_settings()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for number, source in ((0, nothing), (1, output), (2, output)):
+            os.dup2(source, number)
+        from orbitmq.cli.main import main as orbitmq
+
+        code = orbitmq(arguments)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()
