@@ -13,7 +13,7 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import Record, encode_record
 from orbitmq.spark.cluster.brokers import Brokers, QueueAddresses
 from orbitmq.spark.errors import UnreachableError
-from orbitmq.spark.write import commit, flights, send, sink
+from orbitmq.spark.write import commit, fencing, flights, send, sink
 from orbitmq.transport.errors import ConnectionLostError
 from orbitmq.wire.bodies import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -21,6 +21,7 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.headers.offset import GetMaxOffsetResponse
 from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
 from orbitmq.wire.headers.send import SendMessageResponse, SendMessageV2Request
+from orbitmq.wire.headers.writer import BindWriterRequest
 
 QUEUES = [
     MessageQueue("t", "broker-a", 0),
@@ -42,6 +43,10 @@ class ScriptedBrokers(Brokers):
         self.slaves: set[str] = set()
         self.largest = 0
         self.sends = 0
+        # Attempts that may not write any more are refused; without this the brokers are RocketMQ's.
+        self.fences = True
+        self.bound: list[BindWriterRequest] = []
+        self.refused_writers = False
         self.before_send: Callable[[], None] = lambda: None
         self.unanswered = 0
         self.order: Callable[[int], int] = lambda count: 0
@@ -66,6 +71,8 @@ class ScriptedBrokers(Brokers):
             return command.reply(body=KVTable({"dispatchBehindBytes": str(behind)}).encode())
         if command.code in (RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2):
             return self._take(address, command)
+        if command.code == RequestCode.BIND_WRITER:
+            return self._bind(command)
         queue = MessageQueue("t", address.partition(":")[0], int(command.ext["queueId"]))
         log = self.stored[queue]
         if command.code == RequestCode.GET_MAX_OFFSET:
@@ -84,6 +91,14 @@ class ScriptedBrokers(Brokers):
             suggest_which_broker_id=0, next_begin_offset=low, min_offset=0, max_offset=len(log)
         )
         return header.reply_to(command, body=body)
+
+    def _bind(self, command: Command) -> Command:
+        if not self.fences:
+            return command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, " request type 31004 not supported")
+        if self.refused_writers:
+            return command.reply(ResponseCode.ILLEGAL_OPERATION, "was ended by run 9")
+        self.bound.append(BindWriterRequest.from_ext(command.ext))
+        return command.reply()
 
     def _take(self, address: str, command: Command) -> Command:
         header = SendMessageV2Request.from_ext(command.ext)
@@ -127,9 +142,12 @@ class ScriptedConnection:
 
     def __init__(self, brokers: ScriptedBrokers, address: str) -> None:
         self._brokers = brokers
-        self._address = address
+        self.address = address
         self._posted: dict[int, Command] = {}
         self._number = 0
+
+    def request(self, command: Command) -> Command:
+        return self._brokers.answer(self.address, command)
 
     def post(self, command: Command) -> int:
         self._number += 1
@@ -138,7 +156,7 @@ class ScriptedConnection:
 
     def turn(self, _timeout_s: float = 0.0) -> dict[int, Command]:
         posted, self._posted = self._posted, {}
-        return {number: self._brokers.answer(self._address, command) for number, command in posted.items()}
+        return {number: self._brokers.answer(self.address, command) for number, command in posted.items()}
 
     def close(self) -> None:
         self._posted.clear()
@@ -151,5 +169,6 @@ def scripted(patch: pytest.MonkeyPatch) -> ScriptedBrokers:
         patch.setattr(module, "Brokers", lambda *_: made)
     patch.setattr(flights, "BlockingConnection", lambda address, **_: ScriptedConnection(made, address))
     patch.setattr(flights, "AVOIDED_S", 0.0)
-    patch.setattr(send, "LATE_REQUEST_S", 0.0)
+    for module in (fencing, send):
+        patch.setattr(module, "LATE_REQUEST_S", 0.0)
     return made

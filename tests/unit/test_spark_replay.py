@@ -28,6 +28,21 @@ class World:
     stored: list[StoredRow] = field(default_factory=list)
     begun: set[tuple[int, str]] = field(default_factory=set)
     committed: bool = False
+    # Sent, and not read yet by a broker that was frozen: stored some time later, unless a fence ends it.
+    late: list[StoredRow] = field(default_factory=list)
+
+    def thaw(self, chance: random.Random) -> None:
+        """Perhaps a broker stores what it had not read."""
+        if self.late and chance.random() < 0.1:
+            self.stored.append(self.late.pop(chance.randrange(len(self.late))))
+
+    def fence(self, run: str, partition: int, attempt: str) -> None:
+        """As the broker's: other runs are over, and other attempts of the partition."""
+        self.late = [
+            row
+            for row in self.late
+            if row.run == run and (row.partition != partition or row.attempt == attempt)
+        ]
 
 
 @dataclass
@@ -42,6 +57,7 @@ class ReplayRun:
 
     def step(self) -> None:
         self.steps -= 1
+        self.world.thaw(self.chance)
         if self.steps < 0:
             raise CrashError
 
@@ -70,13 +86,20 @@ class ReplayRun:
                     text.partition(".")[0] != self.run or (other == partition and text != task.attempt_text)
                     for other, text in self.world.begun
                 ):
+                    self.world.fence(self.run, partition, task.attempt_text)
+                    yield
                     replay.found(list(self.world.stored))
             for number, row in enumerate(rows):
                 if number == fails_after:
                     break
                 yield
                 if not replay.take(row):
-                    self.world.stored.append(StoredRow(partition, task.attempt_text, number, row))
+                    sent = StoredRow(partition, task.attempt_text, number, row)
+                    if number + 1 == fails_after and self.chance.random() < 0.5:
+                        # No answer comes, and the attempt fails.
+                        self.world.late.append(sent)
+                        break
+                    self.world.stored.append(sent)
             else:
                 result[partition] = task
                 matched += replay.matched
@@ -95,6 +118,8 @@ class ReplayRun:
             return
         successful = {partition: task.attempt_text for partition, task in result.items()}
         if not self.world.begun <= set(successful.items()):
+            self.world.fence(self.run, DRIVER, f"{self.run}.0")
+            self.step()
             found = reconcile(self.world.stored, successful, matched)
             assert not found.unmatched, found
             for number, digest in enumerate(found.missing.elements()):
@@ -119,6 +144,7 @@ def test_each_row_is_stored_once_whatever_dies(block: int) -> None:
             except CrashError:
                 replays += 1
         assert world.committed, seed
+        world.stored += world.late
         assert Counter(row.digest for row in world.stored) == Counter(rows), seed
         copies += sum(row.partition == DRIVER for row in world.stored)
     assert replays > 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType, TimestampType
@@ -25,13 +27,14 @@ from orbitmq.message.properties import decode_properties
 from orbitmq.message.tags import java_hash
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import OptionError, SchemaError, SinkStateError, UnreachableError
-from orbitmq.spark.options import AT_LEAST_ONCE, EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
+from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
+from orbitmq.spark.write import fencing, send
 from orbitmq.spark.write.commit import BatchCommit, Written, written_by
 from orbitmq.spark.write.rows import check_columns
 from orbitmq.spark.write.send import TaskSender
 from orbitmq.spark.write.sink import StreamWriter
 from orbitmq.spark.write.sink_state import FolderState
-from orbitmq.spark.write.task import SPARK_ID, TaskId, unique_key
+from orbitmq.spark.write.task import SPARK_ID, TaskId, new_run, unique_key
 
 START = Offsets(dict.fromkeys(QUEUES, 0))
 Place = Callable[[str, Offsets], Offsets | None]
@@ -109,6 +112,58 @@ def test_a_replay_in_another_order_sends_what_is_missing(order: list[int]) -> No
     assert brokers.bodies() == list(range(95))
     assert second.metrics.rows == 95 - stored
     assert second.replay.earlier == len(second.replay.matched) == stored
+
+
+def test_an_attempt_ends_those_before_it_before_it_looks(brokers: ScriptedBrokers) -> None:
+    """Each connection is bound before its first message; nothing is fenced while nothing fails."""
+    first = sender()
+    first.add(rows(range(95)))
+    first.finish()
+    assert {(each.writer, each.run, each.part, each.turn, each.fence) for each in brokers.bound} == {
+        ("query", 0xAB, 2, 1 << 16, False)
+    }
+    brokers.bound.clear()
+    brokers.failures = ["", "lose answer"]
+    second = sender(attempt=2, again=True)
+    second.add(rows(range(150)))
+    second.finish()
+    assert brokers.bodies() == list(range(150))
+    fences = [each.turn for each in brokers.bound if each.fence]
+    assert fences == [2 << 16] * 2 + [(2 << 16) + 1] * 2, "at both brokers, and again after a lost answer"
+    assert brokers.bound[-1].turn == (2 << 16) + 1
+    assert all(earlier.turn <= later.turn for earlier, later in itertools.pairwise(brokers.bound))
+
+
+def test_an_attempt_that_was_ended_fails(brokers: ScriptedBrokers) -> None:
+    brokers.refused_writers = True
+    with pytest.raises(SinkStateError, match=r"query/7/2: another attempt has taken over at broker-\w:1"):
+        written_by(sender(), [rows(range(3))])
+    at_least_once = sender(delivery=AT_LEAST_ONCE)
+    at_least_once.add(rows(range(3)))
+    at_least_once.finish()
+
+
+def test_brokers_that_cannot_fence_get_time_for_late_requests(
+    brokers: ScriptedBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused: list[float] = []
+    monkeypatch.setattr(fencing, "this_worker", lambda: SimpleNamespace(pause=paused.append))
+    monkeypatch.setattr(send, "LATE_REQUEST_S", 0.3)
+    cut_short(brokers)
+    sender(attempt=2, again=True).add(rows(range(95)))
+    assert paused == []
+    brokers.fences = False
+    sender(attempt=3, again=True).add(rows(range(95)))
+    assert paused == [0.3]
+    sender(attempt=4, again=True, state_location=CLUSTER).add(rows(range(95)))
+    assert paused == [0.3, 0.0]
+
+
+def test_later_runs_have_higher_numbers() -> None:
+    names = [new_run(now_ms, chance) for now_ms in (0, 1, 1_795_000_000_000) for chance in (0, 0xFFFFF)]
+    numbers = [TaskId("q", 0, 0, name, 0).run_number for name in names]
+    assert numbers == sorted(numbers)
+    assert numbers[-1] < 1 << 63
 
 
 def test_equal_rows_are_each_sent_once(brokers: ScriptedBrokers) -> None:

@@ -60,6 +60,7 @@ from orbitmq.broker.handlers.timers import TimerHandlers
 from orbitmq.broker.handlers.topic_tables import TopicTableHandlers
 from orbitmq.broker.handlers.topics import TopicHandlers
 from orbitmq.broker.handlers.transactions import TransactionHandlers
+from orbitmq.broker.handlers.writers import WriterHandlers
 from orbitmq.broker.inspection.messages import MessageLookup
 from orbitmq.broker.inspection.progress import ConsumeProgress
 from orbitmq.broker.inspection.queues import QueueInspection
@@ -75,6 +76,7 @@ from orbitmq.broker.messaging.queue_offsets import QueueOffsets
 from orbitmq.broker.messaging.reply import Reply
 from orbitmq.broker.messaging.send_back import SendBack
 from orbitmq.broker.messaging.sending import Sending
+from orbitmq.broker.messaging.writers import Writers
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.administration import GroupAdministration, TopicAdministration
 from orbitmq.broker.metadata.components import MetadataTables, TableFiles
@@ -103,6 +105,7 @@ from orbitmq.message import reserved
 from orbitmq.message.ids import UniqueIds
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore
+from orbitmq.transport.server import ServerConnection
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,11 @@ def components(
     status = [each.status for each in attached]
     router = Router([*families(s, p, status), *(family for each in attached for family in each.families)])
     files = TableFiles(s.persistence, s.config.flush_offset_interval_ms / 1000)
+
+    def connection_closed(connection: ServerConnection) -> None:
+        s.clients.connection_closed(connection)
+        s.writers.connection_closed(connection)
+
     parts = [
         s.durability,
         StoreLife(s.store, s.config, s.events),
@@ -156,6 +164,7 @@ def components(
         s.transactions,
         s.half_escape,
         s.redrives,
+        s.writers,
         s.clients,
         s.assignments,
         s.filter_table,
@@ -163,7 +172,7 @@ def components(
         *s.pop.components,
         s.stats,
         *(component for each in attached for component in each.components),
-        Serving(doors, router, _fast_path(s), s.clients.connection_closed, port),
+        Serving(doors, router, _fast_path(s), connection_closed, port),
         s.registration,
     ]
     for part in parts:
@@ -237,6 +246,7 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
             metadata.save,
             config.broker_name,
         ),
+        writers=Writers(role, feed, metadata.save),
         pop=pop_parts(
             config,
             role,
@@ -368,6 +378,7 @@ def families(s: Services, p: Ports, status: Sequence[Status] = ()) -> list[Famil
         QueueLockHandlers(s.locks),
         AssignmentHandlers(s.assignments),
         DeadLetterHandlers(s.redrives),
+        WriterHandlers(s.writers),
         TopicHandlers(topic_administration),
         TopicTableHandlers(metadata, topics, offsets, clients),
         GroupHandlers(group_administration, groups),

@@ -26,6 +26,7 @@ from orbitmq.broker.messaging.queue_offsets import QueueOffsets
 from orbitmq.broker.messaging.reply import Reply
 from orbitmq.broker.messaging.send_back import SendBack
 from orbitmq.broker.messaging.sending import Sending
+from orbitmq.broker.messaging.writers import Writers
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
@@ -80,6 +81,7 @@ class Services:
     transactions: Transactions
     half_escape: HalfEscape
     redrives: Redrives
+    writers: Writers
     pop: PopParts
     counters: Counters
     stats: Stats

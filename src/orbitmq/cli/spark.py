@@ -46,6 +46,7 @@ def archive(
     properties: Literal["map", "raw", "none"] = "map",
     codec: str = "zstd",
     skip_lost: Annotated[bool, flag()] = False,
+    checkpoint: str = "",
     spark: Spark = Spark(),  # noqa: B008 - immutable
     common: Common = Common(),  # noqa: B008 - immutable
 ) -> int:
@@ -77,6 +78,8 @@ def archive(
         Compression of the Parquet files.
     skip_lost
         Go on when messages are gone before they were archived; --verify names them.
+    checkpoint
+        The folder in which Spark keeps how far it is, when not in the archive.
     """
     from orbitmq.spark.jobs import archiving
 
@@ -94,6 +97,7 @@ def archive(
         codec=codec,
         trigger=trigger,
         skip_lost=skip_lost,
+        checkpoint=checkpoint,
     )
     if spark.dry_run:
         return show(archiving.plan(job), common)

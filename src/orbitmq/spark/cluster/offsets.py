@@ -95,6 +95,11 @@ class Offsets(Mapping[MessageQueue, int]):
         Raises:
             OffsetError: another version, or not this form.
         """
+        if isinstance(value, dict) and isinstance(value.get("v"), int) and value["v"] > VERSION_WITH_BEGINS:
+            raise OffsetError(
+                f"offsets of version {value['v']} are of a later OrbitMQ, this one reads {VERSION} and "
+                f"{VERSION_WITH_BEGINS}: go on with that one, or give the query a new checkpointLocation"
+            )
         if (
             not isinstance(value, dict)
             or value.get("v") not in (VERSION, VERSION_WITH_BEGINS)

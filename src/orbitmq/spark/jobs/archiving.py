@@ -49,6 +49,8 @@ class ArchiveJob:
         codec: of the Parquet columns.
         trigger: of a continuous archive, as Spark writes it.
         skip_lost: go on when messages are gone before they were archived.
+        checkpoint: the folder in which Spark keeps how far it is; empty: in the archive. An archive in an
+            object store needs one elsewhere when this Spark has no file system for that store.
         options: further options of the format ``rocketmq``.
     """
 
@@ -62,6 +64,7 @@ class ArchiveJob:
     codec: str = "zstd"
     trigger: str = "10 seconds"
     skip_lost: bool = False
+    checkpoint: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -69,6 +72,13 @@ class ArchiveJob:
         """The name of what this job keeps in the archive: another set of topics is another job."""
         digest = hashlib.blake2b(",".join(sorted(self.topics)).encode(), digest_size=6)
         return f"archive-{digest.hexdigest()}"
+
+    @property
+    def checkpoint_name(self) -> str:
+        """The name of the checkpoint in its folder, which other archives may use too."""
+        if not self.checkpoint:
+            return self.owner
+        return f"{self.owner}-{hashlib.blake2b(self.to.encode(), digest_size=6).hexdigest()}"
 
     def read_options(self) -> dict[str, str]:
         """Options of the reader."""
@@ -164,7 +174,7 @@ class _Run:
 
     def start(self, spark: SparkSession, *, continuous: bool) -> StreamingQuery:
         job = self._job
-        checkpoint = f"{OWN_FOLDER}/{job.owner}"
+        checkpoint = Folder(job.checkpoint or self._folder.below(OWN_FOLDER))
         reader = spark.readStream.format(FORMAT)
         options = job.read_options()
         options |= {
@@ -172,12 +182,12 @@ class _Run:
             "archiveOwner": job.owner,
             "archiveCodec": job.codec,
         }
-        if not self._folder.exists(f"{checkpoint}/offsets"):
+        if not checkpoint.exists(f"{job.checkpoint_name}/offsets"):
             options |= self._resume()
         for name, value in options.items():
             reader = reader.option(name, value)
         writer = reader.load().writeStream.foreachBatch(self._commit)
-        writer = writer.option("checkpointLocation", self._folder.below(checkpoint))
+        writer = writer.option("checkpointLocation", checkpoint.below(job.checkpoint_name))
         trigger: dict[str, Any] = {"processingTime": job.trigger} if continuous else {"availableNow": True}
         query = writer.trigger(**trigger).start()
         self._query_id = str(query.id)

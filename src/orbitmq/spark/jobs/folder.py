@@ -11,6 +11,7 @@ from pyarrow import fs
 from orbitmq.runtime.paths import absolute, expanded
 from orbitmq.spark.errors import JobError
 from orbitmq.spark.jobs.archive_names import OWN_FOLDER, SUFFIX, ArchiveFile, parse_path
+from orbitmq.spark.locations import pyarrow_uri
 
 T = TypeVar("T")
 
@@ -28,7 +29,7 @@ class Folder:
     def __init__(self, location: str) -> None:
         self.location = location.rstrip("/") if "://" in location else absolute(expanded(location))
         try:
-            self._fs, self._root = fs.FileSystem.from_uri(self.location)
+            self._fs, self._root = fs.FileSystem.from_uri(pyarrow_uri(self.location))
         except (OSError, pa.ArrowException) as error:
             raise JobError(f"{location} cannot be opened as a folder: {_line(error)}") from error
 

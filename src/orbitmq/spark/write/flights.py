@@ -7,7 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from orbitmq.client.producer.budget import retryable_code
-from orbitmq.errors import TopicNotFoundError
+from orbitmq.errors import OrbitError, TopicNotFoundError
 from orbitmq.message import sysflag
 from orbitmq.message.batch import iter_batch
 from orbitmq.message.model import MessageQueue
@@ -16,6 +16,7 @@ from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.spark.options import WriteOptions
+from orbitmq.spark.write.fencing import Fencing
 from orbitmq.spark.write.metrics import SendMetrics
 from orbitmq.transport.blocking import BlockingConnection
 from orbitmq.transport.errors import TransportError
@@ -92,8 +93,14 @@ class _Flight(NamedTuple):
 class _Line:
     """The connection to one broker and what is on its way there."""
 
-    def __init__(self, address: str, timeout_ms: int) -> None:
+    def __init__(self, address: str, timeout_ms: int, fencing: Fencing | None) -> None:
         self.connection = BlockingConnection(address, timeout_ms=timeout_ms)
+        if fencing is not None:
+            try:
+                fencing.bind(self.connection)
+            except OrbitError:
+                self.connection.close()
+                raise
         self.flights: dict[int, _Flight] = {}
 
 
@@ -118,26 +125,39 @@ class Flights:
     Args:
         metrics: where to count.
         first: the place of the first queue among a topic's, so that tasks begin at different ones.
+        fencing: tells brokers whose connections these are; without it nobody can end them.
 
     Attributes:
         failures: what went wrong since the caller looked last; the caller takes it out.
         taken: the answers to messages that travelled alone, likewise.
     """
 
-    def __init__(self, brokers: Brokers, options: WriteOptions, metrics: SendMetrics, first: int) -> None:
+    def __init__(
+        self,
+        brokers: Brokers,
+        options: WriteOptions,
+        metrics: SendMetrics,
+        first: int,
+        fencing: Fencing | None = None,
+    ) -> None:
         self.failures: list[Failure] = []
         self.taken: list[Taken] = []
         self._brokers = brokers
         self._options = options
         self._metrics = metrics
         self._next = first
+        self._fencing = fencing
         self._clock = this_worker().clock
         self._lines: dict[str, _Line] = {}
         self._ordered: set[MessageQueue] = set()
         self._avoided: dict[str, float] = {}
 
     def send(self, shipment: Shipment) -> None:
-        """Put a shipment on its way; waits while too many are. What fails is found in ``failures``."""
+        """Put a shipment on its way; waits while too many are. What fails is found in ``failures``.
+
+        Raises:
+            SinkStateError: a later attempt has taken over.
+        """
         try:
             queue, address = self._choose(shipment)
             line = self._line(address)
@@ -208,7 +228,7 @@ class Flights:
             line = None
         if line is None:
             try:
-                line = self._lines[address] = _Line(address, self._options.request_timeout_ms)
+                line = self._lines[address] = _Line(address, self._options.request_timeout_ms, self._fencing)
             except TransportError as error:
                 self._avoid(address)
                 raise UnreachableError(f"{address}: {error}") from error

@@ -14,6 +14,7 @@ from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import SinkStateError, UnreachableError
 from orbitmq.spark.options import WriteOptions
+from orbitmq.spark.write.fencing import LATE_REQUEST_S, Fencing
 from orbitmq.spark.write.flights import Flights, Shipment
 from orbitmq.spark.write.metrics import SendMetrics
 from orbitmq.spark.write.replay import reconcile
@@ -49,7 +50,8 @@ class BatchReconciliation:
         self._begun = begun
         self._delayed = delayed
         self._remedy = remedy
-        self._stored = StoredRows(options, brokers, delayed=delayed)
+        self._fencing = Fencing(brokers, driver, LATE_REQUEST_S)
+        self._stored = StoredRows(options, brokers, delayed=delayed, fencing=self._fencing)
         self._mark = id_mark(driver.query_id, driver.batch_id)
 
     def reconcile(self, successful: Mapping[int, str], matched: Iterable[int], rows: int) -> SendMetrics:
@@ -88,7 +90,7 @@ class BatchReconciliation:
                 f"batch {self._driver.batch_id}: {missing.total()} delayed rows are equal to others in other "
                 f"partitions, so a replay cannot tell them apart: give each a key of its own. {self._remedy}"
             )
-        flights = Flights(self._brokers, self._options, metrics, 0)
+        flights = Flights(self._brokers, self._options, metrics, 0, self._fencing)
         number = 0
         try:
             for topic, since in self._begun.items():

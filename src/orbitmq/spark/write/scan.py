@@ -20,6 +20,7 @@ from orbitmq.spark.read.arrow import BatchMaker
 from orbitmq.spark.read.partitions import QueueRange
 from orbitmq.spark.read.pull import RangeReader
 from orbitmq.spark.schema import BROKER, message_schema
+from orbitmq.spark.write.fencing import Fencing
 from orbitmq.spark.write.task import StoredRow, stored_row
 from orbitmq.wire.bodies import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -69,11 +70,21 @@ class StoredRows:
         options: limits and time-outs.
         brokers: the way to the cluster.
         delayed: rows may be where brokers keep delayed messages, too.
+        fencing: ends earlier attempts at the brokers before their messages are read, so that what is not seen
+            never comes.
     """
 
-    def __init__(self, options: WriteOptions, brokers: Brokers, *, delayed: bool = False) -> None:
+    def __init__(
+        self,
+        options: WriteOptions,
+        brokers: Brokers,
+        *,
+        delayed: bool = False,
+        fencing: Fencing | None = None,
+    ) -> None:
         self._options = options
         self._brokers = brokers
+        self._fencing = fencing
         self._homes = DELAY_HOMES if delayed else ()
 
     def ends(self, topic: str) -> Offsets:
@@ -148,6 +159,8 @@ class StoredRows:
         masters: dict[MessageQueue, str] = {}
         for home in (topic, *self._homes):
             masters |= self._masters(home, {queue for queue in since if queue.topic == home})
+        if self._fencing is not None:
+            self._fencing.end_earlier(set(masters.values()))
         self._check_dispatched(set(masters.values()))
         ends = self._brokers.offsets(masters, max_offset)
         unknown = {queue: at for queue, at in masters.items() if queue not in since}

@@ -14,18 +14,18 @@ from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message.batch import iter_batch
 from orbitmq.message.batch_encoder import BatchEncoder
 from orbitmq.message.model import MessageQueue
-from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Brokers, Patience
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import SchemaError, UnreachableError
 from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
+from orbitmq.spark.write.fencing import LATE_REQUEST_S, Fencing
 from orbitmq.spark.write.flights import Failure, Flights, Shipment, Taken
 from orbitmq.spark.write.metrics import SendMetrics
 from orbitmq.spark.write.replay import Replay
 from orbitmq.spark.write.rows import DELAYING, QUEUE_ID, Portion, RowLoader
 from orbitmq.spark.write.scan import StoredRows, patiently
 from orbitmq.spark.write.task import SPARK_ID, TaskId, id_mark, row_of_key
-from orbitmq.spark.write.transactions import half_properties
+from orbitmq.spark.write.transactions import half_properties, retention_s
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.frame import MAX_FRAME_BYTES
 
@@ -33,9 +33,6 @@ log = logging.getLogger("orbitmq.spark")
 
 # What is left of a frame for its one message, with room for the header.
 LARGEST_ITEM_BYTES = MAX_FRAME_BYTES - (128 << 10)
-# What was sent on a connection that broke may still wait in the broker; those of RocketMQ drop it after 0.2 s
-# (waitTimeMillsInSendQueue), ours reads it before it answers what came later.
-LATE_REQUEST_S = 0.3
 # Batches that are being filled, one for each queue that order ties rows to.
 MAX_OPEN = 256
 
@@ -74,14 +71,18 @@ class TaskSender:
         self._begin = begin
         self._brokers = Brokers(options.name_servers, options.request_timeout_ms)
         delayed = bool(columns & DELAYING)
-        self._stored = StoredRows(options, self._brokers, delayed=delayed)
+        self._fencing: Fencing | None = None
+        if options.delivery == EXACTLY_ONCE:
+            # Without files each task looks, and almost never finds something: that is worth no pause.
+            late_s = 0.0 if options.state_location == CLUSTER else LATE_REQUEST_S
+            self._fencing = Fencing(self._brokers, task, late_s)
+        self._stored = StoredRows(options, self._brokers, delayed=delayed, fencing=self._fencing)
         self._has_queue_ids = QUEUE_ID in columns
         self._knows_rows = options.delivery != AT_LEAST_ONCE
         self._encoder = BatchEncoder(task.key_prefix, task.id_head if self._knows_rows else b"", (SPARK_ID,))
         self._loader = RowLoader(self._encoder, task, options.topic)
-        self._flights = Flights(self._brokers, options, self.metrics, task.partition)
-        transactional = options.delivery == TRANSACTIONAL
-        self._added = half_properties(options.producer_group) if transactional else ""
+        self._flights = Flights(self._brokers, options, self.metrics, task.partition, self._fencing)
+        self._added: dict[str, str] = {}
         self._queues: dict[str, list[MessageQueue]] = {}
         self._open: dict[tuple[str, int | None], _Open] = {}
 
@@ -129,11 +130,13 @@ class TaskSender:
         ends = self._stored.ends(topic) if self._knows_rows else Offsets({})
         self.topics[topic] = ends
         self._queues[topic] = self._writable(topic)
+        if self._options.delivery == TRANSACTIONAL:
+            limit_ms = self._options.retry_timeout_ms
+            immunity_s = patiently(limit_ms, lambda: retention_s(self._brokers, topic))
+            self._added[topic] = half_properties(self._options.producer_group, immunity_s)
         earlier = self._begin(topic, ends)
         if earlier is not None and self._options.delivery == EXACTLY_ONCE:
             mark = id_mark(self.task.query_id, self.task.batch_id)
-            if self._options.state_location != CLUSTER:
-                this_worker().pause(LATE_REQUEST_S)
             self.replay.found(self._stored.rows(topic, earlier, mark))
 
     def _writable(self, topic: str) -> list[MessageQueue]:
@@ -182,10 +185,10 @@ class TaskSender:
                 self._ship(portion.topic, opened, queue)
 
     def _send_alone(self, portion: Portion) -> None:
-        queue = self._queue(portion)
+        queue, added = self._queue(portion), self._added.get(portion.topic, "")
         for at in range(len(portion.selection)):
             item = self._item(portion, at)
-            self._put(Shipment(portion.topic, item, 1, queue, alone=True, added=self._added))
+            self._put(Shipment(portion.topic, item, 1, queue, alone=True, added=added))
 
     def _item(self, portion: Portion, at: int) -> bytes:
         row = portion.selection[at]
@@ -238,12 +241,14 @@ class TaskSender:
                     raise UnreachableError(f"{count} messages were not taken: {failures[0].reason}")
                 patience.pause()
             lost = {failure.shipment.topic for failure in failures if failure.lost}
-            if lost and self._options.delivery == EXACTLY_ONCE:
-                this_worker().pause(LATE_REQUEST_S)
+            if lost and self._fencing is not None:
+                # Connections that are well are of the turn that ends here, too.
+                self._flights.close()
+                self._fencing.next_turn()
             self.lost_answers += len(lost)
             for topic in sorted({shipment.topic for shipment in todo}):
                 self._refresh(topic)
-                if topic in lost and self._options.delivery == EXACTLY_ONCE:
+                if topic in lost and self._fencing is not None:
                     # No answer does not mean not stored.
                     todo = list(self._without_stored(topic, todo))
             self.metrics.retries += len(todo)

@@ -32,7 +32,7 @@ from orbitmq.spark.write.rows import check_columns
 from orbitmq.spark.write.scan import patiently
 from orbitmq.spark.write.send import Begin, TaskSender, columns_of
 from orbitmq.spark.write.sink_state import FolderState
-from orbitmq.spark.write.task import TaskId
+from orbitmq.spark.write.task import TaskId, new_run
 from orbitmq.spark.write.transactions import Transactions
 
 log = logging.getLogger("orbitmq.spark")
@@ -189,8 +189,9 @@ def _context() -> TaskContext:
 
 
 def _token() -> str:
-    """A name for a run, unlike those of others."""
-    return f"{this_worker().random.getrandbits(48):012x}"
+    """A name for a run, unlike those of others, and higher than those before."""
+    worker = this_worker()
+    return new_run(worker.clock.now_ms(), worker.random.getrandbits(20))
 
 
 def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:

@@ -18,6 +18,7 @@ from pyarrow import fs
 
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import OffsetError, OptionError, SinkStateError
+from orbitmq.spark.locations import pyarrow_uri
 from orbitmq.spark.write.task import TaskId
 
 # Spark's spark.sql.streaming.minBatchesToRetain: older batches cannot be replayed.
@@ -28,8 +29,6 @@ _COMMIT = re.compile(r"commit-[0-9a-f]+\.json")
 _COMMIT_OF_EARLIER_VERSION = "commit.json"
 _EARLIER_VERSION = re.compile(r"intent-\d+-.*\.json")
 _SAFE = re.compile(r"[A-Za-z0-9_.-]{1,100}")
-# Spark's names of schemes that pyarrow calls otherwise.
-_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 # These have no folders; making one is a request for nothing.
 _OBJECT_STORES = ("s3", "gcs", "abfs")
 
@@ -53,9 +52,8 @@ class FolderState:
             self._files = fs.LocalFileSystem()
             root = unquote(parsed.path) if parsed.scheme else location
         else:
-            url = _SCHEMES.get(parsed.scheme, parsed.scheme) + location[len(parsed.scheme) :]
             try:
-                self._files, root = fs.FileSystem.from_uri(url)
+                self._files, root = fs.FileSystem.from_uri(pyarrow_uri(location))
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise OptionError(
                     f"stateLocation={location!r} cannot be used: {error}. Known are file, s3, gs, abfs and "

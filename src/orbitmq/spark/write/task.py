@@ -19,7 +19,7 @@ class TaskId:
     """One attempt of one task of one batch. Together with a row's number it identifies a message for ever.
 
     Attributes:
-        run: of the query; it changes with each start.
+        run: of the query, a hexadecimal number; each start has a higher one (:func:`new_run`).
         attempt: the number of the task's attempt, unlike any other in its run.
     """
 
@@ -28,6 +28,11 @@ class TaskId:
     partition: int
     run: str
     attempt: int
+
+    @property
+    def run_number(self) -> int:
+        """The run as a number; later runs have higher ones, by the drivers' clocks."""
+        return int(self.run, 16)
 
     @property
     def text(self) -> str:
@@ -67,6 +72,15 @@ class StoredRow(NamedTuple):
     @property
     def run(self) -> str:
         return self.attempt.partition(".")[0]
+
+
+def new_run(now_ms: int, chance: int) -> str:
+    """The name of a run that starts now.
+
+    Args:
+        chance: 20 bits, which tell runs of the same millisecond apart.
+    """
+    return f"{now_ms:011x}{chance:05x}"
 
 
 def id_mark(query_id: str, batch_id: int) -> bytes:

@@ -16,6 +16,7 @@ from orbitmq.message import property_names, reserved, sysflag
 from orbitmq.message.ids import parse_offset_message_id
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import iter_records
+from orbitmq.settings import properties_text
 from orbitmq.spark.cluster.brokers import Brokers, Patience, max_offset, messages_at, min_offset
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import SinkStateError, UnreachableError
@@ -23,22 +24,40 @@ from orbitmq.spark.options import WriteOptions
 from orbitmq.spark.write.flights import Taken
 from orbitmq.spark.write.scan import StoredRows
 from orbitmq.spark.write.task import StoredRow, TaskId, id_mark, row_of_key, stored_row
-from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.transaction import EndTransactionRequest
 
-# How long brokers ask nobody about a half message: RocketMQ's retention. No process of a stopped query could
-# answer, and after 15 questions without an answer a broker gives the message up.
-IMMUNITY_S = 72 * 3600
+# RocketMQ's fileReservedTime, for brokers that do not tell theirs.
+USUAL_RETENTION_HOURS = 72
 ENDS_AT_A_TIME = 256
 PULLED_AT_A_TIME = 32
 
 
-def half_properties(group: str) -> str:
-    """What makes a message a half message."""
+def retention_s(brokers: Brokers, topic: str) -> int:
+    """How long the brokers of a topic keep messages, the longest of them.
+
+    Raises:
+        UnreachableError: one does not answer.
+    """
+    hours = [USUAL_RETENTION_HOURS]
+    for address in sorted(set(brokers.route(topic).writable.values())):
+        (answer,) = brokers.ask(address, [Command(RequestCode.GET_BROKER_CONFIG)])
+        told = properties_text.parse(answer.body.decode()).get("fileReservedTime", "")
+        hours += [int(told)] if told.isdecimal() else []
+    return max(hours) * 3600
+
+
+def half_properties(group: str, immunity_s: int) -> str:
+    """What makes a message a half message.
+
+    Args:
+        immunity_s: how long brokers ask nobody about it: as long as it can be there. No process of a stopped
+            query could answer, and after 15 questions without an answer a broker gives the message up.
+    """
     return (
         f"{property_names.TRANSACTION_PREPARED}\x01true\x02{property_names.PRODUCER_GROUP}\x01{group}\x02"
-        f"{property_names.CHECK_IMMUNITY_TIME_IN_SECONDS}\x01{IMMUNITY_S}\x02"
+        f"{property_names.CHECK_IMMUNITY_TIME_IN_SECONDS}\x01{immunity_s}\x02"
     )
 
 

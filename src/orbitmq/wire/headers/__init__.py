@@ -18,3 +18,4 @@ from orbitmq.wire.headers.route import *
 from orbitmq.wire.headers.send import *
 from orbitmq.wire.headers.topic import *
 from orbitmq.wire.headers.transaction import *
+from orbitmq.wire.headers.writer import *

@@ -1,0 +1,86 @@
+"""An attempt tells brokers who it is, and ends those before it, so that nothing of theirs is stored later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from orbitmq.runtime.side_by_side import side_by_side
+from orbitmq.runtime.worker import this_worker
+from orbitmq.spark.cluster.brokers import Brokers
+from orbitmq.spark.errors import SinkStateError, UnreachableError
+from orbitmq.spark.write.task import TaskId
+from orbitmq.transport.blocking import BlockingConnection
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.headers import BindWriterRequest
+
+# RocketMQ's brokers cannot fence. What was sent on a connection that broke may still wait in one, which drops
+# it after 0.2 s (waitTimeMillsInSendQueue).
+LATE_REQUEST_S = 0.3
+# Of the turns of one attempt: each time that answers were lost it takes over from itself.
+TURNS_OF_AN_ATTEMPT = 1 << 16
+
+
+class Fencing:
+    """The epoch of one attempt at the brokers.
+
+    Args:
+        brokers: the way to them.
+        task: the attempt.
+        late_s: how long to wait for what is on its way to a broker that cannot fence.
+    """
+
+    def __init__(self, brokers: Brokers, task: TaskId, late_s: float) -> None:
+        self._brokers = brokers
+        self._task = task
+        self._late_s = late_s
+        self._turn = task.attempt * TURNS_OF_AN_ATTEMPT
+
+    def next_turn(self) -> None:
+        """Answers were lost: what this attempt has sent so far must be over before it is looked for."""
+        self._turn += 1
+        self._late_s = LATE_REQUEST_S
+
+    def bind(self, connection: BlockingConnection) -> None:
+        """Say who sends on this connection, before it does.
+
+        Raises:
+            SinkStateError: a later attempt has taken over.
+            UnreachableError: the broker cannot tell now.
+            TransportError: it does not answer.
+        """
+        self._judge(connection.address, connection.request(self._request(fence=False)))
+
+    def end_earlier(self, addresses: Iterable[str]) -> None:
+        """End the attempts before this one at these brokers. Raises as :meth:`bind`."""
+        request = partial(self._request, fence=True)
+        known = sorted(addresses)
+        calls = [partial(self._brokers.ask, address, [request()]) for address in known]
+        fenced = True
+        for address, outcome in zip(known, side_by_side(calls) if calls else (), strict=True):
+            if isinstance(outcome, Exception):
+                raise outcome
+            fenced &= self._judge(address, outcome[0])
+        if not fenced:
+            this_worker().pause(self._late_s)
+
+    def _request(self, *, fence: bool) -> Command:
+        task = self._task
+        return BindWriterRequest(
+            writer=task.query_id, run=task.run_number, part=task.partition, turn=self._turn, fence=fence
+        ).command()
+
+    def _judge(self, address: str, answer: Command) -> bool:
+        """Whether the broker can fence."""
+        if answer.code == ResponseCode.SUCCESS:
+            return True
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            return False
+        if answer.code == ResponseCode.ILLEGAL_OPERATION:
+            raise SinkStateError(
+                f"{self._task.text}: another attempt has taken over at {address}: {answer.remark}. When no "
+                f"other driver runs this query, the clock of this one is behind that of the run before: wait "
+                f"until it has passed it"
+            )
+        raise UnreachableError(f"{address} answers {answer.code}: {answer.remark}")
