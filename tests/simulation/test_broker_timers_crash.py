@@ -42,7 +42,7 @@ def settings(flush: str) -> BrokerConfig:
         broker_ip1="10.0.0.1",
         store_path_root_dir="/store",
         mapped_file_size_commit_log=64 * KIB if TIMERS < 100_000 else 4096 * KIB,
-        mapped_file_size_consume_queue=2000,
+        mapped_file_size_consume_queue=2000 if TIMERS < 100_000 else 200_000,
         mapped_file_size_timer_log=8192 if TIMERS < 100_000 else 1024 * KIB,
         flush_disk_type=flush,
         recall_message_enable=True,

@@ -206,6 +206,8 @@ class MemoryFiles:
         self._locks: dict[str, object] = {}
         self._segments: dict[MemorySegment, None] = {}
         self._faults: list[_Fault] = []
+        # At least what is allocated: counted anew only when it comes near the capacity.
+        self._used_at_most = 0
 
     # -- faults ----------------------------------------------------------------------------------------
 
@@ -230,6 +232,7 @@ class MemoryFiles:
                 self._files[path] = file
             else:
                 file.crash(keep, self._random)
+        self._used_at_most = self.used_bytes()
 
     def end_process(self, under: str = "/") -> None:
         """The process that has files below ``under`` open ends: segments and locks are void, bytes stay."""
@@ -270,8 +273,13 @@ class MemoryFiles:
     def reserve(self, file: _File, up_to: int) -> None:
         """Find room for the blocks of ``file`` below ``up_to``, or raise ENOSPC."""
         needed = up_to - file.allocated
-        if needed > 0 and self.used_bytes() + needed > self.capacity_bytes:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if needed <= 0:
+            return
+        if self._used_at_most + needed > self.capacity_bytes:
+            self._used_at_most = self.used_bytes()
+            if self._used_at_most + needed > self.capacity_bytes:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._used_at_most += needed
 
     @property
     def in_use(self) -> list[str]:
