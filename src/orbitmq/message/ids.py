@@ -108,10 +108,12 @@ class UniqueIds:
         """A new id: 32 characters, or 56 when our address is IPv6."""
         return f"{self._head()}{next(self._counter) & 0xFFFF:04X}"
 
-    def many(self, count: int) -> list[str]:
-        """So many new ids, at most 65,536: they share their milliseconds."""
-        head = self._head()
-        return [f"{head}{number & 0xFFFF:04X}" for number in itertools.islice(self._counter, count)]
+    def series(self, count: int) -> tuple[str, int]:
+        """So many new ids, at most 65,536: what all begin with, and the number in the last four digits of
+        the first one, which counts up."""
+        first = next(self._counter)
+        self._counter = itertools.count(first + count)
+        return self._head(), first
 
     def _head(self) -> str:
         now_ms = self._clock.now_ms()

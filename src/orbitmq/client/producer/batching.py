@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from orbitmq.client.model import SendResult
-from orbitmq.client.producer.request import PLAIN_ITEM_BYTES, Item, Outgoing, OutgoingFactory
+from orbitmq.client.producer.open_batch import PLAIN_ITEM_BYTES, Item, OpenBatch, plain_body, share
+from orbitmq.client.producer.request import Outgoing, OutgoingFactory
 from orbitmq.errors import ClientStateError
 from orbitmq.message import property_names
 from orbitmq.message.model import Message
@@ -45,24 +46,6 @@ class AutoBatch:
     max_messages: int = 256
 
 
-class _Batch:
-    """The messages of one topic that wait together.
-
-    An item is the bare body of a message without properties and flag, or else what
-    :meth:`OutgoingFactory.item` made. All are encoded together when the batch is closed.
-    """
-
-    __slots__ = ("items", "new_future", "plain", "size", "timer", "waiting")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.items: list[bytes | Item] = []
-        self.waiting: list[asyncio.Future[SendResult]] = []
-        self.plain = True
-        self.size = 0
-        self.new_future: Callable[[], asyncio.Future[SendResult]] = loop.create_future
-        self.timer: asyncio.TimerHandle | None = None
-
-
 class Accumulator:
     """The open batches of one producer.
 
@@ -90,7 +73,7 @@ class Accumulator:
         self._check = check
         self._send = send
         self._background = background
-        self._open: dict[str, _Batch] = {}
+        self._open: dict[str, OpenBatch] = {}
         self._sending: set[asyncio.Task[None]] = set()
         self.waiting = 0
 
@@ -102,42 +85,36 @@ class Accumulator:
         Raises:
             ValidationError: it may not be sent, or its properties would not read back.
         """
-        topic = message.topic
-        body = message.body
-        batch = self._open.get(topic)
+        batch = self._open.get(message.topic)
+        future = None if batch is None else batch.add_plain(message)
+        if batch is None or future is None:
+            return self._add_checked(message, batch)
+        self.waiting += 1
+        if batch.full:
+            self._close(message.topic, batch)
+        return future
+
+    def _add_checked(self, message: Message, batch: OpenBatch | None) -> asyncio.Future[SendResult] | None:
+        """The first message of a batch, one that it has no room for, or not of the plainest."""
+        self._check(message)
+        if not self._takes(message):
+            return None
+        body = plain_body(message)
         item: bytes | Item
-        if (
-            batch is not None
-            and body.__class__ is bytes
-            and body
-            and not message.properties
-            and not message.flag
-            and message.__class__ is Message
-        ):
-            # Nothing to refuse: the topic was checked when the batch was opened.
-            item = body
-            size = PLAIN_ITEM_BYTES + len(body)
-            if size > self._max_bytes:
-                return None
-        else:
-            self._check(message)
-            if not self._takes(message):
-                return None
+        if body is None:
             item = self._factory.item(message)
             size = item.size
+        else:
+            item, size = body, PLAIN_ITEM_BYTES + len(body)
+        topic = message.topic
+        if batch is not None and not batch.has_room(size):
+            self._close(topic, batch)
+            batch = None
         if batch is None:
             batch = self._begin(topic)
-        elif batch.size + size > self._max_bytes:
-            self._close(topic, batch)
-            batch = self._begin(topic)
-        if item is not body:
-            batch.plain = False
-        future = batch.new_future()
-        batch.items.append(item)
-        batch.waiting.append(future)
-        batch.size += size
+        future = batch.put(item, size)
         self.waiting += 1
-        if len(batch.items) >= self._max_messages:
+        if batch.full:
             self._close(topic, batch)
         return future
 
@@ -148,9 +125,9 @@ class Accumulator:
             and not message.topic.startswith(RETRY_PREFIX)
         )
 
-    def _begin(self, topic: str) -> _Batch:
+    def _begin(self, topic: str) -> OpenBatch:
         loop = asyncio.get_running_loop()
-        batch = self._open[topic] = _Batch(loop)
+        batch = self._open[topic] = OpenBatch(loop.create_future, self._max_bytes, self._max_messages)
         batch.timer = loop.call_later(self._linger_s, self._close, topic, batch)
         return batch
 
@@ -160,7 +137,7 @@ class Accumulator:
             self._close(topic, batch)
         await asyncio.gather(*self._sending, return_exceptions=True)
 
-    def _close(self, topic: str, batch: _Batch) -> None:
+    def _close(self, topic: str, batch: OpenBatch) -> None:
         if batch.timer is not None:
             batch.timer.cancel()
         if self._open.get(topic) is batch:
@@ -174,9 +151,9 @@ class Accumulator:
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
-    async def _deliver(self, topic: str, batch: _Batch) -> None:
+    async def _deliver(self, topic: str, batch: OpenBatch) -> None:
         try:
-            out, ids = self._factory.joined(topic, batch.items, plain=batch.plain)
+            out, ids = self._factory.joined(topic, batch)
             whole = await self._send(out)
         except asyncio.CancelledError:
             for future in batch.waiting:
@@ -187,23 +164,10 @@ class Accumulator:
             return
         finally:
             self.waiting -= len(batch.waiting)
-        _share(whole, batch.waiting, ids)
+        share(whole, batch.waiting, ids)
 
 
-def _share(whole: SendResult, waiting: list[asyncio.Future[SendResult]], ids: list[str]) -> None:
-    """Give every message its own part of the batch's result (BA-06: consecutive offsets)."""
-    queue, status, offset = whole.queue, whole.status, whole.queue_offset
-    places = whole.offset_message_id.split(",")
-    if len(places) != len(ids):
-        places = [""] * len(ids)
-    step = 1 if offset >= 0 else 0
-    for future, unique_id, place in zip(waiting, ids, places, strict=True):
-        if not future.done():
-            future.set_result(SendResult(status, unique_id, place, queue, offset))
-        offset += step
-
-
-def _fail(batch: _Batch, error: Exception) -> None:
+def _fail(batch: OpenBatch, error: Exception) -> None:
     """Give every sender the error as an object of its own: a shared one would collect all tracebacks."""
     for future in batch.waiting:
         if not future.done():

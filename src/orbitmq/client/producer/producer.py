@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Unpack
 
@@ -139,6 +139,8 @@ class Producer(InBlock):
         self._submitted = Submitted(client.runtime.threads.pool(threads) if threads else None)
         self._background = Background(f"producer {group}")
         self._batches: Accumulator | None = None
+        # While the producer runs and has auto_batch.
+        self._collect: Callable[[Message], asyncio.Future[SendResult] | None] | None = None
         if settings.auto_batch is not None:
             self._batches = Accumulator(
                 settings.auto_batch, self._outgoing, self._check, self._send_collected, self._background
@@ -156,6 +158,7 @@ class Producer(InBlock):
         self._life.move(State.RUNNING)
         await self._client.start()
         self._client.register_producer(self.group)
+        self._collect = None if self._batches is None else self._batches.add
         if self._tracer is not None:
             await self._tracer.start()
         if self._detector is not None:
@@ -170,6 +173,7 @@ class Producer(InBlock):
         """
         if self._life.move(State.CLOSED) is not State.RUNNING:
             return
+        self._collect = None
         if self._batches is not None:
             await self._batches.close()
         await self._background.stop()
@@ -213,9 +217,10 @@ class Producer(InBlock):
             options = SendOptions(queue, ordering_key, selector, timeout_ms)
         if self._wrapped:
             return await self._send_through_middleware(message, options)
-        collected = self._collected(message, options)
-        if collected is not None:
-            return await collected
+        if self._collect is not None and options is PLAIN:
+            collected = self._collect(message)
+            if collected is not None:
+                return await collected
         return await self._alone(message, options)
 
     async def _send_through_middleware(self, message: Message, options: SendOptions) -> SendResult:
@@ -251,9 +256,9 @@ class Producer(InBlock):
 
     def _collected(self, message: Message, options: SendOptions) -> asyncio.Future[SendResult] | None:
         """The result of a message that may wait for others, None for one that goes alone."""
-        if self._batches is None or (options is not PLAIN and options is not PLAIN_SUBMITTED):
+        if self._collect is None or (options is not PLAIN and options is not PLAIN_SUBMITTED):
             return None
-        return self._batches.add(message) if self._life.running else None
+        return self._collect(message)
 
     def submit(
         self,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import cast
 
 from orbitmq.client.model import SendResult, SendStatus
+from orbitmq.client.producer.open_batch import PLAIN_PROPERTIES, Item, OpenBatch, encode_plain
 from orbitmq.client.validation import (
     MAX_MESSAGE_BYTES,
     MAX_PROPERTIES_BYTES,
@@ -27,16 +27,6 @@ from orbitmq.wire.command import Command
 
 # Compressing this much takes about a millisecond; more would hold up the event loop.
 _COMPRESS_INLINE_BYTES = 64 * 1024
-_ITEM_HEAD = struct.Struct(">iiiii")
-_BLOCK_LENGTH = struct.Struct(">h")
-_ID_CHARS = 32
-# Around the id of an item without properties of its own.
-_PLAIN_PROPERTIES = b"WAIT\x01true\x02"
-_PLAIN_AFTER_ID = b"\x02" + _PLAIN_PROPERTIES
-_PLAIN_BLOCK_BYTES = len(b"UNIQ_KEY\x01") + _ID_CHARS + len(_PLAIN_AFTER_ID)
-_PLAIN_BEFORE_ID = _BLOCK_LENGTH.pack(_PLAIN_BLOCK_BYTES) + b"UNIQ_KEY\x01"
-# What an item without properties needs beside its body.
-PLAIN_ITEM_BYTES = _ITEM_HEAD.size + _BLOCK_LENGTH.size + _PLAIN_BLOCK_BYTES
 _SEND = int(RequestCode.SEND_MESSAGE_V2)
 _SEND_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
 _SEND_REPLY = int(RequestCode.SEND_REPLY_MESSAGE_V2)
@@ -102,29 +92,6 @@ class Outgoing:
         )
 
 
-class Item(NamedTuple):
-    """A message of a batch that is not the plainest."""
-
-    body: bytes
-    flag: int
-    properties: bytes
-    unique_id: str | None
-
-    @property
-    def size(self) -> int:
-        """Bytes at most, once it has an id."""
-        return PLAIN_ITEM_BYTES + len(self.body) + len(self.properties)
-
-    def encoded(self, unique_id: str) -> bytes:
-        """Its place in the body of a batch."""
-        block = self.properties
-        if self.unique_id is None:
-            block = b"UNIQ_KEY\x01%b\x02%b" % (unique_id.encode(), block)
-        size = _ITEM_HEAD.size + len(self.body) + _BLOCK_LENGTH.size + len(block)
-        head = _ITEM_HEAD.pack(size, 0, 0, self.flag, len(self.body))
-        return b"".join((head, self.body, _BLOCK_LENGTH.pack(len(block)), block))
-
-
 class OutgoingFactory:
     """Makes the requests of one producer.
 
@@ -145,7 +112,7 @@ class OutgoingFactory:
         self._group = group
         unique_ids = UniqueIds(runtime)
         self._next_id = unique_ids.next
-        self._next_ids = unique_ids.many
+        self._ids = unique_ids
         self._now_ms = runtime.clock.now_ms
         self._threads = runtime.threads
         self._default_queues = str(default_queues)
@@ -235,32 +202,21 @@ class OutgoingFactory:
             text += "WAIT\x01true\x02"
         return Item(message.body, message.flag, text.encode(), properties.get(property_names.UNIQ_KEY))
 
-    def joined(self, topic: str, items: Sequence[bytes | Item], *, plain: bool) -> tuple[Outgoing, list[str]]:
-        """The request for these items, and the unique id of each (BA-04).
-
-        Args:
-            items: a bare body is a message without properties and flag.
-            plain: all are bare bodies.
-        """
-        ids = self._next_ids(len(items))
-        parts: list[bytes] = []
-        if plain:
-            heads = {
-                length: _ITEM_HEAD.pack(PLAIN_ITEM_BYTES + length, 0, 0, 0, length)
-                for length in set(map(len, items))
-            }
-            parts = [
-                part
-                for body, unique_id in zip(cast("Sequence[bytes]", items), ids, strict=True)
-                for part in (heads[len(body)], body, _PLAIN_BEFORE_ID, unique_id.encode(), _PLAIN_AFTER_ID)
-            ]
+    def joined(self, topic: str, batch: OpenBatch) -> tuple[Outgoing, list[str]]:
+        """The request for what a batch has collected, and the unique id of each message (BA-04)."""
+        count = len(batch.items)
+        if batch.plain:
+            body, ids = encode_plain(cast("list[bytes]", batch.items), batch.size, *self._ids.series(count))
         else:
-            for index, item in enumerate(items):
-                whole = item if isinstance(item, Item) else Item(item, 0, _PLAIN_PROPERTIES, None)
+            ids = [self._next_id() for _ in range(count)]
+            parts: list[bytes] = []
+            for index, item in enumerate(batch.items):
+                whole = item if isinstance(item, Item) else Item(item, 0, PLAIN_PROPERTIES, None)
                 ids[index] = whole.unique_id or ids[index]
                 parts.append(whole.encoded(ids[index]))
+            body = b"".join(parts)
         fields = self._fields(topic, 0, 0, "", "true")
-        return Outgoing(_SEND_BATCH, topic, b"".join(parts), ",".join(ids), fields), ids
+        return Outgoing(_SEND_BATCH, topic, body, ",".join(ids), fields), ids
 
     def _fields(self, topic: str, flags: int, flag: int, properties: str, batch: str) -> dict[str, str]:
         return {
