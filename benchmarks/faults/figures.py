@@ -154,7 +154,7 @@ def figures(outcome: Outcome) -> Figures:
         slowest_s=history.slowest(GROUP, begin_s, after_s),
         committed_again=history.repeated_committed(),
         live_again=sum(history.repeated(role) for role in LIVE_ROLES),
-        ahead_pulls=pulls * HELD_S / max(HELD_S, after_s - settled_s),
+        ahead_pulls=pulls / max(1, math.ceil((after_s - settled_s) / HELD_S)),
         slave_lines=outcome.slave_lines,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import struct
 from collections import Counter
 
@@ -314,4 +315,41 @@ async def test_a_master_that_lived_on_delivers_nothing_again(orbitmq_world: Worl
     await world.sleep(40)
     found = everywhere(world, "orders")
     assert len(found) == 100
+    assert {body: count for body, count in found.items() if count != 1} == {}
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("timer", 1), ("timer", 2), ("delayed", 1)])
+async def test_a_master_that_thaws_delivers_nothing_again(orbitmq_world: World, kind: str, seed: int) -> None:
+    """It stood still, its slave delivered what was pending, and all its own timers are due when it goes on.
+
+    The seed chooses how far its timer log was on the device, which the progress that it writes down rests on.
+    """
+    world = orbitmq_world
+    # Once more in a process that can be frozen.
+    await world.stop_broker(MASTER)
+    await world.machines[MASTER].begin(world.start_broker(MASTER))
+    await ready(world, "orders")
+    master = world.brokers[MASTER]
+    for number in range(100):
+        delay = {"TIMER_DELAY_MS": str(3000 + 97 * number)} if kind == "timer" else {"DELAY": "2"}
+        put(master, "orders", b"%d" % number, **delay, UNIQ_KEY=f"T{number}")
+        await world.sleep(0.1)
+    await copied(world)
+    await world.sleep(random.Random(seed).random())
+    put(master, "orders", b"last", **delay, UNIQ_KEY="last")
+    await world.sleep(0.01)
+    world.machines[MASTER].freeze()
+    slave = world.brokers[SLAVE]
+    await world.until(lambda: slave.services.role.role is Role.ACTING_MASTER, timeout_s=10)
+    await world.sleep(6)
+    world.machines[MASTER].thaw()
+    await world.until(
+        lambda: (
+            master.services.role.role is Role.MASTER and slave.services.role.role is not Role.ACTING_MASTER
+        ),
+        timeout_s=10,
+    )
+    await world.sleep(40)
+    found = everywhere(world, "orders")
+    assert len(found) == 101
     assert {body: count for body, count in found.items() if count != 1} == {}

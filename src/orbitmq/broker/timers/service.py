@@ -133,6 +133,8 @@ class TimerService(Component):
             elif self._handed:
                 await self._outlet.settle()
                 self._save_settled()
+            # When this broker leads again others have delivered: what is known now must not be written then.
+            self._handed = self._settled = 0
             await self.written.close()
             if own and not self._log.empty:
                 await self._threads.run(self.pending.hand_over, self._files, self._wheel_path, self._progress)
