@@ -1,4 +1,4 @@
-"""Drives the deciders: shows the name servers that we live, looks at the members, changes our role."""
+"""Drives the deciders: takes what name servers and members tell, changes our role."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.members.consent import LateConsent
 from orbitmq.replication.members.fence import Fence, Terms
 from orbitmq.replication.members.going_online import GoingOnline
-from orbitmq.replication.members.name_servers import NameServerQueries, NotAnsweredError, NotRunningError
+from orbitmq.replication.members.looking import Looking, addresses
+from orbitmq.replication.members.name_servers import NameServerQueries
 from orbitmq.replication.members.ports import FollowsMaster, LooksAtLinks, TableExchange
 from orbitmq.replication.members.rivals import Rivals
 from orbitmq.replication.members.view import Decision, Move, Port, Sightings, Situation, decide
@@ -27,9 +28,6 @@ from orbitmq.wire.headers import ExchangeBrokerHaInfoRequest
 
 log = logging.getLogger(__name__)
 
-# After the link to the master broke the name servers are asked often: they notice it in the same moment.
-HURRY_S = 3.0
-HURRY_PERIOD_S = 0.1
 PROBE_PERIOD_S = 1.0
 IDLE_PERIOD_S = 0.25
 ASK_PERIOD_S = 1.0
@@ -109,13 +107,12 @@ class Membership(Component):
         self._own = own
         self._address = address = own.address
         self._client = client
-        self._queries = queries
         self._around = around
         self._change_role = change_role
-        self._servers = _addresses(config)
+        servers = addresses(config)
         self.terms = Terms(config.broker_not_active_timeout_ms / 1000, config.member_period_ms / 1000)
-        self.fence = Fence(self.terms, self._servers, config.total_replicas - 1)
-        self.seen = Sightings(config.broker_id, address, self.terms, self._servers)
+        self.fence = Fence(self.terms, servers, config.total_replicas - 1)
+        self.seen = Sightings(config.broker_id, address, self.terms, servers)
         self._going_online = GoingOnline(
             clock, config, client, address, own.ha_address, around.following, around.links, around.tables,
             self._others, lambda: self.seen.known(clock.monotonic()), own.log_end,
@@ -124,11 +121,9 @@ class Membership(Component):
         self._consent = LateConsent(client, around.tables)
         self._moving = asyncio.Lock()
         self._wake = asyncio.Event()
-        self._look_now = asyncio.Event()
-        self._servers_changed = asyncio.Event()
-        # Name servers whose answer to the last look did not come.
-        self._unheard: set[str] = set()
-        self._hurry_until = 0.0
+        self._looking = Looking(
+            clock, config, role, queries, address, self.fence, self.seen, self._wake.set, self._master_shown
+        )
         self._yielded_until = 0.0
         self._released_until = 0.0
         self._stood_in = False
@@ -153,14 +148,14 @@ class Membership(Component):
         Raises:
             StartError: another broker has our id.
         """
-        await self._rivals.refuse_a_taken_id(self._servers)
+        await self._rivals.refuse_a_taken_id(self._looking.servers)
         if not self._config.enable_slave_acting_master:
             return
         if self._role.role in LEADING:
             self.fence.grant(self._clock.monotonic())  # the operator chose to skip pre-online (PO-14)
         # A broker that ran here before may have promised just now to leave the lead to its master.
         self.seen.again(self._clock.monotonic())
-        self._spawn(self._keep_looking(), "look at the members")
+        self._spawn(self._looking.run(), "look at the members")
         self._spawn(self._drive(), "role")
         self._every(self._clock, self.terms.look_s, self._ask_for_lease)
 
@@ -171,6 +166,7 @@ class Membership(Component):
     async def hand_over(self) -> None:
         """Before a clean stop: lead no more, let the others have everything, tell them. Bounded."""
         self._leaving = True
+        self._looking.leave()
         if self._role.role in LEADING and self._config.enable_slave_acting_master:
             async with self._moving:
                 await self._step_back()
@@ -195,22 +191,18 @@ class Membership(Component):
         """The other living brokers of this name, by id. Without acting masters the name servers are asked."""
         if self._config.enable_slave_acting_master:
             return self._others()
-        await asyncio.gather(*(self._members_at(server) for server in self._servers))
+        await self._looking.look()
         return self._others()
 
     # -- what others tell ------------------------------------------------------------------------------
 
     def _settings_changed(self, event: SettingsChanged) -> None:
         if "namesrvAddr" in event.keys:
-            self._servers = _addresses(self._config)
-            self.fence.servers(self._servers)
-            self.seen.servers(self._servers)
-            self._servers_changed.set()
+            self._looking.name_servers_changed()
 
     def look_now(self) -> None:
         """Something happened to a member: look at once, and often for some seconds."""
-        self._hurry_until = self._clock.monotonic() + HURRY_S
-        self._look_now.set()
+        self._looking.at_once()
 
     def master_releases(self) -> None:
         """The master says that it leads no more: as soon as the name servers do not show it, we may."""
@@ -279,80 +271,11 @@ class Membership(Component):
             self._follow(master_address)
         return self._role.leads
 
-    # -- looking ---------------------------------------------------------------------------------------
-
-    async def _keep_looking(self) -> None:
-        while True:
-            self._servers_changed.clear()
-            tasks = [asyncio.ensure_future(self._look_at(server)) for server in self._servers]
-            try:
-                await self._servers_changed.wait()
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _look_at(self, server: str) -> None:
-        period_s = min(self._config.broker_heartbeat_interval_ms, self._config.member_period_ms) / 1000
-        while True:
-            begin = self._clock.monotonic()
-            try:
-                await self._round(server)
-            except Exception:
-                log.exception("looking at name server %s failed", server)
-            now = self._clock.monotonic()
-            hurry = now < self._hurry_until
-            pause_s = max(0.01, begin + (HURRY_PERIOD_S if hurry else period_s) - now)
-            try:
-                async with asyncio.timeout(pause_s):
-                    await self._look_now.wait()
-            except TimeoutError:
-                continue
-            await asyncio.sleep(0)
-            self._look_now.clear()
-
-    async def _round(self, server: str) -> None:
-        """One heartbeat and one look; the answer to the heartbeat counts only with a look (see Fence)."""
-        sent_s = self._clock.monotonic()
-        registered, members = await asyncio.gather(self._heartbeat(server), self._members_at(server))
-        if members is not None and registered is not None:
-            here = members.get(self._config.broker_id) == self._address
-            self.fence.heard(server, sent_s, registered=registered and here)
-        self._wake.set()
-
-    async def _members_at(self, server: str) -> Mapping[int, str] | None:
-        try:
-            members = await self._queries.members(server)
-        except NotRunningError:
-            self.seen.refused(server, self._clock.monotonic())
-            return None
-        except NotAnsweredError as error:
-            log.debug("no members from name server %s: %s", server, error)
-            self._unheard.add(server)
-            return None
-        self._unheard.discard(server)
-        self.seen.shown(server, members.addresses, self._clock.monotonic(), members.silent_s)
-        if MASTER_ID in members.addresses:
-            self._master_shown()
-        return members.addresses
-
     def _master_shown(self) -> None:
         self._yielded_until = 0.0  # its next loss is a new one
         if self._stood_in and self._role.role is Role.SLAVE:
             self._stood_in = False
             self._around.master_back()
-
-    async def _heartbeat(self, server: str) -> bool | None:
-        if self._role.role is Role.PRE_ONLINE or self._leaving:
-            return None  # PO-03
-        if self._role.role is Role.FENCED and server in self._unheard:
-            # Only its answers may be lost: heartbeats would keep us in the routes, and nobody would stand in.
-            return None
-        try:
-            return await self._queries.heartbeat(server)
-        except NotAnsweredError as error:
-            log.debug("no answer to a heartbeat from name server %s: %s", server, error)
-            return None
 
     def _others(self) -> Mapping[int, str]:
         members = self._with_log | self.seen.members(self._clock.monotonic())
@@ -522,7 +445,3 @@ class Membership(Component):
             else:
                 await self._change_role(Role.FENCED)
         self.look_now()
-
-
-def _addresses(config: BrokerConfig) -> list[str]:
-    return [address for address in config.namesrv_addr.split(";") if address]
