@@ -1,32 +1,49 @@
-"""The settings that docs/operations.md describes are those that the broker has."""
+"""The settings that docs/operations.md describes are those that the servers have."""
 
 import re
 from pathlib import Path
 
+import pytest
+
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.nameserver.config import NameServerConfig
+from orbitmq.settings.typed import Settings
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
-ROWS = re.findall(r"^\| `(\w+)`( \*)? \|([^|]*)\|", TEXT.partition("## broker.conf")[2], re.MULTILINE)
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+NAME_SERVER_PART, BROKER_PART = PAGE.partition("## namesrv.conf")[2].split("## broker.conf")
 
 
-def test_every_key_is_a_setting_with_the_default_described() -> None:
-    settings = BrokerConfig().to_properties()
-    for key, _, default in ROWS:
+def rows(part: str) -> list[tuple[str, str, str]]:
+    """Key, star and default of each row."""
+    return re.findall(r"^\| `(\w+)`( \*)? \|([^|]*)\|", part, re.MULTILINE)
+
+
+both = pytest.mark.parametrize(
+    ("config", "part"), [(BrokerConfig(), BROKER_PART), (NameServerConfig(), NAME_SERVER_PART)]
+)
+
+
+@both
+def test_every_key_is_a_setting_with_the_default_described(config: Settings, part: str) -> None:
+    settings = config.to_properties()
+    for key, _, default in rows(part):
         assert key in settings, key
         shown = default.strip().strip("`")
         if shown.isdigit() or shown in ("true", "false") or shown.isupper():
             assert settings[key] == shown, key
 
 
-def test_every_setting_is_described_once() -> None:
-    assert sorted(key for key, _, _ in ROWS) == sorted(BrokerConfig().to_properties())
+@both
+def test_every_setting_is_described_once(config: Settings, part: str) -> None:
+    assert sorted(key for key, _, _ in rows(part)) == sorted(config.to_properties())
 
 
-def test_the_star_marks_what_may_change_while_it_runs() -> None:
-    settings = BrokerConfig().to_properties()
-    for key, star, _ in ROWS:
+@both
+def test_the_star_marks_what_may_change_while_it_runs(config: Settings, part: str) -> None:
+    settings = config.to_properties()
+    for key, star, _ in rows(part):
         try:
-            BrokerConfig().apply_live({key: settings[key]})
+            config.live_changes({key: settings[key]})
         except ValueError:
             assert not star, key
         else:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.replication.link.classic import data_frame_header
 from orbitmq.replication.link.sending import (
     FAR_PAUSE_S,
     FAR_STEP_BYTES,
+    GATHER_S,
     STEP_BYTES,
     LogSender,
     Pace,
@@ -32,6 +35,9 @@ class Steps(asyncio.Transport):
     def is_closing(self) -> bool:
         return False
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
 
 async def filled(runtime: SimulatedRuntime, size_bytes: int) -> MessageStore:
     config = StoreConfig(root="/s", commit_log_file_bytes=4 << 20, batch_bytes=1 << 20, index=False)
@@ -49,10 +55,15 @@ def write(store: MessageStore, size_bytes: int) -> None:
     store.write()
 
 
-def sender(runtime: SimulatedRuntime, store: MessageStore) -> tuple[LogSender, Steps]:
+def sender(
+    runtime: SimulatedRuntime, store: MessageStore, *, awaited: bool = True
+) -> tuple[LogSender, Steps]:
     config, steps = BrokerConfig(), Steps(runtime)
     pace = Pace(runtime.clock, config)
-    return LogSender(runtime.clock, config, store, pace, steps, 0, data_frame_header), steps
+    log = LogSender(
+        runtime.clock, store, pace, steps, 0, data_frame_header, STEP_BYTES, lambda: awaited
+    )
+    return log, steps
 
 
 async def test_who_is_far_behind_gets_little_with_pauses(orbitmq_runtime: SimulatedRuntime) -> None:
@@ -94,5 +105,21 @@ async def test_near_the_end_nothing_waits(orbitmq_runtime: SimulatedRuntime) -> 
         await asyncio.sleep(0)
     assert orbitmq_runtime.clock.monotonic() == begin
     assert max(size for _, size in steps.steps) <= STEP_BYTES + 100
+    log.stop()
+    await store.stop()
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+async def test_what_nobody_waits_for_goes_together(orbitmq_runtime: SimulatedRuntime, awaited: bool) -> None:
+    store = await filled(orbitmq_runtime, 20_000)
+    log, steps = sender(orbitmq_runtime, store, awaited=awaited)
+    await orbitmq_runtime.clock.sleep(1)
+    for _ in range(5):
+        write(store, 10_000)
+        log.pump()
+    assert len(steps.steps) == (5 if awaited else 1), "the first goes at once"
+    await orbitmq_runtime.clock.sleep(GATHER_S * 2)
+    assert len(steps.steps) == (5 if awaited else 2)
+    assert log.cursor.behind == 0
     log.stop()
     await store.stop()

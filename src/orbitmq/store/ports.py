@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from orbitmq.message.record import Record, decode_record, is_blank
 
 if TYPE_CHECKING:
+    from orbitmq.runtime import Segment
     from orbitmq.store.config import StoreConfig
     from orbitmq.store.log.appender import Appender
     from orbitmq.store.queues.lookup import Lookup
     from orbitmq.store.queues.queues import TopicQueues
+
+
+class FilePart(NamedTuple):
+    """Bytes of a log file from ``start`` to ``end``, counted from its beginning."""
+
+    segment: Segment
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)

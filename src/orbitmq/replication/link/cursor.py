@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orbitmq.store import MessageStore
+from orbitmq.store.ports import FilePart
 
 
 class Cursor:
@@ -21,14 +22,14 @@ class Cursor:
         """How many bytes are still to be handed out."""
         return self._store.max_commit_log_offset - self.position
 
-    def take(self, most: int) -> tuple[int, memoryview] | None:
-        """The next piece: its offset, and up to ``most`` bytes within one file. ``None``: there is none."""
-        data = self._store.raw.data(self.position, most)
-        if data is None:
+    def take(self, most: int) -> tuple[int, FilePart] | None:
+        """The next piece: its offset, and up to ``most`` bytes of one file. ``None``: there is none."""
+        part = self._store.raw.part(self.position, most)
+        if part is None:
             return None
         offset = self.position
-        self.position += len(data)
-        return offset, data
+        self.position += part.end - part.start
+        return offset, part
 
 
 class Flow:

@@ -14,7 +14,7 @@ from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.identity import Identity
 from orbitmq.replication.link.masters import ClassicMaster, MasterEnd, Port, StreamMaster
 from orbitmq.replication.link.peers import Peers
-from orbitmq.replication.link.sending import HIGH_WATER_BYTES, LogSender, Pace
+from orbitmq.replication.link.sending import LogSender, Pace
 from orbitmq.replication.link.signs import heartbeat_s
 from orbitmq.replication.link.stream import MAGIC
 from orbitmq.replication.replicas import Replicas, ReplicaState, ReportError
@@ -163,7 +163,8 @@ class HaConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername") or ("?", 0)
         self.host, self.address = str(peer[0]), f"{peer[0]}:{peer[1]}"
-        self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        # A sender goes on when all that it wrote is out: what waits here was copied, see FileSender.
+        self._transport.set_write_buffer_limits(high=0)
         if not self._port.opened(self):
             self._port.complain(self, f"all {MAX_CONNECTIONS} connections are in use")
             self._transport.abort()

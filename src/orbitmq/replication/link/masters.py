@@ -11,7 +11,7 @@ from msgspec import structs
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.replication.link import stream
-from orbitmq.replication.link.classic import ReportReader, data_frame_header
+from orbitmq.replication.link.classic import MAX_DATA_BYTES, ReportReader, data_frame_header
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.hello import Hello, first_match
 from orbitmq.replication.link.identity import Identity
@@ -64,9 +64,18 @@ class MasterEnd(Protocol):
 
 
 def _sender(
-    port: Port, transport: asyncio.Transport, position: int, header: Callable[[int, int], bytes]
+    port: Port,
+    transport: asyncio.Transport,
+    position: int,
+    header: Callable[[int, int], bytes],
+    piece_bytes: int,
 ) -> LogSender:
-    return LogSender(port.clock, port.config, port.store, port.pace, transport, position, header)
+    def awaited() -> bool:
+        return port.replicas.awaited
+
+    return LogSender(
+        port.clock, port.store, port.pace, transport, position, header, piece_bytes, awaited
+    )
 
 
 class ClassicMaster:
@@ -88,7 +97,8 @@ class ClassicMaster:
         limit = self.sender.cursor.position if self.sender else store.max_commit_log_offset
         for reported in self._reports.feed(data, limit):
             if self.sender is None:
-                self.sender = _sender(self._port, self._transport, self._begin(reported), data_frame_header)
+                begin, piece_bytes = self._begin(reported), self._port.config.ha_transfer_batch_size
+                self.sender = _sender(self._port, self._transport, begin, data_frame_header, piece_bytes)
                 self._port.replicas.connected(self, self._host, now)
             self._port.replicas.reported(self, reported, reported, now)
             self.sender.pump()
@@ -183,7 +193,7 @@ class StreamMaster:
         return stream.piece_header(offset, size_bytes, flags)
 
     def _begin(self, hello: Hello, now: float) -> None:
-        self.sender = _sender(self._port, self._transport, hello.start, self._header)
+        self.sender = _sender(self._port, self._transport, hello.start, self._header, MAX_DATA_BYTES)
         self._port.replicas.connected(self, hello.broker_id, now)
         self._port.peers.opened(self)
         self.sender.pump()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from orbitmq.runtime import Runtime
 from orbitmq.store.log.files import LogFiles
 from orbitmq.store.log.records import RecordReader
-from orbitmq.store.ports import LogPiece
+from orbitmq.store.ports import FilePart, LogPiece
 from orbitmq.store.queues import layout as table
 
 
@@ -37,12 +37,17 @@ class RawLog:
 
         ``None``: nothing is written there, or it is deleted.
         """
+        part = self.part(offset, most)
+        return part.segment.view()[part.start : part.end] if part is not None else None
+
+    def part(self, offset: int, most: int) -> FilePart | None:
+        """The same as a part of its file."""
         size = min(most, self._end() - offset)
         segment = self._files.segment(offset)
         if size <= 0 or segment is None:
             return None
         at = offset - self._files.start_of(offset)
-        return segment.view()[at : at + size]
+        return FilePart(segment, at, min(at + size, self._files.file_bytes))
 
     def piece(self, start: int, end: int) -> LogPiece | None:
         """The written log from ``start``, where a record begins, to ``end`` or to the end of its file.

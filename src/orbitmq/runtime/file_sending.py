@@ -1,0 +1,70 @@
+"""Parts of files on their way into a connection: out of the page cache, without a copy, where the system can."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from typing import Protocol, cast
+
+from orbitmq.runtime.seam import Segment
+
+
+class _TransportSocket(Protocol):
+    """What asyncio's and uvloop's transports give as "socket"."""
+
+    def dup(self) -> socket.socket: ...
+
+
+class FileSender:
+    """Writes to a transport, in one order with what others write to it.
+
+    What the connection takes at once goes with ``sendfile``: it costs neither the copy into the kernel nor the
+    page faults of the file's map. The rest, and all of it on transports without a socket, goes through the
+    transport's buffer.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        held = cast("_TransportSocket | None", transport.get_extra_info("socket"))
+        # One of our own for the same connection: the number of the transport's may be another's once it is closed.
+        self._socket = held.dup() if held is not None else None
+        if self._socket is not None:
+            self._socket.setblocking(False)
+
+    def send(self, head: bytes, segment: Segment, start: int, end: int) -> bool:
+        """Write ``head`` and the bytes of the file from ``start`` to ``end``.
+
+        Returns:
+            Whether all of it went out at once; else some waits in the transport's buffer.
+        """
+        sent = 0
+        if not self._transport.get_write_buffer_size():
+            sent = self._send_at_once(head, segment, start, end)
+        left = len(head) + end - start - sent
+        if left:
+            file_bytes = segment.view()[max(start, end - left) : end]
+            self._transport.writelines([head[sent:], file_bytes] if sent < len(head) else [file_bytes])
+        return not self._transport.get_write_buffer_size()
+
+    def _send_at_once(self, head: bytes, segment: Segment, start: int, end: int) -> int:
+        """How many bytes the connection took; when it is broken the transport will find that too."""
+        held, file, sent = self._socket, segment.descriptor, 0
+        if held is None or file < 0:
+            return 0
+        try:
+            sent = held.send(head, socket.MSG_MORE)
+            while sent >= len(head) and (more := os.sendfile(held.fileno(), file, start, end - start)):
+                start += more
+                sent += more
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.close()  # broken, or not with this file system: from now on through the transport
+        return sent
+
+    def close(self) -> None:
+        """Let the connection go. May be called again."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None

@@ -1,0 +1,134 @@
+"""Parts of a file reach the other end of a connection, in one order with what is written beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from orbitmq.runtime.file_sending import FileSender
+from orbitmq.runtime.seam import Segment
+from orbitmq.runtime.system import SystemSegment
+
+LOOPS = pytest.mark.parametrize("make_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+LIMIT_S = 20.0
+
+
+class Sending(asyncio.Protocol):
+    """Sends a file in parts, each behind a head and before a tail that the transport is given.
+
+    Attributes:
+        at_once: of each part, whether all of it went out at once.
+        sent: all bytes.
+    """
+
+    def __init__(self, segment: Segment, part_bytes: int) -> None:
+        self._segment = segment
+        self._part_bytes = part_bytes
+        self._goes_on = asyncio.Event()
+        self._goes_on.set()
+        self.at_once: list[bool] = []
+        self.sent = b""
+        self.done: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        transport.set_write_buffer_limits(high=0)
+        self.done = asyncio.ensure_future(self._send(transport))
+
+    def pause_writing(self) -> None:
+        self._goes_on.clear()
+
+    def resume_writing(self) -> None:
+        self._goes_on.set()
+
+    async def _send(self, transport: Any) -> None:
+        sender = FileSender(transport)
+        size, parts = self._segment.size_bytes, []
+        for start in range(0, size, self._part_bytes):
+            await self._goes_on.wait()
+            end = min(size, start + self._part_bytes)
+            head, tail = b"head %d;" % start, b"tail %d;" % start
+            self.at_once.append(sender.send(head, self._segment, start, end))
+            transport.write(tail)
+            parts += [head, bytes(self._segment.view()[start:end]), tail]
+        sender.close()
+        self.sent = b"".join(parts)
+        transport.close()
+
+
+async def both_ends(sending: Sending) -> bytes:
+    """What comes out at the other end, which begins to read when the sender waits or has sent all."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: sending, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), limit=1024)
+    while sending.done is None or (all(sending.at_once) and not sending.done.done()):
+        await asyncio.sleep(0.001)
+    received = await reader.read(-1)
+    await sending.done
+    writer.close()
+    server.close()
+    return received
+
+
+@LOOPS
+@pytest.mark.parametrize(("size_bytes", "part_bytes"), [(32 << 20, 1_000_003), (3 << 20, 64 * 1024), (500, 7)])
+def test_a_reader_gets_all_bytes_in_their_order(
+    make_loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path, size_bytes: int, part_bytes: int
+) -> None:
+    segment = SystemSegment(str(tmp_path / "file"), size_bytes, create=True)
+    segment.pwrite(random.Random(1).randbytes(size_bytes), 0)
+
+    async def main() -> Sending:
+        sending = Sending(segment, part_bytes)
+        async with asyncio.timeout(LIMIT_S):
+            assert await both_ends(sending) == sending.sent
+        return sending
+
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        sending = runner.run(main())
+    segment.close()
+    assert any(sending.at_once)
+    if size_bytes > 16 << 20:
+        assert not all(sending.at_once), "more than the connection takes waits"
+
+
+@LOOPS
+def test_a_broken_connection_ends_in_the_transport(
+    make_loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path
+) -> None:
+    segment = SystemSegment(str(tmp_path / "file"), 1 << 20, create=True)
+
+    async def main() -> BaseException | None:
+        loop = asyncio.get_running_loop()
+        lost: asyncio.Future[BaseException | None] = loop.create_future()
+
+        class End(asyncio.Protocol):
+            def connection_made(self, transport: Any) -> None:
+                self.sender = FileSender(transport)
+                loop.call_later(0.05, self.send)
+
+            def send(self) -> None:
+                if not lost.done():
+                    self.sender.send(b"head", segment, 0, 1 << 20)
+                    loop.call_later(0.01, self.send)
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                self.sender.close()
+                lost.set_result(exc)
+
+        server = await loop.create_server(End, "127.0.0.1", 0)
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.transport.abort()
+        async with asyncio.timeout(LIMIT_S):
+            found = await lost
+        server.close()
+        return found
+
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        runner.run(main())
+    segment.close()
