@@ -187,6 +187,20 @@ async def test_a_slave_that_is_too_slow_for_the_cleaning_is_cut_off(
     assert any("it was too slow" in record.getMessage() for record in caplog.records)
 
 
+async def test_a_follower_of_a_log_that_is_cut_is_cut_off_at_once(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = orbitmq_world
+    peer = await slave(world)
+    peer.report(0)
+    await send(world, 10)
+    log = store(world, MASTER)
+    await log.truncate((await log.raw.record_starts(0, log.end))[-1])
+    await send(world, 10)
+    await world.until(lambda: peer.closed)
+    assert any("our log became shorter" in record.getMessage() for record in caplog.records)
+
+
 @pytest.mark.orbitmq(
     settings={
         "mappedFileSizeCommitLog": str(FILE_BYTES),

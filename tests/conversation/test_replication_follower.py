@@ -17,7 +17,7 @@ from tests.replicas import (
 )
 
 from orbitmq import Message
-from orbitmq.replication.link.sending import STEP_BYTES
+from orbitmq.replication.link import sending
 from orbitmq.testing import World
 
 FILE_BYTES = 128 * 1024
@@ -120,23 +120,24 @@ async def test_a_slave_delivers_nothing_by_itself(orbitmq_world: World) -> None:
     assert log_of(world, SLAVE) == log_of(world, MASTER)
 
 
-async def test_a_copy_goes_in_small_steps(orbitmq_world: World) -> None:
-    world = orbitmq_world
+async def test_a_copy_goes_in_small_steps(orbitmq_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, step_bytes = orbitmq_world, 128 * 1024
+    monkeypatch.setattr(sending, "STEP_BYTES", step_bytes)
     await world.stop_broker(SLAVE)
     await send(world, 600, 3000)
     sizes: list[int] = []
     pace = ha_port(world).shared.pace
     plain = pace.sent
 
-    def sent(size_bytes: int) -> None:
+    def sent(size_bytes: int, now: float) -> None:
         sizes.append(size_bytes)
-        plain(size_bytes)
+        plain(size_bytes, now)
 
     pace.sent = sent  # type: ignore[method-assign]
     await world.start_broker(SLAVE)
     await world.until(lambda: same_end(world))
-    assert sum(sizes) >= 10 * STEP_BYTES
-    assert max(sizes) <= STEP_BYTES
+    assert sum(sizes) >= 10 * step_bytes
+    assert max(sizes) <= step_bytes
 
 
 async def test_a_slave_that_starts_first_finds_its_master_soon(orbitmq_world: World) -> None:

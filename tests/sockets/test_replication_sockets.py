@@ -59,3 +59,26 @@ def test_the_slaves_files_are_the_masters(tmp_path: Path, flush: str) -> None:
     master, slave = log_files(tmp_path / MASTER), log_files(tmp_path / SLAVE)
     assert len(master) > 2
     assert master == slave
+
+
+def test_two_slaves_on_one_host_are_two_copies(tmp_path: Path) -> None:
+    settings = {
+        "brokerRole": "SYNC_MASTER",
+        "inSyncReplicas": "3",
+        "flushDiskType": "ASYNC_FLUSH",
+        "mappedFileSizeCommitLog": str(1 << 20),
+    }
+
+    async def main() -> None:
+        async with (
+            LocalCluster(
+                system_runtime(), brokers=1, replicas=3, root=str(tmp_path), settings=settings
+            ) as cluster,
+            Producer("pg", name_servers=cluster.name_server) as producer,
+        ):
+            for number in range(20):
+                await producer.send(Message("t", b"%d" % number))
+                ends = {broker.services.store.max_commit_log_offset for broker in cluster.brokers.values()}
+                assert len(ends) == 1
+
+    asyncio.run(main())

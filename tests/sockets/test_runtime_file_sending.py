@@ -76,7 +76,9 @@ async def both_ends(sending: Sending) -> bytes:
 
 
 @LOOPS
-@pytest.mark.parametrize(("size_bytes", "part_bytes"), [(32 << 20, 1_000_003), (3 << 20, 64 * 1024), (500, 7)])
+@pytest.mark.parametrize(
+    ("size_bytes", "part_bytes"), [(32 << 20, 1_000_003), (3 << 20, 64 * 1024), (500, 7)]
+)
 def test_a_reader_gets_all_bytes_in_their_order(
     make_loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path, size_bytes: int, part_bytes: int
 ) -> None:

@@ -60,14 +60,12 @@ def sender(
 ) -> tuple[LogSender, Steps]:
     config, steps = BrokerConfig(), Steps(runtime)
     pace = Pace(runtime.clock, config)
-    log = LogSender(
-        runtime.clock, store, pace, steps, 0, data_frame_header, STEP_BYTES, lambda: awaited
-    )
+    log = LogSender(runtime.clock, store, pace, steps, 0, data_frame_header, STEP_BYTES, lambda: awaited)
     return log, steps
 
 
 async def test_who_is_far_behind_gets_little_with_pauses(orbitmq_runtime: SimulatedRuntime) -> None:
-    store = await filled(orbitmq_runtime, 10 << 20)
+    store = await filled(orbitmq_runtime, 20 << 20)
     log, steps = sender(orbitmq_runtime, store)
     log.pump()
     await orbitmq_runtime.clock.sleep(0.02)
@@ -83,7 +81,7 @@ async def test_who_is_far_behind_gets_little_with_pauses(orbitmq_runtime: Simula
 
 
 async def test_it_comes_nearer_however_much_is_written(orbitmq_runtime: SimulatedRuntime) -> None:
-    store = await filled(orbitmq_runtime, 10 << 20)
+    store = await filled(orbitmq_runtime, 20 << 20)
     log, _ = sender(orbitmq_runtime, store)
     log.pump()
     behind = log.cursor.behind
@@ -97,7 +95,7 @@ async def test_it_comes_nearer_however_much_is_written(orbitmq_runtime: Simulate
 
 
 async def test_near_the_end_nothing_waits(orbitmq_runtime: SimulatedRuntime) -> None:
-    store = await filled(orbitmq_runtime, 1 << 20)
+    store = await filled(orbitmq_runtime, 3 << 20)
     log, steps = sender(orbitmq_runtime, store)
     log.pump()
     begin = orbitmq_runtime.clock.monotonic()

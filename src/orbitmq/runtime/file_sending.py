@@ -1,4 +1,4 @@
-"""Parts of files on their way into a connection: out of the page cache, without a copy, where the system can."""
+"""Parts of files on their way into a connection: without a copy where the system can do that."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class _TransportSocket(Protocol):
 class FileSender:
     """Writes to a transport, in one order with what others write to it.
 
-    What the connection takes at once goes with ``sendfile``: it costs neither the copy into the kernel nor the
-    page faults of the file's map. The rest, and all of it on transports without a socket, goes through the
-    transport's buffer.
+    What the connection takes at once goes with ``sendfile``: it costs neither the copy into the kernel nor
+    the page faults of the file's map. The rest, and all of it on transports without a socket, goes through
+    the transport's buffer.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         held = cast("_TransportSocket | None", transport.get_extra_info("socket"))
-        # One of our own for the same connection: the number of the transport's may be another's once it is closed.
+        # Our own for the same connection: the transport's number may be another's once that is closed.
         self._socket = held.dup() if held is not None else None
         if self._socket is not None:
             self._socket.setblocking(False)

@@ -212,15 +212,16 @@ class HaConnection(asyncio.Protocol):
 
     def pump(self) -> None:
         """Something may have been written."""
-        if self.sender is None:
+        sender = self.end.sender if self.end is not None else None
+        if sender is None:
             return
-        cursor = self.sender.cursor
+        cursor = sender.cursor
         if cursor.behind < 0:
             self.cut_off("our log became shorter")
         elif cursor.position < self._shared.store.min_commit_log_offset:
             self.cut_off(f"it was too slow: what comes next for it, at {cursor.position}, is deleted")
         else:
-            self.sender.pump()
+            sender.pump()
 
     def look_after(self, now: float) -> None:
         """Show that we live, and close what shows no life."""

@@ -73,9 +73,7 @@ def _sender(
     def awaited() -> bool:
         return port.replicas.awaited
 
-    return LogSender(
-        port.clock, port.store, port.pace, transport, position, header, piece_bytes, awaited
-    )
+    return LogSender(port.clock, port.store, port.pace, transport, position, header, piece_bytes, awaited)
 
 
 class ClassicMaster:

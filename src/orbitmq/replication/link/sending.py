@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 
 from orbitmq.broker.config import BrokerConfig
@@ -12,18 +13,17 @@ from orbitmq.runtime.file_sending import FileSender
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore
 
-# What one follower gets in one iteration of the event loop (some 50 us): senders of messages have their turn
+# What one follower gets in one iteration of the event loop (some 200 us): senders of messages have their turn
 # between two steps of a copy.
-STEP_BYTES = 256 * 1024
+STEP_BYTES = 1 << 20
 # While no sender waits for the follower, what is written so soon after a step goes with the next one: a step
 # for each batch of messages costs the master and the follower more than its bytes.
-GATHER_S = 0.001
+GATHER_S = 0.002
 # Who is farther behind than this copies: little at a time and with pauses, 64 MB/s, but always more than what
 # is written meanwhile, so that it comes nearer whatever the senders do.
-FAR_BYTES = 4 << 20
-FAR_STEP_BYTES = 64 * 1024
-FAR_STEP_LIMIT_BYTES = 1 << 20
-FAR_PAUSE_S = 0.001
+FAR_BYTES = 16 << 20
+FAR_STEP_BYTES = 128 * 1024
+FAR_PAUSE_S = 0.002
 # Of a log that is far behind the kernel reads so much ahead, so that the event loop seldom waits for a page.
 READ_AHEAD_BYTES = 4 << 20
 
@@ -39,13 +39,14 @@ class Pace:
     def allowed(self) -> int:
         """How many bytes may be sent now."""
         if not self._config.ha_flow_control_enable:
-            return FAR_STEP_LIMIT_BYTES
+            return STEP_BYTES
         limit = self._config.max_ha_transfer_bytes_per_second
         return self._flow.left(self._clock.monotonic(), limit)
 
-    def sent(self, size_bytes: int) -> None:
-        """So many bytes were sent."""
-        self._flow.sent(self._clock.monotonic(), size_bytes)
+    def sent(self, size_bytes: int, now: float) -> None:
+        """So many bytes were sent at ``now``, in monotonic seconds."""
+        if self._config.ha_flow_control_enable:
+            self._flow.sent(now, size_bytes)
 
     def wait_s(self) -> float:
         """Seconds until more may be sent."""
@@ -90,6 +91,7 @@ class LogSender:
         self._ahead = position
         self._end_seen = store.max_commit_log_offset
         self._flow = Flow(clock.monotonic())
+        self._last_step = -math.inf
         self.begin = position
         self.cursor = Cursor(store, position)
         self.last_sent = clock.monotonic()
@@ -101,9 +103,9 @@ class LogSender:
 
     def pump(self) -> None:
         """Something may have been written: send it now, or with what comes in the next moment."""
-        if self._paused or self._next is not None or self._transport.is_closing():
+        if self._paused or self._next is not None:
             return
-        if not self._awaited() and self._clock.monotonic() - self.last_sent < GATHER_S:
+        if not self._awaited() and self._clock.monotonic() - self._last_step < GATHER_S:
             self._next = asyncio.get_running_loop().call_later(GATHER_S, self._step)
         else:
             self._step()
@@ -113,35 +115,34 @@ class LogSender:
         self._next = None
         if self._paused or self._transport.is_closing():
             return
-        share = self._share()
+        cursor, end = self.cursor, self._store.max_commit_log_offset
+        share = self._share(end)
         left = allowed = min(self._pace.allowed(), share)
         flows = True
-        while left > 0 and flows and (piece := self.cursor.take(min(left, self._piece_bytes))) is not None:
-            offset, (segment, start, end) = piece
-            left -= end - start
-            flows = self._out.send(self._header(offset, end - start), segment, start, end)
+        while left > 0 and flows and (piece := cursor.take(min(left, self._piece_bytes))) is not None:
+            offset, (segment, start, stop) = piece
+            left -= stop - start
+            flows = self._out.send(self._header(offset, stop - start), segment, start, stop)
         if left < allowed:
             self._sent(allowed - left)
         elif allowed:
             return  # nothing new, or what comes next is deleted
-        behind = self.cursor.behind
+        behind = end - cursor.position
         if behind > 0:
             self._read_ahead(behind)
             self._again(slowed=allowed < share, far=behind > FAR_BYTES)
 
     def _sent(self, size_bytes: int) -> None:
-        self._pace.sent(size_bytes)
-        self.last_sent = self._clock.monotonic()
-        self._flow.sent(self.last_sent, size_bytes)
+        self.last_sent = self._last_step = now = self._clock.monotonic()
+        self._pace.sent(size_bytes, now)
+        self._flow.sent(now, size_bytes)
 
-    def _share(self) -> int:
-        """How many bytes this follower may get in this step."""
-        behind = self.cursor.behind
-        end = self.cursor.position + behind
+    def _share(self, end: int) -> int:
+        """How many bytes of a log that goes to ``end`` this follower may get in this step."""
         grown, self._end_seen = end - self._end_seen, end
-        if behind <= FAR_BYTES:
+        if end - self.cursor.position <= FAR_BYTES:
             return STEP_BYTES
-        return min(FAR_STEP_BYTES + 2 * grown, FAR_STEP_LIMIT_BYTES)
+        return min(FAR_STEP_BYTES + 2 * grown, STEP_BYTES)
 
     def _again(self, *, slowed: bool, far: bool) -> None:
         loop = asyncio.get_running_loop()

@@ -286,6 +286,8 @@ class CommitLog:
         wipe(self.files, to, self.files.start_of(to) + self.files.file_bytes)
         self.received = to
         self._use_segment(to)
+        for wake in self.wakers:
+            wake()  # who was given more has to know before other bytes take its place
 
     def roll(self) -> None:
         """Close the current file with a blank record and go on in the next one."""
