@@ -217,7 +217,7 @@ class Bench:
         if case.mode == "pull":
             topic = "bench_pull"
             with Client(server.port, timeout_s=30) as client:
-                more = {"max_offset": _visible(client, topic)}
+                more = {"max_offset": min(client.max_offset(topic, queue) for queue in range(QUEUES))}
         elif case.mode == "deliver":
             topic = f"bench_deliver_{next(_FRESH)}"
             with Client(server.port, timeout_s=30) as client:
@@ -233,7 +233,8 @@ class Bench:
             if not client.max_offset(topic, 0):
                 self._fill(server, client, topic, sql=1)
             client.subscribe_by_sql(group, topic, SQL)
-            more = {"max_offset": _visible(client, topic), "sql": 1}
+            lowest = min(client.max_offset(topic, queue) for queue in range(QUEUES))
+            more = {"max_offset": lowest, "sql": 1}
             return self._generate(server.port, server.pid, case, topic, more, group)
 
     def _fill(self, server: Server, client: Client, topic: str, **more: int) -> None:
@@ -269,17 +270,6 @@ class Bench:
             duration=self.effort.duration_s,
             **more,
         )
-
-
-def _visible(client: Client, topic: str) -> int:
-    """How many messages each queue of a filled topic has; Apache's broker shows them some time later."""
-    before, deadline = 0, time.monotonic() + 30
-    while True:
-        found = min(client.max_offset(topic, queue) for queue in range(QUEUES))
-        if (found and found == before) or time.monotonic() > deadline:
-            return found
-        before = found
-        time.sleep(0.2)
 
 
 def summary(title: str, runs: list[dict[str, Any]]) -> Figure:
