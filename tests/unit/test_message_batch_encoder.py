@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from orbitmq.message import batch_encoder
 from orbitmq.message.batch import encode_batch, iter_batch
-from orbitmq.message.batch_encoder import BatchEncoder, Named, Pairs, Strings, xxh64
+from orbitmq.message.batch_encoder import BatchEncoder, Named, Pairs, Strings
 from orbitmq.message.model import Message
 from orbitmq.message.properties import decode_properties
+from orbitmq.message.xxh64 import xxh64
 
 PREFIX = b"0123456789ABCDEF"
 HEAD = b"ID\x01query/7/2/ab.1/"
