@@ -12,7 +12,7 @@ import pickle
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -124,7 +124,7 @@ class SimulatedConnection:
 
     machines: Machines
 
-    def __init__(self, address: str, timeout_ms: int = 3000) -> None:
+    def __init__(self, address: str, timeout_ms: int = 3000, *, allocate: object = None) -> None:
         self.address, self.closed = address, False
         self._waiting: dict[int, Command] = {}
         self._posted = 0
@@ -148,7 +148,7 @@ class SimulatedConnection:
         self._waiting[self._posted] = command
         return self._posted
 
-    def turn(self, timeout_s: float = 0.0) -> dict[int, Command]:
+    def turn(self, timeout_s: float = 0.0, bodies: dict[int, memoryview] | None = None) -> dict[int, Command]:
         """Some of the answers, in any order; a broker that is away may also say nothing at all."""
         machines, rng = self.machines, self.machines.rng
         if machines.is_away(self.address) and rng.random() < 0.3:
@@ -158,7 +158,11 @@ class SimulatedConnection:
         if not timeout_s:
             return {}
         numbers = rng.sample(sorted(self._waiting), rng.randint(1, len(self._waiting)))
-        return {number: machines.answer(self.address, self._waiting.pop(number)) for number in numbers}
+        answers = {number: machines.answer(self.address, self._waiting.pop(number)) for number in numbers}
+        if bodies is not None and rng.random() < 0.5:
+            bodies |= {number: memoryview(answer.body) for number, answer in answers.items()}
+            answers = {number: replace(answer, body=b"") for number, answer in answers.items()}
+        return answers
 
     def _fail(self, timeout_ms: int) -> None:
         machines = self.machines

@@ -101,6 +101,19 @@ def test_answers_of_any_size(address: str, size: int) -> None:
             assert len(connection.request(Command(ECHO, body=bytes(size))).body) == size
 
 
+def test_bodies_of_long_answers_are_given_where_they_were_received(address: str) -> None:
+    with BlockingConnection(address, 20_000) as connection:
+        sent = [b"short", b"\x01" * 600_000, b"", b"\x02" * 40_000]
+        numbers = [connection.post(Command(ECHO, body=body)) for body in sent]
+        answers: dict[int, Command] = {}
+        bodies: dict[int, memoryview] = {}
+        while len(answers) < len(sent):
+            answers |= connection.turn(5.0, bodies)
+        assert [bytes(bodies.get(number, answers[number].body)) for number in numbers] == sent
+        assert answers[numbers[1]].body == b""
+        assert connection.request(Command(ECHO, body=b"\x03" * 600_000)).body == b"\x03" * 600_000
+
+
 def test_a_timeout_leaves_the_connection_usable(address: str) -> None:
     with BlockingConnection(address) as connection:
         with pytest.raises(RequestTimeoutError, match="1 of 2 answers missing"):

@@ -51,7 +51,7 @@ class ScriptedBrokers(Brokers):
         self.unanswered = 0
         self.order: Callable[[int], int] = lambda count: 0
 
-    def converse(self, address: str) -> Any:
+    def converse(self, address: str, allocate: Any = bytearray) -> Any:
         return ScriptedConversation(self, address)
 
     def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:

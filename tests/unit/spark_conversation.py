@@ -23,8 +23,9 @@ class ScriptedConversation:
         self._answers += zip(numbers, answers, strict=True)
         return numbers
 
-    def receive(self) -> tuple[int, Command]:
-        return self._answers.pop(self._brokers.order(len(self._answers)))
+    def receive(self) -> tuple[int, Command, memoryview]:
+        number, answer = self._answers.pop(self._brokers.order(len(self._answers)))
+        return number, answer, memoryview(answer.body)
 
     def close(self) -> None:
         self._brokers.unanswered += len(self._answers)

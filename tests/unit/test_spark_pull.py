@@ -58,7 +58,7 @@ class ScriptedBrokers:
         self.unanswered = 0
         self.order: Callable[[int], int] = lambda count: 0
 
-    def converse(self, address: str) -> ScriptedConversation:
+    def converse(self, address: str, allocate: Any = bytearray) -> ScriptedConversation:
         return ScriptedConversation(self, address)
 
     def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:

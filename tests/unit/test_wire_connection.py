@@ -56,6 +56,30 @@ def test_the_cuts_of_a_stream_do_not_matter_and_others_share_the_buffer(
     assert received == sent
 
 
+def test_a_long_frame_is_taken_with_its_body_where_it_was_collected() -> None:
+    body = bytes(range(256)) * 1000
+    made: list[bytearray] = []
+
+    def allocate(size: int) -> bytearray:
+        made.append(bytearray(size))
+        return made[-1]
+
+    one = connection(allocate=allocate)
+    frame = encode_frame(Command(7, opaque=3, body=body))
+    first = len(frame) - 5
+    assert feed(one, frame[:first]) == []
+    assert one.receive_long(4) is None
+    one.room()[:5] = frame[first:]
+    taken = one.receive_long(5)
+    assert taken is not None
+    command, view = taken
+    assert (command.code, command.opaque, command.body) == (7, 3, b"")
+    assert view == body
+    assert view.obj is made[0]
+    assert [c.body for c in feed(one, encode_frame(Command(8, body=b"short")))] == [b"short"]
+    assert view == body
+
+
 def test_the_hook_takes_whole_frames_and_what_it_leaves_comes_out_in_order() -> None:
     seen: list[tuple[object, list[int]]] = []
     order: list[tuple[str, int]] = []

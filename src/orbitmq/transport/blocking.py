@@ -11,7 +11,7 @@ from orbitmq.runtime.sockets import SocketStream, Stream
 from orbitmq.transport.address import parse_address
 from orbitmq.transport.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 from orbitmq.wire.command import FLAG_ONEWAY, Command
-from orbitmq.wire.connection import OWN_BUFFER_FROM_BYTES, Opaques, RemotingConnection
+from orbitmq.wire.connection import OWN_BUFFER_FROM_BYTES, Allocate, Opaques, RemotingConnection
 from orbitmq.wire.errors import FrameError
 from orbitmq.wire.frame import MAX_FRAME_BYTES, encode_frame
 
@@ -22,6 +22,7 @@ BUFFER_BYTES = 2 * OWN_BUFFER_FROM_BYTES
 
 Opener: TypeAlias = Callable[[str, int, float], Stream]
 Answers: TypeAlias = "list[Command | None] | dict[int, Command]"
+Bodies: TypeAlias = "dict[int, memoryview]"
 
 
 class BlockingConnection:
@@ -34,6 +35,7 @@ class BlockingConnection:
     Args:
         address: "host:port".
         timeout_ms: for the connect, and for requests that name no other.
+        allocate: memory for a long answer, of any content.
 
     Raises:
         ConnectError: no connection.
@@ -46,6 +48,7 @@ class BlockingConnection:
         *,
         max_frame_bytes: int = MAX_FRAME_BYTES,
         opener: Opener = SocketStream,
+        allocate: Allocate = bytearray,
     ) -> None:
         host, port = parse_address(address)
         self.address = address
@@ -56,7 +59,7 @@ class BlockingConnection:
         self._posted = 0
         # A request's waiter is its place among the answers.
         self._protocol: RemotingConnection[int] = RemotingConnection(
-            Opaques(), memoryview(bytearray(BUFFER_BYTES)), max_frame_bytes
+            Opaques(), memoryview(bytearray(BUFFER_BYTES)), max_frame_bytes, allocate=allocate
         )
         try:
             self._stream = opener(host, port, timeout_ms / 1000)
@@ -126,11 +129,12 @@ class BlockingConnection:
         self._outbox.append(encode_frame(command))
         return self._posted
 
-    def turn(self, timeout_s: float = 0.0) -> dict[int, Command]:
+    def turn(self, timeout_s: float = 0.0, bodies: Bodies | None = None) -> dict[int, Command]:
         """Send what the socket takes of the posted requests, and receive what has come.
 
         Args:
             timeout_s: how long to wait when there is nothing to do.
+            bodies: takes the bodies of long answers, where they were received; their commands have none.
 
         Returns:
             The answers that are complete, by the numbers of :meth:`post`.
@@ -147,7 +151,7 @@ class BlockingConnection:
             if timeout_s > 0:
                 self._stream.wait(to_send=len(self._unsent) > 0, timeout_s=timeout_s)
                 self._unsent = self._send(self._outbox, self._unsent)
-            self._receive(arrived)
+            self._receive(arrived, bodies)
         except (OSError, FrameError) as error:
             self.close()
             raise ConnectionLostError(f"connection to {self.address} lost: {error}", self.address) from error
@@ -213,15 +217,23 @@ class BlockingConnection:
                 return rest
             rest = rest[count:]
 
-    def _receive(self, answers: Answers) -> None:
+    def _receive(self, answers: Answers, bodies: Bodies | None = None) -> None:
         count = self._stream.receive_into(self._protocol.room())
-        command = self._protocol.receive(count)
-        while command is not None:
-            if command.is_response:
-                index = self._protocol.answered(command)
+        long = None if bodies is None else self._protocol.receive_long(count)
+        if bodies is not None and long is not None:
+            command, body = long
+            index = self._protocol.answered(command) if command.is_response else None
+            if index is not None:
+                answers[index] = command
+                bodies[index] = body
+            return
+        next_command: Command | None = self._protocol.receive(count)
+        while next_command is not None:
+            if next_command.is_response:
+                index = self._protocol.answered(next_command)
                 if index is not None:
-                    answers[index] = command
-            command = self._protocol.next_command()
+                    answers[index] = next_command
+            next_command = self._protocol.next_command()
 
 
 def _joined(frames: deque[bytes]) -> bytes:

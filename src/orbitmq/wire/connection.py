@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from orbitmq.wire.errors import FrameError, RemotingError
-from orbitmq.wire.frame import MAX_FRAME_BYTES, decode_frame, impossible_length
+from orbitmq.wire.frame import MAX_FRAME_BYTES, body_of, decode_frame, impossible_length
 from orbitmq.wire.scan import IMPOSSIBLE, border_in
 
 RECEIVE_BUFFER_BYTES: Final = 256 * 1024
@@ -30,6 +30,8 @@ _NOTHING = memoryview(b"")
 
 W = TypeVar("W")
 ChunkHook: TypeAlias = Callable[[Any, memoryview, int, int], int]
+# Gives writable memory of a size in bytes, of any content.
+Allocate: TypeAlias = Callable[[int], Any]
 
 
 class Opaques:
@@ -58,9 +60,11 @@ class RemotingConnection(Generic[W]):
             the position up to which it used whole frames. A whole frame that it leaves comes out as a
             command, and it is called again for what follows.
         owner: what the hook is given.
+        allocate: memory for a long frame, which is collected in it.
     """
 
     __slots__ = (
+        "_allocate",
         "_buffer",
         "_end",
         "_framed",
@@ -84,7 +88,9 @@ class RemotingConnection(Generic[W]):
         *,
         hook: ChunkHook | None = None,
         owner: object = None,
+        allocate: Allocate = bytearray,
     ) -> None:
+        self._allocate = allocate
         self._opaques = opaques
         self._shared = shared
         self._max_frame_bytes = max_frame_bytes
@@ -138,6 +144,16 @@ class RemotingConnection(Generic[W]):
             return None
         return self._command(position)
 
+    def receive_long(self, count: int) -> tuple[Command, memoryview] | None:
+        """As :meth:`receive`, when these bytes complete a long frame: its command without a body, and the
+        body where it was collected. None when they do not; then they are not taken.
+        """
+        own = self._own
+        if own is None or self._own_filled + count < len(own):
+            return None
+        self._own = None
+        return decode_frame(own, with_body=False), body_of(own)
+
     def next_command(self) -> Command | None:
         """The next complete command of the chunk; None when the rest of it waits for more bytes.
 
@@ -185,7 +201,7 @@ class RemotingConnection(Generic[W]):
         if length >= 4:
             total = 4 + int.from_bytes(buffer[position : position + 4], "big")
             if total > OWN_BUFFER_FROM_BYTES:
-                own = memoryview(bytearray(total))
+                own = memoryview(self._allocate(total)).cast("B")
                 own[:length] = buffer[position:end]
                 self._own = own
                 self._own_filled = length

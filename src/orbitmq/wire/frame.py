@@ -65,8 +65,13 @@ def impossible_length(buffer: Buffer, start: int, max_frame_bytes: int) -> Frame
     return FrameError(text, kind="impossible frame length")
 
 
-def decode_frame(buffer: Buffer, start: int = 0, end: int | None = None) -> Command:
+def decode_frame(
+    buffer: Buffer, start: int = 0, end: int | None = None, *, with_body: bool = True
+) -> Command:
     """The command in ``buffer[start:end]``, which must be exactly one whole frame.
+
+    Args:
+        with_body: copy the body; else the command has none (see :func:`body_of`).
 
     Raises:
         FrameError: it is not.
@@ -89,9 +94,15 @@ def decode_frame(buffer: Buffer, start: int = 0, end: int | None = None) -> Comm
         command = decode_binary_header(header)
     else:
         raise FrameError(f"header format {kind & 0xFF} is neither 0 (JSON) nor 1 (ROCKETMQ)")
-    if body_at < stop:
+    if with_body and body_at < stop:
         command.body = bytes(buffer[body_at:stop])
     return command
+
+
+def body_of(frame: memoryview) -> memoryview:
+    """The body of a whole frame, where it is."""
+    (word,) = _WORD.unpack_from(frame, 4)
+    return frame[8 + (word & 0xFFFFFF) :]
 
 
 class FrameDecoder:

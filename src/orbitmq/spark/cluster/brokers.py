@@ -21,6 +21,7 @@ from orbitmq.spark.cluster.connections import Conversation
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
+from orbitmq.wire.connection import Allocate
 from orbitmq.wire.headers.offset import (
     GetMaxOffsetRequest,
     GetMaxOffsetResponse,
@@ -133,9 +134,9 @@ class Brokers:
         """The answers to ``commands``, which travel together; see :func:`connections.ask`."""
         return connections.ask(address, commands, timeout_ms or self._timeout_ms, repeatable=repeatable)
 
-    def converse(self, address: str) -> Conversation:
+    def converse(self, address: str, allocate: Allocate = bytearray) -> Conversation:
         """A connection for many requests; see :class:`orbitmq.spark.cluster.connections.Conversation`."""
-        return Conversation(address, self._timeout_ms)
+        return Conversation(address, self._timeout_ms, allocate)
 
     def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
         """The queues of ``topic``, from the first name server that answers; remembered until refreshed.

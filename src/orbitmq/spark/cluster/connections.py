@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from orbitmq.runtime.seam import Buffer
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.transport.blocking import BlockingConnection
 from orbitmq.transport.errors import ConnectionLostError, TransportError
 from orbitmq.wire.command import Command
+from orbitmq.wire.connection import Allocate
 
 # Requests that travel together; the answers of one round are in memory at once.
 MAX_PIPELINE = 256
@@ -69,19 +71,23 @@ class Conversation:
 
     Args:
         timeout_ms: for the connect, and for each answer.
+        allocate: memory for a long answer, of any content.
 
     Raises:
         UnreachableError: no connection. Also by the methods, after which only :meth:`close` is of use.
     """
 
-    def __init__(self, address: str, timeout_ms: int) -> None:
+    def __init__(self, address: str, timeout_ms: int, allocate: Allocate = bytearray) -> None:
         self._address = address
         self._timeout_s = timeout_ms / 1000
         self._clock = this_worker().clock
         self._arrived: deque[tuple[int, Command]] = deque()
+        self._bodies: dict[int, memoryview] = {}
         self._on_their_way = 0
         try:
-            self._connection = _kept(address) or BlockingConnection(address, timeout_ms=timeout_ms)
+            self._connection = _kept(address) or BlockingConnection(
+                address, timeout_ms=timeout_ms, allocate=allocate
+            )
         except TransportError as error:
             raise UnreachableError(f"{address}: {error}") from error
 
@@ -92,8 +98,11 @@ class Conversation:
         self._turn(0.0)
         return numbers
 
-    def receive(self) -> tuple[int, Command]:
-        """The next answer, error codes included. They may come in another order than the requests went."""
+    def receive(self) -> tuple[int, Command, Buffer]:
+        """The next answer, error codes included, and its body, which a long answer does not hold itself.
+
+        Answers may come in another order than the requests went.
+        """
         end = self._clock.monotonic() + self._timeout_s
         while not self._arrived:
             left = end - self._clock.monotonic()
@@ -103,11 +112,12 @@ class Conversation:
                 raise UnreachableError(f"{self._address}: {missing}")
             self._turn(left)
         self._on_their_way -= 1
-        return self._arrived.popleft()
+        number, answer = self._arrived.popleft()
+        return number, answer, self._bodies.pop(number, answer.body)
 
     def _turn(self, timeout_s: float) -> None:
         try:
-            self._arrived += self._connection.turn(timeout_s).items()
+            self._arrived += self._connection.turn(timeout_s, self._bodies).items()
         except TransportError as error:
             self._connection.close()
             raise UnreachableError(f"{self._address}: {error}") from error

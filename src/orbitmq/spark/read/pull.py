@@ -88,14 +88,14 @@ class _Flight:
             raise
         self._asked.update(zip(numbers, pulls, strict=True))
 
-    def receive(self) -> tuple[_Asked, Command]:
-        """The next answer.
+    def receive(self) -> tuple[_Asked, Command, Buffer]:
+        """The next answer, and its records.
 
         Raises:
             UnreachableError: none in time, or the connection broke.
         """
-        number, answer = self._conversation.receive()
-        return self._asked.pop(number), answer
+        number, answer, body = self._conversation.receive()
+        return self._asked.pop(number), answer, body
 
     def give_up(self) -> None:
         """Nothing more comes: what was asked for is wanted again."""
@@ -177,9 +177,9 @@ class RangeReader:
         try:
             flight = self._flight_to(queue)
             self._ask(flight, waiting)
-            asked, answer = flight.receive()
-            self.tally.pulled_bytes += len(answer.body)
-            self._take(flight, asked, answer, waiting)
+            asked, answer, body = flight.receive()
+            self.tally.pulled_bytes += len(body)
+            self._take(flight, asked, answer, body, waiting)
             if flight.is_held and not len(flight):
                 self._bear(flight)
             self._ask(flight, waiting)
@@ -195,7 +195,8 @@ class RangeReader:
             self._land()
         if self._flight is None:
             address, is_master = self._address(queue)
-            conversation = self._brokers.converse(address)
+            # Arrow's pool gives memory of earlier answers again, uncleared.
+            conversation = self._brokers.converse(address, pa.allocate_buffer)
             self._flight = _Flight(queue.broker_name, address, conversation, is_master=is_master)
         return self._flight
 
@@ -238,18 +239,20 @@ class RangeReader:
         )
         return request.command()
 
-    def _take(self, flight: _Flight, asked: _Asked, answer: Command, waiting: deque[Cursor]) -> None:
+    def _take(
+        self, flight: _Flight, asked: _Asked, answer: Command, body: Buffer, waiting: deque[Cursor]
+    ) -> None:
         """Put one answer into its cursor."""
         cursor, part = asked
-        self._answer_bytes = max(len(answer.body), self._answer_bytes * 7 // 8)
+        self._answer_bytes = max(len(body), self._answer_bytes * 7 // 8)
         early = cursor is not waiting[0] or not cursor.is_next(part)
-        if early and self._held_bytes + len(answer.body) > MEMORY_BYTES:
+        if early and self._held_bytes + len(body) > MEMORY_BYTES:
             cursor.retry(part)
             # What is wanted first is on its way: it must not wait behind what is dropped again.
             flight.is_held = flight.has_progress = True
             return
         before = cursor.held_bytes
-        if self._is_progress(flight, asked, answer):
+        if self._is_progress(flight, asked, answer, body):
             flight.has_progress = True
             self._patience.succeeded()
         else:
@@ -258,7 +261,7 @@ class RangeReader:
             flight.empty.append((asked, answer))
         self._held_bytes += cursor.held_bytes - before
 
-    def _is_progress(self, flight: _Flight, asked: _Asked, answer: Command) -> bool:
+    def _is_progress(self, flight: _Flight, asked: _Asked, answer: Command, body: Buffer) -> bool:
         cursor, part = asked
         queue = cursor.wanted.queue
         if is_busy(answer.code) or answer.code == ResponseCode.PULL_NOT_FOUND:
@@ -279,10 +282,10 @@ class RangeReader:
                 return False
             self._lost(cursor, part.low, min(header.min_offset, part.high))
             return True
-        body = answer.body if answer.code == ResponseCode.SUCCESS else b""
+        records = body if answer.code == ResponseCode.SUCCESS else b""
         before = cursor.settled
         try:
-            gap = cursor.found(part, body, header.next_begin_offset)
+            gap = cursor.found(part, records, header.next_begin_offset)
         except RecordError as error:
             raise RecordError(
                 f"{flight.address} sent for {queue} from offset {part.low} on: {error}"
