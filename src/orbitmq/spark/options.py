@@ -21,6 +21,8 @@ from orbitmq.spark.loss import Loss
 _SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
 _GIB = 1 << 30
 MAX_BYTES_PER_TRIGGER = 2 * _GIB
+# Somebody sits before a batch read, so that a cluster that is away is told soon; tasks have more patience.
+BATCH_PLAN_TIMEOUT_MS = 6_000
 # Who reads, when nobody gave a group.
 READER_GROUP = "orbitmq-spark"
 # What a writer promises (delivery), and the state location that needs no files.
@@ -42,6 +44,7 @@ class ReadOptions:
             ``value_schema``, which is DDL such as ``id BIGINT, price DOUBLE``.
         push_filters: whether a batch read takes Spark's filters; ``None``: as the session says.
         time_strategy: what a start at a time is when no message of a topic is so new: ``error``, ``latest``.
+        plan_timeout_ms: as ``offset_timeout_ms``, for the planning of a query, before anything is read.
     """
 
     topics: tuple[str, ...] = ()
@@ -73,6 +76,7 @@ class ReadOptions:
     pull_depth: int = 16
     request_timeout_ms: int = 10_000
     offset_timeout_ms: int = 60_000
+    plan_timeout_ms: int = 60_000
 
     @property
     def consumer_group(self) -> str:
@@ -244,6 +248,10 @@ def read_options(options: Mapping[str, str], reading: Reading | None = None) -> 
             raise OptionError("name the topic once: in load(...) or in the option topic")
         values["topics"] = values_of.names(options[given["path"]])
     _choose_topics(values)
+    if "offset_timeout_ms" in values:
+        values["plan_timeout_ms"] = values["offset_timeout_ms"]
+    elif reading is Reading.BATCH:
+        values["plan_timeout_ms"] = BATCH_PLAN_TIMEOUT_MS
     _choose_place(values, "starting")
     _choose_place(values, "ending")
     made = ReadOptions(**values)

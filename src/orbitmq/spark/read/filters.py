@@ -25,7 +25,7 @@ class FilterCheck:
         self._checked: set[str] = set()
 
     def check(self, topic: str, addresses: Iterable[str]) -> None:
-        """Ask the brokers at ``addresses``; waits for those that are away, up to ``offsetTimeout``.
+        """Ask the brokers at ``addresses``; waits for those that are away, as long as planning does.
 
         Raises:
             OptionError: one of them cannot filter by the expression; the text says why.
@@ -34,7 +34,7 @@ class FilterCheck:
         if self._options.sql is None:
             return
         for address in sorted(set(addresses) - self._checked):
-            patience = Patience(self._options.offset_timeout_ms)
+            patience = Patience(self._options.plan_timeout_ms)
             while not self._is_checked(topic, address, patience):
                 patience.pause()
             self._checked.add(address)

@@ -147,7 +147,7 @@ class Positions:
         Raises:
             OffsetError: they name a queue that does not exist.
             DataLossError: they name a message that is gone or never came, and ``failOnDataLoss`` is on.
-            UnreachableError: the cluster was away for longer than ``offsetTimeout``.
+            UnreachableError: the cluster was away for longer than the planning of a query waits.
         """
         return self._patiently(lambda: self._resolve(self.options.starting, Start.EARLIEST))
 
@@ -156,11 +156,11 @@ class Positions:
         return self._patiently(lambda: self._resolve(self.options.ending, Start.LATEST))
 
     def latest_patiently(self) -> Offsets:
-        """:meth:`latest`, tried again while the cluster is away, up to ``offsetTimeout``."""
+        """:meth:`latest`, tried again while the cluster is away. Errors as with :meth:`start`."""
         return self._patiently(self.latest)
 
     def _patiently(self, resolve: Callable[[], Offsets]) -> Offsets:
-        patience = Patience(self.options.offset_timeout_ms)
+        patience = Patience(self.options.plan_timeout_ms)
         while True:
             try:
                 return resolve()
