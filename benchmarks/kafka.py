@@ -14,6 +14,7 @@ from benchmarks.servers import (
     PeerUnavailableError,
     Server,
     ServerError,
+    child_settings,
     classpath,
     free_ports,
     start,
@@ -33,7 +34,7 @@ CONNECTOR_JARS = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "ka
 
 def broker_classpath() -> str:
     """The broker's jars. Errors as with :func:`benchmarks.servers.classpath`."""
-    return classpath(f"kafka-{VERSION}", POM, "-Pbroker", f"-Dkafka.version={VERSION}")
+    return classpath(f"kafka-{VERSION}-tools", POM, "-Pbroker", f"-Dkafka.version={VERSION}")
 
 
 def connector_python() -> Path:
@@ -118,3 +119,25 @@ def _wait(server: Server) -> None:
             time.sleep(0.1)
         else:
             return
+
+
+def create_topic(jars: str, address: str, topic: str, queues: int) -> None:
+    """Make a topic with so many partitions."""
+    arguments = ["--create", "--topic", topic, "--partitions", str(queues), "--bootstrap-server", address]
+    command = ["java", "-cp", jars, "org.apache.kafka.tools.TopicCommand", *arguments]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+
+
+def send_steadily(
+    jars: str, address: str, topic: str, per_second: int, seconds: int
+) -> subprocess.Popen[bytes]:
+    """Kafka's own program, which sends records of 1 KiB at a rate, each as soon as it can."""
+    arguments = [
+        *("--topic", topic, "--record-size", "1024"),
+        *("--num-records", str(per_second * seconds), "--throughput", str(per_second)),
+        *("--producer-props", f"bootstrap.servers={address}", "linger.ms=0"),
+    ]
+    command = ["java", "-Xmx256m", "-cp", jars, "org.apache.kafka.tools.ProducerPerformance", *arguments]
+    return subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=child_settings
+    )

@@ -9,19 +9,20 @@ import numpy as np
 
 QUEUES = 8
 PROPERTIES = ("kind", "shard", "trace")
-SINK_ROWS = 300_000
 
 
 @dataclass(frozen=True)
 class Rows:
-    """So many rows with bodies of so many bytes."""
+    """So many rows with bodies of so many bytes, in a topic with so many queues."""
 
     count: int
     body: int
+    queues: int = QUEUES
+    name: str = "rows"
 
     @property
     def topic(self) -> str:
-        return f"bench{self.body}"
+        return f"{self.name}-{self.body}-{self.queues}"
 
     @property
     def title(self) -> str:

@@ -1,7 +1,7 @@
-"""A Spark session in a process of its own, which runs the cases of `make bench-spark` as it is told to.
+"""A Spark session in a process of its own, which runs the queries of `make bench-spark` as it is told to.
 
 Needs only PySpark (and for our side this package), so that it also runs in the environment of the connector.
-JSON lines come in, one for each query, and go out.
+JSON lines come in, one for each order, and go out.
 """
 
 from __future__ import annotations
@@ -14,19 +14,23 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import spark_rows
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter
-    from pyspark.sql.streaming import DataStreamReader
+    from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
 MASTER = "local[2]"
 ROWS_PER_TRIGGER = 500_000
+# How often a running query is asked how far it is; asking costs CPU that is measured.
+POLL_S = 0.25
 CONF = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
@@ -34,7 +38,10 @@ CONF = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "ERROR",
+    "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
+# Of Kafka's producer, for many rows at a time; its defaults are made for single ones.
+KAFKA_TUNED = {"linger.ms": 20, "batch.size": 1 << 20, "buffer.memory": 64 << 20}
 
 
 class Side(ABC):
@@ -43,6 +50,8 @@ class Side(ABC):
     spark: SparkSession
     body: str
     """The column of the body."""
+    born: str
+    """The column with the time at which a row was sent."""
 
     @abstractmethod
     def reading(self, reader: Any, topic: str, *, wide: bool, columns: str = "") -> Any:
@@ -58,22 +67,43 @@ class Side(ABC):
         """With at most so many rows a trigger."""
 
     @abstractmethod
-    def writing(self, frame: DataFrame, topic: str) -> DataFrameWriter:
-        """A writer of rows with ``key`` and ``body``."""
+    def writing(
+        self, frame: DataFrame, topic: str, delivery: str = "at-least-once", *, state: str = ""
+    ) -> DataFrameWriter:
+        """A writer of rows with ``key`` and ``body``.
+
+        Args:
+            delivery: of ours; Kafka's sink has only the first, and is tuned for any other.
+            state: a folder, where the delivery needs one.
+        """
+
+    @abstractmethod
+    def archive(self, topic: str, folder: str, rows: int) -> None:
+        """A topic as Parquet files with zstd: what the system has for it.
+
+        Args:
+            rows: of one batch of a stream; 0: as a batch.
+        """
 
     def table(self, topic: str, *, wide: bool = False, columns: str = "") -> DataFrame:
         reader: DataFrameReader = self.reading(self.spark.read, topic, wide=wide, columns=columns)
         return reader.load()
 
-    def stream(self, topic: str) -> DataFrame:
+    def stream(self, topic: str, rows: int = ROWS_PER_TRIGGER) -> DataFrame:
         reader: DataStreamReader = self.reading(self.spark.readStream, topic, wide=False)
-        return self.limited(reader, ROWS_PER_TRIGGER).load()
+        return self.limited(reader, rows).load()
+
+    def arriving(self, topic: str) -> DataFrame:
+        """A stream of what comes from now on."""
+        reader: DataStreamReader = self.reading(self.spark.readStream, topic, wide=False)
+        return reader.option("startingOffsets", "latest").load()
 
 
 class Ours(Side):
     """The format ``rocketmq``."""
 
     body = "body"
+    born = "born_timestamp"
 
     def __init__(self, name_server: str) -> None:
         from orbitmq.spark.session import session
@@ -82,8 +112,10 @@ class Ours(Side):
         self.spark = session("bench-spark", master=MASTER, **conf)
         self._name_server = name_server
 
-    def reading(self, reader: Any, topic: str, *, wide: bool, columns: str = "") -> Any:
-        made = reader.format("rocketmq").option("nameServers", self._name_server).option("topic", topic)
+    def reading(
+        self, reader: Any, topic: str, *, wide: bool, columns: str = "", kind: str = "rocketmq"
+    ) -> Any:
+        made = reader.format(kind).option("nameServers", self._name_server).option("topic", topic)
         if wide:
             made = made.option("properties", "map")
         return made.option("columns", columns) if columns else made
@@ -91,15 +123,34 @@ class Ours(Side):
     def limited(self, reader: Any, rows: int) -> Any:
         return reader.option("maxRowsPerTrigger", rows)
 
-    def writing(self, frame: DataFrame, topic: str) -> DataFrameWriter:
+    def writing(
+        self, frame: DataFrame, topic: str, delivery: str = "at-least-once", *, state: str = ""
+    ) -> DataFrameWriter:
         named = frame.withColumnRenamed("key", "keys")
-        return named.write.format("rocketmq").option("nameServers", self._name_server).option("topic", topic)
+        writer = named.write.format("rocketmq").option("nameServers", self._name_server)
+        writer = writer.option("topic", topic).option("delivery", delivery)
+        return writer.option("stateLocation", state) if state else writer
+
+    def archive(self, topic: str, folder: str, rows: int) -> None:
+        from orbitmq.spark.jobs.archiving import ArchiveJob, archive
+
+        limit = {"maxRowsPerTrigger": str(rows)} if rows else {}
+        job = ArchiveJob([topic], folder, self._name_server, properties="none", options=limit)
+        archive(self.spark, job)
+
+    def floor(self, topic: str, *, wide: bool) -> DataFrame:
+        """The rows without brokers; see `spark_floor`."""
+        from benchmarks.spark_floor import FORMAT, FloorSource
+
+        self.spark.dataSource.register(FloorSource)
+        return self.reading(self.spark.read, topic, wide=wide, kind=FORMAT).load()
 
 
 class Kafka(Side):
     """Spark's connector for Kafka."""
 
     body = "value"
+    born = "timestamp"
 
     def __init__(self, bootstrap: str, jars: str) -> None:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -118,22 +169,29 @@ class Kafka(Side):
     def limited(self, reader: Any, rows: int) -> Any:
         return reader.option("maxOffsetsPerTrigger", rows)
 
-    def writing(self, frame: DataFrame, topic: str) -> DataFrameWriter:
-        named = frame.withColumnRenamed("body", "value")
-        return (
-            named.write.format("kafka")
-            .option("kafka.bootstrap.servers", self._bootstrap)
-            .option("topic", topic)
-        )
+    def writing(
+        self, frame: DataFrame, topic: str, delivery: str = "at-least-once", *, state: str = ""
+    ) -> DataFrameWriter:
+        writer = frame.withColumnRenamed("body", "value").write.format("kafka")
+        writer = writer.option("kafka.bootstrap.servers", self._bootstrap).option("topic", topic)
+        for name, value in KAFKA_TUNED.items() if delivery != "at-least-once" else ():
+            writer = writer.option(f"kafka.{name}", value)
+        return writer
 
-    def fill(self, rows: spark_rows.Rows) -> None:
-        """Write the rows, as fast as the sink does it when it is tuned."""
+    def archive(self, topic: str, folder: str, rows: int) -> None:
+        if not rows:
+            self.table(topic).write.option("compression", "zstd").mode("overwrite").parquet(folder)
+            return
+        writer = self.stream(topic, rows).writeStream.format("parquet").option("compression", "zstd")
+        _until_now(writer.option("path", f"{folder}/files"), folder)
+
+    def fill(self, topic: str, rows: int, body: int) -> None:
+        """Write the rows of `spark_rows`."""
         headers = "array<struct<key:string,value:binary>>"
-        made = self.spark.range(0, rows.count, 1, spark_rows.QUEUES).mapInArrow(
-            _filler(rows.body), f"key string, body binary, headers {headers}"
+        made = self.spark.range(0, rows, 1, spark_rows.QUEUES).mapInArrow(
+            _filler(body), f"key string, body binary, headers {headers}"
         )
-        writer = self.writing(made, rows.topic).option("kafka.linger.ms", 20)
-        writer.option("kafka.batch.size", 1 << 20).option("kafka.buffer.memory", 64 << 20).save()
+        self.writing(made, topic, "tuned").save()
 
 
 def _filler(size: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -167,100 +225,239 @@ def _filler(size: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
     return fill
 
 
-# -- the cases: each runs one query over a topic ---------------------------------------------------------
+# -- the queries -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Work:
+    """What an order is about.
+
+    Attributes:
+        folder: for files of this query.
+        rows: of the query, when it makes them itself; ``body``: bytes of each.
+        kept: a folder for what later queries need.
+        count: of triggers, or seconds.
+    """
+
+    side: Side
+    topic: str = ""
+    folder: str = ""
+    rows: int = 0
+    kept: str = ""
+    count: int = 0
+    body: int = 0
+
+    @property
+    def ours(self) -> Ours:
+        assert isinstance(self.side, Ours)
+        return self.side
 
 
 def to_noop(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def default(side: Side, topic: str, folder: str) -> None:
-    to_noop(side.table(topic))
+def default(work: Work) -> None:
+    to_noop(work.side.table(work.topic))
 
 
-def wide(side: Side, topic: str, folder: str) -> None:
-    to_noop(side.table(topic, wide=True))
+def wide(work: Work) -> None:
+    to_noop(work.side.table(work.topic, wide=True))
 
 
-def count(side: Side, topic: str, folder: str) -> None:
-    side.table(topic).count()
+def floor(work: Work) -> None:
+    to_noop(work.ours.floor(work.topic, wide=False))
 
 
-def count_pruned(side: Side, topic: str, folder: str) -> None:
-    side.table(topic, columns="queue_offset").count()
+def floor_wide(work: Work) -> None:
+    to_noop(work.ours.floor(work.topic, wide=True))
 
 
-def length(side: Side, topic: str, folder: str) -> None:
-    side.table(topic).agg(sf.sum(sf.length(side.body))).collect()
+def count(work: Work) -> None:
+    work.side.table(work.topic).count()
 
 
-def length_pruned(side: Side, topic: str, folder: str) -> None:
-    side.table(topic, columns="body_size").agg(sf.sum("body_size")).collect()
+def count_pruned(work: Work) -> None:
+    work.side.table(work.topic, columns="queue_offset").count()
 
 
-def stream(side: Side, topic: str, folder: str) -> None:
-    _until_now(side.stream(topic).writeStream.format("noop"), folder)
+def length(work: Work) -> None:
+    work.side.table(work.topic).agg(sf.sum(sf.length(work.side.body))).collect()
 
 
-def archive(side: Side, topic: str, folder: str) -> None:
-    side.table(topic).write.option("compression", "zstd").mode("overwrite").parquet(f"{folder}/archive")
+def length_pruned(work: Work) -> None:
+    work.side.table(work.topic, columns="body_size").agg(sf.sum("body_size")).collect()
 
 
-def archive_stream(side: Side, topic: str, folder: str) -> None:
-    writer = side.stream(topic).writeStream.format("parquet").option("compression", "zstd")
-    _until_now(writer.option("path", f"{folder}/stream"), folder)
+def stream(work: Work) -> None:
+    _until_now(work.side.stream(work.topic).writeStream.format("noop"), work.folder)
 
 
-def save_parquet(side: Side, topic: str, folder: str) -> None:
+def archive(work: Work) -> None:
+    work.side.archive(work.topic, f"{work.folder}/archive", 0)
+
+
+def archive_stream(work: Work) -> None:
+    work.side.archive(work.topic, f"{work.folder}/archive", ROWS_PER_TRIGGER)
+
+
+def spark_writer(work: Work) -> None:
+    made = work.side.table(work.topic).write.option("compression", "zstd")
+    made.mode("overwrite").parquet(f"{work.folder}/archive")
+
+
+def save_parquet(work: Work) -> None:
     """Not measured: the rows for :func:`parquet`."""
-    side.table(topic).write.option("compression", "none").mode("overwrite").parquet(f"{folder}/rows-{topic}")
+    made = work.side.table(work.topic).write.option("compression", "none")
+    made.mode("overwrite").parquet(f"{work.kept}/rows-{work.topic}")
 
 
-def parquet(side: Side, topic: str, folder: str) -> None:
-    to_noop(side.spark.read.parquet(f"{folder}/rows-{topic}"))
+def parquet(work: Work) -> None:
+    to_noop(work.side.spark.read.parquet(f"{work.kept}/rows-{work.topic}"))
 
 
-def sink(side: Side, topic: str, folder: str) -> None:
-    """Rows that Spark makes itself, into a topic of their own."""
-    body = sf.repeat(sf.sha2(sf.col("id").cast("string"), 256), 16).cast("binary").alias("body")
-    made = side.spark.range(0, spark_rows.SINK_ROWS, 1, 2).select(
-        sf.lpad(sf.hex("id"), 16, "0").alias("key"), body
-    )
-    side.writing(made, f"{topic}-sink").mode("append").save()
+def sink(work: Work) -> None:
+    _write(work, "at-least-once")
 
 
-CASES: dict[str, Callable[[Side, str, str], None]] = {
-    case.__name__: case
-    for case in (
-        default, wide, count, count_pruned, length, length_pruned, stream, archive, archive_stream,
-        save_parquet, parquet, sink,
+def sink_exact(work: Work) -> None:
+    _write(work, "exactly-once", state=f"{work.folder}/state")
+
+
+def sink_transactional(work: Work) -> None:
+    _write(work, "transactional", state=f"{work.folder}/state")
+
+
+def sink_floor(work: Work) -> None:
+    to_noop(_made(work))
+
+
+def fill(work: Work) -> None:
+    """Not measured: the rows that the others read."""
+    assert isinstance(work.side, Kafka)
+    work.side.fill(work.topic, work.rows, work.body)
+
+
+def tidy(work: Work) -> None:
+    """Not measured: remove what the last query wrote."""
+    for entry in os.scandir(work.folder):
+        shutil.rmtree(entry.path)
+
+
+def first_row(work: Work) -> None:
+    assert work.side.table(work.topic).limit(1).collect()
+
+
+def refused(work: Work) -> dict[str, str]:
+    """The error of a read that cannot succeed."""
+    try:
+        count(work)
+    except PySparkException as error:
+        return {"error": str(error)}
+    raise RuntimeError("a broker that is down was read")
+
+
+QUERIES: dict[str, Callable[[Work], Any]] = {
+    query.__name__: query
+    for query in (
+        default, wide, floor, floor_wide, count, count_pruned, length, length_pruned, stream, archive,
+        archive_stream, spark_writer, save_parquet, parquet, sink, sink_exact, sink_transactional, sink_floor,
+        fill, tidy, first_row, refused,
     )
 }  # fmt: skip
+
+
+def _made(work: Work) -> DataFrame:
+    """Rows that Spark makes itself."""
+    body = sf.repeat(sf.sha2(sf.col("id").cast("string"), 256), 16).cast("binary").alias("body")
+    return work.side.spark.range(0, work.rows, 1, 2).select(sf.lpad(sf.hex("id"), 16, "0").alias("key"), body)
+
+
+def _write(work: Work, delivery: str, *, state: str = "") -> None:
+    work.side.writing(_made(work), f"{work.topic}-sink", delivery, state=state).mode("append").save()
 
 
 def _until_now(writer: Any, folder: str) -> None:
     checkpoint = tempfile.mkdtemp(dir=folder)
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     query.awaitTermination()
-    shutil.rmtree(checkpoint)
+
+
+# -- queries that run on while others measure ------------------------------------------------------------
+
+
+@dataclass
+class Running:
+    """One streaming query, from one order to the next."""
+
+    query: StreamingQuery | None = None
+    seen: list[tuple[float, list[float]]] = field(default_factory=list)
+
+    def start_triggers(self, work: Work) -> None:
+        """A stream of one row a trigger, once it has run ``count`` times."""
+        writer = work.side.stream(work.topic, 1).writeStream.format("noop")
+        self.query = writer.option("checkpointLocation", tempfile.mkdtemp(dir=work.folder)).start()
+        self._wait(work.count - 1)
+
+    def more_triggers(self, work: Work) -> dict[str, Any]:
+        """``count`` triggers more: how long each took, in milliseconds, and the rows of all."""
+        assert self.query is not None
+        last = self._wait(0)
+        self._wait(last + work.count)
+        new = [b for b in self.query.recentProgress if last < b["batchId"] <= last + work.count]
+        return {
+            "triggers": [batch["durationMs"]["triggerExecution"] for batch in new if batch["numInputRows"]],
+            "rows": sum(batch["numInputRows"] for batch in new),
+        }
+
+    def start_arrivals(self, work: Work) -> None:
+        """A stream that notes when each row is seen."""
+
+        def note(batch: DataFrame, _number: int) -> None:
+            sent = [row[0] for row in batch.select(sf.col(work.side.born).cast("double")).collect()]
+            self.seen.append((time.time(), sent))
+
+        writer = work.side.arriving(work.topic).writeStream.foreachBatch(note)
+        self.query = writer.option("checkpointLocation", tempfile.mkdtemp(dir=work.folder)).start()
+
+    def more_arrivals(self, work: Work) -> dict[str, Any]:
+        """What was seen in the next ``count`` seconds: how old each row was then, in milliseconds."""
+        self.seen.clear()
+        time.sleep(work.count)
+        ages = sorted((at - sent) * 1000 for at, rows in list(self.seen) for sent in rows)
+        return {"batches": len(self.seen), "ages": ages}
+
+    def stop(self, work: Work) -> None:
+        assert self.query is not None
+        self.query.stop()
+        self.query = None
+
+    def _wait(self, batch: int) -> int:
+        """Until a batch is done; the number of the last one."""
+        assert self.query is not None
+        while (last := self.query.lastProgress) is None or last["batchId"] < batch:
+            if not self.query.isActive:
+                raise RuntimeError(f"the query ended: {self.query.exception()}")
+            time.sleep(POLL_S)
+        return int(last["batchId"])
 
 
 def main() -> None:
-    kind, address, folder, *more = sys.argv[1:]
+    kind, address, kept, *more = sys.argv[1:]
     begin = time.monotonic()
     side: Side = Ours(address) if kind == "ours" else Kafka(address, *more)
     print(json.dumps({"version": side.spark.version, "seconds": time.monotonic() - begin}), flush=True)
+    running = Running()
+    live = (running.start_triggers, running.more_triggers, running.start_arrivals, running.more_arrivals,
+            running.stop)  # fmt: skip
+    orders = QUERIES | {method.__name__: method for method in live}
+    scratch = tempfile.mkdtemp(dir=kept)
     for line in sys.stdin:
         order = json.loads(line)
+        name = order.pop("query")
         begin = time.monotonic()
-        if order["case"] == "fill":
-            assert isinstance(side, Kafka)
-            side.fill(spark_rows.Rows(order["rows"], order["body"]))
-        else:
-            CASES[order["case"]](side, order["topic"], folder)
-        print(json.dumps({"seconds": time.monotonic() - begin}), flush=True)
-        for name in ("archive", "stream"):
-            shutil.rmtree(f"{folder}/{name}", ignore_errors=True)
+        outcome = orders[name](Work(side, folder=scratch, kept=kept, **order)) or {}
+        print(json.dumps({"seconds": time.monotonic() - begin, **outcome}), flush=True)
     side.spark.stop()
 
 

@@ -1,0 +1,187 @@
+"""The record of `make bench-spark`: each case with its date and commit, so that some can be taken again."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from benchmarks import spark_waits
+from benchmarks.measure import machine, record, table
+from benchmarks.peer import ratio
+from benchmarks.servers import ROOT
+from benchmarks.spark_cases import APACHE_CASES, CASES, SMALL_CASES, WAITS, Case
+from benchmarks.spark_sides import FOREIGN_LIMIT, Run
+
+OURS = "OrbitMQ"
+PROTOCOL = """\
+Spark {versions}, local[2], broker on the same CPUs, 8 queues, 16-byte keys, 3 properties. Medians of the runs
+(least-most), systems in turn, each case warmed until its CPU per row stopped falling. core-s/M: core-seconds
+of Spark and broker for a million rows. MB: most memory of Spark's processes. foreign: CPU of others during
+the worst run, of all processors; a run beside more than {limit} is repeated, twice at most. An aim in bold
+was missed."""
+READER = "reader"
+
+
+def commit() -> str:
+    """The commit that is measured; with a plus when files differ from it."""
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    changed = "+" if git("status", "--porcelain", "--untracked-files=no", "src") else ""
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + changed
+
+
+class Record:
+    """What was measured, by the keys of the cases.
+
+    Args:
+        content: as JSON has it; of an earlier run, or empty.
+        short: whether it is for a look only.
+    """
+
+    def __init__(self, content: dict[str, Any], *, short: bool) -> None:
+        self.content: dict[str, Any] = {
+            "record": record(short=short, order="alternating", foreign_limit=FOREIGN_LIMIT),
+            "machine": machine(),
+            "entries": content.get("entries", {}),
+        }
+        self._commit = commit()
+
+    @classmethod
+    def kept(cls, *, short: bool) -> Record:
+        """The record of earlier runs, to be added to; a short one begins anew."""
+        path = ROOT / "benchmarks" / "results" / "spark.json"
+        return cls({} if short or not path.exists() else json.loads(path.read_text()), short=short)
+
+    def put(self, key: str, title: str, sides: dict[str, list[Any]], versions: dict[str, str]) -> None:
+        """Take the runs of a case in place of earlier ones.
+
+        Args:
+            title: the rows.
+            sides: runs by system.
+            versions: of Spark, by system.
+        """
+        made = {
+            name: [asdict(run) if isinstance(run, Run) else run for run in runs]
+            for name, runs in sides.items()
+            if runs
+        }
+        self.content["entries"][key] = {
+            "taken": time.strftime("%Y-%m-%d %H:%M"),
+            "commit": self._commit,
+            "rows": title,
+            "spark": {name: versions[name] for name in made if name in versions},
+            "sides": made,
+        }
+
+    def page(self) -> str:
+        """As Markdown."""
+        about, entries = self.content["machine"], self.content["entries"]
+        others = sorted({name for entry in entries.values() for name in entry["sides"]} - {OURS})
+        versions = sorted({v for entry in entries.values() for v in entry["spark"].values()})
+        kafka = next((name for name in others if name.startswith("Kafka")), "")
+        parts = [
+            f"# Spark: OrbitMQ{' and ' + kafka if kafka else ''} on {about['cpu']}, {about['cpus']} CPUs, "
+            f"{self.content['record']['kind']} record\n",
+            PROTOCOL.format(versions=", ".join(versions), limit=f"{FOREIGN_LIMIT:.0%}"),
+        ]
+        for cases in (CASES, SMALL_CASES, APACHE_CASES):
+            measured = [case for case in cases if case.key in entries]
+            if measured:
+                title = entries[measured[0].key]["rows"]
+                parts += [
+                    f"\n## {title}\n",
+                    _reads(measured, entries, kafka if cases is not APACHE_CASES else ""),
+                ]
+        waits = [wait for wait in WAITS if wait.key in entries]
+        if waits:
+            parts += ["\n## Waiting\n", _waits(waits, entries, kafka)]
+        if READER in entries:
+            parts.append("\n" + _reader(entries[READER]))
+        return "\n".join(parts)
+
+
+def _runs(entry: dict[str, Any], name: str) -> list[Run]:
+    return [Run(**run) for run in entry["sides"].get(name, ())]
+
+
+def _median(runs: Sequence[Run], name: str) -> float:
+    return statistics.median(float(getattr(run, name)) for run in runs)
+
+
+def _rates(runs: Sequence[Run]) -> str:
+    rates = [run.rate for run in runs]
+    return f"{statistics.median(rates):,.0f} ({min(rates):,.0f}-{max(rates):,.0f})"
+
+
+def _cores(runs: Sequence[Run]) -> list[str]:
+    broker = statistics.median(run.broker_s / run.rows * 1e6 for run in runs)
+    return [f"{_median(runs, 'cores'):.2f}", f"{broker:.2f}"]
+
+
+def _aim(text: str, *, met: bool) -> str:
+    return text if met else f"**{text}**"
+
+
+def _reads(cases: Sequence[Case], entries: dict[str, Any], kafka: str) -> str:
+    headings = ["case", "rows/s", "aim", *(["Kafka", "ratio"] if kafka else [])]
+    headings += ["core-s/M", "broker", "aim", *(["Kafka", "broker"] if kafka else [])]
+    headings += ["MB", *(["Kafka"] if kafka else []), "foreign", "taken at"]
+    lines = []
+    for case in cases:
+        entry = entries[case.key]
+        ours = _runs(entry, OURS) or _runs(entry, next(iter(entry["sides"])))
+        theirs = _runs(entry, kafka)
+        rate, cores, memory = (_median(ours, name) for name in ("rate", "cores", "rss_mb"))
+        line = [case.title, _rates(ours)]
+        line.append(_aim(f"{case.rate:,}", met=rate >= case.rate) if case.rate else "")
+        if kafka:
+            line += [_rates(theirs), ratio(rate, _median(theirs, "rate"))] if theirs else ["", ""]
+        line += _cores(ours)
+        line.append(_aim(f"{case.cores:g}", met=cores <= case.cores) if case.cores else "")
+        if kafka:
+            line += _cores(theirs) if theirs else ["", ""]
+        line.append(
+            f"{memory:,.0f}"
+            + (_aim(f" of {case.memory_mb:,}", met=memory <= case.memory_mb) if case.memory_mb else "")
+        )
+        if kafka:
+            line.append(f"{_median(theirs, 'rss_mb'):,.0f}" if theirs else "")
+        worst = max(run.foreign for run in (*ours, *theirs))
+        lines.append([*line, f"{worst:.0%}", _when(entry)])
+    return table(headings, lines)
+
+
+def _waits(waits: Sequence[Any], entries: dict[str, Any], kafka: str) -> str:
+    lines = []
+    for wait in waits:
+        entry = entries[wait.key]
+        sides = entry["sides"]
+        line = [wait.title, wait.aim, *(_waited(wait.key, sides, name) for name in (OURS, kafka) if name)]
+        lines.append([*line, _when(entry)])
+    return table(["", "aim", "OrbitMQ", *(["Kafka"] if kafka else []), "taken at"], lines)
+
+
+def _waited(key: str, sides: dict[str, Any], name: str) -> str:
+    return spark_waits.text(key, sides[name]) if name in sides else ""
+
+
+def _when(entry: dict[str, Any]) -> str:
+    return f"{entry['taken']} {entry['commit']}"
+
+
+def _reader(entry: dict[str, Any]) -> str:
+    (outcome,) = entry["sides"][OURS]
+    rate = statistics.median(run["rows"] / run["seconds"] for run in outcome["runs"])
+    cpu = statistics.median(run["cpu_s"] / run["rows"] * 1e6 for run in outcome["runs"])
+    return (
+        f"The reader without Spark, one process, default columns, {entry['rows']}: {rate:,.0f} rows/s, "
+        f"{cpu:.2f} us CPU a row, {outcome['peak_mb']:,.0f} MB ({_when(entry)})."
+    )

@@ -1,0 +1,64 @@
+"""The record of `make bench-spark`: some cases again, and what the page says of the aims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from benchmarks.spark_cases import APACHE_CASES, CASES, SHORT_KEYS, SMALL_CASES, WAITS, known_keys
+from benchmarks.spark_record import OURS, READER, Record
+from benchmarks.spark_sides import Run
+
+ROWS = "3,000,000 x 1 KiB"
+
+
+def run(rate: float, *, rows: int = 1_000_000) -> Run:
+    seconds = rows / rate
+    return Run(rows, seconds, spark_s=seconds, broker_s=seconds / 4, rss_mb=700, foreign=0.01)
+
+
+def record_of(content: dict[str, Any] | None = None) -> Record:
+    return Record(content or {}, short=False)
+
+
+def test_each_case_has_a_key_of_its_own() -> None:
+    keys = known_keys()
+    assert len(keys) == len(set(keys)) == len((*CASES, *SMALL_CASES, *APACHE_CASES, *WAITS))
+    assert set(SHORT_KEYS) <= set(keys)
+
+
+def test_a_case_that_is_taken_again_replaces_its_figures_and_no_others() -> None:
+    first = record_of()
+    for key in ("default", "count"):
+        first.put(key, "rows", {OURS: [run(500_000)]}, {OURS: "4.2.0"})
+    again = record_of(first.content)
+    again.put("count", "rows", {OURS: [run(900_000)]}, {OURS: "4.2.0"})
+    entries = again.content["entries"]
+    assert entries["default"] == first.content["entries"]["default"]
+    assert Run(**entries["count"]["sides"][OURS][0]).rate == 900_000
+    assert {"taken", "commit", "rows"} <= set(entries["count"])
+
+
+def test_the_page_names_aims_that_were_missed() -> None:
+    record = record_of()
+    versions = {OURS: "4.2.0", "Kafka 4.0.0": "4.2.0"}
+    record.put(
+        "default", "3,000,000 x 1 KiB", {OURS: [run(500_000)], "Kafka 4.0.0": [run(250_000)]}, versions
+    )
+    record.put("wide", "3,000,000 x 1 KiB", {OURS: [run(600_000)], "Kafka 4.0.0": []}, versions)
+    record.put("floor", "3,000,000 x 1 KiB", {OURS: [run(600_000)]}, versions)
+    found = {"p50_ms": 100.0, "worst_ms": 120.0, "cpu_ms": 90.0, "rows": 1.0, "foreign": 0.0}
+    record.put("trigger-8", "", {OURS: [found]}, versions)
+    outcome = {"runs": [{"rows": 100, "seconds": 0.1, "cpu_s": 0.1}], "peak_mb": 80.0}
+    record.put(READER, ROWS, {OURS: [outcome]}, {})
+    page = record.page()
+    lines = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("|")}
+    assert "| **700,000** |" in lines["default columns -> noop"]
+    assert "|  2.00 |" in lines["default columns -> noop"]
+    assert "**" not in lines["with properties / headers"]
+    assert "100 ms (100-100), 90 CPU-ms, 1 rows" in lines["trigger of 1 row, 8 queues"]
+    assert "Spark 4.2.0, local[2]" in page
+    assert "The reader without Spark" in page
