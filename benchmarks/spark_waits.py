@@ -98,7 +98,8 @@ def refused(system: System, _key: str) -> Found:
     side.broker.kill()
     answer = side.spark.order("refused", topic=TRIGGER_ROWS["trigger-8"].topic)
     print(f"{side.title}: {answer['seconds']:.1f} s: {' '.join(answer['error'].split())[-600:]}", flush=True)
-    return {"seconds": answer["seconds"], "names_address": float(side.broker.address in answer["error"])}
+    named = any(address in answer["error"] for address in (side.source, side.broker.address))
+    return {"seconds": answer["seconds"], "names_address": float(named)}
 
 
 MEASURES: dict[str, Callable[[System, str], Found]] = {
