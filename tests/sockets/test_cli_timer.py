@@ -64,6 +64,9 @@ def test_a_timer_from_its_send_to_its_recall(orbitmq: Command) -> None:
     json.loads(orbitmq("timer", "cancel", sent[1]["recallHandle"], "--yes", "--json"))
     [broker] = json.loads(orbitmq("timer", "list", "--json"))
     assert broker["topics"] == {"later": 1}
+    orbitmq("timer", "cancel", sent[2]["messageId"], "--yes")
+    [broker] = json.loads(orbitmq("timer", "list", "--json"))
+    assert (broker["waiting"], broker["topics"], broker["minutes"]) == (0, {}, {})
 
 
 def test_what_is_delivered_is_shown_as_that(orbitmq: Command) -> None:

@@ -103,7 +103,7 @@ class TimerAdmin:
                 BrokerTimers(
                     broker.name,
                     broker.address,
-                    {topic: metric.count for topic, metric in sorted(body.timing_count.items())},
+                    {topic: each.count for topic, each in sorted(body.timing_count.items()) if each.count},
                     None if minutes is None else {int(at): minutes[at] for at in sorted(minutes, key=int)},
                     None if late is None else LateMessage(late.topic, late.unique_id, late.due_ms),
                 )

@@ -476,7 +476,7 @@ class PendingTimers:
             found[slot * self._precision // 60_000 * 60_000] += number
         for waiting in self._heap:
             found[due_of(waiting) // 60_000 * 60_000] += 1
-        return dict(sorted(found.items()))
+        return {minute: number for minute, number in sorted(found.items()) if number}
 
 
 def roll_ms(out_ms: int, now_ms: int, window_ms: int, precision_ms: int) -> int:
