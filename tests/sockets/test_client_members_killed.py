@@ -172,7 +172,7 @@ async def _load(name_server: str, way: str, path: Path) -> tuple[list[Change], i
     members = [member(name_server, way, path) for _ in range(MEMBERS)]
     changes: list[Change] = []
     try:
-        async with Producer("pg", name_servers=name_server) as producer:
+        async with Producer("pg", name_servers=name_server, timeout_ms=60_000) as producer:
             sending = asyncio.create_task(_send(producer))
             async with AssignedConsumer("members", name_servers=name_server) as reader:
                 queues = await reader.queues("killed")

@@ -74,7 +74,7 @@ def test_killed_members_repeat_what_they_had_in_flight_and_lose_nothing(
     name_server = orbitmq_cluster.name_server
     members: list[Member] = []
     kills = sent = 0
-    with Producer("shop", name_servers=name_server) as producer:
+    with Producer("shop", name_servers=name_server, timeout_ms=60_000) as producer:
         producer.send(Message("orders", "0"))
         sent = 1
         members = [Member(name_server, handled) for _ in range(MEMBERS)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.timers import forms, units
+from orbitmq.broker.timers.check_file import CheckFile
 from orbitmq.broker.timers.hand_over import take_out
 from orbitmq.broker.timers.pending import roll_ms
 from orbitmq.broker.timers.progress import (
@@ -27,6 +30,7 @@ from orbitmq.broker.timers.timer_log import TimerLog
 from orbitmq.broker.timers.units import Unit
 from orbitmq.broker.timers.wheel import NONE, Wheel
 from orbitmq.message.record import Record
+from orbitmq.runtime import system_runtime
 from orbitmq.runtime.simulated import simulated_runtime
 from orbitmq.wire.bodies import DataVersion
 
@@ -303,3 +307,23 @@ def test_the_window_follows_the_retention() -> None:
     assert BrokerConfig(file_reserved_time_hours=0).timer_roll_window_ms == 60_000
     config, _ = BrokerConfig().updated({"timerPrecisionMs": "999"})
     assert config.timer_precision_ms == 500
+
+
+# -- the file of the progress ----------------------------------------------------------------------------
+
+
+def test_a_file_is_released_when_nothing_is_done_with_it_any_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def write_and_close() -> None:
+        runtime = system_runtime()
+        progress = Progress()
+        check = check_of(progress, DataVersion(), 1000)
+        for number in range(200):
+            file = CheckFile(runtime, str(tmp_path / str(number)))
+            file.write(check, progress)
+            await file.close()
+        runtime.threads.close()
+
+    asyncio.run(write_and_close())
+    assert not caplog.records

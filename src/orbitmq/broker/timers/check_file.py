@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from orbitmq.broker.timers.progress import FILE_BYTES, Check, Progress, decode_file, encode_file
@@ -19,6 +20,7 @@ class CheckFile:
         self._path = path
         self._segment: Segment | None = None
         self._syncing = False
+        self._idle = asyncio.Event()
         # Whether there was a write since the last sync began.
         self._written = False
 
@@ -40,8 +42,10 @@ class CheckFile:
             self._sync(self._segment)
 
     def _sync(self, segment: Segment) -> None:
-        self._syncing, self._written = True, False
+        self._written = False
         self._threads.sync([segment], self._synced)
+        self._syncing = True
+        self._idle.clear()
 
     def _synced(self, error: BaseException | None) -> None:
         self._syncing = False
@@ -49,6 +53,8 @@ class CheckFile:
             log.error("the progress of timers is not on the device: %s", error)
         elif self._written and self._segment is not None:
             self._sync(self._segment)
+        if not self._syncing:
+            self._idle.set()
 
     async def close(self) -> None:
         """Bring it to the device and release it."""
@@ -56,5 +62,7 @@ class CheckFile:
         if segment is not None:
             try:
                 await self._threads.run(segment.sync)
+                if self._syncing:
+                    await self._idle.wait()  # an earlier one has the file still
             finally:
                 segment.close()
