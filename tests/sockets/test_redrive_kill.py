@@ -28,6 +28,8 @@ KILLS = max(5, min(50, COUNT // 20_000))
 # So that it is still at work when the last kill comes.
 RATE = max(4000, COUNT // KILLS)
 SECONDS = 120 + COUNT / 2000
+# Of a start, on a machine that does other things at the same time.
+READY_S = 300.0
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 
 
@@ -86,7 +88,7 @@ async def arrived(servers: str) -> Counter[int]:
 
 async def redriven_through_kills(folder: Path) -> tuple[Redrive, Counter[int]]:
     chance = random.Random(SEED)
-    async with ProcessCluster(brokers=1, root=str(folder)) as cluster:
+    async with ProcessCluster(brokers=1, root=str(folder), ready_seconds=READY_S) as cluster:
         servers = cluster.name_server
         await fill(servers)
         begun = time.monotonic()
