@@ -66,6 +66,8 @@ def test_dead_letters_are_seen_and_come_back(orbitmq: Command, orbitmq_cluster: 
     assert " orders " in shown[1]
     lines = orbitmq("dlq", "export", "billing", "--filter", "n >= 3 AND n < 6").splitlines()
     assert sorted(json.loads(line)["body"] for line in lines) == ["3", "4", "5"]
+    assert orbitmq("dlq", "export", "billing", "--to", "1h") == ""
+    assert len(orbitmq("dlq", "export", "billing", "--from", "1h", "--to", "2099-01-01").splitlines()) == 12
 
     counted = json.loads(orbitmq("dlq", "redrive", "billing", "--dry-run", "--filter", "n < 4", "--json"))
     assert sum(job["sent"] for job in counted) == 4

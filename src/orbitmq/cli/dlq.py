@@ -63,6 +63,7 @@ def show(
     *,
     filter: str | None = None,
     begin: Annotated[str, Parameter(name=["--from"])] = "first",
+    end: Annotated[str | None, Parameter(name=["--to"])] = None,
     count: Annotated[int, Parameter(name=["--count", "-c"])] = 20,
     common: Common = Common(),  # noqa: B008 - immutable
 ) -> int:
@@ -76,6 +77,8 @@ def show(
         Only those that this SQL92 expression matches.
     begin
         Where to begin: first, a time (2026-11-21T14:00, UTC) or how long ago (10m; s, m, h, d).
+    end
+        Only those that became dead letters before.
     count
         At most so many.
     """
@@ -87,7 +90,7 @@ def show(
         messages.append(message)
         return len(messages) < count
 
-    run_async(_each(group, filter, begin, take, common))
+    run_async(_each(group, filter, begin, end, take, common))
     if common.json:
         for message in messages:
             _print(message)
@@ -104,6 +107,7 @@ def export(
     *,
     filter: str | None = None,
     begin: Annotated[str, Parameter(name=["--from"])] = "first",
+    end: Annotated[str | None, Parameter(name=["--to"])] = None,
     common: Common = Common(),  # noqa: B008 - immutable
 ) -> int:
     """Write all dead letters of a group to standard output, one line of JSON each.
@@ -116,13 +120,20 @@ def export(
         Only those that this SQL92 expression matches.
     begin
         Where to begin: first, a time (2026-11-21T14:00, UTC) or how long ago (10m; s, m, h, d).
+    end
+        Only those that became dead letters before.
     """
-    run_async(_each(group, filter, begin, _print, common))
+    run_async(_each(group, filter, begin, end, _print, common))
     return EXIT_OK
 
 
 async def _each(
-    group: str, sql: str | None, begin: str, take: Callable[[ReceivedMessage], bool], common: Common
+    group: str,
+    sql: str | None,
+    begin: str,
+    end: str | None,
+    take: Callable[[ReceivedMessage], bool],
+    common: Common,
 ) -> None:
     """Give dead letters to ``take`` until it has enough, and says so with ``False``."""
     from contextlib import aclosing
@@ -132,13 +143,14 @@ async def _each(
     from orbitmq.message.reserved import dead_letter_topic
 
     start: int | str = begin if begin == "first" else time_ms(begin, "--from", "first, ")
+    before_ms = sys.maxsize if end is None else time_ms(end, "--to")
     async with Peek(common.addresses) as peek:
         now = peek.runtime.clock.now_ms()
         wanted = tag_filter("*", now) if sql is None else sql_filter(sql, now)
         spans = await peek.spans(dead_letter_topic(group), start, follow=False)
         async with aclosing(peek.messages(spans, wanted)) as pieces:
             async for piece in pieces:
-                if not all(map(take, piece)):
+                if not all(take(message) for message in piece if message.store_timestamp_ms < before_ms):
                     return
 
 
