@@ -48,6 +48,7 @@ NEW_MESSAGES = 20
 NEW_TOPIC_S = 0.5
 BACKLOG_ROLES = ("backlog", "backlog-ordered", "restarting")
 ASKED_MS = 1000
+READ_FIELDS = 4
 STATE_S = 0.3
 QUIET_S = 2.0
 """After everything has come: so long nothing must come again."""
@@ -337,7 +338,10 @@ class Load:
             if line == b"ready\n":
                 self.tell("reader", "ready")
                 continue
-            number, broker, queue_id, offset = line.decode().split()
+            fields = line.decode().split()
+            if len(fields) != READ_FIELDS or not fields[0].isdecimal():
+                continue  # what a library prints about itself
+            number, broker, queue_id, offset = fields
             self._history.receipts.append(
                 Receipt("restarting", int(number), self.now(), broker, int(queue_id), int(offset))
             )
