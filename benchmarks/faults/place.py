@@ -20,6 +20,8 @@ from orbitmq.runtime import system_runtime
 from orbitmq.transport.client import RemotingClient
 
 READY_S = 60.0
+JAVA_READY_S = 300.0
+"""A JVM needs half a minute of a processor."""
 POLL_S = 0.02
 FILE_BYTES = 64 * 1024 * 1024
 NAME_SERVER, OTHER_NAME_SERVER = "ns", "ns2"
@@ -251,12 +253,13 @@ class Place:
             for number, address in data.broker_addrs.items()
         }
 
-    async def until_registered(self, *names: str, timeout_s: float = READY_S) -> None:
+    async def until_registered(self, *names: str) -> None:
         """Wait until the name server has these brokers.
 
         Raises:
             ServerError: not in time, or one ended.
         """
+        timeout_s = JAVA_READY_S if isinstance(self._maker, Apache) else READY_S
         deadline = time.monotonic() + timeout_s
         while True:
             known = await self.registered()
