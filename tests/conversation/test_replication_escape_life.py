@@ -353,3 +353,37 @@ async def test_a_master_that_thaws_delivers_nothing_again(orbitmq_world: World, 
     found = everywhere(world, "orders")
     assert len(found) == 101
     assert {body: count for body, count in found.items() if count != 1} == {}
+
+
+@pytest.mark.parametrize("standing_s", [4.7, 6.0])
+async def test_a_master_that_thaws_asks_about_no_transaction_that_its_slave_gave_away(
+    orbitmq_world: World, standing_s: float
+) -> None:
+    """All its half messages are due when it goes on, before it has seen that it leads no more."""
+    world = orbitmq_world
+    # Once more in a process that can be frozen.
+    await world.stop_broker(MASTER)
+    await world.machines[MASTER].begin(world.start_broker(MASTER))
+    await ready(world, "orders")
+    master = world.brokers[MASTER]
+    asked: Counter[bytes] = Counter()
+
+    async def check(message: ReceivedMessage) -> LocalTransactionState:
+        asked[message.body] += 1
+        return LocalTransactionState.COMMIT
+
+    async with world.transaction_producer("shop", check=check) as producer:
+        for _ in range(8):
+            await producer.send(Message("beats", b"so that all masters know this producer"))
+        for number in range(50):
+            half = {"TRAN_MSG": "true", "PGROUP": "shop", "UNIQ_KEY": f"H{number}"}
+            put(master, "orders", b"half %d" % number, **half)
+            await world.sleep(0.1)
+        await copied(world)
+        world.machines[MASTER].freeze()
+        await world.sleep(standing_s)
+        assert world.brokers[SLAVE].services.role.role is Role.ACTING_MASTER
+        world.machines[MASTER].thaw()
+        await world.sleep(60)
+    assert set(everywhere(world, "orders").items()) == {(b"half %d" % number, 1) for number in range(50)}
+    assert set(asked.values()) == {1}

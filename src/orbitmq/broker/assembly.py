@@ -206,7 +206,9 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     half_queue = HalfQueue(store, offsets)
     escaped = EscapedHalves(feed)
     host = (config.broker_ip1, port)
-    transactions = Transactions(clock, config, store, append, metadata, half_queue, escaped, clients, host)
+    transactions = Transactions(
+        clock, config, store, append, metadata, half_queue, escaped, clients, host, role
+    )
     timer_hook = TimerHook(clock, config)
     delivered = DeliveredTimers(runtime.threads, store)
     timers = TimerService(runtime, config, events, store, outlet, topics, feed, delivered)

@@ -16,7 +16,7 @@ from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.metadata.access import MetadataAccess
-from orbitmq.broker.role import LEADING, TAKES_MESSAGES
+from orbitmq.broker.role import LEADING, TAKES_MESSAGES, RoleState
 from orbitmq.broker.transactions import forms as messages
 from orbitmq.broker.transactions.escaped import EscapedHalves
 from orbitmq.broker.transactions.half_table import Half, HalfTable, MarkProgress
@@ -65,6 +65,7 @@ class Transactions(Component):
 
     Args:
         host: this broker's address, which marks carry.
+        role: asked before each check: after a freeze another broker may have all that is due here.
     """
 
     name = "transactions"
@@ -81,6 +82,7 @@ class Transactions(Component):
         escaped: EscapedHalves,
         clients: ClientManager,
         host: tuple[str, int],
+        role: RoleState,
     ) -> None:
         self._clock = clock
         self._config = config
@@ -92,6 +94,7 @@ class Transactions(Component):
         self._handed_on: list[int] = []
         self._clients = clients
         self._host = host
+        self._role = role
         self._table = HalfTable(0)
         self._marks = MarkProgress(0)
         self._unmarked: list[int] = []
@@ -306,6 +309,10 @@ class Transactions(Component):
         now = self._clock.now_ms()
         while due := self._table.due(now, _ASK_SLICE):
             for at, half in enumerate(due):
+                if not self._role.leads:
+                    for late in due[at:]:
+                        self._table.postpone(late, late.due_ms)
+                    return
                 try:
                     await self._look_at(half, now)
                 except (RemotingError, OSError) as error:
