@@ -150,7 +150,7 @@ FAULTS: tuple[Fault, ...] = (
         "quorum 2: flushes of a slave take 0.5 s, SYNC_FLUSH",
         partial(plays.slow_disk, name=SLAVE),
         slow_disks=True,
-        settings={**DEGRADING, **SYNC_FLUSH},
+        settings={**SYNC_FLUSH, **DEGRADING},
     ),
     Fault("ahead", "kill -9 of a master; consumers are ahead of the slave", plays.ahead, relayed=True),
     Fault("new-topic", "kill -9 of a master; a topic is half a second old", plays.new_topic),
