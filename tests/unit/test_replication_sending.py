@@ -9,12 +9,15 @@ import pytest
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.replication.link.classic import data_frame_header
 from orbitmq.replication.link.sending import (
+    FAR_LONGEST_PAUSE_S,
     FAR_PAUSE_S,
     FAR_STEP_BYTES,
     GATHER_S,
+    LATE_S,
     STEP_BYTES,
     LogSender,
     Pace,
+    Rest,
 )
 from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.store import MessageStore, NewMessage, StoreConfig
@@ -121,3 +124,19 @@ async def test_what_nobody_waits_for_goes_together(orbitmq_runtime: SimulatedRun
     assert log.cursor.behind == 0
     log.stop()
     await store.stop()
+
+
+def test_a_copy_rests_longer_while_the_loop_is_late_and_shorter_again() -> None:
+    rest, now = Rest(), 100.0
+    rest.ended(now + 5)
+    assert rest.begins(now) == FAR_PAUSE_S, "what is no end of a rest says nothing"
+    for _ in range(10):
+        now += rest.seconds + LATE_S * 1.1
+        rest.ended(now)
+        rest.begins(now)
+    assert rest.seconds == FAR_LONGEST_PAUSE_S
+    for _ in range(100):
+        now += rest.seconds + LATE_S * 0.9
+        rest.ended(now)
+        rest.begins(now)
+    assert rest.seconds == FAR_PAUSE_S

@@ -24,6 +24,10 @@ GATHER_S = 0.002
 FAR_BYTES = 16 << 20
 FAR_STEP_BYTES = 128 * 1024
 FAR_PAUSE_S = 0.002
+# When the event loop is so late, the master, its disk or its machine is busy: a copy rests longer, down to
+# 8 MB/s.
+LATE_S = 0.002
+FAR_LONGEST_PAUSE_S = 0.016
 # Of a log that is far behind the kernel reads so much ahead, so that the event loop seldom waits for a page.
 READ_AHEAD_BYTES = 4 << 20
 
@@ -51,6 +55,33 @@ class Pace:
     def wait_s(self) -> float:
         """Seconds until more may be sent."""
         return max(0.001, self._flow.until_next(self._clock.monotonic()))
+
+
+class Rest:
+    """How long a copy rests between two steps: longer and longer while the event loop is late. Pure.
+
+    Attributes:
+        seconds: of the next rest.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = FAR_PAUSE_S
+        self._due = math.inf
+
+    def begins(self, now: float) -> float:
+        """A rest begins at ``now``, monotonic seconds; how long it lasts."""
+        self._due = now + self.seconds
+        return self.seconds
+
+    def ended(self, now: float) -> None:
+        """The event loop goes on; what is no end of a rest changes nothing."""
+        due, self._due = self._due, math.inf
+        if due == math.inf:
+            return
+        if now - due > LATE_S:
+            self.seconds = min(2 * self.seconds, FAR_LONGEST_PAUSE_S)
+        else:
+            self.seconds = max(FAR_PAUSE_S, self.seconds - FAR_PAUSE_S / 4)
 
 
 class LogSender:
@@ -92,6 +123,7 @@ class LogSender:
         self._end_seen = store.max_commit_log_offset
         self._flow = Flow(clock.monotonic())
         self._last_step = -math.inf
+        self._rest = Rest()
         self.begin = position
         self.cursor = Cursor(store, position)
         self.last_sent = clock.monotonic()
@@ -113,6 +145,7 @@ class LogSender:
     def _step(self) -> None:
         """Send what is there, as far as the connection takes it and this iteration of the loop allows."""
         self._next = None
+        self._rest.ended(self._clock.monotonic())
         if self._paused or self._transport.is_closing():
             return
         cursor, end = self.cursor, self._store.max_commit_log_offset
@@ -151,7 +184,7 @@ class LogSender:
         elif self._paused:
             return
         elif far:
-            self._next = loop.call_later(FAR_PAUSE_S, self._step)
+            self._next = loop.call_later(self._rest.begins(self._clock.monotonic()), self._step)
         else:
             self._next = loop.call_soon(self._step)
 
