@@ -18,6 +18,7 @@ from tests.replicas import (
 
 from orbitmq import Message
 from orbitmq.replication.link import sending
+from orbitmq.store import MessageStore
 from orbitmq.testing import World
 
 FILE_BYTES = 128 * 1024
@@ -138,6 +139,27 @@ async def test_a_copy_goes_in_small_steps(orbitmq_world: World, monkeypatch: pyt
     await world.until(lambda: same_end(world))
     assert sum(sizes) >= 10 * step_bytes
     assert max(sizes) <= step_bytes
+
+
+@pytest.mark.orbitmq(replicas=2, settings={**SMALL, "flushDiskType": "ASYNC_FLUSH"})
+async def test_a_copy_is_brought_to_the_device_as_it_comes(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = orbitmq_world
+    await world.stop_broker(SLAVE)
+    await send(world, 100, 3000)
+    flushed: list[int] = []
+    plain = MessageStore.flush
+
+    async def flush(self: MessageStore) -> None:
+        flushed.append(self.received_offset)
+        await plain(self)
+
+    monkeypatch.setattr(MessageStore, "flush", flush)
+    await world.start_broker(SLAVE)
+    await world.until(lambda: same_end(world))
+    await world.sleep(1)
+    assert store(world, SLAVE).received_offset in flushed
 
 
 async def test_a_slave_that_starts_first_finds_its_master_soon(orbitmq_world: World) -> None:

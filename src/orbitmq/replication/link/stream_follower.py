@@ -135,7 +135,7 @@ class StreamFollowerLink(FollowerLink):
                 f"the log of {master.address} ends at {master.end}, ours begins at {own.begin}. "
                 "To copy it anew stop this broker and move its store folder away"
             )
-        self.hello = master
+        self.hello, self.copied_to = master, master.end
         return master
 
     # -- what comes ------------------------------------------------------------------------------------
