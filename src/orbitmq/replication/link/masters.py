@@ -144,6 +144,8 @@ class StreamMaster:
         return self.hello.address if self.hello is not None else ""
 
     def send(self, kind: Kind, payload: bytes) -> None:
+        if self.sender is not None:
+            self.sender.send_gathered()
         if self._transport.get_write_buffer_size() > stream.MAX_WAITING_BYTES:
             self._close(f"more than {stream.MAX_WAITING_BYTES} bytes wait for it")
         else:

@@ -119,6 +119,7 @@ class LogSender:
         self._awaited = awaited
         self._paused = False
         self._next: asyncio.Handle | None = None
+        self._gathers = False
         self._ahead = position
         self._end_seen = store.max_commit_log_offset
         self._flow = Flow(clock.monotonic())
@@ -139,12 +140,19 @@ class LogSender:
             return
         if not self._awaited() and self._clock.monotonic() - self._last_step < GATHER_S:
             self._next = asyncio.get_running_loop().call_later(GATHER_S, self._step)
+            self._gathers = True
         else:
+            self._step()
+
+    def send_gathered(self) -> None:
+        """What was kept for the next moment goes now: something else is to go behind it."""
+        if self._gathers and self._next is not None:
+            self._next.cancel()
             self._step()
 
     def _step(self) -> None:
         """Send what is there, as far as the connection takes it and this iteration of the loop allows."""
-        self._next = None
+        self._next, self._gathers = None, False
         self._rest.ended(self._clock.monotonic())
         if self._paused or self._transport.is_closing():
             return
