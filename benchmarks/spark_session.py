@@ -182,6 +182,7 @@ class Kafka(Side):
         if not rows:
             self.table(topic).write.option("compression", "zstd").mode("overwrite").parquet(folder)
             return
+        os.mkdir(folder)
         writer = self.stream(topic, rows).writeStream.format("parquet").option("compression", "zstd")
         _until_now(writer.option("path", f"{folder}/files"), folder)
 
