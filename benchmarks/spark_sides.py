@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -118,7 +118,8 @@ class Spark:
         except subprocess.TimeoutExpired:
             self._process.kill()
         for pid, _ in list(session_members(self._process.pid)):
-            os.kill(int(pid), signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ended by itself meanwhile
+                os.kill(int(pid), signal.SIGKILL)
         self._log.close()
 
 
