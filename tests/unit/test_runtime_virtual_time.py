@@ -93,6 +93,20 @@ def test_timers_run_in_order_and_timeouts_work() -> None:
     assert run(main()) == [1, 2, 3, 50]
 
 
+def test_what_is_due_at_one_moment_runs_in_the_order_in_which_it_was_set() -> None:
+    async def main() -> list[int]:
+        loop = asyncio.get_running_loop()
+        ran: list[int] = []
+        due = loop.time() + 1
+        timers = [loop.call_at(due, ran.append, number) for number in range(300)]
+        for timer in timers[::3] + timers[1::3]:
+            timer.cancel()
+        await asyncio.sleep(2)
+        return ran
+
+    assert run(main()) == list(range(2, 300, 3))
+
+
 def test_the_limit_of_virtual_time() -> None:
     async def main() -> None:
         await asyncio.sleep(1000)

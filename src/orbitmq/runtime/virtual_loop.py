@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections import deque
+from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
@@ -13,6 +15,8 @@ EPOCH_MS = 1_700_000_000_000
 # Simulated machines stand in Greenwich.
 _EPOCH = datetime(1970, 1, 1)
 MAX_ITERATIONS = 50_000_000
+# Beyond so many timers those that were cancelled are dropped once they are the most.
+_FEW_TIMERS = 100
 
 
 class SimulationStuckError(RuntimeError):
@@ -60,23 +64,15 @@ class SimulatedProcess:
 
     Attributes:
         name: of its machine.
+        running: whether it is neither frozen nor killed; ``killed``: whether it has ended.
     """
 
     def __init__(self, name: str = "") -> None:
         self.name = name
-        self._frozen = False
-        self._killed = False
+        self.running = True
+        self.killed = False
         self._held: list[asyncio.Handle] = []
         self._tasks: list[asyncio.Task[Any]] = []
-
-    @property
-    def running(self) -> bool:
-        """Whether it is neither frozen nor killed."""
-        return not self._frozen and not self._killed
-
-    @property
-    def killed(self) -> bool:
-        return self._killed
 
     def context(self) -> Context:
         """A context in which new tasks belong to this process."""
@@ -86,23 +82,23 @@ class SimulatedProcess:
 
     def freeze(self) -> None:
         """Nothing of it runs until :meth:`thaw` (SIGSTOP); timers that become due meanwhile wait."""
-        self._frozen = True
+        self.running = False
 
     def thaw(self) -> None:
         """Go on (SIGCONT)."""
-        self._frozen = False
-        if not self._killed:
+        if not self.killed:
+            self.running = True
             self._replay()
 
     def kill(self) -> None:
         """End it here (SIGKILL): no line of it runs any more, also no ``finally``."""
-        self._killed = True
+        self.running, self.killed = False, True
         # Tasks that nobody holds would be closed by the garbage collector, which runs their `finally`.
         self._tasks = list(asyncio.all_tasks())
 
     def bury(self) -> None:
         """Before the loop closes: let the tasks of a killed process be cancelled."""
-        self._frozen = self._killed = False
+        self.running, self.killed = True, False
         self._tasks = []
         self._replay()
 
@@ -131,81 +127,108 @@ def runs_now(context: Context) -> bool:
     return process is None or process.running
 
 
-class _NothingToDo:
-    _cancelled = True
-
-
-_NOTHING_TO_DO: Any = _NothingToDo()
-
-
-class _Ready(deque[Any]):
-    """asyncio's queue of callbacks that are due; those of processes that do not run are held back."""
-
-    def popleft(self) -> Any:
-        handle = super().popleft()
-        process = handle._context.get(_PROCESS)
-        if process is None or process.running:
-            return handle
-        process.hold(handle)
-        return _NOTHING_TO_DO
-
-
-class _JumpingSelector:
-    """Stands where asyncio waits for sockets: waiting is what moves the virtual clock."""
-
-    def __init__(self, clock: VirtualClock, max_iterations: int) -> None:
-        self._clock = clock
-        self._max_iterations = max_iterations
-        self.iterations = 0
-
-    def select(self, timeout: float | None) -> list[Any]:
-        self.iterations += 1
-        if self.iterations > self._max_iterations:
-            raise SimulationStuckError(f"more than {self._max_iterations} iterations of the loop")
-        if timeout is None:
-            raise SimulationStuckError("every task waits, and no timer is set that could wake one")
-        if timeout > 0:
-            self._clock.advance(timeout)
-        return []
-
-    def close(self) -> None:
-        """Nothing to release."""
-
-
 class VirtualLoop(asyncio.BaseEventLoop):
     """Timers, tasks and futures as ever; no sockets, no threads, no real waiting.
 
     Args:
         max_iterations: turns of the loop, after which the program counts as stuck.
+
+    Attributes:
+        iterations: the turns of the loop so far.
     """
+
+    # asyncio's own.
+    _clock_resolution: float
+    _closed: bool
+    _stopping: bool
+    _timer_cancelled_count: int
 
     def __init__(self, clock: VirtualClock, seed: int = 0, *, max_iterations: int = MAX_ITERATIONS) -> None:
         super().__init__()
         self.clock = clock
         self.seed = seed
-        self._selector = _JumpingSelector(clock, max_iterations)
-        self._ready = _Ready()
-        self._scheduled: list[asyncio.TimerHandle]
+        self.iterations = 0
+        self._max_iterations = max_iterations
+        self._ready: deque[Any] = deque()
+        # (due, number, handle): what is due at one moment runs in the order in which it was set.
+        self._scheduled: list[tuple[float, int, Any]] = []
+        self._timers_set = 0
 
-    @property
-    def iterations(self) -> int:
-        """The turns of the loop so far."""
-        return self._selector.iterations
+    def time(self) -> float:
+        return self.clock.monotonic()
 
     async def until_next_event(self) -> None:
         """Return in the moment of the next timer, beside what that timer makes run."""
-        due = next((handle.when() for handle in sorted(self._scheduled) if not handle.cancelled()), None)
+        due = min((due for due, _, handle in self._scheduled if not handle.cancelled()), default=None)
         await asyncio.sleep(0 if due is None else max(0.0, due - self.time()))
 
     def run_again(self, handles: list[asyncio.Handle]) -> None:
         """Callbacks that were held back are due now."""
         self._ready.extend(handles)
 
-    def time(self) -> float:
-        return self.clock.monotonic()
+    # -- asyncio's loop, without sockets, other threads and debugging: a run spends most of its time here ----
 
-    def _process_events(self, event_list: list[Any]) -> None:
-        """No sockets, no events."""
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
+        timer: Any = asyncio.TimerHandle(when, callback, args, self, context)
+        timer._scheduled = True
+        self._timers_set += 1
+        heapq.heappush(self._scheduled, (when, self._timers_set, timer))
+        return timer  # type: ignore[no-any-return]
+
+    def _run_once(self) -> None:
+        """One turn: pass over time when nothing is ready, then run what is ready when the turn begins."""
+        self.iterations += 1
+        if self.iterations > self._max_iterations:
+            raise SimulationStuckError(f"more than {self._max_iterations} iterations of the loop")
+        self._take_due()
+        ready = self._ready
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            process = handle._context.get(_PROCESS)
+            if process is None or process.running:
+                handle._run()
+            else:
+                process.hold(handle)
+
+    def _take_due(self) -> None:
+        self._forget_cancelled()
+        clock, scheduled, ready = self.clock, self._scheduled, self._ready
+        if not ready and not self._stopping:
+            if not scheduled:
+                raise SimulationStuckError("every task waits, and no timer is set that could wake one")
+            clock.advance(max(0.0, scheduled[0][0] - clock.monotonic()))
+        end = clock.monotonic() + self._clock_resolution
+        while scheduled and scheduled[0][0] < end:
+            handle = heapq.heappop(scheduled)[2]
+            handle._scheduled = False
+            ready.append(handle)
+
+    def _forget_cancelled(self) -> None:
+        scheduled = self._scheduled
+        if len(scheduled) > _FEW_TIMERS and 2 * self._timer_cancelled_count > len(scheduled):
+            for entry in scheduled:
+                entry[2]._scheduled = not entry[2]._cancelled
+            scheduled[:] = [entry for entry in scheduled if not entry[2]._cancelled]
+            heapq.heapify(scheduled)
+            self._timer_cancelled_count = 0
+        while scheduled and scheduled[0][2]._cancelled:
+            self._timer_cancelled_count -= 1
+            heapq.heappop(scheduled)[2]._scheduled = False
 
     def _write_to_self(self) -> None:
         """No other thread, nothing to wake."""
