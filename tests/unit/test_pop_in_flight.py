@@ -10,9 +10,14 @@ from hypothesis import strategies as st
 from tests.seeds import seeds
 
 from orbitmq.broker.change_feed import ChangeFeed
+from orbitmq.broker.events import Events
+from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.pop import retry_policy
 from orbitmq.broker.pop.in_flight import Delivery, InFlight, PopQueue, of_runs, runs
 from orbitmq.broker.pop.ordered import MAX_BATCH, Batch, OrderedPops
+from orbitmq.broker.pop.state import PopState
+from orbitmq.replication.state.outbox import everything
+from orbitmq.runtime.simulated import VirtualClock
 from orbitmq.wire import bodies, pop_info
 from orbitmq.wire.errors import HeaderError
 
@@ -227,3 +232,23 @@ def test_missed_offsets_as_text() -> None:
     assert pop_info.decode_missed("") == {}
     with pytest.raises(HeaderError, match="missedOffsets"):
         pop_info.decode_missed("x")
+
+
+def pops() -> tuple[ChangeFeed, PopState]:
+    feed = ChangeFeed()
+    return feed, PopState(feed, ConsumerOffsets(VirtualClock(), feed, Events()))
+
+
+def test_a_broker_that_is_told_only_the_beginning_of_the_tables_misses_nothing_in_flight() -> None:
+    feed, state = pops()
+    queue = state.in_flight.queue("T", "g", 0)
+    take(state.in_flight, queue, 4)
+    told = list(everything(feed))
+    for count in range(len(told) + 1):
+        other_feed, other = pops()
+        for entry in told[:count]:
+            other_feed.apply(entry)
+        found = other.in_flight.queue("T", "g", 0)
+        in_flight = {offset for delivery in found.deliveries.values() for offset in delivery.left}
+        assert in_flight >= set(range(found.next)), [entry.table for entry in told[:count]]
+    assert (found.next, in_flight) == (4, {0, 1, 2, 3})

@@ -38,8 +38,9 @@ class PopState:
         self.on_earlier: Callable[[], object] = lambda: None
         self.marks: Callable[[], list[int]] = list
         self.restored_marks: list[int] | None = None
-        feed.register(POPS, FedTable(int, self._apply_queue, items=self._positions))
+        # Told in this order: whoever hears the beginning only knows no position without what is in flight below.
         feed.register(POP_DELIVERIES, FedTable(_plain, self._apply_delivery, items=self._deliveries))
+        feed.register(POPS, FedTable(int, self._apply_queue, items=self._positions))
 
     def _begin(self, topic: str, group: str, queue_id: int) -> int:
         return max(0, self._offsets.query(group, topic, queue_id) or 0)
