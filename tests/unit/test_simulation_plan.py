@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.testing.simulation.plan import LONGEST_S, Kind, Mode, Plan, make_plan
+from orbitmq.testing.simulation.plan import APART_MS, LONGEST_S, Kind, Mode, Plan, make_plan
 from orbitmq.testing.simulation.shrink import smallest
 
 
 def test_a_seed_makes_one_plan() -> None:
     plans = [make_plan(seed) for seed in range(50)]
     assert plans == [make_plan(seed) for seed in range(50)]
-    assert len({plan.mode for plan in plans}) == 8
+    assert len({(plan.mode.name_servers, plan.mode.quorum, plan.mode.sync_flush) for plan in plans}) == 8
+    assert {plan.mode.apart_ms for plan in plans} == set(APART_MS)
     assert {fault.kind for plan in plans for fault in plan.faults} == set(Kind)
     for plan in plans:
         assert 1 <= len(plan.faults) <= 7

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from orbitmq.testing.simulation.history import Delivered, History, Sent, Stored
-from orbitmq.testing.simulation.load import LATER, ORDERED_GROUP, SUBSCRIPTIONS, TOPICS, TRADES
+from orbitmq.testing.simulation.load import LATER, ORDERED_GROUP, SUBSCRIPTIONS, TOPICS, TRADES, dies
 from orbitmq.testing.simulation.plan import (
     FORGETS,
     GROUPS,
@@ -26,6 +26,8 @@ RETURN_S = 25.0
 NEAR_S = 1.0
 EARLY_S = 0.010
 MOST_ASKED = 15
+# So long after it was given to a member a message that was not handled is stored once more, and that copy kept.
+REDELIVERY_S = 12.0
 
 # What keeps the two brokers of a group from each other.
 _PARTS = frozenset(Kind) - {Kind.CLOCK, Kind.CLIENT, Kind.SLOW_LINK, Kind.SLOW_DISK, Kind.RESET}
@@ -34,7 +36,7 @@ _DISTURBS = frozenset(Kind) - {Kind.CLOCK, Kind.CLIENT}
 
 def judge(plan: Plan, history: History) -> None:
     """All checks."""
-    for check in (lost, missed, order_in_queues, order_of_deliveries, early, twice, transactions):
+    for check in (lost, missed, dead, order_in_queues, order_of_deliveries, early, twice, transactions):
         check(plan, history)
 
 
@@ -126,20 +128,37 @@ def missed(plan: Plan, history: History) -> None:
         history.violate("at least once for every group", text, one.body)
 
 
-def not_handled(_plan: Plan, history: History) -> Iterator[tuple[str, Stored]]:
+def not_handled(plan: Plan, history: History) -> Iterator[tuple[str, Stored]]:
     """What is stored and a group has not handled yet, though it will.
 
     Not what took the place of a message that the group had handled before its broker forgot it: consumers
-    read what no replica has yet, and go on behind it (as with RocketMQ).
+    read what no replica has yet, and go on behind it (as with RocketMQ). And not what failed at first, when
+    its second copy may be lost.
     """
     gone = _handled_and_gone(history)
     for group, topics in SUBSCRIPTIONS.items():
-        done = history.by_group.get(group, set())
+        done = history.by_group.get(group, set()) | history.dead.get(group, set())
         for topic in topics:
             for one in history.stored.get(topic, ()):
                 behind = one.offset > gone.get((group, one.broker, topic, one.queue_id), -1)
-                if one.body not in done and behind:
+                if one.body not in done and behind and not _copy_may_be_lost(plan, history, group, one):
                     yield group, one
+
+
+def _copy_may_be_lost(plan: Plan, history: History, group: str, one: Stored) -> bool:
+    """Whether the mode does not promise to keep the copy of this message that was to come again.
+
+    It is a message like others, of any broker group: an acting master brings it to another one (ES-03).
+    """
+    given = [each.at_s for each in history.delivered if each.body == one.body and each.group == group]
+    for fault in plan.faults:
+        if fault.kind not in FORGETS or fault.target not in GROUPS:
+            continue
+        if fault.target == one.broker and not _may_forget(plan, history, fault):
+            continue
+        if any(fault.at_s <= at_s + REDELIVERY_S and at_s <= fault.end_s + UNSYNCED_S for at_s in given):
+            return True
+    return False
 
 
 def _handled_and_gone(history: History) -> dict[tuple[str, str, str, int], int]:
@@ -151,11 +170,22 @@ def _handled_and_gone(history: History) -> dict[tuple[str, str, str, int], int]:
     }
     gone: dict[tuple[str, str, str, int], int] = {}
     for one in history.delivered:
+        if one.again:
+            continue
         queue = (one.queue.broker_name, one.queue.topic, one.queue.queue_id)
         if stored.get((*queue, one.offset)) != one.body:
             place = (one.group, *queue)
             gone[place] = max(gone.get(place, -1), one.offset)
     return gone
+
+
+def dead(_plan: Plan, history: History) -> None:
+    """Only what fails each time becomes a dead letter."""
+    for group, bodies in history.dead.items():
+        for body in sorted(bodies):
+            if not dies(body):
+                text = f"{body.decode()} is a dead letter of group {group}, which would handle it"
+                history.violate("dead letters are those that fail", text, body)
 
 
 # ---- order
@@ -206,10 +236,10 @@ def order_of_deliveries(_plan: Plan, history: History) -> None:
 def early(plan: Plan, history: History) -> None:
     """No delayed message comes before its time, by clocks that are as wrong as the plan makes them.
 
-    A clock that steps back lets a delay level deliver at once what was stored before that (DL-05).
+    A clock that is behind the one by which a message was stored lets its delay level deliver it at once (DL-05).
     """
     skews = [fault.skew_ms / 1000 for fault in plan.faults if fault.kind is Kind.CLOCK]
-    wrong_s = max([0.0, *skews]) - min([0.0, *skews])
+    wrong_s = max([0.0, *skews]) - min([0.0, *skews]) + plan.mode.apart_ms / 1000
     first: dict[bytes, Delivered] = {}
     for one in history.delivered:
         first.setdefault(one.body, one)
@@ -217,7 +247,7 @@ def early(plan: Plan, history: History) -> None:
         sent = history.sent.get(body)
         if sent is None or not sent.delay_s:
             continue
-        if sent.kind == "delayed" and skews:
+        if sent.kind == "delayed" and wrong_s:
             continue
         due_s = sent.at_s + sent.delay_s
         if one.at_s < due_s - wrong_s - EARLY_S:

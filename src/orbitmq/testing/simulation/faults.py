@@ -50,9 +50,10 @@ class Faults:
             case Kind.KILL | Kind.POWER | Kind.LOSE_DISK | Kind.STOP | Kind.NAME_SERVER:
                 await self._lose(fault)
             case Kind.CLIENT:
-                if self._load.kill(fault.target):
+                load = self._load
+                if load.kill(fault.target) if fault.is_hard else await load.leave(fault.target):
                     await self._site.clock.sleep(fault.lasts_s)
-                    self._load.begin(fault.target)
+                    load.begin(fault.target)
             case Kind.RESET:
                 self._site.reset(fault.target)
                 return
@@ -124,6 +125,6 @@ class Faults:
                 return partial(self._repair, fault.target)
             case Kind.CLOCK:
                 machine.skew_ms = fault.skew_ms
-                return lambda: setattr(machine, "skew_ms", 0)
+                return lambda: setattr(machine, "skew_ms", site.ahead_ms[fault.target])
             case _:
                 raise AssertionError(fault.kind)

@@ -53,7 +53,10 @@ class Delivered:
 
     Attributes:
         member: the consumer; one that was started again is another one.
-        ended_s: ``None``: its process ended first.
+        queue, offset: where it was stored: of one that came again, a queue of the group's retry topic,
+            under the name of the topic.
+        again: it came again after a failure.
+        ended_s: ``None``: it failed, or its process ended first.
     """
 
     body: bytes
@@ -62,6 +65,7 @@ class Delivered:
     queue: MessageQueue
     offset: int
     at_s: float
+    again: bool = False
     ended_s: float | None = None
 
 
@@ -99,6 +103,7 @@ class History:
 
     Attributes:
         stored: at the end, by topic.
+        dead: the dead letters at the end, by group.
         masters: when a broker became master.
     """
 
@@ -111,6 +116,7 @@ class History:
         self._lines: list[tuple[float, str, str]] = []
         self.violations: list[Violation] = []
         self.stored: dict[str, list[Stored]] = {}
+        self.dead: dict[str, set[bytes]] = {}
         self.masters: list[tuple[float, str]] = []
         self._told: set[tuple[str, str]] = set()
 
@@ -148,8 +154,10 @@ class History:
         self.sent[sent.body] = sent
         return sent
 
-    def deliver(self, group: str, member: str, body: bytes, queue: MessageQueue, offset: int) -> Delivered:
-        one = Delivered(body, group, member, queue, offset, self.now_s())
+    def deliver(
+        self, group: str, member: str, body: bytes, queue: MessageQueue, offset: int, *, again: bool
+    ) -> Delivered:
+        one = Delivered(body, group, member, queue, offset, self.now_s(), again)
         self.delivered.append(one)
         return one
 
@@ -176,12 +184,16 @@ class History:
                 yield asked_s, "producer", f"is asked how {name} ended"
         for one in self.delivered:
             if one.body == body:
-                yield one.at_s, one.member, f"gets {name} from {_queue(one.queue)} at {one.offset}"
+                again = ", again," if one.again else ""
+                yield one.at_s, one.member, f"gets {name}{again} from {_queue(one.queue)} at {one.offset}"
         for records in self.stored.values():
             for record in records:
                 if record.body == body:
                     place = f"{record.broker}:{record.queue_id} of {record.topic} at {record.offset}"
                     yield self.now_s(), "end", f"{name} is in {place}"
+        for group, bodies in self.dead.items():
+            if body in bodies:
+                yield self.now_s(), "end", f"{name} is a dead letter of {group}"
 
 
 def _queue(queue: MessageQueue | None) -> str:

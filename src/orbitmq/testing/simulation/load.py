@@ -38,10 +38,28 @@ CONSUMERS = ("consumers-1", "consumers-2")
 LEVEL_SECONDS = [float(text.removesuffix("s")) for text in LEVELS.split()]
 LONGEST_TIMER_S = 9.0
 POP_INVISIBLE_S = 6.0
+# What a member that pops does with a message that fails: it says so, or lets the time run out.
+RETRY_S = 1.0
 TIMEOUT_MS = 2000
 PAUSE_S = 0.2
-# One in so many messages fails at its first handling, and comes again.
+# Clients that close beside brokers that do not answer wait for some time-outs.
+CLOSE_LIMIT_S = 60.0
+LOOK_S = 0.05
+# One in so many messages fails at its first handling, and comes again; of a push group one in so many fails
+# each time, one of a group that pops is rejected: these become dead letters.
 FAILS_ONE_IN = 17
+DIES_ONE_IN = 37
+MOST_REDELIVERIES = 1
+
+
+def fails_first(body: bytes) -> bool:
+    """Whether the first handling of a message fails."""
+    return sum(body) % FAILS_ONE_IN == 0
+
+
+def dies(body: bytes) -> bool:
+    """Whether a message becomes a dead letter, of the groups that have some."""
+    return sum(body) % DIES_ONE_IN == 0
 
 
 class Load:
@@ -55,9 +73,10 @@ class Load:
         self._lives = 0
         # Which life of each machine's clients goes on.
         self._current: dict[str, str] = {}
+        self._work: dict[str, asyncio.Task[None]] = {}
         self._stopped = False
         # Who handles messages of an ordered group now, by queue.
-        self._busy: dict[MessageQueue, tuple[str, Delivered]] = {}
+        self._busy: dict[MessageQueue, Delivered] = {}
 
     def begin(self, machine: str) -> None:
         """Start the clients of one machine."""
@@ -65,7 +84,8 @@ class Load:
         life = f"{machine}/{self._lives}"
         self._current[machine] = str(self._lives)
         work = self._producers() if machine == PRODUCERS else self._consumers(machine, life)
-        self._site.machines[machine].begin(work).add_done_callback(partial(self._ended, life))
+        self._work[machine] = task = self._site.machines[machine].begin(work)
+        task.add_done_callback(partial(self._ended, life))
 
     def _ended(self, life: str, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -77,6 +97,23 @@ class Load:
             return False
         self._site.kill(machine)
         return True
+
+    async def leave(self, machine: str) -> bool:
+        """The clients of a machine close, as on SIGTERM, and its process ends; whether there were any."""
+        life = self._current.get(machine)
+        if life is None:
+            return False
+        task = self._work[machine]
+        task.cancel()
+        # A process that is killed meanwhile never ends its work.
+        limit = self._site.clock.monotonic() + CLOSE_LIMIT_S
+        while not task.done() and self._current.get(machine) == life:
+            if self._site.clock.monotonic() > limit:
+                text = f"the clients of {machine} still close after {CLOSE_LIMIT_S:g} s"
+                self._history.violate("processes end clean", text)
+                break
+            await asyncio.sleep(LOOK_S)
+        return self._current.get(machine) == life and self.kill(machine)
 
     def stop(self) -> None:
         """No producer sends anything more."""
@@ -195,6 +232,7 @@ class Load:
             consume_from=ConsumeFrom.FIRST,
             ordered=ordered,
             suspend_ms=100,
+            max_reconsume_times=-1 if ordered else MOST_REDELIVERIES,
         )
         async with consumer:
             for topic in SUBSCRIPTIONS[group]:
@@ -202,32 +240,40 @@ class Load:
             await consumer.run(partial(self._handle, group, f"{life}/{group}", ordered))
 
     async def _handle(self, group: str, member: str, ordered: bool, message: ReceivedMessage) -> None:
-        queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
-        body = bytes(message.body).rstrip()
-        one = self._history.deliver(group, member, body, queue, message.queue_offset)
+        one = self._delivered(group, member, message)
         if ordered:
-            self._take(queue, member, one)
-        await self._site.clock.sleep(self._dice.choice((0.0, 0.001, 0.02)))
-        if ordered:
-            self._busy.pop(queue, None)
-        elif not message.reconsume_times and sum(body) % FAILS_ONE_IN == 0:
+            self._take(one)
+        try:
+            await self._site.clock.sleep(self._dice.choice((0.0, 0.001, 0.02)))
+        finally:
+            if ordered:
+                self._busy.pop(one.queue, None)
+        if not ordered and (dies(one.body) or (not one.again and fails_first(one.body))):
             raise PlannedError
         self._history.done(one)
 
-    def _take(self, queue: MessageQueue, member: str, one: Delivered) -> None:
+    def _delivered(self, group: str, member: str, message: ReceivedMessage) -> Delivered:
+        queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+        body = bytes(message.body).rstrip()
+        again = message.reconsume_times > 0
+        return self._history.deliver(group, member, body, queue, message.queue_offset, again=again)
+
+    def _take(self, one: Delivered) -> None:
+        queue, member = one.queue, one.member
         busy = self._busy.get(queue)
         if (
             busy is not None
-            and busy[0] != member
-            and self._alive(busy[0])
+            and busy.member != member
+            and self._alive(busy.member)
             and self._locked(queue.broker_name)
         ):
             self._history.violate(
                 "one holder of a queue lock",
-                f"{member} handles a message of {queue.broker_name}:{queue.queue_id} while {busy[0]} does",
+                f"{member} handles a message of {queue.broker_name}:{queue.queue_id} "
+                f"while {busy.member} does",
                 one.body,
             )
-        self._busy[queue] = member, one
+        self._busy[queue] = one
 
     def _locked(self, group: str) -> bool:
         """Whether brokers know of every lock.
@@ -260,8 +306,13 @@ class Load:
                     await self._site.clock.sleep(PAUSE_S)
 
     async def _pop_one(self, consumer: SimpleConsumer, life: str, message: ReceivedMessage) -> None:
-        queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
-        body = bytes(message.body).rstrip()
-        one = self._history.deliver(POP_GROUP, f"{life}/{POP_GROUP}", body, queue, message.queue_offset)
-        await consumer.ack(message)
-        self._history.done(one)
+        one = self._delivered(POP_GROUP, f"{life}/{POP_GROUP}", message)
+        if dies(one.body):
+            await consumer.reject(message)
+        elif not one.again and fails_first(one.body):
+            if sum(one.body) % 2:
+                await consumer.retry(message, delay_s=RETRY_S)
+        else:
+            # Handled: an acknowledgement counts also if this process ends before it is answered.
+            self._history.done(one)
+            await consumer.ack(message)

@@ -23,6 +23,10 @@ LONGEST_S = 10.0
 # A fault that meets another one begins so long after it at most, while that lasts.
 MEETS_S = 4.0
 MOST_SKEW_MS = 3000
+# How far clocks are apart from the beginning: in most runs not at all.
+APART_MS = (0, 0, 0, 20, 1000)
+# So many of the faults of clients kill them.
+HARD = 0.6
 # A fault comes so many steps of the event loop after its moment: at any await.
 MOST_STEPS = 60
 
@@ -44,7 +48,7 @@ class Kind(Enum):
     FAIL_DISK = "fail-disk"  # some operations of a disk fail
     CLOCK = "clock"  # the wall clock of a machine steps, and stays wrong or steps back
     NAME_SERVER = "name-server"  # a name server is killed and starts again without what it knew
-    CLIENT = "client"  # a machine of clients is killed; consumers start again
+    CLIENT = "client"  # the clients of a machine are killed or close, and begin again
 
 
 # What takes from a broker what it had.
@@ -61,16 +65,19 @@ class Mode:
         name_servers: one or two.
         quorum: an acknowledged message is on two brokers (SYNC_MASTER, inSyncReplicas=2).
         sync_flush: an acknowledged message is on the master's device (SYNC_FLUSH).
+        apart_ms: how far the wall clocks of two machines are apart from the beginning, at most.
     """
 
     name_servers: int
     quorum: bool
     sync_flush: bool
+    apart_ms: int = 0
 
     def __str__(self) -> str:
         flush = "SYNC_FLUSH" if self.sync_flush else "ASYNC_FLUSH"
         copies = "quorum of 2" if self.quorum else "asynchronous slaves"
-        return f"{flush}, {copies}, {self.name_servers} name server{'s'[: self.name_servers - 1]}"
+        clocks = f", clocks {self.apart_ms} ms apart" if self.apart_ms else ""
+        return f"{flush}, {copies}, {self.name_servers} name server{'s'[: self.name_servers - 1]}{clocks}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +110,19 @@ class Fault:
         return (self.target, self.other) if self.other else (self.target,)
 
     @property
+    def is_hard(self) -> bool:
+        """Of clients: they are killed, they do not close."""
+        return self.detail < HARD
+
+    @property
     def skew_ms(self) -> int:
         """Of a clock: how far it goes wrong."""
         return round((self.detail * 2 - 1) * MOST_SKEW_MS)
 
     def __str__(self) -> str:
         names = " - ".join(self.machines)
+        if self.kind is Kind.CLIENT:
+            names += " killed" if self.is_hard else " closed"
         if self.kind is Kind.ONE_WAY:
             names = f"{self.target} to {self.other}"
         more = f" by {self.skew_ms:+} ms" if self.kind is Kind.CLOCK else ""
@@ -137,7 +151,7 @@ def make_plan(seed: int, kinds: Collection[Kind] = tuple(Kind), mode: Mode | Non
     """
     dice = seeded(seed)
     drawn = Mode(dice.choice((1, 2)), dice.random() < 0.5, dice.random() < 0.6)
-    mode = drawn if mode is None else mode
+    given, mode = mode, mode or drawn
     wanted = [kind for kind in Kind if kind in kinds]
     count = dice.randint(1, MOST_FAULTS) if wanted else 0
     # Faults that meet matter most: most of a plan are about one group, and many begin soon after another.
@@ -153,6 +167,9 @@ def make_plan(seed: int, kinds: Collection[Kind] = tuple(Kind), mode: Mode | Non
     if first is not None:
         faults = [fault for fault in faults if fault.kind is not Kind.LOSE_DISK or fault is first]
         mode = replace(mode, quorum=True)
+    if given is None:
+        # Drawn last: a seed keeps the faults that it had.
+        mode = replace(mode, apart_ms=dice.choice(APART_MS))
     return Plan(seed, mode, tuple(sorted(faults, key=lambda fault: fault.at_s)))
 
 

@@ -10,13 +10,14 @@ from orbitmq.admin import Admin
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.role import Role
 from orbitmq.message.record import iter_records
+from orbitmq.message.reserved import dead_letter_topic
 from orbitmq.runtime.simulated import seeded, simulated_runtime
 from orbitmq.runtime.virtual_loop import SimulationStuckError, VirtualClock, VirtualLoop
 from orbitmq.store import MessageStore
 from orbitmq.testing.simulation import checks
 from orbitmq.testing.simulation.faults import Faults
 from orbitmq.testing.simulation.history import History, Line, Stored, Violation
-from orbitmq.testing.simulation.load import CONSUMERS, PRODUCERS, QUEUES, TOPICS, Load
+from orbitmq.testing.simulation.load import CONSUMERS, PRODUCERS, QUEUES, SUBSCRIPTIONS, TOPICS, Load
 from orbitmq.testing.simulation.plan import BROKERS, GROUPS, LOAD_S, NAME_SERVERS, Plan
 from orbitmq.testing.simulation.site import Site
 from orbitmq.testing.simulation.watch import LogLines, Watch
@@ -77,6 +78,7 @@ class _Run:
     def __init__(self, plan: Plan, history: History) -> None:
         self._plan = plan
         self._history = history
+        self._judged: tuple[int, ...] = ()
 
     async def run(self) -> None:
         plan, history = self._plan, self._history
@@ -194,12 +196,18 @@ class _Run:
             self._history.violate("the slave's log is the master's", text)
 
     def _all_have_all(self) -> bool:
+        history = self._history
+        # Nothing was stored or handled since the last look, which is the rule while something waits.
+        state = (len(history.delivered), *map(len, history.by_group.values()), *map(self._end_of, GROUPS))
+        if state == self._judged:
+            return False
+        self._judged = state
         self._take_stock()
-        stored = {record.body for records in self._history.stored.values() for record in records}
-        for sent in checks.expected(self._history):
-            if sent.body not in stored and not checks.may_be_lost(self._plan, self._history, sent):
+        stored = {record.body for records in history.stored.values() for record in records}
+        for sent in checks.expected(history):
+            if sent.body not in stored and not checks.may_be_lost(self._plan, history, sent):
                 return False
-        return not any(checks.not_handled(self._plan, self._history))
+        return not any(checks.not_handled(self._plan, history))
 
     def _take_stock(self) -> None:
         """Note what consumers can read at the masters."""
@@ -210,10 +218,17 @@ class _Run:
                 if broker is not None:
                     records += _records(broker, group, topic)
             self._history.stored[topic] = records
+        for consumers in SUBSCRIPTIONS:
+            self._history.dead[consumers] = {
+                record.body
+                for group in GROUPS
+                if (broker := self._broker(group)) is not None
+                for record in _records(broker, group, dead_letter_topic(consumers))
+            }
 
     async def _stop_all(self, load: Load) -> None:
         for name in (*CONSUMERS, PRODUCERS):
-            load.kill(name)
+            await load.leave(name)
         for name in (*reversed(BROKERS), *NAME_SERVERS[: self._plan.mode.name_servers]):
             await self._site.stop(name)
 

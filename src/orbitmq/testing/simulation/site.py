@@ -19,7 +19,7 @@ from orbitmq.runtime.seam import Clock, Runtime
 from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.testing.machines import PowerMachine
 from orbitmq.testing.simulation.history import History
-from orbitmq.testing.simulation.plan import BROKERS, CLIENTS, GROUPS, NAME_SERVERS, Mode, group_of
+from orbitmq.testing.simulation.plan import BROKERS, CLIENTS, GROUPS, NAME_SERVERS, Mode, group_of, partner
 
 PORT, HA_PORT, NAME_SERVER_PORT = 10911, 10912, 9876
 LEVELS = "1s 2s 5s 8s"
@@ -34,6 +34,8 @@ SETTINGS: Mapping[str, str] = {
     "flushIntervalCommitLog": "1000",
     "transactionTimeOut": "2000",
     "transactionCheckInterval": "3000",
+    "maxHashSlotNum": "256",
+    "maxIndexNum": "400",
 }
 # A process that cannot start is started again, as a supervisor does.
 START_AGAIN_S = 1.0
@@ -85,8 +87,16 @@ class Site:
         self.machines = {
             name: PowerMachine(runtime.machine(f"10.0.0.{number}")) for number, name in enumerate(names, 1)
         }
+        # How far the wall clock of each machine is ahead when no fault has set it.
+        self.ahead_ms = {
+            name: machine.random.randint(0, mode.apart_ms) if mode.apart_ms else 0
+            for name, machine in self.machines.items()
+        }
+        for name, machine in self.machines.items():
+            machine.skew_ms = self.ahead_ms[name]
         self.names = {machine.host: name for name, machine in self.machines.items()}
         self.servers = {name: Server(name, self.machines[name]) for name in names if name not in CLIENTS}
+        self._pairs = {group: [self.servers[group], self.servers[partner(group)]] for group in GROUPS}
         # When a group last had no broker at all, by its name: what brokers keep in memory only was gone then.
         self.forgotten_s: dict[str, float] = {}
         self._members = {member.name: member for member in members(len(GROUPS), 2)}
@@ -107,8 +117,8 @@ class Site:
         return settings_of_all(2, more)
 
     def brokers(self, group: str) -> list[Server]:
-        """The two servers of a group."""
-        return [self.servers[name] for name in BROKERS if group_of(name) == group]
+        """The two servers of a group, the master first."""
+        return self._pairs[group]
 
     # -- starting and stopping -------------------------------------------------------------------------
 

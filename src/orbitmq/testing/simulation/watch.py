@@ -58,14 +58,15 @@ class Watch:
     async def _look(self) -> None:
         while True:
             for group in GROUPS:
-                serving = [one for one in self._site.brokers(group) if one.serves and one.broker is not None]
+                serving = [one for one in self._site.brokers(group) if one.broker is not None and one.serves]
                 for server in serving:
                     self._meet(server)
                     if self._looks % TABLES_EACH == 0:
                         self._look_at_offsets(server)
                         self._look_at_buffers(server)
                         self._look_at_what_is_aside(server)
-                self._look_for_leaders(group, serving)
+                if len(serving) > 1:
+                    self._look_for_leaders(group, serving)
             self._look_at_steps()
             self._looks += 1
             await asyncio.sleep(LOOK_S)
