@@ -15,7 +15,7 @@ from orbitmq import Message, MessageQueue, ReceivedMessage, SimpleConsumer
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.role import Role
 from orbitmq.store import NewMessage, PutStatus
-from orbitmq.testing import SimulatedRuntime, World
+from orbitmq.testing import Keep, SimulatedRuntime, World
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
@@ -112,6 +112,41 @@ async def test_what_is_in_flight_stays_with_the_group_and_only_messages_escape(o
     for broker in world.brokers.values():
         store = broker.services.store
         assert [store.max_offset("rmq_sys_REVIVE_LOG_DefaultCluster", queue) for queue in range(8)] == [0] * 8
+
+
+@pytest.mark.behaviour("PP-02", "PP-03")
+@pytest.mark.parametrize("loss", ["the master", "the master and its disk", "both machines"])
+@pytest.mark.orbitmq(replicas=2, settings={"enableSlaveActingMaster": "true"})
+async def test_what_is_in_flight_outlives_its_broker_beside_timer_messages(
+    orbitmq_world: World, loss: str
+) -> None:
+    """Timer messages could be a Java broker's check points: they made who took over forget its own table."""
+    world = orbitmq_world
+    await world.until(lambda: world.brokers["broker-a"].services.role.role is Role.MASTER)
+    queue = MessageQueue("orders", "broker-a", 0)
+    async with world.producer() as producer:
+        for number in range(3):
+            await producer.send(Message("orders", b"%d" % number), queue=queue)
+        await producer.send(Message("orders", b"later", delay_s=3600))
+    async with world.simple_consumer("billing") as consumer:
+        consumer.subscribe("orders")
+        messages = sorted(await taken(consumer, 3), key=lambda message: message.body)
+        await consumer.ack(messages[2])
+        await world.sleep(1)
+        world.crash("broker-a", keep=Keep.NOTHING)
+        if loss == "the master and its disk":
+            world.machines["broker-a"].disk.remove_tree("/")
+        if loss == "both machines":
+            world.crash("broker-a-1")
+        else:
+            slave = world.brokers["broker-a-1"]
+            await world.until(lambda: slave.services.role.role is Role.ACTING_MASTER)
+        await world.start_broker("broker-a")
+        await world.until(lambda: world.brokers["broker-a"].services.role.role is Role.MASTER)
+        again = await taken(consumer, 2)
+        assert sorted(message.body for message in again) == [b"0", b"1"]
+        await consumer.ack_all(again)
+        assert await consumer.receive(8, wait_s=40) == []
 
 
 async def taken(consumer: SimpleConsumer, count: int) -> list[ReceivedMessage]:

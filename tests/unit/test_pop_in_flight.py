@@ -234,6 +234,15 @@ def test_missed_offsets_as_text() -> None:
         pop_info.decode_missed("x")
 
 
+def test_what_is_in_flight_in_a_queue_that_is_forgotten_is_not_done(in_flight: InFlight, told: Told) -> None:
+    queue = in_flight.queue("T", "g", 0)
+    take(in_flight, queue, 4)
+    told.positions.clear()
+    in_flight.drop_queue(queue)
+    assert told.positions == {queue.key: (-1, -1)}
+    assert in_flight.find("T", "g", 0) is None
+
+
 def pops() -> tuple[ChangeFeed, PopState]:
     feed = ChangeFeed()
     return feed, PopState(feed, ConsumerOffsets(VirtualClock(), feed, Events()))

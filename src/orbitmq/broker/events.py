@@ -71,6 +71,11 @@ class TableSaved:
 
 
 @dataclass(frozen=True, slots=True)
+class TablesTold:
+    """Another broker of this make has told all that its tables hold, and they are made here."""
+
+
+@dataclass(frozen=True, slots=True)
 class PullPermitted:
     """A group's pull of a topic passed all checks.
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.events import Events
+from orbitmq.broker.events import Events, TablesTold
 from orbitmq.broker.messaging.outlet import Outlet
 from orbitmq.broker.messaging.stored import record_of
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
@@ -60,11 +60,17 @@ class CheckPoints:
         self._in_flight = state.in_flight
         self._topic = reserved.REVIVE_TOPIC_PREFIX + config.broker_cluster_name
         self._reads = False
+        # Whether the tables came from a broker of this make, which had read all check points of its log.
+        self._told = False
         # Receipts of before this time may be of check points that are still among the timer messages.
         self._adopted_ms = 0
         self._early: dict[tuple[str, Receipt], set[int]] = {}
         state.marks = self._marks
         events.on_messages_arrived(self._arrived, topic=self._topic)
+        events.subscribe(TablesTold, self._tables_told)
+
+    def _tables_told(self, _event: TablesTold) -> None:
+        self._told = True
 
     def _queues(self) -> Iterable[int]:
         return range(self._config.revive_queue_num)
@@ -80,7 +86,7 @@ class CheckPoints:
         """Begin with what an earlier run left, or with what another broker has written since."""
         self._early.clear()
         if not self._is_own():
-            for queue in self._in_flight:
+            for queue in self._in_flight if not self._told else ():
                 self._in_flight.drop_queue(queue)
             self._adopted_ms = self._clock.now_ms()
             for queue_id in self._queues():
@@ -96,12 +102,14 @@ class CheckPoints:
 
     def _is_own(self) -> bool:
         """Whether nobody has written check points since this broker's table was written."""
-        if not any(self._marks()):
+        marks = self._marks()
+        if not any(marks):
             return True
-        known = self._state.restored_marks
-        if known is None or len(known) != len(self._marks()) or known[1:] != self._marks()[1:]:
+        # A table without a file is as old as the folder: it began with an empty log, or was told.
+        known = self._state.restored_marks or [0] * len(marks)
+        if known[1:] != marks[1:]:
             return False
-        return not any(
+        return self._told or not any(
             decode_properties(record.properties).get(property_names.REAL_TOPIC) == self._topic
             for offset in range(known[0], self._store.max_offset(reserved.TIMER_TOPIC, 0))
             if (record := record_of(self._store, reserved.TIMER_TOPIC, 0, offset)) is not None

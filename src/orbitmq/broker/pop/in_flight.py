@@ -300,11 +300,14 @@ class InFlight:
                 self.drop_queue(queue)
 
     def drop_queue(self, queue: PopQueue) -> None:
-        """Forget a queue: its topic or its group is gone."""
+        """Forget a queue: its topic or its group is gone, or another broker knows better what is in flight.
+
+        What was in flight is not done by that: listeners hear of no position any more.
+        """
+        queue.next = -1
         for delivery in list(queue.deliveries.values()):
             self.remove(queue, delivery, set(delivery.left))
         self._queues.pop((queue.topic, queue.group, queue.queue_id), None)
-        queue.next = -1
         self._moved(queue)
 
     def forget(self, queue: PopQueue) -> None:

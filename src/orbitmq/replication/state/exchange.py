@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from orbitmq.broker.change_feed import ChangeFeed, Entry
 from orbitmq.broker.component import Component
-from orbitmq.broker.events import Events
+from orbitmq.broker.events import Events, TablesTold
 from orbitmq.broker.role import RoleChanged, RoleState
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.peers import PeerLink, Peers
@@ -54,6 +54,7 @@ class StateExchange(Component):
         peers: Peers,
     ) -> None:
         self._clock = clock
+        self._events = events
         self._role = role
         self._feed = feed
         self._store = store
@@ -244,7 +245,9 @@ class StateExchange(Component):
     def _do(self, link: PeerLink, action: Action) -> None:
         if isinstance(action, Entry):
             self._apply(action)
-        elif not action.asked:
+            return
+        self._events.publish(TablesTold())
+        if not action.asked:
             self._remove_others(action)
         elif (answer := self._asked.get(link)) is not None and not answer.done():
             answer.set_result(None)
