@@ -87,12 +87,13 @@ class Lifecycle:
     def __init__(self, components: Sequence[Component]) -> None:
         self._components = tuple(components)
         self._running: list[Component] = []
+        self._names: tuple[str, ...] = ()
         self._changing = asyncio.Lock()
 
     @property
     def running(self) -> tuple[str, ...]:
         """The names of the components at work, in the order in which they started."""
-        return tuple(component.name for component in self._running)
+        return self._names
 
     def find(self, kind: type[C]) -> C:
         """The first component of a class, running or not.
@@ -126,6 +127,7 @@ class Lifecycle:
             if role in component.runs_as and component not in self._running:
                 # Noted before: what started in part has something to stop.
                 self._running.append(component)
+                self._note_names()
                 await component.start()
 
     async def stop(self) -> None:
@@ -140,9 +142,14 @@ class Lifecycle:
         for component in reversed(self._running):
             await component.end_work()
         self._running.clear()
+        self._note_names()
+
+    def _note_names(self) -> None:
+        self._names = tuple(component.name for component in self._running)
 
     async def _stop(self, component: Component) -> None:
         self._running.remove(component)
+        self._note_names()
         try:
             async with asyncio.timeout(component.stop_limit_s):
                 await component.stop()

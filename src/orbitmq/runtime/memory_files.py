@@ -17,7 +17,7 @@ from orbitmq.runtime.seam import Buffer, Segment
 DEFAULT_CAPACITY_BYTES = 100 * 1024**3
 # As a kernel does, what waits for a sync is written back beyond this size, oldest first.
 WRITE_BACK_BYTES = 64 * 1024 * 1024
-SPARSE_FROM_BYTES = 64 * 1024 * 1024
+SPARSE_FROM_BYTES = 1024 * 1024
 
 
 class Keep(Enum):
@@ -300,12 +300,9 @@ class MemoryFiles:
         return _clean(path) in self._folders
 
     def list_dir(self, path: str) -> list[str]:
-        path = _clean(path)
-        names = [posixpath.basename(file) for file in self._files if posixpath.dirname(file) == path]
-        names += [
-            posixpath.basename(one) for one in self._folders if one != "/" and posixpath.dirname(one) == path
-        ]
-        return sorted(names)
+        inside = _clean(path).rstrip("/") + "/"
+        names = [one[len(inside) :] for one in (*self._files, *self._folders) if one.startswith(inside)]
+        return sorted(name for name in names if name and "/" not in name)
 
     def make_dirs(self, path: str) -> None:
         path = _clean(path)

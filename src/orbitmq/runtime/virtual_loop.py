@@ -206,7 +206,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 process.hold(handle)
 
     def _take_due(self) -> None:
-        self._forget_cancelled()
+        if self._timer_cancelled_count:
+            self._forget_cancelled()
         clock, scheduled, ready = self.clock, self._scheduled, self._ready
         if not ready and not self._stopping:
             if not scheduled:
@@ -216,7 +217,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         while scheduled and scheduled[0][0] < end:
             handle = heapq.heappop(scheduled)[2]
             handle._scheduled = False
-            ready.append(handle)
+            if handle._cancelled:
+                self._timer_cancelled_count -= 1
+            else:
+                ready.append(handle)
 
     def _forget_cancelled(self) -> None:
         scheduled = self._scheduled

@@ -130,7 +130,8 @@ class Watch:
 
     def _look_at_what_is_aside(self, server: Server) -> None:
         """A master's log grows; what a slave has set aside and cut off may not be there another time."""
-        count = len(server.machine.disk.list_dir(f"/store/{server.name}/aside"))
+        folder, disk = f"/store/{server.name}/aside", server.machine.disk
+        count = len(disk.list_dir(folder)) if disk.is_dir(folder) else 0
         before, at_s = self._aside.get(server.name, (0, 0.0))
         if count == before:
             return
