@@ -39,6 +39,11 @@ def test_every_promise_is_kept(seed: int) -> None:
     assert outcome.delivered > outcome.acknowledged
 
 
+def test_a_run_with_faults_repeats_exactly() -> None:
+    plan = make_plan(4)
+    assert simulate(plan) == simulate(plan)
+
+
 def test_a_run_repeats_exactly_and_without_faults_all_is_acknowledged() -> None:
     outcome = simulate(make_plan(7, ()))
     assert not outcome.violations, shown(outcome)

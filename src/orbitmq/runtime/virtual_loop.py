@@ -168,7 +168,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     # -- asyncio's loop, without sockets, other threads and debugging: a run spends most of its time here ----
 
-    def call_soon(
+    def call_soon(  # type: ignore[override]  # typeshed ties arguments to the callback
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         if self._closed:
@@ -177,7 +177,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._ready.append(handle)
         return handle
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         if self._closed:

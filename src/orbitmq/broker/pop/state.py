@@ -38,7 +38,7 @@ class PopState:
         self.on_earlier: Callable[[], object] = lambda: None
         self.marks: Callable[[], list[int]] = list
         self.restored_marks: list[int] | None = None
-        # Told in this order: whoever hears the beginning only knows no position without what is in flight below.
+        # In this order: who hears only the beginning knows no position without what is in flight below it.
         feed.register(POP_DELIVERIES, FedTable(_plain, self._apply_delivery, items=self._deliveries))
         feed.register(POPS, FedTable(int, self._apply_queue, items=self._positions))
 

@@ -26,7 +26,7 @@ RETURN_S = 25.0
 NEAR_S = 1.0
 EARLY_S = 0.010
 MOST_ASKED = 15
-# So long after it was given to a member a message that was not handled is stored once more, and that copy kept.
+# So long after a member got it, a message that was not handled has been stored once more.
 REDELIVERY_S = 12.0
 
 # What keeps the two brokers of a group from each other.
@@ -236,7 +236,7 @@ def order_of_deliveries(_plan: Plan, history: History) -> None:
 def early(plan: Plan, history: History) -> None:
     """No delayed message comes before its time, by clocks that are as wrong as the plan makes them.
 
-    A clock that is behind the one by which a message was stored lets its delay level deliver it at once (DL-05).
+    A clock that is behind that of the message lets its delay level deliver it at once (DL-05).
     """
     skews = [fault.skew_ms / 1000 for fault in plan.faults if fault.kind is Kind.CLOCK]
     wrong_s = max([0.0, *skews]) - min([0.0, *skews]) + plan.mode.apart_ms / 1000
