@@ -127,6 +127,17 @@ def runs_now(context: Context) -> bool:
     return process is None or process.running
 
 
+class _Task(asyncio.Task[Any]):
+    """A task with a number: asyncio keeps tasks in sets, whose order would else be that of addresses."""
+
+    def __init__(self, number: int, coro: Any, **options: Any) -> None:
+        self._number = number
+        super().__init__(coro, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """Timers, tasks and futures as ever; no sockets, no threads, no real waiting.
 
@@ -153,6 +164,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         # (due, number, handle): what is due at one moment runs in the order in which it was set.
         self._scheduled: list[tuple[float, int, Any]] = []
         self._timers_set = 0
+        self._tasks_made = 0
+        self.set_task_factory(self._new_task)
+
+    def _new_task(self, _loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        self._tasks_made += 1
+        return _Task(self._tasks_made, coro, loop=self, **options)
 
     def time(self) -> float:
         return self.clock.monotonic()
