@@ -14,8 +14,8 @@ from hypothesis import settings as effort
 from hypothesis import strategies as st
 from tests.conversation.broker_peer import broker_config
 
-from orbitmq.broker.assembly import families, ports
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.doors import Serving
 from orbitmq.broker.handlers.router import Router
 from orbitmq.message.batch import encode_batch
 from orbitmq.message.model import Message
@@ -107,7 +107,7 @@ def test_any_fields_and_any_body_are_answered(history: list[tuple[int, dict[str,
     async def main() -> None:
         async with Broker(simulated_runtime(), broker_config()) as broker:
             broker.services.topics.create_if_absent("T", 4)
-            router = Router(families(broker.services, ports(broker.services)))
+            router = broker.part(Serving).router
             codes = sorted(router.codes)
             for number, ext, body in history:
                 await _ask(router, Command(codes[number % len(codes)], ext, body))
@@ -130,7 +130,7 @@ async def _ask(router: Router, command: Command) -> None:
 
 async def test_every_code_without_any_field_is_answered(runtime: SimulatedRuntime) -> None:
     async with Broker(runtime, broker_config()) as broker:
-        router = Router(families(broker.services, ports(broker.services)))
+        router = broker.part(Serving).router
         for code in sorted(router.codes):
             await _ask(router, Command(code))
 

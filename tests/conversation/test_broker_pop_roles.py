@@ -13,6 +13,7 @@ from tests.replicas import ESCAPING
 
 from orbitmq import Message, MessageQueue, ReceivedMessage, SimpleConsumer
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.pop.revive import PopRevive
 from orbitmq.broker.role import Role
 from orbitmq.store import NewMessage, PutStatus
 from orbitmq.testing import Keep, SimulatedRuntime, World
@@ -58,7 +59,7 @@ async def test_an_acting_master_redelivers_through_another_group_and_once(
 ) -> None:
     await peer.sent(b"one")
     assert (await pop(peer, invisible_time=5000)).bodies == [b"one"]
-    in_flight = broker.services.pop.state.in_flight
+    in_flight = broker.part(PopRevive).state.in_flight
     await broker.change_role(Role.SLAVE)
     await asyncio.sleep(30)
     assert len(in_flight) == 1, "a slave redelivers nothing"
@@ -193,7 +194,7 @@ async def test_messages_in_flight_travel_to_a_slave(orbitmq_runtime: SimulatedRu
             while len(messages) < 3:
                 messages += await consumer.receive(3, invisible_s=60)
             master, slave = (
-                world._cluster.brokers[name].services.pop.state.in_flight  # type: ignore[attr-defined]
+                world.brokers[name].part(PopRevive).state.in_flight
                 for name in ("broker-a", "broker-a-1")
             )
 

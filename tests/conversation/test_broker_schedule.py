@@ -8,6 +8,7 @@ import pytest
 from tests.conversation.broker_peer import BrokerPeer, broker_config, records
 
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record
 from orbitmq.runtime.simulated import SimulatedRuntime
@@ -74,7 +75,7 @@ async def test_each_level_delivers_after_its_delay(broker: Broker, peer: Peer) -
         assert (properties["TAGS"], properties["k"]) == ("a", "v")
     assert [record.body for record in await peer.read(1, tags="a")][:2] == [b"1", b"2"]
     await peer.runtime.clock.sleep(0.5)
-    assert [broker.services.schedule.progress(level) for level in range(1, 19)] == [1] * 18
+    assert [broker.part(ScheduleService).progress(level) for level in range(1, 19)] == [1] * 18
 
 
 @pytest.mark.behaviour("DL-02")
@@ -179,7 +180,7 @@ async def test_power_fails_and_no_delayed_message_is_lost(runtime: SimulatedRunt
 async def test_a_message_that_cannot_be_delivered_does_not_hold_up_the_others(
     broker: Broker, peer: Peer
 ) -> None:
-    store, levels = broker.services.store, broker.services.schedule.levels
+    store, levels = broker.services.store, broker.part(ScheduleService).levels
     await peer.put(b"x", {})
     for topic in ("RMQ_SYS_TRANS_HALF_TOPIC", "Deleted"):
         waiting = levels.delayed(NewMessage("Elsewhere", 0, b"lost", b""), {"DELAY": "1"})

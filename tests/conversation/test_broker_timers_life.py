@@ -11,6 +11,7 @@ from tests.conversation.broker_peer import BrokerPeer, records
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.role import Role
 from orbitmq.broker.timers.pending import TOPIC
+from orbitmq.broker.timers.service import TimerService
 from orbitmq.runtime.memory_files import MemoryFiles
 from orbitmq.wire.codes import RequestCode, ResponseCode
 
@@ -58,7 +59,7 @@ async def test_a_slave_whose_log_is_cut_forgets_what_was_behind(broker: Broker, 
     for number in range(20):
         assert await put(peer, b"%d" % number, 30_000) == ResponseCode.SUCCESS
     await broker.change_role(Role.SLAVE)
-    pending, store = broker.services.timers.pending, broker.services.store
+    pending, store = broker.part(TimerService).pending, broker.services.store
     await asyncio.sleep(1)
     assert sum(pending.waiting.values()) == 20
     entry = store.entry(TOPIC, 0, 12)
@@ -81,7 +82,7 @@ async def test_a_long_wait_is_cut_at_the_same_place_by_whoever_reads_it(
     await peer.send(b"first")
     assert await put(peer, b"far", 90_000) == ResponseCode.SUCCESS
     await asyncio.sleep(70)
-    timers = broker.services.timers
+    timers = broker.part(TimerService)
     assert broker.services.store.max_offset(TOPIC, 0) == 2
     timers.pending.rebuild(timers.written.saved)
     await asyncio.sleep(25)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from orbitmq.broker.delay.progress import Place
+from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.broker.role import Role
 from orbitmq.testing import World
 from orbitmq.transport.client import RemotingClient
@@ -105,7 +106,7 @@ async def test_it_waits_until_the_slave_is_idle_and_takes_its_last_progress(
         fenced = world.clock.monotonic()
         assert fenced - begin < 15, "there is no link: three tries of 3.3 s"
         await world.sleep(2)
-        assert services.delays.place(1) == Place(3)
+        assert world.brokers[MASTER].part(ScheduleService).delays.place(1) == Place(3)
         slave.delivered = 5
         await world.sleep(1)
         slave.delivered, slave.active = 8, False

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.broker.role import Role
 from orbitmq.message.properties import decode_properties, encode_properties
 from orbitmq.message.record import Record, iter_records
@@ -76,7 +77,7 @@ async def test_delayed_messages_of_a_lost_master_come_from_another_group(orbitmq
         assert properties["WAIT"] == "false"
         assert not {"DELAY", "REAL_TOPIC", "REAL_QID"} & properties.keys()
         assert record.store_timestamp - record.born_timestamp < 7000
-    assert slave.services.schedule.progress(2) == 5
+    assert slave.part(ScheduleService).progress(2) == 5
     assert slave.services.store.end == end
 
 
@@ -111,11 +112,11 @@ async def test_without_another_master_messages_wait_with_growing_pauses(
         await world.sleep(150)
     lines = [record for record in caplog.records if "wait for another master" in record.getMessage()]
     assert 2 <= len(lines) <= 4
-    assert slave.services.schedule.progress(1) == 0
+    assert slave.part(ScheduleService).progress(1) == 0
     topic(world, "here", "broker-b")
     await world.sleep(8)
     assert sorted(record.body for record in stored(world.brokers["broker-b"], "here")) == sorted(bodies)
-    assert slave.services.schedule.progress(1) == 20
+    assert slave.part(ScheduleService).progress(1) == 20
 
 
 @pytest.mark.orbitmq(brokers=3, replicas=2, settings=SETTINGS)
@@ -143,7 +144,7 @@ async def test_without_escape_messages_wait_for_their_master(
     lines = [record for record in caplog.records if "enableRemoteEscape" in record.getMessage()]
     assert 1 <= len(lines) <= 3
     assert stored(world.brokers["broker-b"], "orders") == []
-    assert slave.services.schedule.progress(1) == 0
+    assert slave.part(ScheduleService).progress(1) == 0
 
 
 @pytest.mark.orbitmq(brokers=2, replicas=2, settings=SETTINGS)

@@ -14,6 +14,8 @@ from tests.replicas import ESCAPING, MASTER, OTHER, SLAVE
 from orbitmq import LocalTransactionState, Message, ReceivedMessage
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.role import Role
+from orbitmq.broker.timers.service import TimerService
+from orbitmq.broker.transactions.acting import HalfEscape
 from orbitmq.message.properties import decode_properties, encode_properties
 from orbitmq.store import NewMessage
 from orbitmq.testing import Keep, World
@@ -114,13 +116,13 @@ async def test_a_slave_knows_what_waits_before_it_acts(orbitmq_world: World) -> 
         delay = str(1000 + 50 * number if number < 100 else 30_000 + 10 * number)
         put(world.brokers[MASTER], "orders", b"%d" % number, TIMER_DELAY_MS=delay, UNIQ_KEY=f"T{number}")
     await world.sleep(10)
-    pending = world.brokers[SLAVE].services.timers.pending
+    pending = world.brokers[SLAVE].part(TimerService).pending
     # What the master has delivered is forgotten, but for the last second.
     assert (pending.position, pending.first) == (700, None)
     assert 600 <= sum(pending.waiting.values()) <= 620
     slave = await lose(world)
     await world.sleep(1)
-    assert sum(slave.services.timers.pending.waiting.values()) == 600
+    assert sum(slave.part(TimerService).pending.waiting.values()) == 600
     await world.sleep(60)
     await come_back(world)
     await world.sleep(20)
@@ -184,7 +186,7 @@ async def test_half_messages_wait_for_another_master_as_long_as_it_takes(orbitmq
     world.crash("broker-b-1", keep=Keep.ANY)
     slave = await lose(world)
     await world.sleep(120)
-    assert len(list(slave.services.half_escape._escaped)) == 0
+    assert len(list(slave.part(HalfEscape)._escaped)) == 0
     await world.start_broker(OTHER)
     await world.sleep(10)
     store = world.brokers[OTHER].services.store

@@ -8,7 +8,8 @@ import pytest
 from tests.replicas import MASTER, SLAVE
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.delay.progress import Place
+from orbitmq.broker.delay.progress import DelayProgress, Place
+from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.broker.role import Role
 from orbitmq.message.model import MessageQueue
 from orbitmq.replication.members.ports import ExchangeError
@@ -25,6 +26,10 @@ from orbitmq.wire.bodies import (
 )
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
+
+
+def delays(broker: Broker) -> DelayProgress:
+    return broker.part(ScheduleService).delays
 
 
 def codes(broker: Broker) -> tuple[TableCodes, RemotingClient]:
@@ -46,7 +51,7 @@ async def test_the_tables_of_a_master_that_tells_none_over_the_link_are_copied(o
     master.groups.update(SubscriptionGroupConfig(group_name="billing", retry_max_times=3))
     master.groups.set_readable("billing", "secrets", False)
     master.offsets.commit("billing", "orders", 1, 77)
-    master.delays.move(3, Place(5))
+    delays(world.brokers["broker-a"]).move(3, Place(5))
     slave.topics.update(TopicConfig("stale"))
     await world.sleep(20)
     assert "orders" not in slave.topics
@@ -62,7 +67,7 @@ async def test_the_tables_of_a_master_that_tells_none_over_the_link_are_copied(o
     assert group.retry_max_times == 3
     assert not slave.groups.may_read("billing", "secrets")
     assert slave.offsets.query("billing", "orders", 1) == 77
-    assert slave.delays.place(3).offset == 5
+    assert delays(world.brokers["broker-b"]).place(3).offset == 5
     assert slave.topics.version == master.topics.version
     master.topics.delete("orders")
     master.groups.set_readable("billing", "secrets", True)
@@ -81,11 +86,11 @@ async def test_a_slave_has_its_masters_tables_within_a_fifth_of_a_second(orbitmq
     await world.sleep(2)
     master.topics.update(TopicConfig("orders", 3, 3))
     master.offsets.commit("billing", "orders", 1, 77)
-    master.delays.move(3, Place(5))
+    delays(world.brokers[MASTER]).move(3, Place(5))
     await world.sleep(0.2)
     assert "orders" in slave.topics
     assert slave.offsets.query("billing", "orders", 1) == 77
-    assert slave.delays.place(3).offset == 5
+    assert delays(world.brokers[SLAVE]).place(3).offset == 5
 
 
 @pytest.mark.behaviour("PO-08")
@@ -95,26 +100,26 @@ async def test_what_is_older_is_not_taken_back(orbitmq_world: World) -> None:
     world = orbitmq_world
     here, there = (world.brokers[name] for name in ("broker-a", "broker-b"))
     there.services.offsets.commit("g", "T", 0, 9)
-    there.services.delays.move(1, Place(4))
+    delays(there).move(1, Place(4))
     own, client = codes(here)
     here.services.offsets.version = DataVersion(1, 0, 0)
-    here.services.delays.version = DataVersion(1, 0, 0)
-    here.services.delays.move(2, Place(7))
-    version = here.services.delays.version
-    there.services.delays.move(2, Place(6))
+    delays(here).version = DataVersion(1, 0, 0)
+    delays(here).move(2, Place(7))
+    version = delays(here).version
+    delays(there).move(2, Place(6))
     await own.take_back(there.address)
     assert here.services.offsets.query("g", "T", 0) is None
     # What was delivered out of the common log is done: RocketMQ's version does not tell of the last ones.
-    assert here.services.delays.place(1).offset == 4
-    assert here.services.delays.place(2).offset == 7
-    assert here.services.delays.version == version
+    assert delays(here).place(1).offset == 4
+    assert delays(here).place(2).offset == 7
+    assert delays(here).version == version
     there.services.offsets.version = DataVersion(2, 0, 0)
-    there.services.delays.version = DataVersion(2, 0, 0)
+    delays(there).version = DataVersion(2, 0, 0)
     here.services.offsets.commit("g", "mine", 0, 1)
     await own.take_back(there.address)
     assert here.services.offsets.query("g", "T", 0) == 9
     assert here.services.offsets.query("g", "mine", 0) == 1
-    assert here.services.delays.place(1).offset == 4
+    assert delays(here).place(1).offset == 4
     assert here.services.offsets.version == DataVersion(2, 0, 0)
     await client.close()
 

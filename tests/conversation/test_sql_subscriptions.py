@@ -254,7 +254,7 @@ async def test_expressions_are_in_the_file_that_java_brokers_read(peer: BrokerPe
     assert entry["bloomFilterData"] == {"bitNum": 112, "bitPos": bloom_places("cg#T")}
     assert (entry["expression"], entry["expressionType"], entry["deadTime"]) == (SQL, "SQL92", 0)
     assert set(content["filterDataByTopic"]) == {"T"}
-    table = broker.services.filter_table
+    table = broker.part(FilterTable)
     restored = FilterTable(broker.runtime.clock, Events(), ChangeFeed())
     restored.restore(content)
     found = restored.get("T", "cg")

@@ -8,7 +8,7 @@ import pytest
 from tests.conversation.broker_peer import BrokerPeer
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.messaging import writers
+from orbitmq.broker.writers import fences
 from orbitmq.broker.role import Role
 from orbitmq.testing import Keep, SimulatedRuntime, World
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -34,13 +34,13 @@ async def test_a_fence_closes_the_connections_of_earlier_attempts(broker: Broker
             assert (await bind(peer, *epoch)).code == ResponseCode.SUCCESS
         other = await bind(stranger, 1, writer="other")
         assert other.code == ResponseCode.SUCCESS
-        connections = set(broker.services.writers._bound)
+        connections = set(broker.part(fences.Writers)._bound)
         assert (await bind(taker, 2, 0, 2, fence=True)).code == ResponseCode.SUCCESS
         gone = [connection.closed for connection in connections]
         assert sum(gone) == 2, "the earlier run, and the earlier turn of the same part"
         for peer in (*bound[2:], stranger):
             await peer.sent(b"x")
-        assert len(broker.services.writers._bound) == 4
+        assert len(broker.part(fences.Writers)._bound) == 4
         for epoch in epochs[:2]:
             refused = await bind(taker, *epoch)
             assert refused.code == ResponseCode.ILLEGAL_OPERATION
@@ -82,8 +82,8 @@ async def test_replicas_know_the_fences(orbitmq_world: World) -> None:
     async with BrokerPeer(world.runtime, world.brokers["broker-a"].address) as peer:
         for run, part in ((5, 0), (6, 0), (6, 1)):
             assert (await bind(peer, run, part, fence=True)).code == ResponseCode.SUCCESS
-    slave = world.brokers["broker-a-1"].services.writers
-    fences = {"query": writers.Fence(6, {0: 1, 1: 1})}
+    slave = world.brokers["broker-a-1"].part(fences.Writers)
+    fences = {"query": fences.Fence(6, {0: 1, 1: 1})}
     await world.until(lambda: slave._fences == fences, 30)
     async with BrokerPeer(world.runtime, world.brokers["broker-a-1"].address) as peer:
         answer = await bind(peer, 7, fence=True)
@@ -107,10 +107,10 @@ async def test_names_and_their_number_have_limits(
         answer = await bind(peer, 1, writer=name)
         assert answer.code == ResponseCode.INVALID_PARAMETER
         assert "expected 1 to 255" in (answer.remark or "")
-    monkeypatch.setattr(writers, "MAX_PARTS", 2)
+    monkeypatch.setattr(fences, "MAX_PARTS", 2)
     codes = [(await bind(peer, 1, part, fence=True)).code for part in (0, 1, 2, 1)]
     assert codes == [0, 0, ResponseCode.INVALID_PARAMETER, 0]
-    monkeypatch.setattr(writers, "MAX_FENCES", 3)
+    monkeypatch.setattr(fences, "MAX_FENCES", 3)
     for number in range(5):
         assert (await bind(peer, 1, writer=f"w{number}", fence=True)).code == ResponseCode.SUCCESS
-    assert sorted(broker.services.writers._fences) == ["w2", "w3", "w4"]
+    assert sorted(broker.part(fences.Writers)._fences) == ["w2", "w3", "w4"]

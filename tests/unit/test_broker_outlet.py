@@ -9,7 +9,7 @@ import pytest
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.delay.service import UNKNOWN_TOPIC_WAITS_MS
+from orbitmq.broker.delay.service import UNKNOWN_TOPIC_WAITS_MS, ScheduleService
 from orbitmq.broker.messaging.outlet import is_not_now
 from orbitmq.broker.role import Role
 from orbitmq.message import reserved
@@ -115,7 +115,7 @@ async def act(broker: Broker) -> None:
 
 @pytest.mark.behaviour("ES-10")
 async def test_an_acting_master_delivers_elsewhere_and_counts_what_arrived(broker: Broker) -> None:
-    services = broker.services
+    services, schedule = broker.services, broker.part(ScheduleService)
     away = services.outlet.elsewhere = OtherMasters()
     for number in range(3):
         delayed(broker, b"%d" % number, "T" if number != 1 else "OnlyThere")
@@ -124,18 +124,18 @@ async def test_an_acting_master_delivers_elsewhere_and_counts_what_arrived(broke
     await broker.runtime.clock.sleep(2)
     assert [each.message.body for each in away.sent] == [b"0", b"1", b"2"]
     assert [each.message.topic for each in away.sent] == ["T", "OnlyThere", "T"]
-    assert services.schedule.progress(1) == 0
+    assert schedule.progress(1) == 0
     away.sent[1].arrive()
     await broker.runtime.clock.sleep(0.01)
-    assert services.schedule.progress(1) == 0  # the first one is not there yet
+    assert schedule.progress(1) == 0  # the first one is not there yet
     away.sent[0].arrive()
     await broker.runtime.clock.sleep(0.01)
-    assert services.schedule.progress(1) == 2
+    assert schedule.progress(1) == 2
     assert services.store.end == end
 
 
 async def test_one_level_does_not_hold_up_the_progress_of_another(broker: Broker) -> None:
-    services = broker.services
+    services, schedule = broker.services, broker.part(ScheduleService)
     away = services.outlet.elsewhere = OtherMasters()
     delayed(broker, b"stuck")
     message = NewMessage("T", 0, b"goes", encode_properties({"DELAY": "2"}))
@@ -144,16 +144,16 @@ async def test_one_level_does_not_hold_up_the_progress_of_another(broker: Broker
     await broker.runtime.clock.sleep(6)
     away.sent[1].arrive()
     await broker.runtime.clock.sleep(0.01)
-    assert (services.schedule.progress(1), services.schedule.progress(2)) == (0, 1)
+    assert (schedule.progress(1), schedule.progress(2)) == (0, 1)
 
 
 @pytest.mark.behaviour("ES-12")
 async def test_without_a_way_nothing_is_delivered_and_nothing_skipped(broker: Broker) -> None:
-    services = broker.services
+    services, schedule = broker.services, broker.part(ScheduleService)
     delayed(broker, b"one")
     await act(broker)
     await broker.runtime.clock.sleep(10)
-    assert services.schedule.progress(1) == 0
+    assert schedule.progress(1) == 0
     services.outlet.elsewhere = away = OtherMasters(room=0)
     await broker.runtime.clock.sleep(2)
     assert away.sent == []
@@ -163,7 +163,7 @@ async def test_without_a_way_nothing_is_delivered_and_nothing_skipped(broker: Br
 
 
 async def test_a_service_that_starts_again_begins_at_its_progress(broker: Broker) -> None:
-    services = broker.services
+    services, schedule = broker.services, broker.part(ScheduleService)
     services.outlet.elsewhere = away = OtherMasters()
     delayed(broker, b"one")
     await act(broker)
@@ -172,16 +172,16 @@ async def test_a_service_that_starts_again_begins_at_its_progress(broker: Broker
     await broker.change_role(Role.MASTER)
     await broker.runtime.clock.sleep(2)
     assert stored(broker) == [b"one"]
-    assert services.schedule.progress(1) == 1
+    assert schedule.progress(1) == 1
 
 
 async def test_a_due_message_of_an_unknown_topic_waits_for_it_after_a_change_of_role(broker: Broker) -> None:
-    services = broker.services
+    services, schedule = broker.services, broker.part(ScheduleService)
     delayed(broker, b"early", "Later")
     await broker.change_role(Role.SLAVE)
     await broker.change_role(Role.MASTER)
     await broker.runtime.clock.sleep(5)
-    assert services.schedule.progress(1) == 0
+    assert schedule.progress(1) == 0
     services.topics.create_if_absent("Later", 4)
     await broker.runtime.clock.sleep(2)
     assert stored(broker, "Later") == [b"early"]

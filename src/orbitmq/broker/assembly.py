@@ -1,6 +1,6 @@
 """What a broker consists of: the only place that knows all parts.
 
-A new service is its own folder and a line in :func:`components`.
+A new service is a folder of its own and its line in :data:`FEATURES`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,9 @@ from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.clients.topic_queues import TopicQueues
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.dead_letters.job import Tools
-from orbitmq.broker.dead_letters.redrives import Redrives
+from orbitmq.broker.dead_letters.attach import attach as dead_letters
+from orbitmq.broker.delay.attach import attach as delay_levels
 from orbitmq.broker.delay.levels import DelayLevels
-from orbitmq.broker.delay.progress import DelayProgress
-from orbitmq.broker.delay.search import DeliverySearch
-from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.broker.doors import Connections, Doors, Serving
 from orbitmq.broker.durability import DiskGate, Durability
 from orbitmq.broker.events import Events, SettingsChanged, TopicChanged
@@ -34,8 +31,6 @@ from orbitmq.broker.handlers.assignment import AssignmentHandlers
 from orbitmq.broker.handlers.base import Family
 from orbitmq.broker.handlers.cleaning import CleaningHandlers
 from orbitmq.broker.handlers.clients import ClientHandlers
-from orbitmq.broker.handlers.copies import CopyHandlers
-from orbitmq.broker.handlers.dead_letters import DeadLetterHandlers
 from orbitmq.broker.handlers.forward import ForwardHandlers
 from orbitmq.broker.handlers.group_tables import GroupTableHandlers
 from orbitmq.broker.handlers.group_topics import GroupTopicHandlers
@@ -43,10 +38,6 @@ from orbitmq.broker.handlers.groups import GroupHandlers
 from orbitmq.broker.handlers.inspection import InspectionHandlers
 from orbitmq.broker.handlers.offsets import OffsetHandlers
 from orbitmq.broker.handlers.operation import OperationHandlers
-from orbitmq.broker.handlers.pop import PopHandlers
-from orbitmq.broker.handlers.pop_ack import PopAckHandlers
-from orbitmq.broker.handlers.pop_inspection import PopInspectionHandlers
-from orbitmq.broker.handlers.pop_notices import PopNoticeHandlers
 from orbitmq.broker.handlers.progress import ProgressHandlers
 from orbitmq.broker.handlers.pull import PullHandlers
 from orbitmq.broker.handlers.query import QueryHandlers
@@ -56,11 +47,8 @@ from orbitmq.broker.handlers.reply import ReplyHandlers
 from orbitmq.broker.handlers.router import Router
 from orbitmq.broker.handlers.send import SendHandlers
 from orbitmq.broker.handlers.send_back import SendBackHandlers
-from orbitmq.broker.handlers.timers import TimerHandlers
 from orbitmq.broker.handlers.topic_tables import TopicTableHandlers
 from orbitmq.broker.handlers.topics import TopicHandlers
-from orbitmq.broker.handlers.transactions import TransactionHandlers
-from orbitmq.broker.handlers.writers import WriterHandlers
 from orbitmq.broker.inspection.messages import MessageLookup
 from orbitmq.broker.inspection.progress import ConsumeProgress
 from orbitmq.broker.inspection.queues import QueueInspection
@@ -76,7 +64,6 @@ from orbitmq.broker.messaging.queue_offsets import QueueOffsets
 from orbitmq.broker.messaging.reply import Reply
 from orbitmq.broker.messaging.send_back import SendBack
 from orbitmq.broker.messaging.sending import Sending
-from orbitmq.broker.messaging.writers import Writers
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.administration import GroupAdministration, TopicAdministration
 from orbitmq.broker.metadata.components import MetadataTables, TableFiles
@@ -86,26 +73,29 @@ from orbitmq.broker.metadata.request_modes import RequestModes
 from orbitmq.broker.metadata.table_files import Persistence
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.parts import Ports, Services
-from orbitmq.broker.pop.parts import pop_parts
+from orbitmq.broker.pop.attach import attach as pop
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.role import Role, RoleState, role_of_setting
 from orbitmq.broker.statistics import Counters, Stats
 from orbitmq.broker.storage import StoreLife, StoreTopics, store_config
-from orbitmq.broker.timers.delivered import DeliveredTimers
-from orbitmq.broker.timers.following import TimerFollower
+from orbitmq.broker.timers.attach import attach as timers
 from orbitmq.broker.timers.hook import TimerHook
-from orbitmq.broker.timers.inspection import TimerInspection
-from orbitmq.broker.timers.recall import Recall
-from orbitmq.broker.timers.service import TimerService
-from orbitmq.broker.transactions.acting import HalfEscape
-from orbitmq.broker.transactions.escaped import EscapedHalves
-from orbitmq.broker.transactions.reading import HalfQueue
-from orbitmq.broker.transactions.service import Transactions
+from orbitmq.broker.transactions.attach import attach as transactions
+from orbitmq.broker.writers.attach import attach as writers
 from orbitmq.message import reserved
 from orbitmq.message.ids import UniqueIds
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore
-from orbitmq.transport.server import ServerConnection
+
+# What works beside sending and pulling, in the order in which it starts and its append hooks see messages.
+FEATURES: Sequence[Extension] = (
+    transactions,
+    delay_levels,
+    timers,
+    dead_letters,
+    writers,
+    pop,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,57 +120,45 @@ def assemble(
     extensions: Sequence[Extension] = (),
 ) -> Assembly:
     """Put a broker together that is reached at ``port``; nothing is started or read yet."""
-    services = _parts(runtime, config, port)
+    services = _services(runtime, config, port)
     services_of_doors = ports(services)
-    host = Host(services, services_of_doors, port, change_role)
-    attached = [extension(host) for extension in extensions]
-    parts = components(services, services_of_doors, doors, port, attached)
+    files = TableFiles(services.persistence, config.flush_offset_interval_ms / 1000)
+    shared = _components(services, doors, files)
     _connect(services)
+    host = Host(services, services_of_doors, port, change_role)
+    attached = [attach(host) for attach in (*FEATURES, *extensions)]
+    status = [each.status for each in attached]
+    added = [family for each in attached for family in each.families]
+    router = Router([*families(services, services_of_doors, status), *added])
+    parts = [
+        *shared,
+        *(component for each in attached for component in each.components),
+        Serving(doors, router, _fast_path(services), services.clients.connection_closed, port),
+        services.registration,
+    ]
+    for part in parts:
+        files.keep(part.tables())
     return Assembly(services, parts, [each.hand_over for each in attached if each.hand_over is not None])
 
 
-def components(
-    s: Services, p: Ports, doors: Doors, port: int, attached: Sequence[Attachment] = ()
-) -> list[Component]:
-    """All parts with a life, in the order in which they start; they stop in the opposite one."""
-    status = [each.status for each in attached]
-    router = Router([*families(s, p, status), *(family for each in attached for family in each.families)])
-    files = TableFiles(s.persistence, s.config.flush_offset_interval_ms / 1000)
-
-    def connection_closed(connection: ServerConnection) -> None:
-        s.clients.connection_closed(connection)
-        s.writers.connection_closed(connection)
-
-    parts = [
+def _components(s: Services, doors: Doors, files: TableFiles) -> list[Component]:
+    """What starts before everything that works by itself, in its order; it stops in the opposite one."""
+    return [
         s.durability,
         StoreLife(s.store, s.config, s.events),
         files,
         MetadataTables(s.topics, s.groups, s.offsets),
-        StoreTopics(s.topics, s.store, s.events, s.schedule.levels),
+        StoreTopics(s.topics, s.store, s.events, s.levels),
         Connections(doors, s.durability, s.store),
-        s.timers,
-        s.timer_follower,
-        s.schedule,
-        s.transactions,
-        s.half_escape,
-        s.redrives,
-        s.writers,
         s.clients,
         s.assignments,
-        s.filter_table,
+        FilterTable(s.runtime.clock, s.events, s.feed),
         s.long_polling,
-        *s.pop.components,
         s.stats,
-        *(component for each in attached for component in each.components),
-        Serving(doors, router, _fast_path(s), connection_closed, port),
-        s.registration,
     ]
-    for part in parts:
-        files.keep(part.tables())
-    return parts
 
 
-def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
+def _services(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     clock = runtime.clock
     address = f"{config.broker_ip1}:{port}"
     events = Events()
@@ -200,19 +178,6 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
     clients = ClientManager(clock, events, expire_ms=config.channel_expired_ms)
     append = MessageAppend(store, durability, counters)
     modes = RequestModes(feed)
-    outlet = Outlet(role, append, store)
-    delays = DelayProgress(clock, levels.highest, feed, config.delay_version_step)
-    search = DeliverySearch(clock, runtime.threads, store, levels, delays)
-    half_queue = HalfQueue(store, offsets)
-    escaped = EscapedHalves(feed)
-    host = (config.broker_ip1, port)
-    transactions = Transactions(
-        clock, config, store, append, metadata, half_queue, escaped, clients, host, role
-    )
-    timer_hook = TimerHook(clock, config)
-    delivered = DeliveredTimers(runtime.threads, store)
-    timers = TimerService(runtime, config, events, store, outlet, topics, feed, delivered)
-    append.hooks += [transactions.prepare, levels.delayed, timer_hook.timed]
     return Services(
         runtime=runtime,
         config=config,
@@ -228,42 +193,14 @@ def _parts(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         offsets=offsets,
         metadata=metadata,
         clients=clients,
-        filter_table=FilterTable(clock, events, feed),
+        modes=modes,
         assignments=Assignments(config, metadata, clients, TopicQueues(runtime, config, topics), modes),
         locks=QueueLocks(clock, feed),
         append=append,
-        outlet=outlet,
-        delays=delays,
+        outlet=Outlet(role, append, store),
         long_polling=LongPolling(clock, events, store.watch, limit=config.pull_queue_capacity),
-        schedule=ScheduleService(clock, events, store, outlet, topics, levels, delays, search),
-        timer_hook=timer_hook,
-        timers=timers,
-        timer_follower=TimerFollower(clock, config, timers.pending, timers.written),
-        transactions=transactions,
-        half_escape=HalfEscape(clock, config, half_queue, outlet, escaped),
-        redrives=Redrives(
-            Tools(clock, runtime.threads, role, store, append, topics),
-            Filters(config),
-            feed,
-            metadata.save,
-            config.broker_name,
-        ),
-        writers=Writers(role, feed, metadata.save),
-        pop=pop_parts(
-            config,
-            role,
-            events,
-            feed,
-            store,
-            metadata,
-            topics,
-            groups,
-            offsets,
-            modes,
-            outlet,
-            counters,
-            runtime.random,
-        ),
+        levels=levels,
+        timer_hook=TimerHook(clock, config),
         counters=counters,
         stats=Stats(clock, events, store, offsets, config.broker_cluster_name, counters),
         registration=Registration(runtime, config, topics, address),
@@ -282,12 +219,10 @@ def _connect(s: Services) -> None:
     subscribe = s.events.subscribe
     # Behind the store, which then has the topic's queues: a pull that is woken looks at them.
     subscribe(TopicChanged, lambda event: s.long_polling.wake_topic(event.topic))
-    subscribe(TopicChanged, lambda event: s.pop.wake_topic(event.topic))
     subscribe(TopicChanged, lambda event: s.registration.topic_changed(event.topic))
 
     def settings_changed(event: SettingsChanged) -> None:
         s.offsets.version_step = s.config.offset_version_step
-        s.delays.version_step = s.config.delay_version_step
         if "namesrvAddr" in event.keys:
             s.registration.name_servers_changed()
         if "brokerPermission" in event.keys:
@@ -343,52 +278,40 @@ def ports(s: Services) -> Ports:
             s.runtime.host,
         ),
         send_back=SendBack(
-            config, s.role, metadata, store, s.append, s.schedule.levels, s.timer_hook, chance
+            config, s.role, metadata, store, s.append, s.levels, s.timer_hook, chance
         ),
         queue_offsets=QueueOffsets(metadata, topics, groups, offsets, store),
         group_reset=GroupReset(config, metadata, topics, groups, offsets, clients, store),
         lookup=MessageLookup(config, store),
-        recall=Recall(s.runtime.clock, config, s.role, topics, s.append, s.timers),
     )
 
 
 def families(s: Services, p: Ports, status: Sequence[Status] = ()) -> list[Family]:
-    """The doors of a broker on the wire, each with the services that it calls."""
+    """The broker's own doors on the wire, each with the services that it calls."""
     config, metadata, topics, groups, offsets = s.config, s.metadata, s.topics, s.groups, s.offsets
     clients, store = s.clients, s.store
     progress = ConsumeProgress(
         config, s.runtime.clock, metadata, topics, groups, offsets, clients, store, s.stats, s.address
     )
-    timers = TimerInspection(s.runtime.clock, topics, s.timers)
-    more = [timers.state, *status]
-    info = RuntimeInfo(s.role, s.runtime, store, s.stats, s.long_polling, s.schedule, more)
+    info = RuntimeInfo(s.role, s.runtime, store, s.stats, s.long_polling, status)
     topic_administration = TopicAdministration(config, metadata, topics, offsets, s.registration)
     group_administration = GroupAdministration(metadata, groups, offsets)
     return [
         SendHandlers(config, p.sending),
         ReplyHandlers(config, p.reply),
-        TransactionHandlers(s.role, p.lookup, s.append, s.transactions, s.counters),
         SendBackHandlers(p.send_back),
         PullHandlers(config, p.pulling),
-        PopHandlers(config, s.runtime.clock, s.pop.pops),
-        PopAckHandlers(s.pop.settling),
-        PopNoticeHandlers(s.runtime.clock, s.pop.pops),
-        PopInspectionHandlers(s.pop.pops),
         OffsetHandlers(offsets, p.queue_offsets, p.group_reset),
         QueueBoundHandlers(p.queue_offsets),
         ClientHandlers(Heartbeats(config, topics, groups, clients), ClientListing(clients), p.filters),
         QueueLockHandlers(s.locks),
         AssignmentHandlers(s.assignments),
-        DeadLetterHandlers(s.redrives),
-        WriterHandlers(s.writers),
         TopicHandlers(topic_administration),
         TopicTableHandlers(metadata, topics, offsets, clients),
         GroupHandlers(group_administration, groups),
         GroupTableHandlers(groups),
         GroupTopicHandlers(offsets, clients, s.address),
         QueryHandlers(p.lookup),
-        CopyHandlers(s.delays, s.assignments),
-        TimerHandlers(config, p.recall, timers),
         ForwardHandlers(ConsumerRequests(config, topics, groups, clients, p.lookup)),
         InspectionHandlers(s.stats, QueueInspection(config, metadata, clients, store, s.stats)),
         ProgressHandlers(progress),

@@ -150,14 +150,14 @@ class Serving(Component):
         port: int,
     ) -> None:
         self._doors = doors
-        self._router = router
+        self.router = router
         self._fast_path = fast_path
         self._on_closed = on_closed
         self._port = port
 
     async def start(self) -> None:
         self._fast_path.begin()
-        self._doors.open(self._router, self._fast_path, self._on_closed)
+        self._doors.open(self.router, self._fast_path, self._on_closed)
         await self._doors.listen_vip(self._port)
 
     async def stop(self) -> None:

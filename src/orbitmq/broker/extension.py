@@ -1,6 +1,7 @@
-"""How something is attached to a broker that the broker does not know: replication, a gateway, a console.
+"""How something is attached to a broker: its own features, and what it does not know, as replication or a gateway.
 
-``cluster`` puts brokers together with their extensions; the broker calls each one once, before it starts.
+Features are listed in ``assembly``; ``cluster`` puts brokers together with their extensions. Each is called once,
+before the broker starts.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Status: TypeAlias = Callable[[], Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The broker as an extension sees it.
+    """The broker as a feature or an extension sees it.
 
     Attributes:
         port: where clients reach it.
@@ -36,7 +37,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """What an extension adds to a broker.
+    """What a feature or an extension adds to a broker.
 
     Attributes:
         components: they start when the broker's own parts work, before it serves requests.

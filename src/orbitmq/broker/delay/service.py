@@ -67,6 +67,9 @@ class ScheduleService(Component):
     A level is one queue, in which messages come due in the order they were stored: only the first one is
     looked at. Progress follows when the delivered message is on the device; after a crash or a change of role
     the log tells what was delivered besides, so that nothing comes twice. One task works for all levels.
+
+    Attributes:
+        delays: how far each level is.
     """
 
     name = "delayed messages"
@@ -80,14 +83,14 @@ class ScheduleService(Component):
         outlet: Outlet,
         topics: TopicConfigs,
         levels: DelayLevels,
-        progress: DelayProgress,
+        delays: DelayProgress,
         search: DeliverySearch,
     ) -> None:
         self._clock = clock
         self._store = store
         self._outlet = outlet
         self._topics = topics
-        self._progress = progress
+        self.delays = delays
         self._search = search
         outlet.on_stored(self._stored_elsewhere)
         events.subscribe(RoleChanged, self._role_changed)
@@ -105,7 +108,7 @@ class ScheduleService(Component):
     # -- working ---------------------------------------------------------------------------------------
 
     def tables(self) -> Sequence[Table]:
-        return (Table(DELAYS, self._progress),)
+        return (Table(DELAYS, self.delays),)
 
     async def start(self) -> None:
         self._anew = True
@@ -141,7 +144,7 @@ class ScheduleService(Component):
         self._anew = self._unknown = False
         for level in self._levels:
             level.unsettled.clear()
-            level.position = self._progress.place(level.number).offset
+            level.position = self.delays.place(level.number).offset
             level.look_at_ms = 0
         self._begin()
 
@@ -158,7 +161,7 @@ class ScheduleService(Component):
                     level.number, level.position, low, high, inside,
                 )  # fmt: skip
                 level.position = inside
-                self._progress.move(level.number, Place(inside))
+                self.delays.move(level.number, Place(inside))
             self._store.watch(reserved.SCHEDULE_TOPIC, queue_id)
 
     def on_arrival(self, _topic: str, queue_id: int, _max_offset: int) -> None:
@@ -314,17 +317,22 @@ class ScheduleService(Component):
                 self._settle(level)
 
     def _settle(self, level: _Level) -> None:
-        before = place = self._progress.place(level.number)
+        before = place = self.delays.place(level.number)
         while level.unsettled and (level.unsettled[0][0] is None or level.unsettled[0][0].stored):
             handed, offset = level.unsettled.popleft()
             place = Place(offset, place.log_offset if handed is None else handed.end or place.log_offset)
         if place is not before:
-            self._progress.move(level.number, place)
+            self.delays.move(level.number, place)
 
     def progress(self, level: int) -> int:
         """The offset in the level's queue up to which messages were delivered."""
-        return self._progress.place(level).offset
+        return self.delays.place(level).offset
 
     def end(self, level: int) -> int:
         """The offset behind the newest message of the level's queue."""
         return self._store.max_offset(reserved.SCHEDULE_TOPIC, level - 1)
+
+    def state(self) -> dict[str, str]:
+        """Lines of the broker's state: how far each level in use is, and where its queue ends."""
+        ends = ((level, self.end(level)) for level in range(1, self.levels.highest + 1))
+        return {f"scheduleMessageOffset_{level}": f"{self.progress(level)},{end}" for level, end in ends if end}

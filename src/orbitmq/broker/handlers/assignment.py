@@ -11,7 +11,7 @@ from orbitmq.wire.command import Command
 
 
 class AssignmentHandlers(Family):
-    """QUERY_ASSIGNMENT and SET_MESSAGE_REQUEST_MODE."""
+    """QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE, GET_ALL_MESSAGE_REQUEST_MODE."""
 
     def __init__(self, assignments: Assignments) -> None:
         self._assignments = assignments
@@ -20,6 +20,7 @@ class AssignmentHandlers(Family):
         return {
             RequestCode.QUERY_ASSIGNMENT: self.query,
             RequestCode.SET_MESSAGE_REQUEST_MODE: self.set_mode,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.modes,
         }
 
     async def query(self, _connection: ServerConnection, command: Command) -> Command:
@@ -31,3 +32,7 @@ class AssignmentHandlers(Family):
         """Switch a group between pulling and popping."""
         self._assignments.set_mode(bodies.SetMessageRequestModeRequestBody.decode(command.body))
         return command.reply()
+
+    def modes(self, _connection: ServerConnection, command: Command) -> Answer:
+        """How groups get messages, as ``messageRequestMode.json`` holds it: slaves copy it."""
+        return command.reply(body=self._assignments.modes().encode())

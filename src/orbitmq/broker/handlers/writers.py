@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orbitmq.broker.handlers.base import Answer, Family, Handler
-from orbitmq.broker.messaging.writers import Epoch, Writers
+from orbitmq.broker.writers.fences import Epoch, Writers
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command

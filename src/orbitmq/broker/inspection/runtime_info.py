@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.broker.messaging.held_pulls import LongPolling
 from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import Rates, Stats
@@ -30,7 +29,6 @@ class RuntimeInfo:
         store: MessageStore,
         stats: Stats,
         long_polling: LongPolling,
-        schedule: ScheduleService,
         more: Sequence[Callable[[], Mapping[str, str]]] = (),
     ) -> None:
         self._role = role
@@ -38,7 +36,6 @@ class RuntimeInfo:
         self._store = store
         self._stats = stats
         self._long_polling = long_polling
-        self._schedule = schedule
         self._more = more
 
     def ha_status(self) -> HARuntimeInfo:
@@ -64,7 +61,7 @@ class RuntimeInfo:
             state[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = 0
         state |= {"EndTransactionQueueSize": 0, "EndTransactionThreadPoolQueueCapacity": 0}
         state |= {"timerEnqueueTps": 0.0, "timerDequeueTps": 0.0}
-        state |= self._disk_state() | self._totals() | self._times() | self._delays()
+        state |= self._disk_state() | self._totals() | self._times()
         for lines in self._more:
             state |= lines()
         return {key: str(value) for key, value in state.items()}
@@ -121,15 +118,6 @@ class RuntimeInfo:
             "putLatency99": f"{times.percentile(0.99):.2f}",
             "putLatency999": f"{times.percentile(0.999):.2f}",
             "getMessageEntireTimeMax": counters.longest_get_ms,
-        }
-
-    def _delays(self) -> dict[str, int | float | str]:
-        """How far each delay level in use is, and where its queue ends."""
-        ends = ((level, self._schedule.end(level)) for level in range(1, self._schedule.levels.highest + 1))
-        return {
-            f"scheduleMessageOffset_{level}": f"{self._schedule.progress(level)},{end}"
-            for level, end in ends
-            if end
         }
 
 

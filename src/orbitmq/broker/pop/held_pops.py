@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.events import Events, OffsetsReset
+from orbitmq.broker.events import Events, OffsetsReset, TopicChanged
 from orbitmq.runtime.seam import Clock
 
 log = logging.getLogger(__name__)
@@ -81,6 +81,7 @@ class HeldPops(Component):
         self._any = asyncio.Event()
         events.on_messages_arrived(self.on_arrival)
         events.subscribe(OffsetsReset, lambda event: self.wake_topic(event.topic))
+        events.subscribe(TopicChanged, lambda event: self.wake_topic(event.topic))
 
     def __len__(self) -> int:
         return self._waiting

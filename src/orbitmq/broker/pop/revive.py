@@ -74,6 +74,9 @@ class PopRevive(Component):
 
     A message stays in flight until its redelivery is stored, so a crash loses none. One that was stored a
     moment before a crash is known by a property of it: it is not put again.
+
+    Attributes:
+        state: what is in flight.
     """
 
     name = "popped messages"
@@ -109,7 +112,7 @@ class PopRevive(Component):
         self.release: Callable[[str, str], None] = lambda _topic, _group: None
         self._store = store
         self._outlet = outlet
-        self._state = state
+        self.state = state
         self._in_flight = state.in_flight
         self._orders = orders
         self._check_points = check_points
@@ -130,7 +133,7 @@ class PopRevive(Component):
     # -- life ------------------------------------------------------------------------------------------
 
     def tables(self) -> Sequence[Table]:
-        return (Table(POPS, self._state, parts=(POP_DELIVERIES,)), Table(POP_ORDERS, self._orders))
+        return (Table(POPS, self.state, parts=(POP_DELIVERIES,)), Table(POP_ORDERS, self._orders))
 
     async def start(self) -> None:
         self._check_points.take_over()
@@ -240,7 +243,7 @@ class PopRevive(Component):
     async def _sleep(self) -> None:
         now = self._clock.now_ms()
         due = self._in_flight.next_due_ms
-        self._state.looks_at_ms = NEVER_MS if due is None else due
+        self.state.looks_at_ms = NEVER_MS if due is None else due
         if self._unsettled:
             due = now + SETTLE_MS if due is None else min(due, now + SETTLE_MS)
         if due is None or due > now:

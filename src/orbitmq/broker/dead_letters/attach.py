@@ -1,0 +1,16 @@
+"""What the redrive of dead letters adds to a broker."""
+
+from __future__ import annotations
+
+from orbitmq.broker.dead_letters.job import Tools
+from orbitmq.broker.dead_letters.redrives import Redrives
+from orbitmq.broker.extension import Attachment, Host
+from orbitmq.broker.handlers.dead_letters import DeadLetterHandlers
+
+
+def attach(host: Host) -> Attachment:
+    """The jobs that send dead letters again."""
+    s = host.services
+    tools = Tools(s.runtime.clock, s.runtime.threads, s.role, s.store, s.append, s.topics)
+    redrives = Redrives(tools, host.ports.filters, s.feed, s.metadata.save, s.config.broker_name)
+    return Attachment(components=[redrives], families=[DeadLetterHandlers(redrives)])

@@ -1,0 +1,72 @@
+"""What pop adds to a broker."""
+
+from __future__ import annotations
+
+from orbitmq.broker.extension import Attachment, Host
+from orbitmq.broker.handlers.pop import PopHandlers
+from orbitmq.broker.handlers.pop_ack import PopAckHandlers
+from orbitmq.broker.handlers.pop_inspection import PopInspectionHandlers
+from orbitmq.broker.handlers.pop_notices import PopNoticeHandlers
+from orbitmq.broker.pop.hand_over import CheckPoints
+from orbitmq.broker.pop.held_pops import HeldPops
+from orbitmq.broker.pop.ordered import OrderedPops
+from orbitmq.broker.pop.popping import Popping
+from orbitmq.broker.pop.revive import PopRevive
+from orbitmq.broker.pop.service import Pops
+from orbitmq.broker.pop.settling import Settling
+from orbitmq.broker.pop.state import PopState
+
+
+def attach(host: Host) -> Attachment:
+    """Dealing messages out, acknowledgements, redelivery, and what waits for messages."""
+    s = host.services
+    config, clock, events, store = s.config, s.runtime.clock, s.events, s.store
+    topics, groups, offsets = s.topics, s.groups, s.offsets
+    state, orders = PopState(s.feed, offsets), OrderedPops(s.feed)
+    held = HeldPops("held pops", config, clock, events, store.watch)
+    held_notices = HeldPops("held notices", config, clock, events, store.watch)
+    popping = Popping(
+        config,
+        s.role,
+        s.metadata,
+        topics,
+        groups,
+        offsets,
+        store,
+        state.in_flight,
+        orders,
+        s.counters,
+        s.runtime.random,
+    )
+    pops = Pops(config, clock, topics, store, popping, orders, held, held_notices)
+    check_points = CheckPoints(config, clock, events, offsets, store, s.outlet, state)
+    settling = Settling(config, s.role, clock, s.metadata, offsets, store, state.in_flight, orders)
+    revive = PopRevive(
+        config,
+        clock,
+        s.role,
+        events,
+        s.metadata,
+        topics,
+        groups,
+        offsets,
+        s.modes,
+        store,
+        s.outlet,
+        state,
+        orders,
+        check_points,
+    )
+    settling.freed = pops.freed
+    settling.early = check_points.early
+    settling.save_soon = revive.save_soon
+    revive.release = held.release
+    return Attachment(
+        components=[revive, held, held_notices],
+        families=[
+            PopHandlers(config, clock, pops),
+            PopAckHandlers(settling),
+            PopNoticeHandlers(clock, pops),
+            PopInspectionHandlers(pops),
+        ],
+    )

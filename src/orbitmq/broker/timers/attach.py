@@ -1,0 +1,27 @@
+"""What timers add to a broker."""
+
+from __future__ import annotations
+
+from orbitmq.broker.extension import Attachment, Host
+from orbitmq.broker.handlers.timers import TimerHandlers
+from orbitmq.broker.timers.delivered import DeliveredTimers
+from orbitmq.broker.timers.following import TimerFollower
+from orbitmq.broker.timers.inspection import TimerInspection
+from orbitmq.broker.timers.recall import Recall
+from orbitmq.broker.timers.service import TimerService
+
+
+def attach(host: Host) -> Attachment:
+    """Delivery at any time, recalls, and what administrators see of both."""
+    s = host.services
+    clock = s.runtime.clock
+    delivered = DeliveredTimers(s.runtime.threads, s.store)
+    timers = TimerService(s.runtime, s.config, s.events, s.store, s.outlet, s.topics, s.feed, delivered)
+    s.append.hooks.append(s.timer_hook.timed)
+    inspection = TimerInspection(clock, s.topics, timers)
+    recall = Recall(clock, s.config, s.role, s.topics, s.append, timers)
+    return Attachment(
+        components=[timers, TimerFollower(clock, s.config, timers.pending, timers.written)],
+        families=[TimerHandlers(s.config, recall, inspection)],
+        status=inspection.state,
+    )

@@ -1,0 +1,33 @@
+"""What transactions add to a broker."""
+
+from __future__ import annotations
+
+from orbitmq.broker.extension import Attachment, Host
+from orbitmq.broker.handlers.transactions import TransactionHandlers
+from orbitmq.broker.transactions.acting import HalfEscape
+from orbitmq.broker.transactions.escaped import EscapedHalves
+from orbitmq.broker.transactions.reading import HalfQueue
+from orbitmq.broker.transactions.service import Transactions
+
+
+def attach(host: Host) -> Attachment:
+    """Half messages, their end, check-backs, and those of a lost master."""
+    s = host.services
+    queue, escaped = HalfQueue(s.store, s.offsets), EscapedHalves(s.feed)
+    transactions = Transactions(
+        s.runtime.clock,
+        s.config,
+        s.store,
+        s.append,
+        s.metadata,
+        queue,
+        escaped,
+        s.clients,
+        (s.config.broker_ip1, host.port),
+        s.role,
+    )
+    s.append.hooks.append(transactions.prepare)
+    return Attachment(
+        components=[transactions, HalfEscape(s.runtime.clock, s.config, queue, s.outlet, escaped)],
+        families=[TransactionHandlers(s.role, host.ports.lookup, s.append, transactions, s.counters)],
+    )

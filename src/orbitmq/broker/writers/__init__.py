@@ -1,0 +1,1 @@
+"""Writers that take over: connections bound to an attempt, and fences that end earlier attempts."""

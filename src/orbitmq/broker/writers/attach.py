@@ -1,0 +1,14 @@
+"""What writers that take over add to a broker."""
+
+from __future__ import annotations
+
+from orbitmq.broker.extension import Attachment, Host
+from orbitmq.broker.handlers.writers import WriterHandlers
+from orbitmq.broker.writers.fences import Writers
+
+
+def attach(host: Host) -> Attachment:
+    """Bound connections and their fences."""
+    s = host.services
+    writers = Writers(s.role, s.feed, s.metadata.save)
+    return Attachment(components=[writers], families=[WriterHandlers(writers)])
