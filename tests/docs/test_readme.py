@@ -100,6 +100,12 @@ def test_every_link_of_the_documents_leads_somewhere() -> None:
                 assert (document.parent / target).exists(), f"{document.name}: {target}"
 
 
+def test_the_test_that_the_readme_shows_is_one_that_runs() -> None:
+    [shown] = re.findall(r"^```py\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    # tests/testing/test_plugin.py runs those of this page.
+    assert shown in (ROOT / "docs" / "testing.md").read_text()
+
+
 @pytest.mark.parametrize("name", ["orbitmq", "peer", "client"])
 def test_figures_say_which_kind_of_record_they_are(name: str) -> None:
     content = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
