@@ -133,7 +133,7 @@ def assemble(
     parts = [
         *shared,
         *(component for each in attached for component in each.components),
-        Serving(doors, router, _fast_path(services), services.clients.connection_closed, port),
+        Serving(doors, router, _fast_path(services), services.events, port),
         services.registration,
     ]
     for part in parts:

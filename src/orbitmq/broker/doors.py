@@ -9,6 +9,7 @@ from collections.abc import Callable
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.durability import Durability
+from orbitmq.broker.events import ConnectionClosed, Events
 from orbitmq.broker.fast_path.driver import FastPath
 from orbitmq.broker.handlers.base import Answer
 from orbitmq.broker.handlers.router import Router
@@ -146,19 +147,22 @@ class Serving(Component):
         doors: Doors,
         router: Router,
         fast_path: FastPath,
-        on_closed: Callable[[ServerConnection], None],
+        events: Events,
         port: int,
     ) -> None:
         self._doors = doors
         self.router = router
         self._fast_path = fast_path
-        self._on_closed = on_closed
+        self._events = events
         self._port = port
 
     async def start(self) -> None:
         self._fast_path.begin()
-        self._doors.open(self.router, self._fast_path, self._on_closed)
+        self._doors.open(self.router, self._fast_path, self._closed)
         await self._doors.listen_vip(self._port)
+
+    def _closed(self, connection: ServerConnection) -> None:
+        self._events.publish(ConnectionClosed(connection))
 
     async def stop(self) -> None:
         self._doors.refuse()

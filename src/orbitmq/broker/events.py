@@ -17,6 +17,7 @@ from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
 
 if TYPE_CHECKING:
     from orbitmq.broker.clients.registry import ConsumerGroup
+    from orbitmq.transport.server import ServerConnection
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,13 @@ class MembersChanged:
 
     group: str
     state: ConsumerGroup | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionClosed:
+    """A client's connection is gone."""
+
+    connection: ServerConnection
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from orbitmq.broker.clients.subscriptions import Conflict, Subscriptions
 from orbitmq.broker.component import Component
-from orbitmq.broker.events import Events, MembersChanged
+from orbitmq.broker.events import ConnectionClosed, Events, MembersChanged
 from orbitmq.broker.role import LEADING, RoleChanged
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.errors import TransportError
@@ -104,6 +104,7 @@ class ClientManager(Component):
         self._fingerprints: dict[str, int] = {}
         self._conflicts: Counter[str] = Counter()
         events.subscribe(RoleChanged, self._role_changed)
+        events.subscribe(ConnectionClosed, lambda event: self.connection_closed(event.connection))
 
     async def start(self) -> None:
         self._every(self._clock, SCAN_SECONDS, self.expire)
