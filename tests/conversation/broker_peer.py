@@ -12,7 +12,7 @@ from orbitmq.message.record import Record, iter_records
 from orbitmq.runtime.seam import Runtime, Segment
 from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
-from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers import PullMessageRequest, SendMessageResponse, SendMessageV2Request
 
@@ -133,3 +133,16 @@ class BrokerPeer:
 
     async def pull(self, offset: int = 0, **values: Any) -> Command:
         return await self.ask(pull_request(offset, **values))
+
+    async def create(self, topic: str | int = "T", **ext: str | int) -> Command:
+        """Make or change a topic as an administrator does."""
+        fields: dict[str, str | int] = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": 2,
+            "writeQueueNums": 2,
+            "perm": 6,
+            "topicFilterType": "SINGLE_TAG",
+            "order": "false",
+        }
+        return await self.call(RequestCode.UPDATE_AND_CREATE_TOPIC, **{**fields, **ext})

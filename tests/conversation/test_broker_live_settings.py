@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import re
 
 import pytest
-from tests.conversation.broker_peer import BrokerPeer, pull_request, records
+from tests.conversation.broker_peer import BrokerPeer, broker_config, pull_request, records
 
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.settings import properties_text
+from orbitmq.wire.bodies import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.headers import PullMessageResponse, QueryMessageRequest
 
@@ -180,3 +185,53 @@ async def test_how_long_an_answer_waits_for_the_disk(
     began = broker.runtime.clock.monotonic()
     assert (await peer.send()).code == ResponseCode.FLUSH_DISK_TIMEOUT
     assert 0.3 <= broker.runtime.clock.monotonic() - began < 1
+
+
+async def test_settings_that_may_change_and_those_that_may_not(broker: Broker, peer: BrokerPeer) -> None:
+    text = properties_text.render({"autoCreateTopicEnable": "false", "fileReservedTime": "5"})
+    await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, text.encode())
+    assert broker.config.auto_create_topic_enable is False
+    assert broker.services.store.config.file_reserved_ms == 5 * 3_600_000
+    shown = await peer.ok(RequestCode.GET_BROKER_CONFIG)
+    settings_shown = properties_text.parse(shown.body.decode())
+    assert settings_shown["fileReservedTime"] == "5"
+    assert settings_shown["brokerName"] == "broker-a"
+    for bad in ("storePathRootDir=/etc", "fileReservedTime=9\nnonsense=1", "fileReservedTime=x"):
+        refused = await peer.call(RequestCode.UPDATE_BROKER_CONFIG, bad.encode())
+        assert refused.code == ResponseCode.NO_PERMISSION
+    assert broker.config.file_reserved_time_hours == 5
+    info = await peer.ok(RequestCode.GET_BROKER_RUNTIME_INFO)
+    state = KVTable.decode(info.body).table
+    assert (state["brokerActive"], state["putTps"]) == ("true", "0.0 0.0 0.0")
+    assert re.fullmatch(r"\[ 0 days, 0 hours, 0 minutes, \d+ seconds \]", state["runtime"])
+    assert re.fullmatch(r"Total : [\d.]+ [KMGT]iB, Free : [\d.]+ [KMGT]iB\.", state["commitLogDirCapacity"])
+
+
+async def test_changed_settings_are_saved_where_the_settings_came_from(runtime: SimulatedRuntime) -> None:
+    text = "# ours\nbrokerName=broker-a\nfileReservedTime = 48\n"
+    runtime.files.write_atomic("/etc/broker.conf", text.encode())
+    async with Broker(runtime, broker_config(broker_config_path="/etc/broker.conf")) as broker:
+        peer = BrokerPeer(broker.runtime)
+        changes = b"fileReservedTime=5\nautoCreateTopicEnable=false"
+        await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, changes)
+        saved = runtime.files.read_bytes("/etc/broker.conf").decode()
+        assert saved == ("# ours\nbrokerName=broker-a\nfileReservedTime=5\nautoCreateTopicEnable=false\n")
+        refused = await peer.call(RequestCode.UPDATE_BROKER_CONFIG, b"fileReservedTime=x")
+        assert refused.code == ResponseCode.NO_PERMISSION
+        assert runtime.files.read_bytes("/etc/broker.conf").decode() == saved
+        await peer.client.close()
+    config, _ = BrokerConfig.load(saved, path="/etc/broker.conf")
+    assert (config.file_reserved_time_hours, config.auto_create_topic_enable) == (5, False)
+    assert config.broker_config_path == "/etc/broker.conf"
+
+
+async def test_settings_of_a_file_that_cannot_be_written_change_all_the_same(
+    runtime: SimulatedRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime.files.fail("write_atomic", "/etc/broker.conf", error=errno.EROFS)
+    async with Broker(runtime, broker_config(broker_config_path="/etc/broker.conf")) as broker:
+        peer = BrokerPeer(broker.runtime)
+        await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, b"fileReservedTime=5")
+        assert broker.config.file_reserved_time_hours == 5
+        await peer.client.close()
+    assert "changed settings are lost with the next start, /etc/broker.conf" in caplog.text
