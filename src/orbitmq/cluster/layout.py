@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orbitmq.client.core.name_servers import NameServers
-from orbitmq.errors import NameServerError, OrbitError
+from orbitmq.errors import NameServerError, OrbitError, ValidationError
 from orbitmq.runtime import Clock
 from orbitmq.transport.client import RemotingClient
 
@@ -43,12 +43,12 @@ def members(brokers: int, replicas: int = 1) -> list[Member]:
     """The brokers of ``brokers`` groups, broker-a, broker-b and so on; each a master and its slaves.
 
     Raises:
-        ValueError: not 1 to 26 groups, or not 1 to 9 replicas.
+        ValidationError: not 1 to 26 groups, or not 1 to 9 replicas.
     """
     if not 1 <= brokers <= MAX_BROKERS:
-        raise ValueError(f"brokers={brokers}: expected 1 to {MAX_BROKERS}")
+        raise ValidationError(f"brokers={brokers}: expected 1 to {MAX_BROKERS}")
     if not 1 <= replicas <= MAX_REPLICAS:
-        raise ValueError(f"replicas={replicas}: expected 1 to {MAX_REPLICAS}")
+        raise ValidationError(f"replicas={replicas}: expected 1 to {MAX_REPLICAS}")
     groups = [f"broker-{chr(ord('a') + index)}" for index in range(brokers)]
     return [
         Member(f"{group}-{number}" if number else group, group, number)

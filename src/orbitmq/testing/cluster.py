@@ -67,7 +67,7 @@ def running_cluster(
         settings: RocketMQ keys put over the settings of every broker.
 
     Raises:
-        ValueError: more than 26 groups, or none; more than 9 replicas, or none.
+        ValidationError: more than 26 groups, or none; more than 9 replicas, or none.
         ClusterError: a key of ``settings`` is not supported, or the cluster did not start in time.
     """
     cluster = LocalCluster(system_runtime(), brokers=brokers, replicas=replicas, root=root, settings=settings)

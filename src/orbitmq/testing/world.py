@@ -62,7 +62,7 @@ class World:
             settings: RocketMQ keys put over the settings of every broker.
 
         Raises:
-            ValueError: more than 26 groups, or none; more than 9 replicas, or none.
+            ValidationError: more than 26 groups, or none; more than 9 replicas, or none.
             ClusterError: ``settings`` holds a key that the broker does not support.
         """
         self.runtime = runtime
