@@ -68,7 +68,7 @@ class LocalCluster:
                 By default all run on ``runtime``, addressed 127.0.0.1.
 
         Raises:
-            ValueError: more than 26 groups, or none; more than 9 replicas, or none.
+            ValidationError: more than 26 groups, or none; more than 9 replicas, or none.
             ClusterError: ``settings`` holds a key that the broker does not support.
         """
         self._runtime = runtime

@@ -57,7 +57,7 @@ class ProcessCluster:
             settings: RocketMQ keys put over the broker.conf of every broker.
 
         Raises:
-            ValueError: more than 26 groups, or none; more than 9 replicas, or none.
+            ValidationError: more than 26 groups, or none; more than 9 replicas, or none.
         """
         self._members = {member.name: member for member in members(brokers, replicas)}
         self._root = root
