@@ -59,9 +59,7 @@ test: $(BUILT)  ## all tests, the hot modules at both speeds: fifteen minutes
 	@$(PY) scripts/speeds.py || true
 	@if JAVA_HOME=$$(sh scripts/java.sh); then export JAVA_HOME; without=; \
 	    else echo "test: without Java the Spark tests are skipped"; without="and not spark"; fi; \
-	$(PY) -m pytest -q -m "not interop and not faults $$without"
-	@echo "test: the same source uncompiled"
-	@ORBITMQ_PURE=1 $(PY) -m pytest -q -m "not interop and not spark and not slow" $(TWO_SPEEDS)
+	$(PY) scripts/run_tests.py "not interop and not faults $$without" $(TWO_SPEEDS)
 
 check: $(INSTALLED)  ## format, lint, types, import contracts: under a minute
 	@$(BIN)/ruff format --check -q .

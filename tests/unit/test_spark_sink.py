@@ -97,7 +97,6 @@ def test_every_row_once_whatever_is_lost(brokers: ScriptedBrokers, failures: lis
     assert task.metrics.rows == task.rows == 95
     assert task.metrics.late_flushes == failures.count("late")
     assert bool(task.metrics.retries) == bool({"busy", "lose request"} & set(failures))
-    assert task.metrics.p99_ms() >= 0
 
 
 @given(st.permutations(range(95)))
