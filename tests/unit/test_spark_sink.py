@@ -30,6 +30,7 @@ from orbitmq.spark.errors import OptionError, SchemaError, SinkStateError, Unrea
 from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
 from orbitmq.spark.write import fencing, send
 from orbitmq.spark.write.commit import BatchCommit, Written, written_by
+from orbitmq.spark.write.metrics import SendMetrics
 from orbitmq.spark.write.rows import check_columns
 from orbitmq.spark.write.send import TaskSender
 from orbitmq.spark.write.sink import StreamWriter
@@ -535,3 +536,11 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(SinkStateError, match="cannot be"):
         state.begin(TaskId("query", 7, 0, "ab", 1), "t", START)
     assert options().delivery == EXACTLY_ONCE
+
+
+@pytest.mark.parametrize(("slow", "expected_ms"), [(0, 10), (10, 10), (11, 500)])
+def test_of_a_hundred_requests_one_may_take_longer(slow: int, expected_ms: float) -> None:
+    metrics = SendMetrics()
+    for number in range(1000):
+        metrics.took(500 if number < slow else 10)
+    assert metrics.p99_ms() == pytest.approx(expected_ms, rel=0.1)
