@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# First: a PySpark that is too old is told by its version, not by what it lacks.
+# First: a PySpark that is too old is refused by its version, not by what it lacks.
 import orbitmq.spark.versions  # noqa: F401
 from orbitmq.spark.datasource import DefaultSource
 

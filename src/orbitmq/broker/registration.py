@@ -251,7 +251,7 @@ class Registration(Component):
         """Find out whether the name server has our table, and what it does with parts of it."""
         if not server.whole:
             response = await self._request(server, self._version_query())
-            # A name server that does not understand the question is told everything.
+            # A name server that does not understand the question gets the whole table.
             same = response.code == ResponseCode.SUCCESS and not _says_changed(response)
             if not same:
                 self._forget(server)

@@ -71,7 +71,7 @@ class BrokerWatch(SendHook):
 
     async def refresh(self, producer: Producer, topic: str) -> None:
         """Make :attr:`rows` say what is so now."""
-        with suppress(OrbitError):  # the sends meet the same error and tell it
+        with suppress(OrbitError):  # the sends meet and report the same error
             self._brokers.update(queue.broker_name for queue in await producer.queues(topic))
         self.update(producer.fault_table())
 

@@ -319,7 +319,7 @@ class UnreadableMessage(ReceivedMessage):
         Raises:
             MessageFormatError: always; its text says why.
         """
-        # A fresh one each time: a shared error would collect the tracebacks of all who ask.
+        # A new error each time: a shared one would collect the tracebacks of all its callers.
         raise type(self.body_error)(*self.body_error.args)
 
     @body.setter

@@ -75,7 +75,7 @@ async def read_long_registration(command: Command, connection: Hashable, threads
     header = RegisterBrokerRequest.from_ext(command.ext)
     packed = header.compressed or command.body[:1] == b"\x78" or command.version < V3_0_11
     if packed:
-        # Brokers do not send this form unless they are told to (compressedRegister).
+        # Brokers send this form only with compressedRegister=true.
         return await threads.run(read_registration, command, connection)
     await threads.run(_check_crc, header, command.body)
     try:

@@ -12,7 +12,7 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
-# A PySpark that is too old is told here, in one line.
+# A PySpark that is too old is refused here, in one line.
 import orbitmq.spark.versions  # noqa: F401
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.read.partitions import CORES_VARIABLE, FILTERS_VARIABLE

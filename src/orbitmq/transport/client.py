@@ -89,7 +89,7 @@ class Permits:
             self._waiting.pop(admitted, None)
 
     def release(self) -> None:
-        """Give one back, to who waits longest."""
+        """Give one place back: to the request that has waited for it longest."""
         for admitted in self._waiting:
             if not admitted.done():
                 admitted.set_result(None)

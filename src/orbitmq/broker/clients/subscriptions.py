@@ -61,7 +61,7 @@ class Subscriptions:
 
     table: dict[str, SubscriptionData] = field(default_factory=dict)
     _members: dict[object, _Member] = field(default_factory=dict)
-    # The members by what they want: more than one entry is a conflict.
+    # The members by their subscriptions: more than one entry is a conflict.
     _by_wishes: dict[Wishes, dict[object, None]] = field(default_factory=dict)
 
     def conflict_of(
@@ -106,7 +106,7 @@ class Subscriptions:
 
     def _conflict(self, member: object, said: _Member) -> Conflict | None:
         for wishes, members in self._by_wishes.items():
-            # Who has said nothing yet contradicts nobody: consumers start before they subscribe.
+            # A member without subscriptions contradicts no other: consumers start before they subscribe.
             if wishes and said.wishes and wishes != said.wishes:
                 other = next((one for one in members if one != member), None)
                 if other is not None:

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 DELIVERIES_PER_TURN = 256
 # A level whose message the store refuses is tried again after this time; RocketMQ waits 10 s (DL-04).
 RETRY_AFTER_MS = 1000
-# A refusal is told so often, however many levels and messages it concerns.
+# Refused deliveries are logged once in this time, however many levels and messages they concern.
 COMPLAIN_EVERY_MS = 60_000
 # How long delivered messages may wait for the device before progress looks again.
 SETTLE_MS = 200

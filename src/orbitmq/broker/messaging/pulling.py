@@ -338,7 +338,7 @@ class Pulling:
         )
 
     def _suggested(self, request: PullRequest, group: SubscriptionGroupConfig, result: GetResult) -> int:
-        """Where to pull next: who reads what is no longer in memory goes to a slave (row MO-11)."""
+        """Which broker to pull from next: a slave, for messages that are no longer in memory (row MO-11)."""
         config = self._config
         if not config.slave_read_enable:
             return reserved.MASTER_ID

@@ -28,7 +28,7 @@ class ConsumerOffsets:
         self.version_step = version_step
         self._commits = 0
         self._table: dict[str, dict[int, int]] = {}
-        # Queues of which disk and other brokers are told a lower offset than is committed.
+        # Queues whose offset on disk and at other brokers stays below the committed one.
         self._kept: dict[str, dict[int, int]] = {}
         self._pulled: dict[str, dict[int, int]] = {}
         self._pull_starts: dict[str, dict[int, int]] = {}
@@ -128,7 +128,7 @@ class ConsumerOffsets:
         return self._table.get(key, {}).get(queue_id)
 
     def _kept_items(self) -> Iterator[tuple[str, int | None]]:
-        # A table may be large: it is read while it is told, and may change meanwhile.
+        # A large table is read in slices, and may change between two of them.
         for key, queues in list(self._table.items()):
             for queue_id in list(queues):
                 yield f"{key}{SEPARATOR}{queue_id}", self._kept_offset(key, queue_id)

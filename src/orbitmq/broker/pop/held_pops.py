@@ -146,7 +146,7 @@ class HeldPops(Component):
     def _at(self, time_ms: int, place: Place, waiter: Waiter) -> None:
         self._entered += 1
         if len(self._times) > 2 * self._waiting + SLACK:
-            # Those who were answered leave their times behind.
+            # Pops that were answered have left their deadlines in the heap: drop them.
             self._times = [entry for entry in self._times if entry[3] in self._places.get(entry[2], ())]
             heapq.heapify(self._times)
         heapq.heappush(self._times, (time_ms, self._entered, place, waiter))

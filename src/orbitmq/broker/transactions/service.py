@@ -277,7 +277,7 @@ class Transactions(Component):
     def _read_one(self, offset: int) -> None:
         record = self._queue.half(offset)
         if record is None:
-            # Its file is gone: who has not ended it in that time does not.
+            # The log file has expired; a transaction that was left open for that long is abandoned.
             return
         properties = decode_properties(record.properties)
         checks = messages.checks_so_far(properties)

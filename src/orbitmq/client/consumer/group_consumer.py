@@ -251,7 +251,7 @@ class GroupConsumer(InBlock):
             self._background.spawn(self._announce(), "announce")
 
     async def _announce(self) -> None:
-        # The brokers must know what we want before we pull it.
+        # The brokers must know our subscriptions before the first pull.
         await self._client.heartbeat()
         await self._queues.drop_unwanted()
         if self._popped is not None:

@@ -42,7 +42,7 @@ def in_threads(listener: Listener, threads: Threads) -> Call:
         except Exception:
             raise
         except BaseException as error:
-            # sys.exit() or a cancellation in a thread would end that thread, and nobody would hear of it.
+            # sys.exit() or a cancellation in a handler's thread would end the thread without a word in the log.
             raise ClientStateError(f"the handler raised {error!r} in its thread") from error
 
     async def call(messages: Any) -> object:

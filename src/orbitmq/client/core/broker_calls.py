@@ -51,7 +51,7 @@ from orbitmq.wire.versions import V4_9_3
 
 SEND_BACK_TIMEOUT_MS = 5000
 MAX_REASON = 300  # characters of what a consumer says about a failure
-# What older brokers are told when the user chose no limit; without one they fail (SB-17).
+# The limit that older brokers get when the user chose none; without one they fail (SB-17).
 LIMIT_FOR_OLD_BROKERS = 16
 LOCK_TIMEOUT_MS = 1000
 # How much longer than the broker's suspension a pull may take: its clock starts when the request arrives.

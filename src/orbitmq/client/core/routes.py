@@ -17,7 +17,7 @@ WATCH_INTERVAL_MS = 500
 WATCH_FOR_MS = 600_000
 # After a dead address or a stale answer the route is asked for each WATCH_INTERVAL_MS for this long.
 SUSPECT_FOR_MS = 30_000
-# So is a route that just changed: a new topic comes up broker by broker, and consumers want all of it.
+# So is a route that just changed: a new topic comes up broker by broker, and consumers need all its queues.
 YOUNG_FOR_MS = 10_000
 
 # Answers that say that the route is out of date: SERVICE_NOT_AVAILABLE, NO_PERMISSION, TOPIC_NOT_EXIST.
