@@ -1,7 +1,7 @@
 """All tests, in two processes side by side: one shows what it does, the other when it has ended.
 
-Those in memory keep a processor busy; those with sockets, processes and Spark mostly wait. The tests of the compiled
-modules run once more, uncompiled.
+Those in memory keep a processor busy; those with sockets, processes and Spark mostly wait. The tests of
+the compiled modules run once more, uncompiled.
 
     python scripts/run_tests.py MARKS TEST_FILES_OF_COMPILED_MODULES...
 """
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
         Suite("in memory, and the compiled modules once more uncompiled", at_both_speeds, output),
         Suite("sockets, processes, pages and Spark", on_sockets, None),
     ]
-    print("test: sockets, processes, pages and Spark; those in memory meanwhile, shown at their end", flush=True)
+    print("test: those in memory meanwhile, shown when they have ended", flush=True)
     running = list(suites)
     try:
         while running:

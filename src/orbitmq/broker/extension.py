@@ -1,7 +1,7 @@
-"""How something is attached to a broker: its own features, and what it does not know, as replication or a gateway.
+"""How something is attached to a broker: its own features, and what it does not know, as replication.
 
-Features are listed in ``assembly``; ``cluster`` puts brokers together with their extensions. Each is called once,
-before the broker starts.
+Features are listed in ``assembly``; ``cluster`` puts brokers together with their extensions. Each is
+called once, before the broker starts.
 """
 
 from __future__ import annotations

@@ -335,4 +335,6 @@ class ScheduleService(Component):
     def state(self) -> dict[str, str]:
         """Lines of the broker's state: how far each level in use is, and where its queue ends."""
         ends = ((level, self.end(level)) for level in range(1, self.levels.highest + 1))
-        return {f"scheduleMessageOffset_{level}": f"{self.progress(level)},{end}" for level, end in ends if end}
+        return {
+            f"scheduleMessageOffset_{level}": f"{self.progress(level)},{end}" for level, end in ends if end
+        }

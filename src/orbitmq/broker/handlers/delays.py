@@ -1,4 +1,4 @@
-"""The progress of the delay levels, which slaves and masters in pre-online copy (ScheduleMessageService.encode)."""
+"""The progress of the delay levels, which slaves copy (ScheduleMessageService.encode)."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def in_threads(listener: Listener, threads: Threads) -> Call:
         except Exception:
             raise
         except BaseException as error:
-            # sys.exit() or a cancellation in a handler's thread would end the thread without a word in the log.
+            # sys.exit() or a cancellation would end the handler's thread without a word in the log.
             raise ClientStateError(f"the handler raised {error!r} in its thread") from error
 
     async def call(messages: Any) -> object:
