@@ -49,7 +49,7 @@ class Suite:
         if not self._waiting:
             return False
         arguments, environment = self._waiting.pop(0)
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: S603 - pytest and our own arguments
             [*PYTEST, *arguments],
             stdout=self._output,
             stderr=subprocess.STDOUT,
@@ -79,12 +79,18 @@ def main(arguments: Sequence[str]) -> int:
         (["-m", "not interop and not spark and not slow", *compiled], {"ORBITMQ_PURE": "1"}),
     ]
     on_sockets = [(["-m", marks, *others, "tests"], {})]
-    output = tempfile.TemporaryFile("w+")
-    suites = [
-        Suite("in memory, and the compiled modules once more uncompiled", at_both_speeds, output),
-        Suite("sockets, processes, pages and Spark", on_sockets, None),
-    ]
     print("test: those in memory meanwhile, shown when they have ended", flush=True)
+    with tempfile.TemporaryFile("w+") as output:
+        return run(
+            [
+                Suite("in memory, and the compiled modules once more uncompiled", at_both_speeds, output),
+                Suite("sockets, processes, pages and Spark", on_sockets, None),
+            ]
+        )
+
+
+def run(suites: Sequence[Suite]) -> int:
+    """Run them side by side and return the exit code."""
     running = list(suites)
     try:
         while running:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
 from tests.conversation.broker_peer import BrokerPeer
 
 from orbitmq import (
@@ -16,23 +14,15 @@ from orbitmq import (
     Consumer,
     Message,
     MessageQueue,
-    OrbitError,
-    PullConsumer,
     ReceivedMessage,
-    Settled,
 )
 from orbitmq.client.consumer.allocation import ByBroker
-from orbitmq.client.consumer.puller import FlowLimits
-from orbitmq.message import property_names
 from orbitmq.testing import World
 from orbitmq.wire.bodies import (
-    ConsumerRunningInfo,
-    GetConsumerListByGroupResponseBody,
     MessageRequestMode,
     SetMessageRequestModeRequestBody,
 )
 from orbitmq.wire.codes import RequestCode
-
 
 POPPED = [MessageQueue("T", "broker-a", -1)]
 QUEUES = [MessageQueue("T", "broker-a", number) for number in range(4)]

@@ -1,4 +1,4 @@
-"""A service of the broker is what one function adds: a component with a table, a door, a hook, lines of the state."""
+"""A service of the broker is what one function adds: component, table, door, hook, lines of the state."""
 
 from __future__ import annotations
 

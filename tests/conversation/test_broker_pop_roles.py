@@ -194,8 +194,7 @@ async def test_messages_in_flight_travel_to_a_slave(orbitmq_runtime: SimulatedRu
             while len(messages) < 3:
                 messages += await consumer.receive(3, invisible_s=60)
             master, slave = (
-                world.brokers[name].part(PopRevive).state.in_flight
-                for name in ("broker-a", "broker-a-1")
+                world.brokers[name].part(PopRevive).state.in_flight for name in ("broker-a", "broker-a-1")
             )
 
             def same() -> bool:

@@ -3,50 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import re
-from typing import Any
 
 import pytest
 from tests.conversation.broker_peer import BrokerPeer, broker_config
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.config import BrokerConfig
-from orbitmq.message.model import MessageQueue
-from orbitmq.message.record import decode_record
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.server import NameServer
-from orbitmq.settings import properties_text
-from orbitmq.testing import SimulatedLoop, SimulatedRuntime
+from orbitmq.testing import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.server import RemotingServer
-from orbitmq.wire import fastjson
 from orbitmq.wire.bodies import (
-    CheckClientRequestBody,
-    ConsumerConnection,
-    ConsumerData,
-    ConsumeStats,
-    ConsumeStatsList,
-    GetConsumerListByGroupResponseBody,
-    GetConsumerStatusBody,
-    GroupForbidden,
-    GroupList,
-    HeartbeatData,
-    KVTable,
-    LockBatchRequestBody,
-    LockBatchResponseBody,
-    ProducerConnection,
-    ProducerData,
-    ProducerTableInfo,
-    ResetOffsetBody,
-    SubscriptionData,
-    SubscriptionGroupConfig,
-    SubscriptionGroupWrapper,
-    TopicConfig,
-    TopicConfigAndMappingSerializeWrapper,
-    TopicList,
     TopicRouteData,
-    TopicStatsTable,
 )
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Any
+from contextlib import suppress
 
 import pytest
 from tests.conversation.broker_peer import BrokerPeer
-from tests.conversation.popping_group import dead, POPPED, QUEUES, member, of_topic, prepare, running, send, switch
+from tests.conversation.popping_group import (
+    POPPED,
+    QUEUES,
+    dead,
+    member,
+    of_topic,
+    prepare,
+    running,
+    send,
+    switch,
+)
 
 from orbitmq import (
-    ConsumeFrom,
     Consumer,
     Message,
-    MessageQueue,
     OrbitError,
-    PullConsumer,
     ReceivedMessage,
     Settled,
 )
-from orbitmq.client.consumer.allocation import ByBroker
 from orbitmq.client.consumer.puller import FlowLimits
 from orbitmq.message import property_names
 from orbitmq.testing import World
@@ -30,7 +34,6 @@ from orbitmq.wire.bodies import (
     ConsumerRunningInfo,
     GetConsumerListByGroupResponseBody,
     MessageRequestMode,
-    SetMessageRequestModeRequestBody,
 )
 from orbitmq.wire.codes import RequestCode
 

@@ -1,38 +1,28 @@
-"""Consumers of other kinds that pop because the broker wants it: by polls, in order, in a namespace, by shares."""
+"""Consumers of other kinds that pop because the broker wants it: polled, ordered, in a namespace."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.conversation.broker_peer import BrokerPeer
 from tests.conversation.popping_group import POPPED, dead, member, of_topic, prepare, running, send, switch
 
 from orbitmq import (
     ConsumeFrom,
-    Consumer,
     Message,
     MessageQueue,
-    OrbitError,
     PullConsumer,
     ReceivedMessage,
     Settled,
 )
 from orbitmq.client.consumer.allocation import ByBroker
-from orbitmq.client.consumer.puller import FlowLimits
-from orbitmq.message import property_names
 from orbitmq.testing import World
 from orbitmq.wire.bodies import (
-    ConsumerRunningInfo,
-    GetConsumerListByGroupResponseBody,
     MessageRequestMode,
-    SetMessageRequestModeRequestBody,
 )
-from orbitmq.wire.codes import RequestCode
 
 
 @pytest.mark.behaviour("SH-04")

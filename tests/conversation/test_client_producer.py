@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.conversation.scripted import never, producer_of
+from tests.conversation.scripted import producer_of
 
 from orbitmq import Message, MessageQueue, Producer, SendError, SendResult, SendStatus, ValidationError
 from orbitmq.client.core.instance import ClientInstance

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
-from collections import Counter
 from typing import Any
 
 import pytest
 from tests.conversation.scripted import never, producer_of
 
-from orbitmq import Message, MessageQueue, Producer, SendError, SendResult, SendStatus, ValidationError
-from orbitmq.client.core.instance import ClientInstance
-from orbitmq.client.hooks import SendContext, SendHook
-from orbitmq.client.producer.batching import AutoBatch
-from orbitmq.client.producer.queue_choice import by_random
-from orbitmq.errors import ClientStateError, SendErrorKind
-from orbitmq.message.batch import iter_batch
-from orbitmq.message.properties import decode_properties, parse_properties
+from orbitmq import Message, MessageQueue, Producer, SendError, SendStatus
+from orbitmq.errors import SendErrorKind
+from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import decode_record
 from orbitmq.wire.codes import RequestCode
-from orbitmq.wire.command import FLAG_ONEWAY, Command
-
+from orbitmq.wire.command import Command
 
 SEND = RequestCode.SEND_MESSAGE_V2
 

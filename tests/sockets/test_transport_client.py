@@ -3,40 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import struct
-from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
-import uvloop
 from tests.sockets.transport import (
     ECHO,
     LATE,
     NEVER,
-    Serving,
     SILENT,
     SLOW,
-    until,
-    World,
     WORLDS,
+    Serving,
+    World,
+    until,
 )
 
 from orbitmq.runtime import Runtime, system_runtime
-from orbitmq.runtime.simulated import run as run_simulated
-from orbitmq.runtime.simulated import simulated_runtime
 from orbitmq.transport.client import RemotingClient
-from orbitmq.transport.connection import Limits
 from orbitmq.transport.errors import (
     ConnectError,
     ConnectionLostError,
     RequestTimeoutError,
     TooManyRequestsError,
 )
-from orbitmq.transport.server import RemotingServer, ServerConnection
-from orbitmq.wire.command import FLAG_ONEWAY, Command
-from orbitmq.wire.errors import HeaderError, RemotingError
-from orbitmq.wire.frame import FrameDecoder, encode_frame
+from orbitmq.wire.command import Command
 
 
 @pytest.fixture(params=WORLDS)

@@ -1,29 +1,19 @@
-"""A server and its client on asyncio, on uvloop and on the network in memory, for the tests of the transport."""
+"""A server and its client on asyncio, on uvloop and on the network in memory."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import struct
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-import pytest
 import uvloop
 
 from orbitmq.runtime import Runtime, system_runtime
 from orbitmq.runtime.simulated import run as run_simulated
 from orbitmq.runtime.simulated import simulated_runtime
 from orbitmq.transport.client import RemotingClient
-from orbitmq.transport.connection import Limits
-from orbitmq.transport.errors import (
-    ConnectError,
-    ConnectionLostError,
-    RequestTimeoutError,
-    TooManyRequestsError,
-)
 from orbitmq.transport.server import RemotingServer, ServerConnection
-from orbitmq.wire.command import FLAG_ONEWAY, Command
+from orbitmq.wire.command import Command
 from orbitmq.wire.errors import HeaderError, RemotingError
 from orbitmq.wire.frame import FrameDecoder, encode_frame
 

@@ -25,7 +25,7 @@ from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.doors import Connections, Doors, Serving
 from orbitmq.broker.durability import DiskGate, Durability
 from orbitmq.broker.events import Events, SettingsChanged, TopicChanged
-from orbitmq.broker.extension import Attachment, ChangeRole, Extension, HandOver, Host, Status
+from orbitmq.broker.extension import ChangeRole, Extension, HandOver, Host, Status
 from orbitmq.broker.fast_path.driver import FastPath
 from orbitmq.broker.handlers.assignment import AssignmentHandlers
 from orbitmq.broker.handlers.base import Family
@@ -277,9 +277,7 @@ def ports(s: Services) -> Ports:
             filters,
             s.runtime.host,
         ),
-        send_back=SendBack(
-            config, s.role, metadata, store, s.append, s.levels, s.timer_hook, chance
-        ),
+        send_back=SendBack(config, s.role, metadata, store, s.append, s.levels, s.timer_hook, chance),
         queue_offsets=QueueOffsets(metadata, topics, groups, offsets, store),
         group_reset=GroupReset(config, metadata, topics, groups, offsets, clients, store),
         lookup=MessageLookup(config, store),
