@@ -138,7 +138,7 @@ async def test_rates_and_times_are_measured_at_both_doors(
         get, clock = broker.services.store.get, broker.runtime.clock
 
         def get_slowly(*arguments: Any, **more: Any) -> Any:
-            clock.advance(0.007)
+            clock.advance(0.0075)
             return get(*arguments, **more)
 
         monkeypatch.setattr(broker.services.store, "get", get_slowly)
