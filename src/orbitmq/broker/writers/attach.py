@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orbitmq.broker.events import ConnectionClosed
 from orbitmq.broker.extension import Attachment, Host
 from orbitmq.broker.handlers.writers import WriterHandlers
 from orbitmq.broker.writers.fences import Writers
@@ -11,4 +12,5 @@ def attach(host: Host) -> Attachment:
     """Bound connections and their fences."""
     s = host.services
     writers = Writers(s.role, s.feed, s.metadata.save)
+    s.events.subscribe(ConnectionClosed, lambda event: writers.connection_closed(event.connection))
     return Attachment(components=[writers], families=[WriterHandlers(writers)])
