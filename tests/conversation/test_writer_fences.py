@@ -8,8 +8,8 @@ import pytest
 from tests.conversation.broker_peer import BrokerPeer
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.writers import fences
 from orbitmq.broker.role import Role
+from orbitmq.broker.writers import fences
 from orbitmq.testing import Keep, SimulatedRuntime, World
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -83,8 +83,8 @@ async def test_replicas_know_the_fences(orbitmq_world: World) -> None:
         for run, part in ((5, 0), (6, 0), (6, 1)):
             assert (await bind(peer, run, part, fence=True)).code == ResponseCode.SUCCESS
     slave = world.brokers["broker-a-1"].part(fences.Writers)
-    fences = {"query": fences.Fence(6, {0: 1, 1: 1})}
-    await world.until(lambda: slave._fences == fences, 30)
+    raised = {"query": fences.Fence(6, {0: 1, 1: 1})}
+    await world.until(lambda: slave._fences == raised, 30)
     async with BrokerPeer(world.runtime, world.brokers["broker-a-1"].address) as peer:
         answer = await bind(peer, 7, fence=True)
         assert (answer.code, slave._fences) == (ResponseCode.SERVICE_NOT_AVAILABLE, fences)
