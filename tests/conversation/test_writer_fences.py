@@ -87,7 +87,7 @@ async def test_replicas_know_the_fences(orbitmq_world: World) -> None:
     await world.until(lambda: slave._fences == raised, 30)
     async with BrokerPeer(world.runtime, world.brokers["broker-a-1"].address) as peer:
         answer = await bind(peer, 7, fence=True)
-        assert (answer.code, slave._fences) == (ResponseCode.SERVICE_NOT_AVAILABLE, fences)
+        assert (answer.code, slave._fences) == (ResponseCode.SERVICE_NOT_AVAILABLE, raised)
 
 
 async def test_a_fence_that_cannot_be_written_down_is_not_promised(
