@@ -121,6 +121,7 @@ def test_print_config_shows_rocketmq_keys(tmp_path: Path) -> None:
         (OSError(errno.ENOSPC, "No space left on device", "/store"), "the disk is full", EXIT_FAILED),
         (BrokerError(17, "no topic\nof this name", "h:1"), "no topic of this name", EXIT_FAILED),
         (KeyError("x"), "unexpected KeyError", EXIT_FAILED),
+        (ImportError("x", name="orbitmq.a", path="/src/a.cpython.so"), "run make build", EXIT_FAILED),
     ],
 )
 def test_errors_become_one_line(error: Exception, line: str, code: int) -> None:

@@ -28,6 +28,8 @@ def explain(error: BaseException) -> tuple[str, int]:
         return "interrupted", EXIT_INTERRUPTED
     if isinstance(error, UsageError):
         return str(error), EXIT_USAGE
+    if isinstance(error, ImportError) and (error.path or "").endswith(".so") and _of_us(error.name):
+        return "the compiled modules are older than their source: run make build", EXIT_FAILED
     if isinstance(error, OSError) and not _ours(error):
         return _explain_os_error(error), EXIT_FAILED
     if _ours(error):
@@ -50,7 +52,11 @@ def report(command: str, error: BaseException) -> int:
 
 
 def _ours(error: BaseException) -> bool:
-    return type(error).__module__.partition(".")[0] == "orbitmq"
+    return _of_us(type(error).__module__)
+
+
+def _of_us(module: str | None) -> bool:
+    return (module or "").partition(".")[0] == "orbitmq"
 
 
 def _one_line(text: str) -> str:
