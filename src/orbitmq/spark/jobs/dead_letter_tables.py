@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 # Most ranges of offsets that a broker takes in one request (broker/dead_letters/forms.py).
 MAX_RANGES = 10_000
-# By what dead letters are counted.
-USUAL_GROUPING = ("origin_topic", "reason")
 POLL_S = 0.3
 WAITING, DELAYED = "ready", "delayed"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,8 +98,3 @@ def duration_text(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def facts_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers rounded for people and programs."""
-    return {name: round(value, 3) if isinstance(value, float) else value for name, value in values.items()}
