@@ -24,8 +24,10 @@ for version in "$@"; do
     PYTHONPATH=src $run tests/spark/test_spark_format.py tests/unit/test_spark_older_stream.py \
         tests/unit/test_spark_rows.py tests/unit/test_spark_lookup.py || failed="$failed $found"
     if [ -z "${SHORT:-}" ]; then
-        # Jobs use Spark's functions over pandas, which every cluster has.
-        "$venv/bin/python" -m pip install -q --disable-pip-version-check 'pandas>=2.2,<3'
+        # Jobs use Spark's functions over pandas, which every cluster has. Pipelines begin with Spark 4.1.
+        case $version in 4.0) pipelines= ;; *) pipelines="pyspark[pipelines]==$found" ;; esac
+        "$venv/bin/python" -m pip install -q --disable-pip-version-check 'pandas>=2.2,<3' 'moto[server]>=5' \
+            $pipelines || echo "test-spark: without pipelines or an object store for $found"
         PYTHONPATH=src $run tests/spark --ignore tests/spark/test_spark_format.py || failed="$failed $found"
     fi
     echo "test-spark: PySpark $found took $(($(date +%s) - begin)) s"

@@ -38,6 +38,7 @@ from tests.interop import (
     registration_cells,
     replica_cells,
     spark_cells,
+    spark_job_cells,
     spark_sink_cells,
     sql_cells,
     timer_cells,
@@ -137,7 +138,7 @@ PYTHON: dict[str, PlaceCell] = {
     "python sql": sql_cells.python,
     "sql values": sql_cells.values,
 }
-SPARK = spark_cells.PLACE_CELLS | spark_sink_cells.PLACE_CELLS
+SPARK = spark_cells.PLACE_CELLS | spark_sink_cells.PLACE_CELLS | spark_job_cells.PLACE_CELLS
 PYTHON_POP: dict[str, PlaceCell] = {
     "python simple": pop_cells.python_simple,
     "python pop push": pop_cells.python_push,
@@ -204,6 +205,7 @@ SHORT_PLACES: dict[str, dict[str, PlaceCell]] = {
         "python retry": PYTHON["python retry"],
         "spark time": SPARK["spark time"],
         "spark progress": SPARK["spark progress"],
+        "spark job dead letters": SPARK["spark job dead letters"],
     },
 }
 SHORT_DISK = (

@@ -1,19 +1,28 @@
-"""The job that is killed: a topic to another topic, each row with the place where it was read."""
+"""The job that is killed: a topic to another topic, each row with its place, or a topic to an archive."""
 
 from __future__ import annotations
 
 import sys
 
+from orbitmq.spark.jobs import ArchiveJob, archive
 from orbitmq.spark.session import session
 
+# Longer than any broker is frozen or cut off.
+PATIENCE = "300s"
 
-def main(name_server: str, checkpoint: str, kind: str) -> None:
+
+def main(name_server: str, folder: str, kind: str) -> None:
     # A task whose worker is killed is tried again; local[n] alone would end the query.
     spark = session("kills", master="local[2,20]")
-    stream = spark.readStream.format("rocketmq").option("nameServers", name_server)
+    options = {"maxRowsPerTrigger": "3000", "offsetTimeout": PATIENCE}
+    if kind == "archive":
+        job = ArchiveJob(["kills-in"], f"{folder}/archive", name_server, trigger="1 second", options=options)
+        archive(spark, job, continuous=True)
+        return
     rows = (
-        stream.option("maxRowsPerTrigger", 3000)
-        .option("offsetTimeout", "120s")
+        spark.readStream.format("rocketmq")
+        .option("nameServers", name_server)
+        .options(**options)
         .load("kills-in")
         .selectExpr("concat_ws('/', broker, queue_id, queue_offset) AS body")
     )
@@ -23,8 +32,8 @@ def main(name_server: str, checkpoint: str, kind: str) -> None:
         rows.writeStream.format("rocketmq")
         .option("nameServers", name_server)
         .option("topic", "kills-out")
-        .option("retryTimeout", "120s")
-        .option("checkpointLocation", checkpoint)
+        .option("retryTimeout", PATIENCE)
+        .option("checkpointLocation", f"{folder}/checkpoint")
         .trigger(processingTime="200 milliseconds")
         .start()
     )

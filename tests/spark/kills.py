@@ -1,9 +1,9 @@
 """kill -9 of worker, driver, broker and name server while a stream copies a topic, with an audit at the end.
 
-    python -m tests.spark.kills --kills 100 --seed 1
+    python -m tests.spark.kills --kills 67 --freeze 30 --cut 180 --seed 1
 
-A line for each kill says what died and when. At the end every message of the one topic must be in the other
-one exactly once. Needs Java.
+A line for each kill says what died and when. At the end every message of the topic must be in the copy, or in
+the archive, exactly once. Needs Java.
 """
 
 from __future__ import annotations
@@ -23,10 +23,14 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.faults.relay import End, Link
+
 from orbitmq import Message
 from orbitmq.cluster.processes import ProcessCluster
 from orbitmq.errors import OrbitError
 from orbitmq.spark.cluster.brokers import Brokers, max_offset
+from orbitmq.spark.jobs import verify
+from orbitmq.spark.jobs.folder import Folder
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.read.arrow import BatchMaker
 from orbitmq.spark.read.partitions import QueueRange
@@ -36,11 +40,14 @@ from orbitmq.sync import Producer
 
 ROOT = Path(__file__).resolve().parents[2]
 VICTIMS = ("worker", "driver", "broker-a", "nameserver", "worker", "broker-b")
-JOBS = ("plain", "shuffle")
+JOBS = ("plain", "shuffle", "archive")
+ARCHIVE = JOBS[2]
+# Brokers listen on the one and announce the other, where a relay can cut them off.
+BEHIND, ANNOUNCED = "127.0.0.2", "127.0.0.3"
 BATCH = 20
 SEND_PAUSE_S = 0.05
-START_S = 120.0
-DRAIN_S = 300.0
+START_S = 240.0
+DRAIN_S = 600.0
 
 
 class Feeder:
@@ -64,18 +71,56 @@ class Feeder:
         self._thread.join(60)
 
 
+class Relays:
+    """A way to each broker that can be cut; they run in a thread of their own, since much here blocks."""
+
+    def __init__(self, addresses: dict[str, str]) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._links = {}
+        for name, address in addresses.items():
+            port = int(address.rpartition(":")[2])
+            self._links[name] = Link(name, End(ANNOUNCED, port), End(BEHIND, port))
+            asyncio.run_coroutine_threadsafe(self._links[name].start(), self._loop).result(10)
+
+    def cut(self, name: str) -> None:
+        self._loop.call_soon_threadsafe(self._links[name].cut)
+
+    def heal(self, name: str) -> None:
+        self._loop.call_soon_threadsafe(self._links[name].heal)
+
+    def stop(self) -> None:
+        for link in self._links.values():
+            asyncio.run_coroutine_threadsafe(link.stop(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+
 class Driver:
     """The job in a process of its own, started again whenever it ended."""
 
     def __init__(self, name_server: str, folder: Path, kind: str) -> None:
-        self._command = [sys.executable, "-m", "tests.spark.kill_job", name_server, str(folder / "ck"), kind]
+        self._name_server, self._kind, self._archive = name_server, kind, folder / "archive"
+        self._command = [sys.executable, "-m", "tests.spark.kill_job", name_server, str(folder), kind]
         self._log = (folder / "driver.log").open("ab")
         self._process: subprocess.Popen[bytes] | None = None
         self.starts = 0
+        self.done_at_start = 0
+
+    def done(self) -> int:
+        """How many messages are copied or archived, as far as it can be seen; -1: not at all now."""
+        if self._kind != ARCHIVE:
+            return rows(self._name_server, "kills-out") - 1
+        return sum(file.rows for file in Folder(str(self._archive)).archive_files())
+
+    def is_at_work(self) -> bool:
+        """Whether it has got on since it was started."""
+        self.keep_running()
+        return self.done() > self.done_at_start
 
     def keep_running(self) -> None:
         if self._process is None or self._process.poll() is not None:
             self.starts += 1
+            self.done_at_start = max(self.done_at_start, self.done())
             env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
             self._process = subprocess.Popen(
                 self._command, cwd=ROOT, env=env, stdout=self._log, stderr=self._log, start_new_session=True
@@ -91,6 +136,7 @@ class Driver:
 
     def kill_worker(self, rng: random.Random) -> bool:
         """Kill one of Spark's Python workers: they are forked from the daemon of the same name."""
+        self.keep_running()
         assert self._process is not None
         found = {
             pid: parent for pid, parent, name in descendants(self._process.pid) if "pyspark.daemon" in name
@@ -163,93 +209,131 @@ async def freeze(cluster: ProcessCluster, name: str, seconds: float) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
+async def cut_off(relays: Relays, name: str, seconds: float) -> None:
+    """A broker that cannot be reached; its name server still hears it."""
+    relays.cut(name)
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        relays.heal(name)
+
+
 async def run(kind: str, options: argparse.Namespace, folder: Path) -> bool:
     """One job with its kills; whether nothing was lost or doubled."""
-    kills, seed = options.kills, options.seed
-    rng = random.Random(f"{seed} {kind}")
-    async with ProcessCluster(brokers=2, root=str(folder / "cluster")) as cluster:
+    settings = {"bindAddress": BEHIND, "brokerIP1": ANNOUNCED}
+    async with ProcessCluster(brokers=2, root=str(folder / "cluster"), settings=settings) as cluster:
+        relays = Relays(dict(cluster.brokers))
         with Producer("kills", name_servers=cluster.name_server) as producer:
             for topic in ("kills-in", "kills-out"):
                 await asyncio.to_thread(producer.send, Message(topic, "0/0/first"))
-        before = rows(cluster.name_server, "kills-out")
         feeder = Feeder(cluster.name_server)
         driver = Driver(cluster.name_server, folder, kind)
         try:
-            driver.keep_running()
-            if not await until(lambda: rows(cluster.name_server, "kills-out") > before, START_S):
+            if not await until(driver.is_at_work, START_S):
                 print(f"kills: {kind}: nothing was copied; see {folder / 'driver.log'}")
                 return False
-            began = time.monotonic()
-            victims: list[str] = []
-            for number in range(1, kills + 1):
-                await asyncio.sleep(rng.uniform(0.5, 5.0))
-                driver.keep_running()
-                if not victims:
-                    victims = rng.sample(VICTIMS, len(VICTIMS))
-                victim = victims.pop()
-                await strike(victim, cluster, driver, rng)
-                copied, at = rows(cluster.name_server, "kills-out"), time.monotonic() - began
-                where = f"kill {number} of {kills}, {kind}, seed {seed}"
-                print(f"{where}: {victim} at {at:.1f} s, {copied} rows copied", flush=True)
-            for number, seconds in enumerate(options.freeze):
-                name = VICTIMS[(2, 5)[number % 2]]
-                await freeze(cluster, name, seconds)
-                print(f"{name} frozen for {seconds:g} s, {kind}, seed {seed}", flush=True)
+            at_work = await disturb(kind, options, cluster, relays, driver)
             await asyncio.to_thread(feeder.stop)
 
             def drained() -> bool:
                 driver.keep_running()
-                return (
-                    rows(cluster.name_server, "kills-out") - before
-                    >= rows(cluster.name_server, "kills-in")
-                    > 0
-                )
+                return driver.done() >= rows(cluster.name_server, "kills-in") > 0
 
-            complete = await until(drained, DRAIN_S)
+            complete = at_work and await until(drained, DRAIN_S)
             await asyncio.sleep(3)
         finally:
             await asyncio.to_thread(feeder.stop)
             await asyncio.to_thread(driver.kill)
-        return await asyncio.to_thread(audit, kind, cluster.name_server, driver.starts, complete)
+        try:
+            check = audit_archive if kind == ARCHIVE else audit_copies
+            told, good = await asyncio.to_thread(check, cluster.name_server, folder)
+        finally:
+            await asyncio.to_thread(relays.stop)
+    late = "" if complete else "; it did not end in time"
+    print(f"kills: {kind}, seed {options.seed}: {driver.starts} drivers; {told}{late}", flush=True)
+    return complete and good
 
 
-async def strike(victim: str, cluster: ProcessCluster, driver: Driver, rng: random.Random) -> None:
-    if victim == "worker":
-        await asyncio.to_thread(driver.kill_worker, rng)
-    elif victim == "driver":
-        await asyncio.to_thread(driver.kill)
-        driver.keep_running()
-    else:
-        await cluster.stop_broker(victim, kill=True)
-        await asyncio.sleep(rng.choice((0.0, 1.0, 6.0)))
-        await cluster.start_broker(victim)
+async def disturb(
+    kind: str, options: argparse.Namespace, cluster: ProcessCluster, relays: Relays, driver: Driver
+) -> bool:
+    """All kills, then the freezes and the cuts; false when the job did not get on again."""
+    rng = random.Random(f"{options.seed} {kind}")
+    began = time.monotonic()
+    victims: list[str] = []
+    where = f"{kind}, seed {options.seed}"
+    for number in range(1, options.kills + 1):
+        await asyncio.sleep(rng.uniform(0.5, 5.0))
+        victims = victims or rng.sample(VICTIMS, len(VICTIMS))
+        victim = victims.pop()
+        if not await strike(victim, cluster, driver, rng):
+            print(f"kills: {where}: the job does not get on before kill {number}", flush=True)
+            return False
+        at = time.monotonic() - began
+        done = await asyncio.to_thread(driver.done)
+        print(f"kill {number} of {options.kills}, {where}: {victim} at {at:.1f} s, {done} done", flush=True)
+    for seconds in options.freeze:
+        await freeze(cluster, "broker-a", seconds)
+        print(f"broker-a frozen for {seconds:g} s, {where}: {await asyncio.to_thread(driver.done)} done")
+    for seconds in options.cut:
+        await cut_off(relays, "broker-b", seconds)
+        print(f"broker-b cut off for {seconds:g} s, {where}: {await asyncio.to_thread(driver.done)} done")
+    return True
 
 
-def audit(kind: str, name_server: str, starts: int, complete: bool) -> bool:
-    """Whether each message of the one topic is in the other once; says so in one line."""
+async def strike(victim: str, cluster: ProcessCluster, driver: Driver, rng: random.Random) -> bool:
+    """Kill one; of a job that was just started there is nothing worth killing until it got on."""
+    if victim in ("worker", "driver"):
+        if not await until(driver.is_at_work, START_S):
+            return False
+        if victim == "driver":
+            await asyncio.to_thread(driver.kill)
+            return True
+        return await until(lambda: driver.kill_worker(rng), START_S)
+    await cluster.stop_broker(victim, kill=True)
+    await asyncio.sleep(rng.choice((0.0, 1.0, 6.0)))
+    await cluster.start_broker(victim)
+    return True
+
+
+def audit_copies(name_server: str, _folder: Path) -> tuple[str, bool]:
+    """Whether each message of the one topic is in the other once, and the words for it."""
     sent = {place for place, _ in bodies(name_server, "kills-in")}
     copied = Counter(body for _, body in bodies(name_server, "kills-out") if body != "0/0/first")
     lost = len(sent - copied.keys())
     doubled = sum(count - 1 for count in copied.values())
     strange = len(copied.keys() - sent)
-    print(
-        f"kills: {kind}: {len(sent)} messages, {starts} drivers; {lost} lost, {doubled} doubled, "
-        f"{strange} unknown{'' if complete else '; it did not end in time'}",
-        flush=True,
+    told = f"{len(sent)} messages; {lost} lost, {doubled} doubled, {strange} unknown"
+    return told, not (lost or doubled or strange)
+
+
+def audit_archive(name_server: str, folder: Path) -> tuple[str, bool]:
+    """What the job ``audit`` says of the topic and its archive, and ``archive --verify`` of the names."""
+    to = str(folder / "archive")
+    command = ["spark", "audit", "kills-in", "--archive", to, "-n", name_server, "--master", "local[2]"]
+    done = subprocess.run(
+        [sys.executable, "-m", "orbitmq", *command],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    return complete and not (lost or doubled or strange)
+    names = verify(to, footers=True)
+    last = (done.stdout.strip().splitlines() or [done.stderr.strip()[-300:]])[-1]
+    return f"{last}; {names.summary}", done.returncode == 0 and names.good
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.spark.kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=100, help="of each job")
-    parser.add_argument(
-        "--freeze", nargs="*", type=float, default=[], help="a broker for so many seconds each"
-    )
+    for name in ("--freeze", "--cut"):
+        parser.add_argument(name, nargs="*", type=float, default=[], help="a broker for so many seconds each")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", nargs="+", choices=JOBS, default=JOBS, help="with or without a shuffle")
+    parser.add_argument("--jobs", nargs="+", choices=JOBS, default=JOBS, help="what runs meanwhile")
     parser.add_argument("--keep", type=Path, help="a folder for data and logs that stays")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     good = True
     for kind in options.jobs:
         with contextlib.ExitStack() as stack:

@@ -1,0 +1,103 @@
+"""The Spark jobs against any broker: archive, audit, replay, dead letters, retries, lag and trace."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.interop.spark_cells import new_topic, numbers, send, spark, table
+from tests.interop.world import Place, World, check, equal
+
+from orbitmq import ConsumeFrom
+from orbitmq.spark import jobs
+from orbitmq.spark.jobs import tracing
+from orbitmq.sync import Consumer
+from orbitmq.wire.bodies import RedriveRequest
+
+LETTERS = 9
+VISIBLE_S = 30.0
+
+
+def consumed(place: Place, topic: str, group: str, handle: Callable[[Any, int], None], count: int) -> None:
+    """``handle`` each message with its number."""
+    with Consumer(
+        group, name_servers=place.ns, consume_from=ConsumeFrom.FIRST, max_reconsume_times=0, trace=True
+    ) as consumer:
+        consumer.subscribe(topic)
+        for done, message in enumerate(consumer, 1):
+            handle(message, int(message.body))
+            if done == count:
+                break
+
+
+def archive(world: World, place: Place) -> None:
+    """Archived in two runs, complete by its names, the same as the topic, and replayed once."""
+    topic, again = new_topic(world, place, "job_kept"), new_topic(world, place, "job_again")
+    to = str(world.folder / world.fresh("job-archive"))
+    job = jobs.ArchiveJob([topic], to, place.ns)
+    for some in (range(120), range(120, 200)):
+        send(place.ns, topic, some)
+        equal(jobs.archive(spark(), job).facts["messages"], len(some), "archived")
+    report = jobs.verify(to, footers=True)
+    check(report.good and report.facts["messages"] == 200, report.summary)
+    audited = jobs.audit(spark(), jobs.AuditJob(topic, place.ns, archive=to))
+    check(audited.good, audited.summary)
+    replayed = jobs.replay(spark(), jobs.ReplayJob(to, again, place.ns, tags="odd"))
+    equal(replayed.facts["messages"], 100, "replayed")
+    resumed = jobs.replay(spark(), jobs.ReplayJob(to, again, place.ns, resume=replayed.facts["run"]))
+    equal(resumed.facts["messages"], 100, "what the run has not sent")
+    equal(numbers(table(place.ns, again)), list(range(200)), "replayed once")
+
+
+def dead_letters(world: World, place: Place) -> None:
+    """Chosen with SQL, sent again once by whom it may be: the broker's redrive, or Spark."""
+    topic, group = new_topic(world, place, "job_bills"), world.fresh("job_billing")
+    send(place.ns, topic, range(LETTERS))
+    consumed(place, topic, group, lambda message, n: message.reject(("even", "odd")[n % 2]), LETTERS)
+    deadline = time.monotonic() + VISIBLE_S
+    while (found := jobs.dead_letters(spark(), group, place.ns).count()) < LETTERS:
+        check(time.monotonic() < deadline, f"{found} of {LETTERS} dead letters")
+        time.sleep(1)
+    letters = jobs.dead_letters(spark(), group, place.ns)
+    equal({row["origin_topic"] for row in letters.collect()}, {topic}, "origin")
+    odd = "int(text) % 2 = 1"
+    dry = jobs.redrive(spark(), group, place.ns, sql=odd, request=RedriveRequest(dry_run=True))
+    check(dry.summary.startswith("4 of 4"), dry.summary)
+    sent = [jobs.redrive(spark(), group, place.ns, sql=odd).facts["sent"] for _ in range(2)]
+    equal(sent, [4, 0], "sent again")
+    equal(numbers(table(place.ns, topic)), sorted([*range(LETTERS), 1, 3, 5, 7]), "the topic")
+
+
+def retries(world: World, place: Place) -> None:
+    """What waits for another try, the lag of its group, and the latencies in the message trace."""
+    topic, group = new_topic(world, place, "job_traced"), world.fresh("job_tracing")
+    send(place.ns, topic, range(8))
+
+    def handle(message: Any, n: int) -> None:
+        if n < 2:
+            message.retry()
+        else:
+            message.ack()
+
+    consumed(place, topic, group, handle, 8)
+    deadline = time.monotonic() + VISIBLE_S
+    while len(waiting := jobs.retries(spark(), group, place.ns).collect()) < 2:
+        check(time.monotonic() < deadline, f"{waiting} waits")
+        time.sleep(1)
+    equal(sorted(int(row["text"]) for row in waiting), [0, 1], "what waits")
+    folder = str(world.folder / world.fresh("job-lag"))
+    jobs.record_lag(folder, place.ns, groups=[group], times=1)
+    history = jobs.lag_history(spark(), folder).where(f"topic = '{topic}'").collect()
+    equal(sum(row["committed"] for row in history), 8, "committed")
+    equal(sum(row["lag"] for row in history), 0, "lag")
+    report = tracing.trace_report(spark(), name_servers=place.ns)
+    handled = [row for row in report.rows if row[:2] == ("handle", topic)]
+    check(handled and sum(row[4] for row in handled) >= 8, f"the trace has {report.rows}")
+
+
+PLACE_CELLS: dict[str, Callable[[World, Place], None]] = {
+    "spark job archive": archive,
+    "spark job dead letters": dead_letters,
+    "spark job retries": retries,
+}
