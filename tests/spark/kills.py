@@ -46,8 +46,10 @@ ARCHIVE = JOBS[2]
 BEHIND, ANNOUNCED = "127.0.0.2", "127.0.0.3"
 BATCH = 20
 SEND_PAUSE_S = 0.05
-START_S = 240.0
-DRAIN_S = 600.0
+# On a machine that does much else, processes start slowly.
+READY_S = 300.0
+START_S = 600.0
+DRAIN_S = 900.0
 
 
 class Feeder:
@@ -221,7 +223,9 @@ async def cut_off(relays: Relays, name: str, seconds: float) -> None:
 async def run(kind: str, options: argparse.Namespace, folder: Path) -> bool:
     """One job with its kills; whether nothing was lost or doubled."""
     settings = {"bindAddress": BEHIND, "brokerIP1": ANNOUNCED}
-    async with ProcessCluster(brokers=2, root=str(folder / "cluster"), settings=settings) as cluster:
+    async with ProcessCluster(
+        brokers=2, root=str(folder / "cluster"), settings=settings, ready_seconds=READY_S
+    ) as cluster:
         relays = Relays(dict(cluster.brokers))
         with Producer("kills", name_servers=cluster.name_server) as producer:
             for topic in ("kills-in", "kills-out"):

@@ -53,6 +53,10 @@ class MessageQueue(NamedTuple):
     broker_name: str
     queue_id: int
 
+    def __str__(self) -> str:
+        """As it stands in messages for people: topic/broker/queue."""
+        return f"{self.topic}/{self.broker_name}/{self.queue_id}"
+
 
 class Message:
     """A message to send: a topic, a body and string properties.

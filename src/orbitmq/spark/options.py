@@ -196,7 +196,9 @@ def _parse(options: Mapping[str, str], known: tuple[_Option, ...], what: str) ->
         try:
             values[option.field] = option.parse(text)
         except ValueError as error:
-            raise OptionError(f"option {key}={text!r} {error}") from error
+            # Spark hands the names over in lower case.
+            name = option.name if lower == option.name.lower() else key
+            raise OptionError(f"option {name}={text!r} {error}") from error
     return values
 
 

@@ -186,7 +186,7 @@ class Positions:
             named = place.queues
         else:
             named = self.brokers.committed(self.options.consumer_group, queues)
-        self._check_known(named, queues)
+        self._check_known(named, queues, f"{_option(other)}Offsets")
         others = first if other is Start.EARLIEST else last
         standing = {EARLIEST_OFFSET: first, LATEST_OFFSET: last}
         table: dict[MessageQueue, int] = {}
@@ -209,7 +209,7 @@ class Positions:
         A topic that has none is an error at the start of a read, unless startingTimestampStrategy=latest:
         somebody mistook the time. A queue that has none while others do begins at its end.
         """
-        self._check_known(place.queues, queues)
+        self._check_known(place.queues, queues, f"{_option(other)}OffsetsByTimestamp")
         times = {queue: place.queues.get(queue, place.at_ms) for queue in queues}
         asked = {queue: at for queue, at in times.items() if at is not None}
         found = self._times.first_at(queues, asked, first, last)
@@ -217,18 +217,23 @@ class Positions:
             topics = {queue.topic for queue in found}
             late = topics - {queue.topic for queue, offset in found.items() if offset < last[queue]}
             filled = {queue.topic for queue in found if first[queue] < last[queue]}
+            option = "startingTimestamp" if place.at_ms is not None else "startingOffsetsByTimestamp"
             for topic in sorted(late & filled):
                 raise OffsetError(
-                    f"topic {topic} has no message as new as the time where the read begins; "
+                    f"topic {topic} has no message as new as {option}; "
                     "startingTimestampStrategy=latest begins at its end"
                 )
         others = first if other is Start.EARLIEST else last
         return {queue: found.get(queue, others[queue]) for queue in queues}
 
-    def _check_known(self, named: Iterable[MessageQueue], queues: Mapping[MessageQueue, str]) -> None:
+    def _check_known(
+        self, named: Iterable[MessageQueue], queues: Mapping[MessageQueue, str], option: str
+    ) -> None:
         for queue in named:
             if queue not in queues:
-                raise OffsetError(f"offsets name {queue}, which is not a readable queue of {self._what()}")
+                raise OffsetError(
+                    f"option {option} names {queue}, which is not a readable queue of {self._what()}"
+                )
 
     def _check_assigned(self, queues: Mapping[MessageQueue, str]) -> None:
         missing = sorted(queue for queue in self.options.assigned or () if queue not in queues)
@@ -305,3 +310,8 @@ class Positions:
         if not topics:
             raise TopicNotFoundError(pattern, f"no topic has a name that matches topicPattern={pattern!r}")
         return topics
+
+
+def _option(other: Start) -> str:
+    """Which options a place comes from, by what stands where it names nothing."""
+    return "starting" if other is Start.EARLIEST else "ending"
