@@ -19,10 +19,12 @@ LETTERS = 9
 VISIBLE_S = 30.0
 
 
-def consumed(place: Place, topic: str, group: str, handle: Callable[[Any, int], None], count: int) -> None:
+def consumed(
+    place: Place, topic: str, group: str, handle: Callable[[Any, int], None], count: int, **options: Any
+) -> None:
     """``handle`` each message with its number."""
     with Consumer(
-        group, name_servers=place.ns, consume_from=ConsumeFrom.FIRST, max_reconsume_times=0, trace=True
+        group, name_servers=place.ns, consume_from=ConsumeFrom.FIRST, trace=True, **options
     ) as consumer:
         consumer.subscribe(topic)
         for done, message in enumerate(consumer, 1):
@@ -54,7 +56,11 @@ def dead_letters(world: World, place: Place) -> None:
     """Chosen with SQL, sent again once by whom it may be: the broker's redrive, or Spark."""
     topic, group = new_topic(world, place, "job_bills"), world.fresh("job_billing")
     send(place.ns, topic, range(LETTERS))
-    consumed(place, topic, group, lambda message, n: message.reject(("even", "odd")[n % 2]), LETTERS)
+
+    def reject(message: Any, n: int) -> None:
+        message.reject(("even", "odd")[n % 2])
+
+    consumed(place, topic, group, reject, LETTERS, max_reconsume_times=0)
     deadline = time.monotonic() + VISIBLE_S
     while (found := jobs.dead_letters(spark(), group, place.ns).count()) < LETTERS:
         check(time.monotonic() < deadline, f"{found} of {LETTERS} dead letters")

@@ -42,6 +42,7 @@ CORES = (2, 1, 2, 3)
 # Expired files are those that were full some hours ago; here at once.
 SETTINGS = {"fileReservedTime": "0", "deleteWhen": "04"}
 LIMIT_S = 1800.0
+READY_S = 300.0
 _FILLER = np.random.default_rng(1).integers(97, 123, 1 << 20, dtype=np.uint8).tobytes()
 
 
@@ -116,7 +117,7 @@ async def run(messages: int, folder: Path) -> None:
     """Send and archive part by part, with something happening before each."""
     began = time.monotonic()
     root, to = folder / "cluster", folder / "archive"
-    async with ProcessCluster(brokers=2, root=str(root), settings=SETTINGS) as cluster:
+    async with ProcessCluster(brokers=2, root=str(root), settings=SETTINGS, ready_seconds=READY_S) as cluster:
         await cluster.stop_broker("broker-b")
         await topic(cluster.name_server, 4)
         job = Job(cluster.name_server, to, folder / "job.log")
