@@ -43,6 +43,7 @@ CORES = (2, 1, 2, 3)
 SETTINGS = {"fileReservedTime": "0", "deleteWhen": "04"}
 LIMIT_S = 1800.0
 READY_S = 300.0
+PATIENCE_MS = 120_000
 _FILLER = np.random.default_rng(1).integers(97, 123, 1 << 20, dtype=np.uint8).tobytes()
 
 
@@ -56,7 +57,9 @@ def send(name_server: str, numbers: range) -> None:
     with Producer("archive-run", name_servers=name_server) as producer:
         for first in range(numbers.start, numbers.stop, BATCH):
             some = range(first, min(first + BATCH, numbers.stop))
-            producer.send_batch([Message(TOPIC, body(number), tags="t") for number in some])
+            producer.send_batch(
+                [Message(TOPIC, body(number), tags="t") for number in some], timeout_ms=PATIENCE_MS
+            )
 
 
 class Job:

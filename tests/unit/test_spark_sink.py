@@ -239,6 +239,15 @@ def test_a_message_that_is_too_large_is_named(brokers: ScriptedBrokers) -> None:
         other.add(pa.record_batch({"body": [b"", bytes(17 << 20)]}))
 
 
+@pytest.mark.parametrize("location", ["/dev/full/state", "/proc/state"])
+def test_a_folder_that_takes_no_files_is_named(location: str) -> None:
+    state = FolderState(location)
+    with pytest.raises(SinkStateError, match=rf"{location}/q/0/begin-0-ab\.1-t\.json cannot be written"):
+        state.begin(TaskId("q", 0, 0, "ab", 1), "t", START)
+    with pytest.raises(SinkStateError, match=rf"{location}/q/0/commit-ab\.json cannot be written"):
+        state.commit("q", 0, "ab", {})
+
+
 def test_a_refusal_is_an_error(brokers: ScriptedBrokers) -> None:
     brokers.failures = ["refuse"]
     task = sender()
