@@ -186,7 +186,9 @@ def test_the_start_is_where_the_option_says(cluster: ScriptedCluster) -> None:
 def test_a_time_after_the_last_message_is_a_mistake_unless_allowed(cluster: ScriptedCluster) -> None:
     assert places(reader(startingTimestamp=str(FIRST_MS + 70)).initialOffset()) == {A0: 70, A1: 60}
     late = str(FIRST_MS + 200)
-    with pytest.raises(OffsetError, match=r"topic t has no message as new as startingTimestamp; .*Strategy=latest"):
+    with pytest.raises(
+        OffsetError, match=r"topic t has no message as new as startingTimestamp; .*Strategy=latest"
+    ):
         reader(startingTimestamp=late).initialOffset()
     allowed = reader(startingTimestamp=late, startingTimestampStrategy="latest")
     assert places(allowed.initialOffset()) == {A0: 100, A1: 60}
