@@ -572,18 +572,10 @@ static void open_connections(const struct template *t) {
 }
 
 static double process_cpu_seconds(int pid) {
-    char path[64], line[1024];
-    unsigned long user = 0, system_time = 0;
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *file = fopen(path, "r");
-    if (file == NULL) die("no process %d", pid);
-    size_t n = fread(line, 1, sizeof line - 1, file);
-    fclose(file);
-    line[n] = 0;
-    char *after = strrchr(line, ')');
-    if (after == NULL || sscanf(after + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system_time) != 2)
-        die("cannot read %s", path);
-    return (double)(user + system_time) / (double)sysconf(_SC_CLK_TCK);
+    clockid_t clock;
+    struct timespec t;
+    if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &t) != 0) die("no process %d", pid);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
 static double own_cpu_seconds(void) {
