@@ -73,7 +73,7 @@ class Gate(Protocol):
     def error(self) -> BaseException | None: ...
 
     def want(self, offset: int) -> None:
-        """An answer waits for this offset, which may be written already."""
+        """An answer waits for this offset, which may be written already. Asked while the gate holds."""
         ...
 
     def look(self, now: float) -> None:
@@ -103,8 +103,7 @@ class DiskGate:
 
     @property
     def safe(self) -> int:
-        flusher = self._flusher  # as Flusher.safe, without one more call: asked for in every turn
-        return flusher.flushed if flusher.sync else flusher.written
+        return self._flusher.safe
 
     @property
     def error(self) -> BaseException | None:
@@ -137,6 +136,8 @@ class Durability(Component):
     ) -> None:
         self._monotonic = clock.monotonic
         self._gates = list(gates)
+        # What those gates are asked that can have less than what is written.
+        self._wants: list[Callable[[int], None]] = []
         self._waiting: deque[_Waiting] = deque()
         # How many answers have left the queue; with its length, how many were ever in it.
         self._gone = 0
@@ -192,7 +193,8 @@ class Durability(Component):
     def changed(self) -> None:
         """A gate asks for more or less than before."""
         gates = self._gates
-        self.holds = any(gate.holds for gate in gates)
+        self._wants = [gate.want for gate in gates if gate.holds]
+        self.holds = bool(self._wants)
         self.refusal = next((gate.refusal for gate in gates if gate.refusal is not None), None)
         self._told = next((gate.told for gate in gates if gate.told is not PutStatus.OK), PutStatus.OK)
         self.advance()
@@ -208,8 +210,8 @@ class Durability(Component):
         self._waiting.append((offset, release, argument, late, give_up))
         if not self._group_open:
             self._open_group()
-        for gate in self._gates:
-            gate.want(offset)
+        for want in self._wants:
+            want(offset)
 
     def _open_group(self) -> None:
         """The first answer was queued after a release: from now on there are times to keep."""
@@ -223,7 +225,9 @@ class Durability(Component):
         waiting = self._waiting
         if not waiting:
             return
-        safe = self.safe
+        gates = self._gates
+        # As :attr:`safe`, without one more call: this is asked after every write.
+        safe = gates[0].safe if len(gates) == 1 else self.safe
         told = self._told
         while waiting and waiting[0][0] <= safe:
             _, release, argument, late, _ = waiting.popleft()

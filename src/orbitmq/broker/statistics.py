@@ -119,7 +119,8 @@ class Counters:
 
     def note_answered(self, elapsed_ms: int) -> None:
         """The messages that came since the last call have their answers, the oldest after ``elapsed_ms``."""
-        total = self.messages_in
+        fast = self._fast
+        total = self.handled_in + (fast.messages_in if fast is not None else 0)
         if total > self._answered:
             self.put_times.note(elapsed_ms, total - self._answered)
             self._answered = total
@@ -149,12 +150,17 @@ class PutTimes:
 
     def __init__(self) -> None:
         self.longest_ms = 0
+        # Those that took less than a millisecond, nearly all; counted in when the minute is over.
+        self._at_once = 0
         self._counts = [0] * len(self.TEXTS)
         self._buckets = [0] * (len(self._BOUNDS) + 1)
         self._minute = ([0] * len(self._counts), [0] * len(self._buckets))
 
     def note(self, elapsed_ms: int, messages: int) -> None:
         """``messages`` could be answered after ``elapsed_ms``."""
+        if elapsed_ms == 0:
+            self._at_once += messages
+            return
         self._counts[bisect_right(self._TEXT_ENDS, elapsed_ms)] += messages
         self._buckets[bisect_left(self._BOUNDS, elapsed_ms)] += messages
         if elapsed_ms > self.longest_ms:
@@ -162,6 +168,9 @@ class PutTimes:
 
     def roll(self) -> None:
         """A minute is over."""
+        self._counts[0] += self._at_once
+        self._buckets[0] += self._at_once
+        self._at_once = 0
         self._minute = (self._counts, self._buckets)
         self._counts = [0] * len(self._counts)
         self._buckets = [0] * len(self._buckets)

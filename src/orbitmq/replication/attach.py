@@ -78,6 +78,7 @@ def attach(host: Host) -> Attachment:
         # Without acting masters the name server's answer to a registration is all that a slave knows.
         s.registration.on_master = master_named
     lines = ReplicationLines(s.runtime.clock, s.role, s.store, replicas, term)
+    port.on_follower = lines.begin
     handlers = HaHandlers(s.role, s.store, status, s.address, lambda: s.registration.ha_address, pushed, term)
     return Attachment(
         # The gate starts last and stops first, while the port still takes acknowledgements.

@@ -70,15 +70,18 @@ class ReplicationLines(Component):
         self._term = term
         self._lag = LagClock()
 
-    async def start(self) -> None:
-        self._sample()
-        self._store.log.wakers.append(self._sample)
-
     async def stop(self) -> None:
-        self._store.log.wakers.remove(self._sample)
+        if self._sample in self._store.log.wakers:
+            self._store.log.wakers.remove(self._sample)
 
     def _sample(self) -> None:
         self._lag.sample(self._store.max_commit_log_offset, self._clock.monotonic())
+
+    def begin(self) -> None:
+        """A follower came: from now on each write tells when the log grew. A lone broker's writes do not."""
+        if self._sample not in self._store.log.wakers:
+            self._sample()
+            self._store.log.wakers.append(self._sample)
 
     def lines(self) -> Mapping[str, str]:
         """By RocketMQ's way of naming; followers as JSON by broker id, else by address."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from orbitmq.store.log.appender import Appender
     from orbitmq.store.queues.lookup import Lookup
     from orbitmq.store.queues.queues import TopicQueues
+    from orbitmq.store.writable import Acceptance
 
 
 class FilePart(NamedTuple):
@@ -110,10 +111,12 @@ class HotStore(Protocol):
 
     Attributes:
         appender, lookup: the inner loops; one event loop owns both.
+        acceptance: whether messages are taken.
     """
 
     appender: Appender
     lookup: Lookup
+    acceptance: Acceptance
 
     @property
     def schedule(self) -> Callable[[], None]:
@@ -127,16 +130,6 @@ class HotStore(Protocol):
 
     @property
     def config(self) -> StoreConfig: ...
-
-    @property
-    def refusal(self) -> str | None:
-        """Why no message is taken, ``None``: they are."""
-        ...
-
-    @property
-    def end(self) -> int:
-        """The log offset behind the newest record, written or not."""
-        ...
 
     def update_clock(self) -> int:
         """Set the store time of what is appended next; returns it, ms."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
@@ -10,6 +9,7 @@ from orbitmq.runtime import Runtime
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.filter import PASS_ALL, MessageFilter
 from orbitmq.store.index.index import MessageIndex
+from orbitmq.store.lifecycle import Lifecycle
 from orbitmq.store.log.append import Writer, pack_host
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.commit_log import CommitLog
@@ -26,7 +26,6 @@ from orbitmq.store.queues.queues import Queues, TopicQueues
 from orbitmq.store.queues.reading import Reader
 from orbitmq.store.queues.reput import TagsCodeOf
 from orbitmq.store.raw_append import RawAppend
-from orbitmq.store.recovery.opening import Opened, Opening, lock
 from orbitmq.store.recovery.recovery import Recovered
 from orbitmq.store.upkeep.background import Upkeep
 from orbitmq.store.writable import Acceptance
@@ -58,7 +57,8 @@ class MessageStore:
         self._runtime = runtime
         self._config = config
         self._codes = codes or {}
-        self._acceptance = Acceptance()
+        self._now_ms = runtime.clock.now_ms
+        self.acceptance = Acceptance()
         self.appender = Appender(
             config.batch_bytes,
             config.tail_entries,
@@ -71,7 +71,7 @@ class MessageStore:
             runtime,
             sync=config.sync_flush,
             segments=self._files.between,
-            failed=self._acceptance.flush_failed,
+            failed=self.acceptance.flush_failed,
         )
         self.log = CommitLog(
             runtime,
@@ -80,14 +80,14 @@ class MessageStore:
             self.lookup,
             self.flusher,
             self._arrived,
-            self._acceptance.write_failed,
+            self.acceptance.write_failed,
         )
         self.queues = Queues(runtime, config, self.appender, self.lookup)
         self.schedule = self.log.schedule
         self.map_entries = self.queues.map_entries
         self._reader = Reader(self.queues, self._files, self.appender, self.lookup, OUTPUT_BYTES)
         self._writer = Writer(
-            config, self.queues, self.log, self.appender, self._acceptance, self.update_clock
+            config, self.queues, self.log, self.appender, self.acceptance, self.update_clock
         )
         self._upkeep = Upkeep(
             runtime,
@@ -97,7 +97,7 @@ class MessageStore:
             self.log,
             self.queues,
             self.flusher,
-            self._acceptance,
+            self.acceptance,
             update_clock=self.update_clock,
         )
         self._raw = RawAppend(
@@ -114,12 +114,22 @@ class MessageStore:
         self._followings = Followings(
             runtime, config.root, self._files, self.log, self.flusher, lambda: self.appender.batch_base
         )
-        self._unlock: Callable[[], None] | None = None
+        self._lifecycle = Lifecycle(
+            runtime,
+            self._files,
+            self.appender,
+            self.log,
+            self.queues,
+            self.flusher,
+            self._reader,
+            self._upkeep,
+            self._followings,
+            self.acceptance,
+            self._codes,
+        )
         self.on_arrival: Arrival | None = None
-        self.recovered: Recovered | None = None
         # The places to which the log was cut while it was open, in order: what is derived from before holds.
         self.cuts: list[int] = []
-        self.crashed = False  # the last stop was not a clean one
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -131,91 +141,21 @@ class MessageStore:
             StoreError: the files do not fit the configuration.
             OSError: the disk refused.
         """
-        root = self._config.root
-        self._runtime.files.make_dirs(root)
-        self._unlock = lock(self._runtime, root)
-        try:
-            self._opened(await self._recover())
-            self._runtime.files.write_atomic(f"{root}/abort", b"orbitmq", sync=True)
-        except BaseException:
-            self._close_files()
-            raise
-        self._acceptance.begin()
-        self._upkeep.start()
-        self._followings.start()
-
-    async def _recover(self) -> Opened:
-        """Open the files in a thread. A cancellation ends that soon and leaves the folder as a crash
-        would."""
-        opening = Opening(self._runtime, self._config, self._files, self.queues, self.appender, self._codes)
-        work = self._runtime.threads.run(opening.run)
-        while not work.done():
-            try:
-                await asyncio.wait({work})
-            except asyncio.CancelledError:
-                opening.cancelled = True
-        if opening.cancelled:
-            work.exception()
-            raise asyncio.CancelledError
-        return work.result()
-
-    def _opened(self, opened: Opened) -> None:
-        outcome = self.recovered = opened.recovered
-        self.crashed = opened.crashed
-        self.log.open_at(outcome.end_offset)
-        self.appender.count_from_here()
-        self._upkeep.resume(opened)
-        self._open_index(opened)
-        self.appender.now_ms = max(self._runtime.clock.now_ms(), outcome.last_timestamp)
-        opened.report()
-
-    def _open_index(self, opened: Opened) -> None:
-        config = self._config
-        if not config.index:
-            return
-        index = self._upkeep.index = MessageIndex(
-            self._runtime,
-            config.index_path,
-            config.index_slots,
-            config.index_entries,
-            self._files,
-            lambda: self.appender.batch_base,
-            self._reader.store_time_at,
-        )
-        checkpoint = opened.checkpoint
-        index.load(
-            crashed=opened.crashed,
-            sealed_time=checkpoint.index_timestamp,
-            position=checkpoint.index_offset,
-        )
+        await self._lifecycle.start()
 
     async def stop(self) -> None:
         """Take no more messages; write, flush and close everything."""
-        if self._unlock is None:
-            return
-        self._acceptance.end()
-        await self._upkeep.stop()
-        await self._followings.stop()
-        indexed = await self._upkeep.end_index()
-        await self.log.stop()
-        try:
-            if self.log.write_error is None and self.flusher.error is None:
-                await self._upkeep.last_checkpoint(indexed)
-                self._runtime.files.remove(f"{self._config.root}/abort")
-        except OSError as error:
-            logger.error("the store did not stop cleanly, the next start recovers it: %s", error)
-        finally:
-            self._close_files()
+        await self._lifecycle.stop()
 
-    def _close_files(self) -> None:
-        if self._upkeep.index is not None:
-            self._upkeep.index.close()
-            self._upkeep.index = None
-        self.queues.close()
-        self._files.close()
-        if self._unlock is not None:
-            self._unlock()
-            self._unlock = None
+    @property
+    def recovered(self) -> Recovered | None:
+        """What the last start found, ``None`` before the first."""
+        return self._lifecycle.recovered
+
+    @property
+    def crashed(self) -> bool:
+        """Whether the stop before the last start was not a clean one."""
+        return self._lifecycle.crashed
 
     @property
     def config(self) -> StoreConfig:
@@ -235,16 +175,16 @@ class MessageStore:
     @property
     def accepting(self) -> bool:
         """Whether messages are taken now; see :attr:`refusal`."""
-        return self._acceptance.refusal is None
+        return self.acceptance.refusal is None
 
     @property
     def refusal(self) -> str | None:
         """Why no message is taken, as a clause: "the disk of /x is 91% full, the limit is 90%"."""
-        return self._acceptance.refusal
+        return self.acceptance.refusal
 
     def refuse(self, reason: str) -> None:
         """Take no messages until cleaning finds that the disk does its work."""
-        self._acceptance.refuse(reason)
+        self.acceptance.refuse(reason)
 
     @property
     def index(self) -> MessageIndex | None:
@@ -308,11 +248,12 @@ class MessageStore:
 
     def update_clock(self) -> int:
         """Set the store time of what is put next; returns it, ms."""
-        now = self._runtime.clock.now_ms()
+        now = self._now_ms()
+        appender = self.appender
         # Search by time needs store times that never go back, whatever the wall clock does.
-        if now > self.appender.now_ms:
-            self.appender.now_ms = now
-        return self.appender.now_ms
+        if now > appender.now_ms:
+            appender.now_ms = now
+        return appender.now_ms
 
     def put(self, message: NewMessage) -> PutResult:
         """Append one message.
@@ -383,7 +324,7 @@ class MessageStore:
         Raises:
             ValueError: the name is taken or cannot be a file's, or the store is open.
         """
-        if self._unlock is not None:
+        if self._lifecycle.open:
             raise ValueError(f"the store is open already: {name!r} comes too late to follow its log")
         return self._followings.add(
             follower, name, flushed=flushed, own_progress=own_progress, at_once=at_once
@@ -498,7 +439,7 @@ class MessageStore:
     @property
     def end(self) -> int:
         """The log offset behind the newest record, written or not."""
-        return self.appender.batch_base + self.appender.batch_used
+        return self.appender.end
 
     @property
     def flushed_offset(self) -> int:

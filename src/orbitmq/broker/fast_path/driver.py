@@ -262,7 +262,7 @@ class FastPath:
     def on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
         """The server's chunk hook: returns the position up to which whole frames were handled."""
         store, durability = self._store, self._durability
-        if store.refusal is not None or durability.refusal is not None:
+        if store.acceptance.refusal is not None or durability.refusal is not None:
             return start  # the ordinary handlers say why
         if self._stale:
             self._refresh()
@@ -274,22 +274,21 @@ class FastPath:
             born = connection.born = pack_host(connection.remote)
         frames = self._frames
         frames.sends.holds = durability.holds
-        pulls = frames.pulls
-        appender = store.appender
         try:
             while True:
                 start = frames.feed(buffer, start, end, born)
-                # One-way sends leave no answer behind, only records to write.
-                answered = pulls.event_count
-                if frames.later.used or frames.now.used or answered or appender.batch_used:
-                    self._take(connection)
-                if answered:
+                left = frames.left
+                if left:
+                    self._take(connection, left)
+                if left & layout.LEFT_EVENTS:
                     self._counters.note_get_time(self._clock.now_ms() - now)
                 reason = frames.reason
+                if reason == layout.DONE:
+                    return start
                 if reason == layout.NEED_ROOM:
                     store.make_room(frames.sends.need_code, frames.sends.need_slot)
                 elif reason == layout.NEED_INDEX:
-                    if not store.map_entries(pulls.need_slot, store.lookup.need):
+                    if not store.map_entries(frames.pulls.need_slot, store.lookup.need):
                         return start
                 elif reason == layout.PARK:
                     # The pull that waits is among those that were noted.
@@ -332,23 +331,22 @@ class FastPath:
             if reason != layout.DONE:
                 return None
             frames.pulls.events_array[2] = -1  # its offset was committed when it came
-            self._take(connection)
+            self._take(connection, frames.left)
             return True
 
-    def _take(self, connection: ServerConnection) -> None:
+    def _take(self, connection: ServerConnection, left: int) -> None:
         """Hand over the responses: those that may go now, and those that wait for the log."""
-        frames = self._frames
-        if frames.now.used:
+        frames, store = self._frames, self._store
+        if left & layout.LEFT_NOW:
             connection.write(frames.now.take())
-        if frames.later.used:
-            store = self._store
+        if left & layout.LEFT_LATER:
             self._durability.when_safe(
-                store.end, connection.write, frames.later.take(), with_code, connection.abort
+                store.appender.end, connection.write, frames.later.take(), with_code, connection.abort
             )
+        # One-way sends leave no answer behind, only records to write.
+        if left & layout.LEFT_RECORDS:
             store.schedule()
-        elif self._store.appender.batch_used:
-            self._store.schedule()
-        if frames.pulls.event_count:
+        if left & layout.LEFT_EVENTS:
             self._commit(frames.pulls)
 
     def _commit(self, pulls: Pulls) -> None:

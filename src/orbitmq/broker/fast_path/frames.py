@@ -39,6 +39,10 @@ if not cython.compiled:
 DONE = layout.DONE
 ORDINARY = layout.ORDINARY
 HANDLED = layout.HANDLED
+LEFT_NOW = layout.LEFT_NOW
+LEFT_LATER = layout.LEFT_LATER
+LEFT_EVENTS = layout.LEFT_EVENTS
+LEFT_RECORDS = layout.LEFT_RECORDS
 SCAN_OK = 0
 
 SEND_MESSAGE = 10
@@ -67,6 +71,7 @@ class FastFrames:
             fills them between two calls.
         now, later: responses that may go out, and those that wait for the log.
         lite_pull: whether the lite pull is answered too.
+        reason, frame_end, left: what the last :meth:`feed` says.
     """
 
     def __init__(
@@ -106,6 +111,7 @@ class FastFrames:
         self.lite_pull = False
         self.reason = DONE
         self.frame_end = 0
+        self.left = 0
 
     def set_unique_ids(self, prefix: bytes, start_ms: int) -> None:
         """See ``Properties.set_unique_ids``."""
@@ -119,7 +125,8 @@ class FastFrames:
         :attr:`reason` says why it stopped: DONE (only an unfinished frame is left), ORDINARY (the frame up to
         :attr:`frame_end` is for the ordinary handlers), NEED_ROOM (see ``Sends.need_code``),
         DRAIN (take the outputs), NEED_INDEX (see ``Pulls.need_slot``), PARK (the frame is a pull that waits,
-        see ``Pulls.park_offset``; its event names the queue).
+        see ``Pulls.park_offset``; its event names the queue). :attr:`left` says what waits to be taken, as
+        bits: ``layout.LEFT_NOW`` and so on.
 
         Raises:
             ValueError: positions outside of ``buffer``, or ``born`` is no address of a record.
@@ -128,12 +135,32 @@ class FastFrames:
             raise ValueError(f"{start} to {end} of {len(buffer)} bytes, from an address of {len(born)} bytes")
         if start == end:
             self.reason = DONE
+            self.left = 0
             return start
         if cython.compiled:
+            # A typed memory view of a chunk would cost as much as scanning a request.
+            address = cython.cast(bytes_in, born)
+            born_length = len(born)
+            PyObject_GetBuffer(buffer, cython.address(view), PyBUF_SIMPLE)
             with cython.nogil:
-                start = self._run(cython.address(buffer[0]), start, end, cython.address(born[0]), len(born))
-            return start  # noqa: RET504  # no Python object may be made without the GIL
-        return self._run(buffer, start, end, born, len(born))
+                start = self._run(cython.cast(bytes_in, view.buf), start, end, address, born_length)
+            PyBuffer_Release(cython.address(view))
+        else:
+            start = self._run(buffer, start, end, born, len(born))
+        self.left = self._left()
+        return start
+
+    def _left(self) -> int:
+        left = 0
+        if self.now.used > 0:
+            left |= LEFT_NOW
+        if self.later.used > 0:
+            left |= LEFT_LATER
+        if self.pulls.event_count > 0:
+            left |= LEFT_EVENTS
+        if self.sends.a.batch_used > 0:
+            left |= LEFT_RECORDS
+        return left
 
     def _run(self, buf: Readable, pos: int, end: int, born: Readable, born_length: int) -> int:
         while True:

@@ -17,6 +17,12 @@ NEED_INDEX = 4
 PARK = 5
 HANDLED = -1  # inside of the fast path: go on with the next frame
 
+# What ``FastFrames.feed`` left to its caller, as bits.
+LEFT_NOW = 1  # responses that may go out
+LEFT_LATER = 2  # responses that wait for the log
+LEFT_EVENTS = 4  # what pulls tell
+LEFT_RECORDS = 8  # records to write, of this chunk or one before
+
 INT_BAD = -(1 << 62)  # what ``wire.scan`` gives for text that is no number
 
 # Where a row's name is, in every table.

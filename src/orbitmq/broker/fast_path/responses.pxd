@@ -24,6 +24,8 @@ cdef class Responses:
     cdef uint8_t[::1] view
     cdef public Py_ssize_t used
 
+    @cython.locals(out=bytes_out)
+    cpdef bytes take(self)
     cdef bint has_room(self, Py_ssize_t more_bytes) noexcept nogil
     @cython.locals(start=Py_ssize_t, length=Py_ssize_t)
     cdef Py_ssize_t _text(self, uint8_t* out, Py_ssize_t at, int part) noexcept nogil

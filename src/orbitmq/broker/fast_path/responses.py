@@ -75,7 +75,11 @@ class Responses:
 
     def take(self) -> bytes:
         """What was encoded, which is then forgotten."""
-        data = bytes(memoryview(self.data)[: self.used])
+        if cython.compiled:
+            out = cython.address(self.view[0])
+            data = out[: self.used]
+        else:
+            data = bytes(memoryview(self.data)[: self.used])
         self.used = 0
         return data
 

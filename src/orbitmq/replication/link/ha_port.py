@@ -36,6 +36,7 @@ class HaPort(Component):
 
     Attributes:
         connections: those open now.
+        on_follower: called when a connection begins to be sent the log.
     """
 
     name = "HA port"
@@ -61,6 +62,7 @@ class HaPort(Component):
         self.connections: dict[HaConnection, None] = {}
         # Those that are sent something: a thousand idle connections must cost a batch of messages nothing.
         self._followers: dict[HaConnection, None] = {}
+        self.on_follower: Callable[[], object] = lambda: None
 
     async def start(self) -> None:
         """Listen.
@@ -75,7 +77,6 @@ class HaPort(Component):
             text = f"cannot listen on {host}:{port} (haListenPort): {error.strerror or error}"
             raise StartError(text) from error
         self._listens(self._listener.port)
-        self._store.log.wakers.append(self._written)
         least_s = min(heartbeat_s(self._config, stream=True), self._config.ha_housekeeping_interval_ms / 1000)
         self._every(self._runtime.clock, least_s / CHECKS_PER_INTERVAL, self._look_after)
 
@@ -84,6 +85,7 @@ class HaPort(Component):
         if self._listener is not None:
             await self._listener.close()
             self._listener = None
+        if self._written in self._store.log.wakers:
             self._store.log.wakers.remove(self._written)
         for connection in list(self.connections):
             connection.close()
@@ -109,7 +111,11 @@ class HaPort(Component):
 
     def follows(self, connection: HaConnection) -> None:
         """A connection tells that it is sent the log."""
+        # With the first one only: a lone broker's writes wake nobody.
+        if self._written not in self._store.log.wakers:
+            self._store.log.wakers.append(self._written)
         self._followers[connection] = None
+        self.on_follower()
 
     def lost(self, connection: HaConnection) -> bool:
         """A connection tells that it is gone; whether it was one of ours."""

@@ -1,46 +1,35 @@
 # cython: annotation_typing=False
-"""The inner loop of the store: records into the log's write batch, index entries into memory.
+"""The inner loop of the store: records into the log's write batch, index entries into the table of queues.
 
 A *write batch* is everything appended between two writes to the file: :class:`Appender` builds the records
-in one buffer, gives out physical and queue offsets, and keeps the newest index entries of each queue in a
-ring. At the end of the batch the commit log writes the buffer with one ``pwrite``, calls
-:meth:`Appender.publish`, and the records are visible to reads. Nothing here does I/O.
+in one buffer and gives out physical and queue offsets. At the end of the batch the commit log writes the
+buffer with one ``pwrite``, calls :meth:`QueueTable.publish`, and the records are visible to reads. Nothing
+here does I/O.
 
-Typed in ``appender.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. Queues are
-slots of one integer table, so that the compiled code needs no Python object while it works.
+Typed in ``appender.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
 
 from __future__ import annotations
 
-from array import array
 from typing import TYPE_CHECKING
 
 import cython
 
 from orbitmq.message import record_layout
 from orbitmq.store.queues import layout
+from orbitmq.store.queues.table import QueueTable
 
 if TYPE_CHECKING:
-    from orbitmq.runtime.buffers import Integers, Readable, Writable
+    from orbitmq.runtime.buffers import Readable
 
 if not cython.compiled:
     from orbitmq.message.octets import copy, crc32, put_i16, put_i32, put_i64
 
 # C integers in the compiled module, so that no Python object is touched on the path of a message.
 Q_NEXT = layout.Q_NEXT
-Q_VISIBLE = layout.Q_VISIBLE
-Q_MIN = layout.Q_MIN
 Q_TAIL = layout.Q_TAIL
-Q_TAIL_FIRST = layout.Q_TAIL_FIRST
 Q_SAVED = layout.Q_SAVED
-Q_DIRTY = layout.Q_DIRTY
-Q_WATCHED = layout.Q_WATCHED
-Q_MAP_FIRST = layout.Q_MAP_FIRST
-Q_MAP_COUNT = layout.Q_MAP_COUNT
 Q_RING = layout.Q_RING
-Q_UNSAVED = layout.Q_UNSAVED
-Q_MIN_PLACE = layout.Q_MIN_PLACE
-Q_COUNTED = layout.Q_COUNTED
 Q_WIDTH = layout.Q_WIDTH
 NO_ROOM = layout.NO_ROOM
 ROLL = layout.ROLL
@@ -49,34 +38,22 @@ MAGIC_V1 = layout.MAGIC_V1
 MAGIC_V2 = layout.MAGIC_V2
 RECORD_FIXED_BYTES = layout.RECORD_FIXED_BYTES
 END_OF_FILE_RESERVE = layout.END_OF_FILE_RESERVE
-CQ_ENTRY_BYTES = layout.CQ_ENTRY_BYTES
 BORN_V6 = record_layout.BORN_HOST_V6_BIT
 STORE_V6 = record_layout.STORE_HOST_V6_BIT
-# A queue's ring begins small and grows: most queues get few messages.
-FIRST_RING = 8
-RING_GROWTH = 8
-# Beyond this many bytes of rings those whose entries are all in their files are taken back.
-RINGS_BYTES = 64 << 20
 
 
-def _grown(table: Integers, size: int) -> Integers:
-    """A copy with zeros behind, ``size`` numbers long."""
-    longer = array("q", bytes(8 * size))
-    memoryview(longer).cast("B")[: 8 * len(table)] = memoryview(table).cast("B")
-    return longer
-
-
-class Appender:
+class Appender(QueueTable):
     """See the module. Offsets are bytes in the log (physical) or entries of a queue.
 
     Args:
         batch_bytes: size of the write batch; at least the largest record.
-        tail_entries: consume queue entries kept in memory for a busy queue.
+        tail_entries: as of the table.
         segment_bytes: size of a log file.
         store_host: this broker's address as 4 (IPv4) or 16 (IPv6) bytes and a 4 byte port.
     """
 
     def __init__(self, batch_bytes: int, tail_entries: int, segment_bytes: int, store_host: bytes) -> None:
+        super().__init__(tail_entries)
         self.batch = bytearray(batch_bytes)
         self.batch_view = self.batch
         self.batch_room = batch_bytes
@@ -85,167 +62,26 @@ class Appender:
         self.batch_records = 0
         self.file_end = segment_bytes
         self.segment_bytes = segment_bytes
-        self.tail_entries = tail_entries
         self.host = store_host
         self.host_view = store_host
         self.host_length = len(store_host)
-        self.slots = 0
-        self.q = array("q", bytes(8 * Q_WIDTH * 16))
-        self.tails = array("q", bytes(8 * 3))
-        self.tails_used = 0
-        self.rings_limit = RINGS_BYTES // 8
-        self.free_rings: dict[int, list[int]] = {}
-        self.dirty = array("q", bytes(8 * 16))
-        self.dirty_count = 0
-        self.unsaved = array("q", bytes(8 * 16))
-        self.unsaved_count = 0
-        self.grown: list[int] = []
         self.now_ms = 0
 
-    # -- slots: Python side, never on the path of a message ---------------------------------------------
-
-    def add_slot(self, next_offset: int, min_offset: int) -> int:
-        """A new queue whose file holds the entries up to ``next_offset``; returns its slot number."""
-        slot = self.add_slots(1)
-        self.reset_slot(slot, next_offset, min_offset)
-        return slot
-
-    def add_slots(self, count: int) -> int:
-        """``count`` new queues without messages; returns the first one's slot number."""
-        first = self.slots
-        if (first + count) * Q_WIDTH > len(self.q):
-            room = max(2 * len(self.q) // Q_WIDTH, first + count)
-            self.q = _grown(self.q, room * Q_WIDTH)
-            self.dirty = _grown(self.dirty, room)
-            self.unsaved = _grown(self.unsaved, room)
-        self.slots = first + count
-        for slot in range(first, first + count):
-            base = slot * Q_WIDTH
-            self.q[base + Q_TAIL] = -1
-            self.q[base + Q_MIN_PLACE] = -1
-        return first
-
-    def reset_slot(self, slot: int, next_offset: int, min_offset: int) -> None:
-        """The queue's file holds the entries from ``min_offset`` up to ``next_offset``; no other is known."""
-        base = slot * Q_WIDTH
-        self._free_ring(slot)
-        self.q[base + Q_NEXT] = next_offset
-        self.q[base + Q_VISIBLE] = next_offset
-        self.q[base + Q_TAIL_FIRST] = next_offset
-        self.q[base + Q_SAVED] = next_offset
-        self.q[base + Q_COUNTED] = next_offset
-        self.q[base + Q_MIN] = min_offset
-        self.q[base + Q_MIN_PLACE] = -1
-        self.q[base + Q_MAP_COUNT] = 0
-
+    # Here and not in the table: only a final class may have both Python's and C's way to a method.
     def get(self, slot: int, column: int) -> int:
+        """A number of a queue, see ``store.queues.layout``."""
         return self.q[slot * Q_WIDTH + column]
 
     def set(self, slot: int, column: int, value: int) -> None:
+        """Change a number of a queue."""
         self.q[slot * Q_WIDTH + column] = value
 
-    def set_column(self, first: int, column: int, values: array[int]) -> None:
-        """Set a column of the slots from ``first`` on."""
-        base = first * Q_WIDTH + column
-        for i in range(len(values)):
-            self.q[base + i * Q_WIDTH] = values[i]
-
-    def column(self, column: int) -> array[int]:
-        """A column of all slots."""
-        found = array("q", bytes(8 * self.slots))
-        values = found
-        for slot in range(self.slots):
-            values[slot] = self.q[slot * Q_WIDTH + column]
-        return found
-
-    def prepare_tail(self, slot: int) -> bool:
-        """Give the queue a ring, or a larger one; ``False`` when it has the largest."""
-        base = slot * Q_WIDTH
-        old = self.q[base + Q_RING]
-        if old >= self.tail_entries:
-            return False
-        size = min(max(FIRST_RING, old * RING_GROWTH), self.tail_entries)
-        place = self._take_ring(size)
-        newest = self.q[base + Q_NEXT]
-        first = max(self.q[base + Q_TAIL_FIRST], newest - old)
-        for offset in range(first, newest):
-            source = self.q[base + Q_TAIL] + (offset % old) * 3
-            target = place + (offset % size) * 3
-            self.tails[target] = self.tails[source]
-            self.tails[target + 1] = self.tails[source + 1]
-            self.tails[target + 2] = self.tails[source + 2]
-        self._free_ring(slot)
-        self.q[base + Q_TAIL] = place
-        self.q[base + Q_RING] = size
-        self.q[base + Q_TAIL_FIRST] = first
-        return True
-
-    def _take_ring(self, size: int) -> int:
-        free = self.free_rings.get(size)
-        if free:
-            return free.pop()
-        if self.tails_used + 3 * size > self.rings_limit:
-            self._free_idle_rings()
-            free = self.free_rings.get(size)
-            if free:
-                return free.pop()
-            self.rings_limit *= 2
-        if self.tails_used + 3 * size > len(self.tails):
-            self.tails = _grown(self.tails, max(2 * len(self.tails), self.tails_used + 3 * size))
-        place = self.tails_used
-        self.tails_used += 3 * size
-        return place
-
-    def _free_ring(self, slot: int) -> None:
-        base = slot * Q_WIDTH
-        if self.q[base + Q_RING] > 0:
-            self.free_rings.setdefault(self.q[base + Q_RING], []).append(self.q[base + Q_TAIL])
-        self.q[base + Q_TAIL] = -1
-        self.q[base + Q_RING] = 0
-        self.q[base + Q_TAIL_FIRST] = self.q[base + Q_NEXT]
-
-    def _free_idle_rings(self) -> None:
-        """Take back the rings of queues whose entries are all in their files."""
-        for slot in range(self.slots):
-            base = slot * Q_WIDTH
-            if self.q[base + Q_RING] > 0 and self.q[base + Q_SAVED] == self.q[base + Q_NEXT]:
-                self._free_ring(slot)
-
-    def take_unsaved(self) -> list[int]:
-        """The queues with visible entries that are not in their files; each is returned once."""
-        taken = []
-        left = 0
-        for i in range(self.unsaved_count):
-            slot = self.unsaved[i]
-            base = slot * Q_WIDTH
-            if self.q[base + Q_SAVED] < self.q[base + Q_VISIBLE]:
-                taken.append(slot)
-            if self.q[base + Q_VISIBLE] < self.q[base + Q_NEXT]:
-                self.unsaved[left] = slot
-                left += 1
-            else:
-                self.q[base + Q_UNSAVED] = 0
-        self.unsaved_count = left
-        return taken
-
-    def slots_below(self, physical_offset: int) -> list[int]:
-        """The queues that have entries of records below ``physical_offset``, or may have some."""
-        found = []
-        for slot in range(self.slots):
-            base = slot * Q_WIDTH
-            if self.q[base + Q_MIN] < self.q[base + Q_NEXT] and self.q[base + Q_MIN_PLACE] < physical_offset:
-                found.append(slot)
-        return found
-
-    def note_unsaved(self, slot: int) -> None:
-        """The queue's entries did not get into its file: :meth:`take_unsaved` returns it again."""
-        base = slot * Q_WIDTH
-        if self.q[base + Q_UNSAVED] == 0:
-            self.q[base + Q_UNSAVED] = 1
-            self.unsaved[self.unsaved_count] = slot
-            self.unsaved_count += 1
-
     # -- the write batch -------------------------------------------------------------------------------
+
+    @property
+    def end(self) -> int:
+        """The log offset behind the newest record, written or not."""
+        return self.batch_base + self.batch_used
 
     def start_batch(self, base: int, file_end: int) -> None:
         """Forget the written records; the next one gets the physical offset ``base``."""
@@ -265,40 +101,6 @@ class Appender:
         self.batch = bytearray(batch_bytes)
         self.batch_view = self.batch
         self.batch_room = batch_bytes
-
-    def publish(self) -> list[int]:
-        """Make the batch's records visible; returns the slots that somebody watches."""
-        arrived = []
-        for i in range(self.dirty_count):
-            slot = self.dirty[i]
-            base = slot * Q_WIDTH
-            if self.q[base + Q_COUNTED] == self.q[base + Q_VISIBLE]:
-                self.grown.append(slot)
-            self.q[base + Q_VISIBLE] = self.q[base + Q_NEXT]
-            self.q[base + Q_DIRTY] = 0
-            if self.q[base + Q_WATCHED]:
-                arrived.append(slot)
-        self.dirty_count = 0
-        return arrived
-
-    def count_from_here(self) -> None:
-        """Forget what grew: what is visible now was there before."""
-        for slot in range(self.slots):
-            self.q[slot * Q_WIDTH + Q_COUNTED] = self.q[slot * Q_WIDTH + Q_VISIBLE]
-        self.grown = []
-
-    def take_grown(self) -> list[tuple[int, int]]:
-        """(slot, messages) of the queues that got visible messages since the last call."""
-        grown = []
-        for slot in self.grown:
-            base = slot * Q_WIDTH
-            more = self.q[base + Q_VISIBLE] - self.q[base + Q_COUNTED]
-            # A queue that was deleted meanwhile counts from nothing.
-            if more > 0:
-                self.q[base + Q_COUNTED] = self.q[base + Q_VISIBLE]
-                grown.append((slot, more))
-        self.grown = []
-        return grown
 
     def check_room(self, slot: int, size_bytes: int, count: int) -> int:
         """0 when ``count`` records of ``size_bytes`` altogether can be appended now, else why not."""
@@ -406,53 +208,6 @@ class Appender:
         self.batch_records += 1
         self.add_entry(slot, physical, size, tags_code)
         return physical
-
-    def add_entry(self, slot: int, physical: int, size: int, tags_code: int) -> None:
-        """Give the queue its next entry; :meth:`check_room` has found room for it."""
-        base = slot * Q_WIDTH
-        offset = self.q[base + Q_NEXT]
-        entry = self.q[base + Q_TAIL] + (offset % self.q[base + Q_RING]) * 3
-        self.tails[entry] = physical
-        self.tails[entry + 1] = size
-        self.tails[entry + 2] = tags_code
-        self.q[base + Q_NEXT] = offset + 1
-        if self.q[base + Q_DIRTY] == 0:
-            self.q[base + Q_DIRTY] = 1
-            self.dirty[self.dirty_count] = slot
-            self.dirty_count += 1
-            if self.q[base + Q_MIN] == offset:
-                self.q[base + Q_MIN_PLACE] = physical
-            if self.q[base + Q_UNSAVED] == 0:
-                self.q[base + Q_UNSAVED] = 1
-                self.unsaved[self.unsaved_count] = slot
-                self.unsaved_count += 1
-
-    def export_entries(self, slot: int, first: int, last: int) -> bytearray:
-        """Consume queue bytes of the offsets ``first`` to ``last`` - 1.
-
-        Raises:
-            ValueError: they are not all in the ring.
-        """
-        base = slot * Q_WIDTH
-        lowest = max(self.q[base + Q_TAIL_FIRST], self.q[base + Q_NEXT] - self.q[base + Q_RING])
-        if first < last and (first < lowest or last > self.q[base + Q_NEXT]):
-            raise ValueError(f"the ring of slot {slot} does not hold the entries {first} to {last}")
-        out = bytearray(max(0, last - first) * CQ_ENTRY_BYTES)
-        if last > first:
-            self._export(out, slot, first, last)
-        return out
-
-    def _export(self, view: Writable, slot: int, first: int, last: int) -> None:
-        out = cython.address(view[0]) if cython.compiled else view
-        tail = self.q[slot * Q_WIDTH + Q_TAIL]
-        ring = self.q[slot * Q_WIDTH + Q_RING]
-        at = 0
-        for offset in range(first, last):
-            entry = tail + (offset % ring) * 3
-            put_i64(out, at, self.tails[entry])
-            put_i32(out, at + 8, self.tails[entry + 1])
-            put_i64(out, at + 12, self.tails[entry + 2])
-            at += CQ_ENTRY_BYTES
 
     # -- for callers in Python -------------------------------------------------------------------------
 

@@ -46,11 +46,14 @@ class CommitLog:
         self._appender = appender
         self._lookup = lookup
         self._flusher = flusher
+        flusher.end_batch_soon = self.schedule
         self._arrived = arrived
         self._failed = failed
         self._segment: Segment | None = None
         self._segment_start = 0
         self._allocated = 0
+        # Behind this place of the file more is allocated.
+        self._keep_ahead_from = 0
         self._zeros_to = 0
         self._allocating: asyncio.Task[None] | None = None
         self._scheduled = False
@@ -78,7 +81,9 @@ class CommitLog:
         self._segment_start = self.files.start_of(offset)
         self._appender.start_batch(offset, self._segment_start + self.files.file_bytes)
         self._lookup.set_log_maps(self.files.first // self.files.file_bytes, self.files.views())
-        self._allocated = self._zeros_to = offset - self._segment_start
+        self._zeros_to = offset - self._segment_start
+        self._allocated = 0
+        self._set_allocated(self._zeros_to)
         self._allocate(segment, self._allocated + self._ahead())
 
     def _ahead(self) -> int:
@@ -88,12 +93,16 @@ class CommitLog:
         up_to = min(up_to, self.files.file_bytes)
         segment.preallocate(up_to)
         if segment is self._segment:
-            self._allocated = max(self._allocated, up_to)
+            self._set_allocated(up_to)
+
+    def _set_allocated(self, up_to: int) -> None:
+        self._allocated = max(self._allocated, up_to)
+        self._keep_ahead_from = self._allocated - self._ahead() // 2
 
     @property
     def end(self) -> int:
         """The offset behind the newest record, written or not."""
-        return self._appender.batch_base + self._appender.batch_used
+        return self._appender.end
 
     def schedule(self) -> None:
         """End the batch once the events that are ready now are handled."""
@@ -103,9 +112,11 @@ class CommitLog:
 
     def _scheduled_end(self) -> None:
         self._scheduled = False
-        # A failed write is kept in ``write_error`` and refuses later messages; there is no caller to tell.
-        with contextlib.suppress(StoreClosedError):
+        try:
             self.end_batch()
+        except StoreClosedError:
+            # Kept in ``write_error``, which refuses later messages. What was written before goes on.
+            self._flusher.advance(self._appender.batch_base)
 
     def end_batch(self) -> None:
         """Write what the batch holds, show it to readers and let the flusher know.
@@ -120,13 +131,16 @@ class CommitLog:
             if self.received > base:
                 self.drop_partial()
             self._write(memoryview(appender.batch)[:used], base - self._segment_start)
-            if self._flusher.sync:
-                self._write_zeros(base + used - self._segment_start, used)
-            appender.start_batch(base + used, appender.file_end)
+            end = base + used
+            at = end - self._segment_start
+            if self._flusher.sync and at > self._zeros_to:
+                self._write_zeros(at, used)
+            appender.start_batch(end, appender.file_end)
             arrived = appender.publish()
             if arrived:
                 self._arrived(arrived)
-            self._keep_ahead(base + used - self._segment_start)
+            if at > self._keep_ahead_from:
+                self._keep_ahead()
         self._flusher.advance(appender.batch_base)
         for wake in self.wakers:
             wake()
@@ -149,7 +163,7 @@ class CommitLog:
     def _write_zeros(self, end: int, used: int) -> None:
         """Write zeros behind a small batch, so that the next ones go into blocks that were written before."""
         segment = self._segment
-        if segment is None or end <= self._zeros_to:
+        if segment is None:
             return
         self._zeros_to = end
         up_to = min((end + ZEROS_BYTES) & -PAGE_BYTES, self._allocated)
@@ -179,12 +193,8 @@ class CommitLog:
         self.write_error = error
         self._failed(error)
 
-    def _keep_ahead(self, at: int) -> None:
-        if (
-            self._allocated - at < self._ahead() // 2
-            and self._allocated < self.files.file_bytes
-            and self._allocating is None
-        ):
+    def _keep_ahead(self) -> None:
+        if self._allocated < self.files.file_bytes and self._allocating is None:
             loop = asyncio.get_running_loop()
             self._allocating = loop.create_task(self._allocate_ahead(), name="store-allocate")
 
@@ -195,7 +205,7 @@ class CommitLog:
             if segment is not None:
                 await self._runtime.threads.run(segment.preallocate, up_to)
                 if segment is self._segment:
-                    self._allocated = max(self._allocated, up_to)
+                    self._set_allocated(up_to)
         except OSError as error:
             logger.warning("no disk blocks ahead of the commit log: %s", error)
         finally:
@@ -252,7 +262,8 @@ class CommitLog:
             self._use_segment(whole)
         else:
             self._appender.start_batch(whole, self._appender.file_end)
-        self._keep_ahead(whole - self._segment_start)
+        if whole - self._segment_start > self._keep_ahead_from:
+            self._keep_ahead()
         arrived = self._appender.publish()
         if arrived:
             self._arrived(arrived)

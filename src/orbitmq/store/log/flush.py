@@ -36,11 +36,16 @@ class Flusher:
     """Knows how far the log is written and how far it is on the device.
 
     With ``sync`` the log is safe as far as the device has it, else as far as it is written. A flush starts
-    when somebody waits for what is written, see :meth:`want`.
+    when somebody waits for what is written, see :meth:`want`; behind another one, when the current iteration
+    of the event loop has written what it brings, so that fewer flushes carry more.
 
     Args:
         segments: gives the files that hold the bytes between two offsets.
         failed: told once when a flush failed; nothing becomes safe after that.
+
+    Attributes:
+        written, flushed: the log is in its files, and on the device, up to here.
+        safe: it is safe up to here.
     """
 
     def __init__(
@@ -56,6 +61,8 @@ class Flusher:
         self._segments = segments
         self._failed = failed
         self._listener: FlushListener | None = None
+        # Ends the write batch when the current iteration of the event loop ends; that calls :meth:`advance`.
+        self.end_batch_soon: Callable[[], None] = self._start
         self._wanted = 0
         self._running = False
         # Of those who wait for the log to be safe, or for the end of the run under way.
@@ -63,19 +70,15 @@ class Flusher:
         self.error: BaseException | None = None
         self.written = 0
         self.flushed = 0
+        self.safe = 0
 
     def attach(self, listener: FlushListener) -> None:
         """Tell ``listener`` from now on how far the log is."""
         self._listener = listener
 
-    @property
-    def safe(self) -> int:
-        """The log is safe up to here."""
-        return self.flushed if self.sync else self.written
-
     def begin(self, offset: int) -> None:
         """All below ``offset`` is written and on the device."""
-        self.written = self.flushed = offset
+        self.written = self.flushed = self.safe = offset
 
     def want(self, offset: int) -> None:
         """Somebody waits for the log to be safe up to ``offset``."""
@@ -89,6 +92,7 @@ class Flusher:
         """The log is written up to ``written``."""
         self.written = written
         if not self.sync:
+            self.safe = written
             self._tell()
         elif not self._running and self._is_wanted() and self.error is None:
             self._start()
@@ -119,9 +123,10 @@ class Flusher:
         elif self.error is None:
             self.flushed = max(self.flushed, target)
             if self.sync:
+                self.safe = self.flushed
                 self._tell()
                 if self.flushed < self.written and not self._running and self._is_wanted():
-                    self._start()
+                    self.end_batch_soon()
         self._wake()
 
     def _wake(self) -> None:

@@ -1,0 +1,157 @@
+"""How a store opens and closes: lock the folder, recover, serve, write down that the stop was a clean one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from orbitmq.runtime import Runtime
+from orbitmq.store.index.index import MessageIndex
+from orbitmq.store.log.appender import Appender
+from orbitmq.store.log.commit_log import CommitLog
+from orbitmq.store.log.files import LogFiles
+from orbitmq.store.log.flush import Flusher
+from orbitmq.store.log.followings import Followings
+from orbitmq.store.queues.queues import Queues
+from orbitmq.store.queues.reading import Reader
+from orbitmq.store.queues.reput import TagsCodeOf
+from orbitmq.store.recovery.opening import Opened, Opening, lock
+from orbitmq.store.recovery.recovery import Recovered
+from orbitmq.store.upkeep.background import Upkeep
+from orbitmq.store.writable import Acceptance
+
+logger = logging.getLogger(__name__)
+
+
+class Lifecycle:
+    """Starts and stops the parts of one store.
+
+    Attributes:
+        recovered: what the last start found, ``None`` before the first.
+        crashed: the stop before it was not a clean one.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        files: LogFiles,
+        appender: Appender,
+        log: CommitLog,
+        queues: Queues,
+        flusher: Flusher,
+        reader: Reader,
+        upkeep: Upkeep,
+        followings: Followings,
+        acceptance: Acceptance,
+        codes: Mapping[str, TagsCodeOf],
+    ) -> None:
+        self._runtime = runtime
+        self._files = files
+        self._appender = appender
+        self._log = log
+        self._queues = queues
+        self._flusher = flusher
+        self._reader = reader
+        self._upkeep = upkeep
+        self._followings = followings
+        self._acceptance = acceptance
+        self._codes = codes
+        self._unlock: Callable[[], None] | None = None
+        self.recovered: Recovered | None = None
+        self.crashed = False
+
+    @property
+    def open(self) -> bool:
+        """Whether the store has its folder."""
+        return self._unlock is not None
+
+    async def start(self) -> None:
+        """See ``MessageStore.start``."""
+        root = self._upkeep.config.root
+        self._runtime.files.make_dirs(root)
+        self._unlock = lock(self._runtime, root)
+        try:
+            self._opened(await self._recover())
+            self._runtime.files.write_atomic(f"{root}/abort", b"orbitmq", sync=True)
+        except BaseException:
+            self._close_files()
+            raise
+        self._acceptance.begin()
+        self._upkeep.start()
+        self._followings.start()
+
+    async def _recover(self) -> Opened:
+        """Open the files in a thread. A cancellation ends that soon and leaves the folder as a crash
+        would."""
+        opening = Opening(
+            self._runtime, self._upkeep.config, self._files, self._queues, self._appender, self._codes
+        )
+        work = self._runtime.threads.run(opening.run)
+        while not work.done():
+            try:
+                await asyncio.wait({work})
+            except asyncio.CancelledError:
+                opening.cancelled = True
+        if opening.cancelled:
+            work.exception()
+            raise asyncio.CancelledError
+        return work.result()
+
+    def _opened(self, opened: Opened) -> None:
+        outcome = self.recovered = opened.recovered
+        self.crashed = opened.crashed
+        self._log.open_at(outcome.end_offset)
+        self._appender.count_from_here()
+        self._upkeep.resume(opened)
+        self._open_index(opened)
+        self._appender.now_ms = max(self._runtime.clock.now_ms(), outcome.last_timestamp)
+        opened.report()
+
+    def _open_index(self, opened: Opened) -> None:
+        config = self._upkeep.config
+        if not config.index:
+            return
+        index = self._upkeep.index = MessageIndex(
+            self._runtime,
+            config.index_path,
+            config.index_slots,
+            config.index_entries,
+            self._files,
+            lambda: self._appender.batch_base,
+            self._reader.store_time_at,
+        )
+        checkpoint = opened.checkpoint
+        index.load(
+            crashed=opened.crashed,
+            sealed_time=checkpoint.index_timestamp,
+            position=checkpoint.index_offset,
+        )
+
+    async def stop(self) -> None:
+        """Take no more messages; write, flush and close everything."""
+        if self._unlock is None:
+            return
+        self._acceptance.end()
+        await self._upkeep.stop()
+        await self._followings.stop()
+        indexed = await self._upkeep.end_index()
+        await self._log.stop()
+        try:
+            if self._log.write_error is None and self._flusher.error is None:
+                await self._upkeep.last_checkpoint(indexed)
+                self._runtime.files.remove(f"{self._upkeep.config.root}/abort")
+        except OSError as error:
+            logger.error("the store did not stop cleanly, the next start recovers it: %s", error)
+        finally:
+            self._close_files()
+
+    def _close_files(self) -> None:
+        if self._upkeep.index is not None:
+            self._upkeep.index.close()
+            self._upkeep.index = None
+        self._queues.close()
+        self._files.close()
+        if self._unlock is not None:
+            self._unlock()
+            self._unlock = None

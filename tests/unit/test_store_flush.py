@@ -1,0 +1,112 @@
+"""Flushes of a durable log: what one carries, and that a refused write keeps none from its flush."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from orbitmq.runtime.seam import Segment
+from orbitmq.runtime.simulated import SimulatedRuntime
+from orbitmq.store import MessageStore, NewMessage, StoreConfig
+
+Done = Callable[[BaseException | None], object]
+
+
+class Waiting:
+    """Somebody who always waits for more to be safe."""
+
+    waits = True
+
+    def advance(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
+
+@pytest.fixture
+def flushes(runtime: SimulatedRuntime, monkeypatch: pytest.MonkeyPatch) -> list[Done]:
+    """The flushes that have begun: calling one ends it."""
+    begun: list[Done] = []
+
+    def begin(_segments: Sequence[Segment], done: Done) -> None:
+        begun.append(done)
+
+    monkeypatch.setattr(runtime.threads, "sync", begin)
+    return begun
+
+
+async def opened(runtime: SimulatedRuntime) -> MessageStore:
+    settings = StoreConfig(root="/store", sync_flush=True, commit_log_file_bytes=1 << 20)
+    store = MessageStore(runtime, settings)
+    store.flusher.attach(Waiting())
+    await store.start()
+    store.set_topic("orders", read_queues=1, write_queues=1, perm=6)
+    return store
+
+
+def put(store: MessageStore) -> int:
+    return store.put(NewMessage("orders", 0, b"x", b"")).end_offset
+
+
+async def iteration() -> None:
+    """Let the current iteration of the event loop end."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+async def test_a_flush_behind_another_one_takes_what_its_iteration_brings(
+    runtime: SimulatedRuntime, flushes: list[Done]
+) -> None:
+    store = await opened(runtime)
+    first = put(store)
+    await iteration()
+    assert len(flushes) == 1
+    put(store)
+    await iteration()
+    assert len(flushes) == 1  # one at a time
+    flushes[0](None)
+    assert store.flushed_offset == first
+    third = put(store)
+    assert len(flushes) == 1  # not before this iteration has written what it brings
+    await iteration()
+    assert len(flushes) == 2
+    flushes[1](None)
+    assert store.flushed_offset == third
+    await store.stop()
+
+
+async def test_without_more_a_flush_behind_another_one_begins_all_the_same(
+    runtime: SimulatedRuntime, flushes: list[Done]
+) -> None:
+    store = await opened(runtime)
+    put(store)
+    await iteration()
+    second = put(store)
+    await iteration()
+    flushes[0](None)
+    await iteration()
+    assert len(flushes) == 2
+    flushes[1](None)
+    assert store.flushed_offset == second
+    await store.stop()
+
+
+async def test_a_refused_write_does_not_keep_earlier_ones_from_their_flush(
+    runtime: SimulatedRuntime, flushes: list[Done]
+) -> None:
+    store = await opened(runtime)
+    put(store)
+    await iteration()
+    second = put(store)
+    await iteration()
+    flushes[0](None)
+    runtime.files.fail("pwrite", "/commitlog/", error=errno.EIO)
+    put(store)
+    await iteration()
+    assert not store.accepting
+    assert len(flushes) == 2
+    flushes[1](None)
+    assert store.flushed_offset == second
+    await store.stop()
