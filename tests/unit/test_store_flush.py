@@ -46,8 +46,8 @@ async def opened(runtime: SimulatedRuntime) -> MessageStore:
     return store
 
 
-def put(store: MessageStore) -> int:
-    return store.put(NewMessage("orders", 0, b"x", b"")).end_offset
+def put(store: MessageStore, body: bytes = b"x") -> int:
+    return store.put(NewMessage("orders", 0, body, b"")).end_offset
 
 
 async def iteration() -> None:
@@ -56,11 +56,11 @@ async def iteration() -> None:
     await asyncio.sleep(0)
 
 
-async def test_a_flush_behind_another_one_takes_what_its_iteration_brings(
+async def test_a_flush_behind_a_larger_one_takes_what_its_iteration_brings(
     runtime: SimulatedRuntime, flushes: list[Done]
 ) -> None:
     store = await opened(runtime)
-    first = put(store)
+    first = put(store, b"larger")
     await iteration()
     assert len(flushes) == 1
     put(store)
@@ -77,11 +77,26 @@ async def test_a_flush_behind_another_one_takes_what_its_iteration_brings(
     await store.stop()
 
 
-async def test_without_more_a_flush_behind_another_one_begins_all_the_same(
+async def test_a_flush_behind_a_smaller_one_begins_at_once(
     runtime: SimulatedRuntime, flushes: list[Done]
 ) -> None:
     store = await opened(runtime)
     put(store)
+    await iteration()
+    second = put(store, b"larger")
+    await iteration()
+    flushes[0](None)
+    assert len(flushes) == 2
+    flushes[1](None)
+    assert store.flushed_offset == second
+    await store.stop()
+
+
+async def test_without_more_a_flush_behind_a_larger_one_begins_all_the_same(
+    runtime: SimulatedRuntime, flushes: list[Done]
+) -> None:
+    store = await opened(runtime)
+    put(store, b"larger")
     await iteration()
     second = put(store)
     await iteration()
@@ -97,7 +112,7 @@ async def test_a_refused_write_does_not_keep_earlier_ones_from_their_flush(
     runtime: SimulatedRuntime, flushes: list[Done]
 ) -> None:
     store = await opened(runtime)
-    put(store)
+    put(store, b"larger")
     await iteration()
     second = put(store)
     await iteration()

@@ -36,8 +36,9 @@ class Flusher:
     """Knows how far the log is written and how far it is on the device.
 
     With ``sync`` the log is safe as far as the device has it, else as far as it is written. A flush starts
-    when somebody waits for what is written, see :meth:`want`; behind another one, when the current iteration
-    of the event loop has written what it brings, so that fewer flushes carry more.
+    when somebody waits for what is written, see :meth:`want`. Behind another one that carried more than what
+    is written now, it waits until the current iteration of the event loop has written what it brings: fewer
+    flushes carry more, and while one is under way the loop has something to do.
 
     Args:
         segments: gives the files that hold the bytes between two offsets.
@@ -121,13 +122,21 @@ class Flusher:
         if error is not None:
             self._fail(error)
         elif self.error is None:
+            carried = target - self.flushed
             self.flushed = max(self.flushed, target)
             if self.sync:
                 self.safe = self.flushed
                 self._tell()
                 if self.flushed < self.written and not self._running and self._is_wanted():
-                    self.end_batch_soon()
+                    self._go_on(carried)
         self._wake()
+
+    def _go_on(self, carried: int) -> None:
+        """Begin the flush behind one of so many bytes."""
+        if self.written - self.flushed < carried:
+            self.end_batch_soon()
+        else:
+            self._start()
 
     def _wake(self) -> None:
         passes, self._passes = self._passes, []
