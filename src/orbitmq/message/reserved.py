@@ -21,6 +21,10 @@ PERM_INHERIT: Final = 1
 TOPIC_FLAG_UNIT: Final = 1
 TOPIC_FLAG_UNIT_SUB: Final = 2
 
+# How a subscription says which messages it wants: Java's ExpressionType.
+TAG: Final = "TAG"
+SQL92: Final = "SQL92"
+
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"

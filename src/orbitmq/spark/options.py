@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.reserved import SQL92, TAG
 from orbitmq.spark import option_values as values_of
 from orbitmq.spark import spellings
 from orbitmq.spark.cluster.places import AtTime, Place, Start, offsets_of, queues_of, times_of
@@ -91,12 +92,12 @@ class ReadOptions:
     @property
     def subscription(self) -> tuple[str, str]:
         """What brokers filter by, and in which language: ``TAG`` or ``SQL92``."""
-        return (self.tags, "TAG") if self.sql is None else (self.sql, "SQL92")
+        return (self.tags, TAG) if self.sql is None else (self.sql, SQL92)
 
     @property
     def is_filtered(self) -> bool:
         """Whether brokers leave messages out, so that offsets are missing from what they send."""
-        return self.subscription != ("*", "TAG")
+        return self.subscription != ("*", TAG)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from orbitmq.broker.change_feed import CONSUMER_FILTERS, ChangeFeed, FedTable
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.events import Events, MembersChanged
 from orbitmq.broker.metadata.pretty import file_text, pretty_value, quoted
+from orbitmq.message.reserved import SQL92
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies import SubscriptionData
 
-SQL92 = "SQL92"
 CLEAN_AFTER_MS = 24 * 3600 * 1000  # filterDataCleanTimeSpan
 # BloomFilter.createByFn(20, 32), RocketMQ's defaults: hash functions and bits.
 BLOOM_HASHES = 3

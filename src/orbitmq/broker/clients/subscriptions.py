@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from orbitmq.message.reserved import RETRY_PREFIX
+from orbitmq.message.reserved import RETRY_PREFIX, TAG
 from orbitmq.wire.bodies import SubscriptionData
 
 # Topic, kind of expression and what it asks for, of all topics of a member: equal for equal wishes.
@@ -130,7 +130,7 @@ def _member(client_id: str, data: Iterable[SubscriptionData]) -> _Member:
     data = list(data)
     # Each member has the group's retry topic or none, as it consumes in clustering or broadcasting.
     compared = [one for one in data if not one.topic.startswith(RETRY_PREFIX)]
-    wishes = frozenset((one.topic, one.expression_type or "TAG", _asked(one)) for one in compared)
+    wishes = frozenset((one.topic, one.expression_type or TAG, _asked(one)) for one in compared)
     return _Member(client_id, wishes, {one.topic: one.sub_string for one in data})
 
 

@@ -18,11 +18,11 @@ from orbitmq.broker.change_feed import REDRIVES, ChangeFeed, FedTable
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.dead_letters.forms import Ranges, ranges_fault
 from orbitmq.broker.dead_letters.job import QUEUE, Job, Tools
-from orbitmq.broker.messaging.filters import SQL92, Filters
+from orbitmq.broker.messaging.filters import Filters
 from orbitmq.broker.metadata.pretty import body_text, file_text, quoted
 from orbitmq.broker.role import Role
 from orbitmq.errors import OrbitError
-from orbitmq.message.reserved import dead_letter_topic
+from orbitmq.message.reserved import SQL92, dead_letter_topic
 from orbitmq.store import PASS_ALL, MessageFilter, StoreClosedError
 from orbitmq.wire.bodies import Redrive, RedriveAction, RedriveRequest, RedriveState
 from orbitmq.wire.codes import ResponseCode

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from orbitmq.broker.clients.registry import ConsumerGroup
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.message.reserved import retry_topic
+from orbitmq.message.reserved import SQL92, TAG, retry_topic
 from orbitmq.message.tags import java_hash
 from orbitmq.store import PASS_ALL, MessageFilter
 from orbitmq.store.sql.compiler import compile_by_origin, compile_sql
@@ -18,8 +18,6 @@ from orbitmq.wire.bodies import SubscriptionData
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
-TAG = "TAG"
-SQL92 = "SQL92"
 ALL = "*"
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from orbitmq.broker.clients.registry import ClientManager
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, PullPermitted
-from orbitmq.broker.messaging.filters import TAG, Filters
+from orbitmq.broker.messaging.filters import Filters
 from orbitmq.broker.messaging.held_pulls import LongPolling
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.groups import SubscriptionGroups
@@ -19,6 +19,7 @@ from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import Counters
 from orbitmq.message import reserved
+from orbitmq.message.reserved import TAG
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Host
 from orbitmq.store import GetResult, GetStatus, MessageFilter, MessageStore

@@ -10,13 +10,13 @@ from typing import Any
 from orbitmq.client.consumer.membership import Membership, subscription_data
 from orbitmq.client.core.broker_calls import Filter
 from orbitmq.errors import NameServerError, TopicNotFoundError
+from orbitmq.message.reserved import TAG
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies import CheckClientRequestBody
 from orbitmq.wire.headers import CheckClientConfigRequest
 
 log = logging.getLogger("orbitmq.client")
 
-TAG = "TAG"
 CHECK_TIMEOUT_MS = 3000
 
 

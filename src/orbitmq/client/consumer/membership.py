@@ -11,7 +11,7 @@ from orbitmq.client.namespaces import Namespace
 from orbitmq.client.validation import check_group, check_topic
 from orbitmq.errors import ValidationError
 from orbitmq.message.model import MessageQueue
-from orbitmq.message.reserved import RETRY_PREFIX
+from orbitmq.message.reserved import RETRY_PREFIX, SQL92, TAG
 from orbitmq.message.tags import java_hash
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.system import system_runtime
@@ -117,18 +117,18 @@ def tag_filter(tags: str, version_ms: int) -> Filter:
     """
     expression = tags.strip()
     if expression in ("", ALL):
-        return Filter(ALL, "TAG", frozenset(), version_ms)
+        return Filter(ALL, TAG, frozenset(), version_ms)
     wanted = frozenset(tag for part in expression.split("||") if (tag := part.strip()))
     if not wanted:
         raise ValidationError(f"tag expression {tags!r} names no tag")
-    return Filter(expression, "TAG", wanted, version_ms)
+    return Filter(expression, TAG, wanted, version_ms)
 
 
 def sql_filter(expression: str, version_ms: int) -> Filter:
     """An SQL92 expression over properties, evaluated by the broker (``enablePropertyFilter`` there)."""
     if not expression.strip():
         raise ValidationError("the SQL expression is empty")
-    return Filter(expression, "SQL92", frozenset(), version_ms)
+    return Filter(expression, SQL92, frozenset(), version_ms)
 
 
 def subscription_data(topic: str, wanted: Filter) -> SubscriptionData:

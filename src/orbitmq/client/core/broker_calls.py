@@ -10,6 +10,7 @@ from orbitmq.client.core.instance import ClientInstance
 from orbitmq.errors import BrokerError, TopicNotFoundError, ValidationError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.record import readable_messages
+from orbitmq.message.reserved import TAG
 from orbitmq.message.sysflag import PullFlag
 from orbitmq.transport.errors import ConnectError
 from orbitmq.wire.bodies import (
@@ -121,7 +122,7 @@ class Filter:
     """
 
     expression: str = "*"
-    kind: str = "TAG"
+    kind: str = TAG
     tags: frozenset[str] = frozenset()
     version: int = 0
 

@@ -329,7 +329,7 @@ def messages_at(queue: MessageQueue, offset: int, count: int, group: str) -> Com
         suspend_timeout_millis=0,
         sub_version=0,
         subscription="*",
-        expression_type="TAG",
+        expression_type=reserved.TAG,
     )
     return request.command()
 

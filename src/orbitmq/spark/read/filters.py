@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from orbitmq.message.reserved import SQL92
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Brokers, Patience, is_busy
 from orbitmq.spark.errors import OptionError, UnreachableError
@@ -41,7 +42,7 @@ class FilterCheck:
 
     def _is_checked(self, topic: str, address: str, patience: Patience) -> bool:
         sql = self._options.sql or ""
-        data = SubscriptionData(topic=topic, sub_string=sql, expression_type="SQL92")
+        data = SubscriptionData(topic=topic, sub_string=sql, expression_type=SQL92)
         client_id = f"{this_worker().host.pid}@orbitmq-spark"
         body = CheckClientRequestBody(client_id, self._options.consumer_group, data).encode()
         try:

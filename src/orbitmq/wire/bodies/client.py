@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.reserved import TAG
 from orbitmq.message.tags import java_hash
 from orbitmq.wire.bodies.base import Body, named, named_set
 
@@ -82,7 +83,7 @@ class SubscriptionData(Body):
     tags_set: set[str] = field(default_factory=set)
     code_set: set[int] = field(default_factory=set)
     sub_version: int = 0
-    expression_type: str = "TAG"
+    expression_type: str = TAG
     class_filter_mode: bool = False
 
 
