@@ -375,7 +375,7 @@ def test_damaged_records_name_broker_queue_and_offset() -> None:
             answer = super()._pull(command)
             return Command(**{**vars_of(answer), "body": b"\x00\x00\x00\x63" + answer.body[4:]})
 
-    with pytest.raises(RecordError, match=r"broker-a:1 sent for .*'broker-a'.* from offset 3 on: "):
+    with pytest.raises(RecordError, match="broker-a:1 sent for t/broker-a/0 from offset 3 on: "):
         read(Damaged(), [QueueRange(QUEUES[0], 3, 10)])
 
 
