@@ -55,7 +55,7 @@ java:  ## a Java runtime for Spark, installed when it is missing and that is all
 demo: $(BUILT)  ## the main job on 336,776 flights, cluster to audit: half a minute
 	@JAVA_HOME=$$(sh scripts/java.sh) && export JAVA_HOME && $(PY) -m examples.flights.main
 
-test: $(BUILT)  ## all tests, the hot modules at both speeds: fifteen minutes
+test: $(BUILT)  ## all tests, the hot modules at both speeds: eleven minutes
 	@$(PY) scripts/speeds.py || true
 	@if JAVA_HOME=$$(sh scripts/java.sh); then export JAVA_HOME; without=; \
 	    else echo "test: without Java the Spark tests are skipped"; without="and not spark"; fi; \
@@ -81,7 +81,7 @@ bench-peer: $(BUILT)  ## the same loads against Apache RocketMQ, with Maven Cent
 bench-client: $(BUILT)  ## the Python client beside Apache's Java client, with Maven Central: 8 minutes (SHORT=1: one and a half)
 	@$(PY) -m benchmarks.client_speed $(SHORT_FLAG)
 
-bench-spark: $(BUILT)  ## Spark over OrbitMQ beside Spark over Kafka, with Maven Central: an hour (SHORT=1: three minutes; CASES=a,b: those again)
+bench-spark: $(BUILT)  ## Spark over OrbitMQ beside Spark over Kafka, with Maven Central: an hour (SHORT=1: five minutes; CASES=a,b: those again)
 	@JAVA_HOME=$$(sh scripts/java.sh) && export JAVA_HOME && $(PY) -m benchmarks.spark $(SHORT_FLAG) $(if $(CASES),--cases $(CASES))
 
 interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Central: forty-five minutes (SHORT=1: fifteen)
