@@ -11,6 +11,7 @@ from tests.conversation.broker_peer import BrokerPeer, broker_config, records
 from orbitmq.broker.broker import Broker
 from orbitmq.message.properties import decode_properties, encode_properties
 from orbitmq.message.record import decode_record
+from orbitmq.message.tags import tags_code
 from orbitmq.store import NewMessage
 from orbitmq.testing import Keep, SimulatedRuntime
 from orbitmq.wire import bodies, headers, pop_info
@@ -232,7 +233,9 @@ async def test_check_points_that_a_java_broker_left_among_its_timers(
 
         def left_by_java(body: bodies.Body, tag: str, deliver_ms: int) -> None:
             properties = {"TAGS": tag, "TIMER_DELIVER_MS": str(deliver_ms)}
-            message = NewMessage(revive, 3, body.encode(), encode_properties(properties))
+            message = NewMessage(
+                revive, 3, body.encode(), encode_properties(properties), tags_code=tags_code(tag)
+            )
             services.append.put(message, properties)
 
         point = bodies.PopCheckPoint(

@@ -22,9 +22,10 @@ from orbitmq.broker.pop.receipts import revive_queue
 from orbitmq.broker.pop.state import PopState
 from orbitmq.message import property_names, reserved
 from orbitmq.message.properties import decode_properties, encode_properties
+from orbitmq.message.record import iter_records
 from orbitmq.message.tags import tags_code
 from orbitmq.runtime.seam import Clock
-from orbitmq.store import MessageStore, NewMessage
+from orbitmq.store import MessageFilter, MessageStore, NewMessage
 from orbitmq.wire.bodies import AckMsg, BatchAckMsg, PopCheckPoint
 from orbitmq.wire.errors import RemotingError, WireError
 
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 CHECK_POINT, ACK, BATCH_ACK = "ck", "ack", "bAck"
+REVIVE_TAGS = MessageFilter(tags_code(tag) for tag in (CHECK_POINT, ACK, BATCH_ACK))
 # So much before its messages come again a check point is due (PopAckConstants.ackTimeInterval).
 CHECK_POINT_AHEAD_MS = 1000
 # Acknowledgements that came before their check point; more than these are forgotten.
@@ -109,11 +111,21 @@ class CheckPoints:
         known = self._state.restored_marks or [0] * len(marks)
         if known[1:] != marks[1:]:
             return False
-        return self._told or not any(
-            decode_properties(record.properties).get(property_names.REAL_TOPIC) == self._topic
-            for offset in range(known[0], self._store.max_offset(reserved.TIMER_TOPIC, 0))
-            if (record := record_of(self._store, reserved.TIMER_TOPIC, 0, offset)) is not None
-        )
+        return self._told or not self._waits_among_timers(known[0])
+
+    def _waits_among_timers(self, offset: int) -> bool:
+        """Whether timer messages from this offset on hold a check point or an acknowledgement.
+
+        Tags codes in the consume queue tell which records are worth reading, of a million perhaps none.
+        """
+        end = self._store.max_offset(reserved.TIMER_TOPIC, 0)
+        while offset < end:
+            found = self._store.get(reserved.TIMER_TOPIC, 0, offset, 32, filter=REVIVE_TAGS)
+            for record in iter_records(found.body):
+                if decode_properties(record.properties).get(property_names.REAL_TOPIC) == self._topic:
+                    return True
+            offset = max(found.next_offset, offset + 1)
+        return False
 
     def end(self) -> None:
         """Read nothing more."""
