@@ -99,7 +99,7 @@ chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two hour
 	$(if $(SHORT),,@ORBITMQ_TIMERS=100000 $(PY) -m pytest -q tests/simulation/test_broker_timers_crash.py)
 	@if JAVA_HOME=$$(sh scripts/java.sh); then export JAVA_HOME; \
 	    $(PY) -m pytest -q -m faults tests/spark && \
-	    $(PY) -m tests.spark.kills $(if $(SHORT),--jobs shuffle --kills 5,--kills 67 --freeze 30 --cut 180); \
+	    $(PY) -m tests.spark.kills $(if $(SHORT),--jobs shuffle --kills 5,--kills 200 --freeze 30 --cut 180); \
 	else echo "chaos: without Java no Spark driver is killed"; fi
 
 test-spark: $(BUILT)  ## the Spark tests with PySpark 4.0, 4.1, 4.2 and 4.3, each in a virtual environment of its own (SHORT=1: 4.0, 4.3)

@@ -8,6 +8,9 @@ python=$1
 shift
 JAVA_HOME=$(sh scripts/java.sh) || exit 1
 export JAVA_HOME
+# Absolute: a pipeline runs in its own folder.
+PYTHONPATH=$PWD/src
+export PYTHONPATH
 cluster="pyarrow>=18 msgspec>=0.19 typing_extensions>=4.12"
 tests="pytest>=8.3 hypothesis>=6.115 cyclopts>=4.0 rich>=13.9 uvloop>=0.21 lark>=1.2 setuptools"
 failed=
@@ -21,14 +24,14 @@ for version in "$@"; do
     fi
     found=$("$venv/bin/python" -c "import pyspark; print(pyspark.__version__)")
     run="$venv/bin/python -m pytest -q -p no:cacheprovider"
-    PYTHONPATH=src $run tests/spark/test_spark_format.py tests/unit/test_spark_older_stream.py \
+    $run tests/spark/test_spark_format.py tests/unit/test_spark_older_stream.py \
         tests/unit/test_spark_rows.py tests/unit/test_spark_lookup.py || failed="$failed $found"
     if [ -z "${SHORT:-}" ]; then
         # Jobs use Spark's functions over pandas, which every cluster has. Pipelines begin with Spark 4.1.
         case $version in 4.0) pipelines= ;; *) pipelines="pyspark[pipelines]==$found" ;; esac
         "$venv/bin/python" -m pip install -q --disable-pip-version-check 'pandas>=2.2,<3' 'moto[server]>=5' \
             $pipelines || echo "test-spark: without pipelines or an object store for $found"
-        PYTHONPATH=src $run tests/spark --ignore tests/spark/test_spark_format.py || failed="$failed $found"
+        $run tests/spark --ignore tests/spark/test_spark_format.py || failed="$failed $found"
     fi
     echo "test-spark: PySpark $found took $(($(date +%s) - begin)) s"
 done

@@ -1,9 +1,10 @@
-"""kill -9 of worker, driver, broker and name server while a stream copies a topic, with an audit at the end.
+"""kill -9 of worker, driver, broker and name server while streams copy a topic, with an audit at the end.
 
-    python -m tests.spark.kills --kills 67 --freeze 30 --cut 180 --seed 1
+    python -m tests.spark.kills --kills 200 --freeze 30 --cut 180 --seed 1
 
-A line for each kill says what died and when. At the end every message of the topic must be in the copy, or in
-the archive, exactly once. Needs Java.
+One driver runs all jobs, so that each of them meets each kill of a driver and of a server: the topic to a topic, through a shuffle
+to a topic, to an archive. A line for each kill says what died and when. At the end every message of the topic
+must be in each copy, and in the archive, exactly once. Needs Java.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.faults.relay import End, Link
+from tests.spark.kill_job import SOURCE, copies
 
 from orbitmq import Message
 from orbitmq.cluster.processes import ProcessCluster
@@ -42,10 +44,11 @@ ROOT = Path(__file__).resolve().parents[2]
 VICTIMS = ("worker", "driver", "broker-a", "nameserver", "worker", "broker-b")
 JOBS = ("plain", "shuffle", "archive")
 ARCHIVE = JOBS[2]
+FIRST = "0/0/first"
 # Brokers listen on the one and announce the other, where a relay can cut them off.
 BEHIND, ANNOUNCED = "127.0.0.2", "127.0.0.3"
 BATCH = 20
-SEND_PAUSE_S = 0.05
+SEND_PAUSE_S = 0.1
 # On a machine that does much else, processes start slowly.
 READY_S = 300.0
 START_S = 600.0
@@ -65,7 +68,7 @@ class Feeder:
         with Producer("kills", name_servers=name_server) as producer:
             while not self._stop.wait(SEND_PAUSE_S):
                 with contextlib.suppress(OrbitError):
-                    producer.send_batch([Message("kills-in", str(n)) for n in range(number, number + BATCH)])
+                    producer.send_batch([Message(SOURCE, str(n)) for n in range(number, number + BATCH)])
                 number += BATCH
 
     def stop(self) -> None:
@@ -98,31 +101,35 @@ class Relays:
 
 
 class Driver:
-    """The job in a process of its own, started again whenever it ended."""
+    """The jobs in a process of their own, started again whenever it ended."""
 
-    def __init__(self, name_server: str, folder: Path, kind: str) -> None:
-        self._name_server, self._kind, self._archive = name_server, kind, folder / "archive"
-        self._command = [sys.executable, "-m", "tests.spark.kill_job", name_server, str(folder), kind]
+    def __init__(self, name_server: str, folder: Path, kinds: Sequence[str]) -> None:
+        self._name_server, self._kinds, self._archive = name_server, kinds, folder / "archive"
+        self._command = [sys.executable, "-m", "tests.spark.kill_job", name_server, str(folder), *kinds]
         self._log = (folder / "driver.log").open("ab")
         self._process: subprocess.Popen[bytes] | None = None
         self.starts = 0
-        self.done_at_start = 0
+        self._done_at_start = dict.fromkeys(kinds, 0)
 
-    def done(self) -> int:
-        """How many messages are copied or archived, as far as it can be seen; -1: not at all now."""
-        if self._kind != ARCHIVE:
-            return rows(self._name_server, "kills-out") - 1
+    def done(self) -> dict[str, int]:
+        """How many messages each job has copied or archived, as far as it can be seen; -1: not at all now."""
+        return {kind: self._done(kind) for kind in self._kinds}
+
+    def _done(self, kind: str) -> int:
+        if kind != ARCHIVE:
+            return rows(self._name_server, copies(kind)) - 1
         return sum(file.rows for file in Folder(str(self._archive)).archive_files())
 
     def is_at_work(self) -> bool:
-        """Whether it has got on since it was started."""
+        """Whether all jobs have got on since it was started."""
         self.keep_running()
-        return self.done() > self.done_at_start
+        return all(self._done(kind) > before for kind, before in self._done_at_start.items())
 
     def keep_running(self) -> None:
         if self._process is None or self._process.poll() is not None:
             self.starts += 1
-            self.done_at_start = max(self.done_at_start, self.done())
+            for kind, done in self.done().items():
+                self._done_at_start[kind] = max(self._done_at_start[kind], done)
             env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
             self._process = subprocess.Popen(
                 self._command, cwd=ROOT, env=env, stdout=self._log, stderr=self._log, start_new_session=True
@@ -220,28 +227,29 @@ async def cut_off(relays: Relays, name: str, seconds: float) -> None:
         relays.heal(name)
 
 
-async def run(kind: str, options: argparse.Namespace, folder: Path) -> bool:
-    """One job with its kills; whether nothing was lost or doubled."""
+async def run(options: argparse.Namespace, folder: Path) -> bool:
+    """All jobs with their kills; whether nothing was lost or doubled."""
     settings = {"bindAddress": BEHIND, "brokerIP1": ANNOUNCED}
     async with ProcessCluster(
         brokers=2, root=str(folder / "cluster"), settings=settings, ready_seconds=READY_S
     ) as cluster:
         relays = Relays(dict(cluster.brokers))
         with Producer("kills", name_servers=cluster.name_server) as producer:
-            for topic in ("kills-in", "kills-out"):
-                await asyncio.to_thread(producer.send, Message(topic, "0/0/first"))
+            for topic in (SOURCE, *(copies(kind) for kind in options.jobs if kind != ARCHIVE)):
+                await asyncio.to_thread(producer.send, Message(topic, FIRST))
         feeder = Feeder(cluster.name_server)
-        driver = Driver(cluster.name_server, folder, kind)
+        driver = Driver(cluster.name_server, folder, options.jobs)
         try:
             if not await until(driver.is_at_work, START_S):
-                print(f"kills: {kind}: nothing was copied; see {folder / 'driver.log'}")
+                print(f"kills: nothing was copied; see {folder / 'driver.log'}")
                 return False
-            at_work = await disturb(kind, options, cluster, relays, driver)
+            at_work = await disturb(options, cluster, relays, driver)
             await asyncio.to_thread(feeder.stop)
 
             def drained() -> bool:
                 driver.keep_running()
-                return driver.done() >= rows(cluster.name_server, "kills-in") > 0
+                sent = rows(cluster.name_server, SOURCE)
+                return sent > 0 and all(done >= sent for done in driver.done().values())
 
             complete = at_work and await until(drained, DRAIN_S)
             await asyncio.sleep(3)
@@ -249,39 +257,52 @@ async def run(kind: str, options: argparse.Namespace, folder: Path) -> bool:
             await asyncio.to_thread(feeder.stop)
             await asyncio.to_thread(driver.kill)
         try:
-            check = audit_archive if kind == ARCHIVE else audit_copies
-            told, good = await asyncio.to_thread(check, cluster.name_server, folder)
+            good = await asyncio.to_thread(audit, cluster.name_server, folder, options)
         finally:
             await asyncio.to_thread(relays.stop)
     late = "" if complete else "; it did not end in time"
-    print(f"kills: {kind}, seed {options.seed}: {driver.starts} drivers; {told}{late}", flush=True)
+    print(f"kills: {options.kills} kills, seed {options.seed}: {driver.starts} drivers{late}", flush=True)
     return complete and good
 
 
+def audit(name_server: str, folder: Path, options: argparse.Namespace) -> bool:
+    """A line for each job; whether nothing was lost or doubled in any."""
+    good = True
+    for kind in options.jobs:
+        told, fine = (
+            audit_archive(name_server, folder) if kind == ARCHIVE else audit_copies(name_server, kind)
+        )
+        print(f"kills: {kind}, seed {options.seed}: {told}", flush=True)
+        good = good and fine
+    return good
+
+
 async def disturb(
-    kind: str, options: argparse.Namespace, cluster: ProcessCluster, relays: Relays, driver: Driver
+    options: argparse.Namespace, cluster: ProcessCluster, relays: Relays, driver: Driver
 ) -> bool:
-    """All kills, then the freezes and the cuts; false when the job did not get on again."""
-    rng = random.Random(f"{options.seed} {kind}")
+    """All kills, then the freezes and the cuts; false when the jobs did not get on again."""
+    rng = random.Random(options.seed)
     began = time.monotonic()
     victims: list[str] = []
-    where = f"{kind}, seed {options.seed}"
+
+    def told(what: str) -> None:
+        done = ", ".join(f"{count} {kind}" for kind, count in driver.done().items())
+        print(f"{what}, seed {options.seed}, at {time.monotonic() - began:.1f} s: {done} done", flush=True)
+
     for number in range(1, options.kills + 1):
-        await asyncio.sleep(rng.uniform(0.5, 5.0))
+        await asyncio.sleep(rng.uniform(0.5, 3.0))
         victims = victims or rng.sample(VICTIMS, len(VICTIMS))
         victim = victims.pop()
         if not await strike(victim, cluster, driver, rng):
-            print(f"kills: {where}: the job does not get on before kill {number}", flush=True)
+            print(f"kills: seed {options.seed}: the jobs do not get on before kill {number}", flush=True)
             return False
-        at = time.monotonic() - began
-        done = await asyncio.to_thread(driver.done)
-        print(f"kill {number} of {options.kills}, {where}: {victim} at {at:.1f} s, {done} done", flush=True)
+        await asyncio.to_thread(told, f"kill {number} of {options.kills}: {victim}")
     for seconds in options.freeze:
         await freeze(cluster, "broker-a", seconds)
-        print(f"broker-a frozen for {seconds:g} s, {where}: {await asyncio.to_thread(driver.done)} done")
+        await asyncio.to_thread(told, f"broker-a frozen for {seconds:g} s")
     for seconds in options.cut:
         await cut_off(relays, "broker-b", seconds)
-        print(f"broker-b cut off for {seconds:g} s, {where}: {await asyncio.to_thread(driver.done)} done")
+        await asyncio.to_thread(told, f"broker-b cut off for {seconds:g} s")
     return True
 
 
@@ -292,6 +313,7 @@ async def strike(victim: str, cluster: ProcessCluster, driver: Driver, rng: rand
             return False
         if victim == "driver":
             await asyncio.to_thread(driver.kill)
+            await asyncio.to_thread(driver.keep_running)
             return True
         return await until(lambda: driver.kill_worker(rng), START_S)
     await cluster.stop_broker(victim, kill=True)
@@ -300,10 +322,10 @@ async def strike(victim: str, cluster: ProcessCluster, driver: Driver, rng: rand
     return True
 
 
-def audit_copies(name_server: str, _folder: Path) -> tuple[str, bool]:
+def audit_copies(name_server: str, kind: str) -> tuple[str, bool]:
     """Whether each message of the one topic is in the other once, and the words for it."""
-    sent = {place for place, _ in bodies(name_server, "kills-in")}
-    copied = Counter(body for _, body in bodies(name_server, "kills-out") if body != "0/0/first")
+    sent = {place for place, _ in bodies(name_server, SOURCE)}
+    copied = Counter(body for _, body in bodies(name_server, copies(kind)) if body != FIRST)
     lost = len(sent - copied.keys())
     doubled = sum(count - 1 for count in copied.values())
     strange = len(copied.keys() - sent)
@@ -314,7 +336,7 @@ def audit_copies(name_server: str, _folder: Path) -> tuple[str, bool]:
 def audit_archive(name_server: str, folder: Path) -> tuple[str, bool]:
     """What the job ``audit`` says of the topic and its archive, and ``archive --verify`` of the names."""
     to = str(folder / "archive")
-    command = ["spark", "audit", "kills-in", "--archive", to, "-n", name_server, "--master", "local[2]"]
+    command = ["spark", "audit", SOURCE, "--archive", to, "-n", name_server, "--master", "local[2]"]
     done = subprocess.run(
         [sys.executable, "-m", "orbitmq", *command],
         cwd=ROOT,
@@ -330,7 +352,7 @@ def audit_archive(name_server: str, folder: Path) -> tuple[str, bool]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.spark.kills", description=__doc__)
-    parser.add_argument("--kills", type=int, default=100, help="of each job")
+    parser.add_argument("--kills", type=int, default=200)
     for name in ("--freeze", "--cut"):
         parser.add_argument(name, nargs="*", type=float, default=[], help="a broker for so many seconds each")
     parser.add_argument("--seed", type=int, default=1)
@@ -338,15 +360,12 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="a folder for data and logs that stays")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    good = True
-    for kind in options.jobs:
-        with contextlib.ExitStack() as stack:
-            folder = options.keep and options.keep / kind
-            if folder is None:
-                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="orbitmq-kills-")))
-            folder.mkdir(parents=True, exist_ok=True)
-            good = asyncio.run(run(kind, options, folder)) and good
-    return 0 if good else 1
+    with contextlib.ExitStack() as stack:
+        folder = options.keep or Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="orbitmq-kills-"))
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        return 0 if asyncio.run(run(options, folder)) else 1
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 
+from orbitmq.spark import versions
 from orbitmq.spark.session import session
 
 
@@ -16,18 +17,22 @@ def main(
     name_server: str, source: str, target: str, checkpoint: str, cores: str, parts: str, delivery: str
 ) -> None:
     spark = session("sink-job", master=f"local[{cores}]", spark__sql__shuffle__partitions=parts)
-    query = (
-        spark.readStream.format("rocketmq")
-        .options(nameServers=name_server, topic=source, maxRowsPerTrigger="50000")
-        .load()
-        .repartition(int(parts))
-        .selectExpr("body", "map('from', broker) as properties")
-        .writeStream.format("rocketmq")
-        .options(nameServers=name_server, topic=target, delivery=delivery, checkpointLocation=checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    while True:
+        query = (
+            spark.readStream.format("rocketmq")
+            .options(nameServers=name_server, topic=source, maxRowsPerTrigger="50000")
+            .load()
+            .repartition(int(parts))
+            .selectExpr("body", "map('from', broker) as properties")
+            .writeStream.format("rocketmq")
+            .options(nameServers=name_server, topic=target, delivery=delivery, checkpointLocation=checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        # Before 4.2 a limited run ends after its first batch.
+        if versions.HAS_READ_LIMITS or not (query.lastProgress and query.lastProgress["numInputRows"]):
+            break
     spark.stop()
 
 

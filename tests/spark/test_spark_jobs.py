@@ -14,6 +14,8 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
+from tests.spark.test_spark_format import FILE_MANAGER
+
 from orbitmq import ConsumeFrom, Message
 from orbitmq.cli.main import main
 from orbitmq.spark import jobs
@@ -50,9 +52,7 @@ def spark() -> Iterator[SparkSession]:
         "jobs",
         master="local[2]",
         spark__sql__shuffle__partitions=2,
-        spark__sql__streaming__checkpointFileManagerClass=(
-            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-        ),
+        spark__sql__streaming__checkpointFileManagerClass=FILE_MANAGER,
     )
     yield made
     made.stop()

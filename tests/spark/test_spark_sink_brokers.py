@@ -16,9 +16,10 @@ import pyarrow as pa
 from tests.spark.sink_query import QUERY, Query, bodies
 
 from orbitmq import Message
+from orbitmq.errors import BrokerError
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Brokers
-from orbitmq.spark.errors import SinkStateError
+from orbitmq.spark.errors import SchemaError, SinkStateError
 from orbitmq.spark.options import TRANSACTIONAL, WriteOptions
 from orbitmq.spark.write.ledger import ClusterLedger
 from orbitmq.spark.write.sink_state import FolderState
@@ -120,6 +121,19 @@ def test_delayed_messages_are_sent_once(cluster: Any, tmp_path: Path) -> None:
         this_worker().pause(0.05)
     (again,) = timed.run(4, [times])
     assert (again.rows, again.metrics.rows, again.earlier) == (40, 0, 40)
+
+
+def test_a_row_that_a_broker_does_not_take_is_named(cluster: Any, tmp_path: Path) -> None:
+    query = Query(options(cluster, "sink-large", tmp_path))
+    rows = {"body": ["1", "2", "x" * (5 << 20), "4"]}
+    with pytest.raises(BrokerError, match=rf"row 2 of {QUERY}/6/0, a body of 5242880 bytes: .*maxMessageSize"):
+        query.run(6, [rows])
+    with pytest.raises(SchemaError, match=rf"row 1 of {QUERY}/7/0 has no body"):
+        query.run(7, [{"body": ["1", None]}])
+    keyed = Query(options(cluster, "sink-large", tmp_path), ("body", "properties"))
+    maps = pa.array([[("a", "x" * (33 << 10))]], pa.map_(pa.string(), pa.string()))
+    with pytest.raises(SchemaError, match=rf"row 0 of {QUERY}/8/0 has properties of more than 32767 bytes"):
+        keyed.run(8, [{"body": ["1"], "properties": maps}])
 
 
 def test_a_key_keeps_its_queue(cluster: Any, tmp_path: Path) -> None:

@@ -1,17 +1,20 @@
 """One row a trigger for an hour, topic to topic: memory, files, threads and connections must not grow.
 
-    python -m tests.spark.trigger_run --minutes 60
+    python -m tests.spark.trigger_run --minutes 60 --every 0.5
 
 A line a minute. The first tenth of the time is warm-up; what the last tenth has more than the one after the
-warm-up is growth. Needs Java.
+warm-up is growth. SIGTERM ends the run early; it judges what it has. Needs Java.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,12 +48,14 @@ def figures(spark: Any, folder: Path) -> dict[str, float]:
     for pid, _, command in descendants(os.getpid()):
         if "orbitmq.cli.main" in command:
             continue  # the cluster
-        found["threads"] += len(list(Path(f"/proc/{pid}/task").iterdir()))
-        links = list(_links(pid))
-        found["descriptors"] += len(links)
-        found["connections"] += sum(link.startswith("socket:") for link in links)
-        if "java" not in command.partition(" ")[0]:
-            found["python_mb"] += _resident_mb(pid)
+        with contextlib.suppress(FileNotFoundError):  # it ended meanwhile
+            threads = len(list(Path(f"/proc/{pid}/task").iterdir()))
+            links = list(_links(pid))
+            python_mb = 0.0 if "java" in command.partition(" ")[0] else _resident_mb(pid)
+            found["threads"] += threads
+            found["descriptors"] += len(links)
+            found["connections"] += sum(link.startswith("socket:") for link in links)
+            found["python_mb"] += python_mb
     return found
 
 
@@ -78,7 +83,7 @@ def grown(series: list[dict[str, float]]) -> list[str]:
     return faults
 
 
-def run(minutes: float, folder: Path) -> bool:
+def run(minutes: int, every_s: float, folder: Path, ended: threading.Event) -> bool:
     with (
         running_cluster(str(folder / "cluster")) as cluster,
         Producer("triggers", name_servers=cluster.name_server) as producer,
@@ -92,39 +97,50 @@ def run(minutes: float, folder: Path) -> bool:
             writer.option("nameServers", cluster.name_server)
             .option("topic", "triggers-to")
             .option("checkpointLocation", str(folder / "query"))
-            .trigger(processingTime="200 milliseconds")
+            .trigger(processingTime=f"{int(every_s * 1000)} milliseconds")
             .start()
         )
         series: list[dict[str, float]] = []
         began, sent = time.monotonic(), 1
-        while (minute := len(series)) < minutes:
-            while time.monotonic() - began < 60 * (minute + 1) and query.isActive:
+        while (minute := len(series)) < minutes and not ended.is_set():
+            while time.monotonic() - began < 60 * (minute + 1) and query.isActive and not ended.is_set():
                 producer.send(Message("triggers-from", str(sent)), timeout_ms=PATIENCE_MS)
                 sent += 1
                 # One row a trigger: the next one when this one is in the other topic.
                 while query.isActive and rows(cluster.name_server, "triggers-to") <= sent:
-                    time.sleep(0.05)
+                    time.sleep(every_s / 5)
             if not query.isActive:
                 print(f"the query ended: {query.exception()}")
                 return False
             series.append(figures(spark, folder))
             told = ", ".join(f"{name} {value:.0f}" for name, value in series[-1].items())
-            print(f"minute {minute + 1}: {sent} rows: {told}", flush=True)
+            print(f"minute {minute + 1}: {sent} rows, batch {last_batch(query)}: {told}", flush=True)
+        batches = last_batch(query) + 1
         query.stop()
         count = spark.read.format("rocketmq").option("nameServers", cluster.name_server).load("triggers-to")
         copied = count.select("queue_offset").count() - 1
         spark.stop()
     faults = grown(series)
-    print(f"{copied} of {sent} rows copied in {minutes:g} minutes; " + ("; ".join(faults) or "no growth"))
+    print(
+        f"{copied} of {sent} rows copied in {batches} batches and {len(series)} of {minutes} minutes; "
+        + ("; ".join(faults) or "no growth")
+    )
     return copied == sent and not faults
+
+
+def last_batch(query: Any) -> int:
+    return int(query.lastProgress["batchId"])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.spark.trigger_run", description=__doc__)
     parser.add_argument("--minutes", type=int, default=60)
+    parser.add_argument("--every", type=float, default=0.2, help="seconds between two triggers")
     options = parser.parse_args()
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
     with tempfile.TemporaryDirectory(prefix="orbitmq-triggers-") as folder:
-        return 0 if run(options.minutes, Path(folder)) else 1
+        return 0 if run(options.minutes, options.every, Path(folder), ended) else 1
 
 
 if __name__ == "__main__":

@@ -122,6 +122,7 @@ def test_print_config_shows_rocketmq_keys(tmp_path: Path) -> None:
         (BrokerError(17, "no topic\nof this name", "h:1"), "no topic of this name", EXIT_FAILED),
         (KeyError("x"), "unexpected KeyError", EXIT_FAILED),
         (ImportError("x", name="orbitmq.a", path="/src/a.cpython.so"), "run make build", EXIT_FAILED),
+        (ModuleNotFoundError("x", name="pyspark.sql"), "pip install 'orbitmq[spark]'", EXIT_USAGE),
     ],
 )
 def test_errors_become_one_line(error: Exception, line: str, code: int) -> None:
@@ -129,6 +130,23 @@ def test_errors_become_one_line(error: Exception, line: str, code: int) -> None:
     assert line in text
     assert "\n" not in text
     assert exit_code == code
+
+
+@pytest.mark.parametrize("words", [["trace"], ["dlq", "billing"], ["audit", "orders", "--from", "1h"]])
+def test_a_job_without_spark_says_how_to_get_it(words: list[str]) -> None:
+    code = (
+        "import sys; sys.modules['pyspark'] = None; from orbitmq.cli.main import main; "
+        f"sys.exit(main({['spark', *words]}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+    )
+    assert done.stderr == "orbitmq spark: this needs pyspark: pip install 'orbitmq[spark]'\n"
+    assert done.returncode == EXIT_USAGE
 
 
 def test_numbers_stand_to_the_right() -> None:

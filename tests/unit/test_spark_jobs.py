@@ -13,6 +13,7 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from orbitmq.client.observe.trace import FIELD, RECORD
 from orbitmq.client.observe.trace_records import TraceRecord, records
@@ -245,6 +246,13 @@ def test_folders_that_cannot_be_used_are_told_in_a_line(tmp_path: Path) -> None:
         Folder(str(tmp_path / "taken")).prepare()
     with pytest.raises(JobError, match="cannot be opened as a folder"):
         Folder("nosuch://place")
+
+
+def test_a_full_disk_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = fs.LocalFileSystem()
+    monkeypatch.setattr(Folder, "create", lambda *_: full.open_output_stream("/dev/full"))
+    with pytest.raises(JobError, match=rf"^{tmp_path} cannot be written to: .*: No space left on device$"):
+        write(Folder(str(tmp_path)), [(0, 5, DAY_MS)])
 
 
 def test_formats_that_cannot_be_are_refused(tmp_path: Path) -> None:

@@ -248,6 +248,20 @@ def test_a_folder_that_takes_no_files_is_named(location: str) -> None:
         state.commit("q", 0, "ab", {})
 
 
+def test_a_full_disk_is_told_in_a_line(tmp_path: Path) -> None:
+    folder = tmp_path / "q" / "0"
+    folder.mkdir(parents=True)
+    for name in ("begin-0-ab.1-t.json", "commit-ab.json"):
+        (folder / name).symlink_to("/dev/full")
+    state = FolderState(str(tmp_path))
+    with pytest.raises(
+        SinkStateError, match=r"begin-0-ab\.1-t\.json cannot be written: .*: No space left on device$"
+    ):
+        state.begin(TaskId("q", 0, 0, "ab", 1), "t", START)
+    with pytest.raises(SinkStateError, match=r"commit-ab\.json cannot be written: .*: No space left on device$"):
+        state.commit("q", 0, "ab", {})
+
+
 def test_a_refusal_is_an_error(brokers: ScriptedBrokers) -> None:
     brokers.failures = ["refuse"]
     task = sender()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -12,7 +12,8 @@ from orbitmq.cli.app import Common, make_app, run_async
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK, UsageError
 from orbitmq.cli.formats import as_json, date
 from orbitmq.cli.output import print_json, print_table
-from orbitmq.cli.times import rate_per_s, time_ms
+from orbitmq.cli.redriving import Redriving
+from orbitmq.cli.times import Between, time_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,6 +35,26 @@ orbitmq dlq status
 orbitmq dlq pause billing
 """,
 )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Letters:
+    """Which dead letters of a group are looked at.
+
+    Parameters
+    ----------
+    sql
+        Only those that this SQL92 expression matches.
+    begin
+        Where to begin: first, a time (2026-11-21T14:00, UTC) or how long ago (10m; s, m, h, d).
+    end
+        Only those that became dead letters before.
+    """
+
+    sql: Annotated[str | None, Parameter(name=["--filter"])] = None
+    begin: Annotated[str, Parameter(name=["--from"])] = "first"
+    end: Annotated[str | None, Parameter(name=["--to"])] = None
 
 
 @app.command(name="list")
@@ -61,9 +82,7 @@ def show(
     group: str,
     /,
     *,
-    filter: str | None = None,
-    begin: Annotated[str, Parameter(name=["--from"])] = "first",
-    end: Annotated[str | None, Parameter(name=["--to"])] = None,
+    letters: Letters = Letters(),  # noqa: B008 - immutable
     count: Annotated[int, Parameter(name=["--count", "-c"])] = 20,
     common: Common = Common(),  # noqa: B008 - immutable
 ) -> int:
@@ -73,12 +92,6 @@ def show(
     ----------
     group
         Whose.
-    filter
-        Only those that this SQL92 expression matches.
-    begin
-        Where to begin: first, a time (2026-11-21T14:00, UTC) or how long ago (10m; s, m, h, d).
-    end
-        Only those that became dead letters before.
     count
         At most so many.
     """
@@ -90,7 +103,7 @@ def show(
         messages.append(message)
         return len(messages) < count
 
-    run_async(_each(group, filter, begin, end, take, common))
+    run_async(_each(group, letters, take, common))
     if common.json:
         for message in messages:
             _print(message)
@@ -105,9 +118,7 @@ def export(
     group: str,
     /,
     *,
-    filter: str | None = None,
-    begin: Annotated[str, Parameter(name=["--from"])] = "first",
-    end: Annotated[str | None, Parameter(name=["--to"])] = None,
+    letters: Letters = Letters(),  # noqa: B008 - immutable
     common: Common = Common(),  # noqa: B008 - immutable
 ) -> int:
     """Write all dead letters of a group to standard output, one line of JSON each.
@@ -116,24 +127,13 @@ def export(
     ----------
     group
         Whose.
-    filter
-        Only those that this SQL92 expression matches.
-    begin
-        Where to begin: first, a time (2026-11-21T14:00, UTC) or how long ago (10m; s, m, h, d).
-    end
-        Only those that became dead letters before.
     """
-    run_async(_each(group, filter, begin, end, _print, common))
+    run_async(_each(group, letters, _print, common))
     return EXIT_OK
 
 
 async def _each(
-    group: str,
-    sql: str | None,
-    begin: str,
-    end: str | None,
-    take: Callable[[ReceivedMessage], bool],
-    common: Common,
+    group: str, letters: Letters, take: Callable[[ReceivedMessage], bool], common: Common
 ) -> None:
     """Give dead letters to ``take`` until it has enough, and says so with ``False``."""
     from contextlib import aclosing
@@ -142,8 +142,9 @@ async def _each(
     from orbitmq.client.consumer.membership import sql_filter, tag_filter
     from orbitmq.message.reserved import dead_letter_topic
 
+    sql, begin = letters.sql, letters.begin
     start: int | str = begin if begin == "first" else time_ms(begin, "--from", "first, ")
-    before_ms = sys.maxsize if end is None else time_ms(end, "--to")
+    before_ms = sys.maxsize if letters.end is None else time_ms(letters.end, "--to")
     async with Peek(common.addresses) as peek:
         now = peek.runtime.clock.now_ms()
         wanted = tag_filter("*", now) if sql is None else sql_filter(sql, now)
@@ -179,13 +180,8 @@ def redrive(
     /,
     *,
     filter: str | None = None,
-    begin: Annotated[str | None, Parameter(name=["--from"])] = None,
-    end: Annotated[str | None, Parameter(name=["--to"])] = None,
-    to_topic: str | None = None,
-    rate: str | None = None,
-    limit: int | None = None,
-    max_redrives: int = 3,
-    dry_run: Annotated[bool, Parameter(negative=())] = False,
+    between: Between = Between(),  # noqa: B008 - immutable
+    how: Redriving = Redriving(),  # noqa: B008 - immutable
     common: Common = Common(),  # noqa: B008 - immutable
 ) -> int:
     """Send dead letters again. The brokers keep the job; see status. None is sent twice.
@@ -196,35 +192,9 @@ def redrive(
         Whose.
     filter
         Only those that this SQL92 expression matches.
-    begin
-        Only those that became dead letters from then on:
-        a time (2026-11-21T14:00, UTC) or how long ago (10m).
-    end
-        Only those that became dead letters before.
-    to_topic
-        Where to, instead of the topic that each came from.
-    rate
-        Messages a second: 500 or 500/s. Without it as fast as it goes.
-    limit
-        At most so many of each broker.
-    max_redrives
-        One that was sent again so often stays.
-    dry_run
-        Only count.
     """
-    from orbitmq.wire.bodies import RedriveRequest
-
-    request = RedriveRequest(
-        group=group,
-        to_topic=to_topic,
-        sql=filter,
-        begin_ms=None if begin is None else time_ms(begin, "--from"),
-        end_ms=None if end is None else time_ms(end, "--to"),
-        rate=None if rate is None else rate_per_s(rate),
-        limit=limit,
-        max_redrives=max_redrives,
-        dry_run=dry_run,
-    )
+    begin_ms, end_ms = between.times_ms
+    request = how.request(group, sql=filter, begin_ms=begin_ms, end_ms=end_ms)
     return _show(run_async(_redrive(request, common)), common)
 
 

@@ -13,6 +13,8 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 DEBUG = "ORBITMQ_DEBUG"
+# What orbitmq[spark] brings; without it the jobs of `orbitmq spark` cannot be imported.
+_OF_SPARK = ("pyspark", "pyarrow", "pandas")
 
 
 class UsageError(Exception):
@@ -30,6 +32,8 @@ def explain(error: BaseException) -> tuple[str, int]:
         return str(error), EXIT_USAGE
     if isinstance(error, ImportError) and (error.path or "").endswith(".so") and _of_us(error.name):
         return "the compiled modules are older than their source: run make build", EXIT_FAILED
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _OF_SPARK:
+        return f"this needs {error.name}: pip install 'orbitmq[spark]'", EXIT_USAGE
     if isinstance(error, OSError) and not _ours(error):
         return _explain_os_error(error), EXIT_FAILED
     if _ours(error):

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from orbitmq.cli.app import Common, make_app
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.spark_running import Spark, flag, named, run_job, show, span, teller
-from orbitmq.cli.times import rate_per_s
+from orbitmq.cli.times import Between, rate_per_s
 
 app = make_app(
     "spark",
@@ -47,6 +47,7 @@ def archive(
     codec: str = "zstd",
     skip_lost: Annotated[bool, flag()] = False,
     checkpoint: str = "",
+    dry_run: Annotated[bool, flag()] = False,
     spark: Spark = Spark(),  # noqa: B008 - immutable
     common: Common = Common(),  # noqa: B008 - immutable
 ) -> int:
@@ -80,6 +81,8 @@ def archive(
         Go on when messages are gone before they were archived; --verify names them.
     checkpoint
         The folder in which Spark keeps how far it is, when not in the archive.
+    dry_run
+        Only tell what would be archived.
     """
     from orbitmq.spark.jobs import archiving
 
@@ -99,7 +102,7 @@ def archive(
         skip_lost=skip_lost,
         checkpoint=checkpoint,
     )
-    if spark.dry_run:
+    if dry_run:
         return show(archiving.plan(job), common)
     archiving.check(job)
     return run_job(
@@ -148,12 +151,12 @@ def replay(
     /,
     *,
     topic: str | None = None,
-    begin: Annotated[str | None, Parameter(name=["--from"])] = None,
-    end: Annotated[str | None, Parameter(name=["--to"])] = None,
+    between: Between = Between(),  # noqa: B008 - immutable
     tags: str = "*",
     where: str | None = None,
     rate: str | None = None,
     resume: str | None = None,
+    dry_run: Annotated[bool, flag()] = False,
     spark: Spark = Spark(),  # noqa: B008 - immutable
     common: Common = Common(),  # noqa: B008 - immutable
 ) -> int:
@@ -167,10 +170,6 @@ def replay(
         The topic to send to.
     topic
         Of an archive of several topics, the one.
-    begin
-        Only messages stored from then on: a time (2026-11-21T14:00, UTC) or how long ago (10m; s, m, h, d).
-    end
-        Only messages stored before.
     tags
         Only these: 'a || b'.
     where
@@ -179,6 +178,8 @@ def replay(
         Messages a second: 500 or 500/s. Without it as fast as it goes.
     resume
         Go on with this run, which was interrupted: what the topic has of it is not sent again.
+    dry_run
+        Only count.
     """
     from orbitmq.spark.jobs import replaying
 
@@ -187,14 +188,14 @@ def replay(
         to=to,
         name_servers=common.addresses,
         topic=topic,
-        span=span(begin, end),
+        span=span(between),
         tags=tags,
         where=where,
         rate=None if rate is None else rate_per_s(rate),
         resume=resume,
     )
     return run_job(
-        "replay", lambda s, tell: replaying.replay(s, job, dry_run=spark.dry_run, tell=tell), spark, common
+        "replay", lambda s, tell: replaying.replay(s, job, dry_run=dry_run, tell=tell), spark, common
     )
 
 
@@ -208,9 +209,8 @@ def audit(
     group: str | None = None,
     archive: str | None = None,
     stored: bool = True,
-    begin: Annotated[str | None, Parameter(name=["--from"])] = None,
-    end: Annotated[str | None, Parameter(name=["--to"])] = None,
-    master: str = "local[*]",
+    between: Between = Between(),  # noqa: B008 - immutable
+    spark: Spark = Spark(),  # noqa: B008 - immutable
     common: Common = Common(),  # noqa: B008 - immutable
 ) -> int:
     """Compare what was sent, stored, consumed and archived by unique key. Exit code 1: lost or doubled.
@@ -230,12 +230,6 @@ def audit(
         The folder of an archive.
     stored
         Whether to read the topic itself.
-    begin
-        Only messages stored from then on: a time (2026-11-21T14:00, UTC) or how long ago (10m).
-    end
-        Only messages stored before.
-    master
-        Of Spark.
     """
     from orbitmq.spark.jobs import auditing
 
@@ -247,9 +241,9 @@ def audit(
         group=group,
         archive=archive,
         stored=stored,
-        span=span(begin, end),
+        span=span(between),
     )
-    return run_job("audit", lambda s, tell: auditing.audit(s, job, tell=tell), Spark(master=master), common)
+    return run_job("audit", lambda s, tell: auditing.audit(s, job, tell=tell), spark, common)
 
 
 @app.command
@@ -309,9 +303,8 @@ def trace(
     source: str = "RMQ_SYS_TRACE_TOPIC",
     /,
     *,
-    begin: Annotated[str | None, Parameter(name=["--from"])] = None,
-    end: Annotated[str | None, Parameter(name=["--to"])] = None,
-    master: str = "local[*]",
+    between: Between = Between(),  # noqa: B008 - immutable
+    spark: Spark = Spark(),  # noqa: B008 - immutable
     common: Common = Common(),  # noqa: B008 - immutable
 ) -> int:
     """Latencies by topic, broker and group, out of the message trace.
@@ -320,20 +313,14 @@ def trace(
     ----------
     source
         The trace topic, or the folder of an archive of it.
-    begin
-        Only records stored from then on: a time (2026-11-21T14:00, UTC) or how long ago (10m; s, m, h, d).
-    end
-        Only records stored before.
-    master
-        Of Spark.
     """
     from orbitmq.spark.jobs.tracing import trace_report
 
-    wanted = span(begin, end)
+    wanted = span(between)
     return run_job(
         "trace",
         lambda s, tell: trace_report(s, source, common.addresses, span=wanted, tell=tell),
-        Spark(master=master),
+        spark,
         common,
     )
 

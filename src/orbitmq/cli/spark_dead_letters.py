@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from orbitmq.cli.app import Common
+from orbitmq.cli.redriving import Redriving
 from orbitmq.cli.spark import app
 from orbitmq.cli.spark_running import Spark, run_job, span
-from orbitmq.cli.times import rate_per_s
+from orbitmq.cli.times import Between
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @app.command
@@ -19,9 +24,8 @@ def dlq(
     *,
     by: str = "origin_topic,reason",
     where: str | None = None,
-    begin: Annotated[str | None, Parameter(name=["--from"])] = None,
-    end: Annotated[str | None, Parameter(name=["--to"])] = None,
-    master: str = "local[*]",
+    between: Between = Between(),  # noqa: B008 - immutable
+    spark: Spark = Spark(),  # noqa: B008 - immutable
     common: Common = Common(),  # noqa: B008 - immutable
 ) -> int:
     """Count the dead letters of a group by topic, reason or whatever SQL finds in them.
@@ -35,26 +39,12 @@ def dlq(
         reason, client, redrives, deliveries, message_id, tags, keys, text (the body) and properties.
     where
         Only those that this SQL expression chooses.
-    begin
-        Only those that became dead letters from then on:
-        a time (2026-11-21T14:00, UTC) or how long ago (10m).
-    end
-        Only those that became dead letters before.
-    master
-        Of Spark.
     """
-    from orbitmq.spark.jobs import dead_letter_tables as tables
+    from orbitmq.spark.jobs import dead_letters
 
-    wanted = span(begin, end)
-    return run_job(
-        "dlq",
-        lambda s, tell: tables.summarised(
-            s, tables.dead_letters(s, group, common.addresses, span=wanted), expressions(by), "dead_since",
-            sql=where, tell=tell,
-        ),
-        Spark(master=master),
-        common,
-    )  # fmt: skip
+    wanted = span(between)
+    letters = lambda s: dead_letters(s, group, common.addresses, span=wanted)  # noqa: E731
+    return _summarised("dlq", letters, by, "dead_since", where, spark, common)
 
 
 @app.command
@@ -65,7 +55,7 @@ def retry(
     by: str = "state,origin_topic,deliveries",
     where: str | None = None,
     begin: Annotated[str, Parameter(name=["--from"])] = "3h",
-    master: str = "local[*]",
+    spark: Spark = Spark(),  # noqa: B008 - immutable
     common: Common = Common(),  # noqa: B008 - immutable
 ) -> int:
     """Count the messages that wait for another try of a group, and since when.
@@ -81,21 +71,30 @@ def retry(
         Only those that this SQL expression chooses.
     begin
         Delayed ones: only those that were delayed since then.
-    master
-        Of Spark.
     """
-    from orbitmq.spark.jobs import dead_letter_tables as tables
+    from orbitmq.spark.jobs import retries
 
-    wanted = span(begin, None)
+    wanted = span(Between(begin))
+    waiting = lambda s: retries(s, group, common.addresses, span=wanted)  # noqa: E731
+    return _summarised("retry", waiting, by, "waits_since", where, spark, common)
+
+
+def _summarised(
+    name: str,
+    frame: Callable[[Any], DataFrame],
+    by: str,
+    since: str,
+    where: str | None,
+    spark: Spark,
+    common: Common,
+) -> int:
+    """Count the rows of ``frame(session)`` by the expressions ``by``."""
+    from orbitmq.spark.jobs.dead_letter_tables import summarised
+
+    keys = expressions(by)
     return run_job(
-        "retry",
-        lambda s, tell: tables.summarised(
-            s, tables.retries(s, group, common.addresses, span=wanted), expressions(by), "waits_since",
-            sql=where, tell=tell,
-        ),
-        Spark(master=master),
-        common,
-    )  # fmt: skip
+        name, lambda s, tell: summarised(s, frame(s), keys, since, sql=where, tell=tell), spark, common
+    )
 
 
 @app.command
@@ -104,12 +103,8 @@ def redrive(
     /,
     *,
     where: str | None = None,
-    begin: Annotated[str | None, Parameter(name=["--from"])] = None,
-    end: Annotated[str | None, Parameter(name=["--to"])] = None,
-    to_topic: str | None = None,
-    rate: str | None = None,
-    limit: int | None = None,
-    max_redrives: int = 3,
+    between: Between = Between(),  # noqa: B008 - immutable
+    how: Redriving = Redriving(),  # noqa: B008 - immutable
     spark: Spark = Spark(),  # noqa: B008 - immutable
     common: Common = Common(),  # noqa: B008 - immutable
 ) -> int:
@@ -121,32 +116,10 @@ def redrive(
         Whose.
     where
         A SQL expression over the columns that dlq has.
-    begin
-        Only those that became dead letters from then on:
-        a time (2026-11-21T14:00, UTC) or how long ago (10m).
-    end
-        Only those that became dead letters before.
-    to_topic
-        Where to, instead of the topic that each came from.
-    rate
-        Messages a second: 500 or 500/s. Without it as fast as it goes.
-    limit
-        At most so many of each broker.
-    max_redrives
-        One that was sent again so often stays.
     """
     from orbitmq.spark.jobs import dead_letter_tables as tables
-    from orbitmq.wire.bodies import RedriveRequest
 
-    request = RedriveRequest(
-        group=group,
-        to_topic=to_topic,
-        rate=None if rate is None else rate_per_s(rate),
-        limit=limit,
-        max_redrives=max_redrives,
-        dry_run=spark.dry_run,
-    )
-    wanted = span(begin, end)
+    request, wanted = how.request(group), span(between)
     return run_job(
         "redrive",
         lambda s, tell: tables.redrive(

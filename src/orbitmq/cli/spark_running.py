@@ -7,14 +7,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from cyclopts import Parameter
 
 from orbitmq.cli.app import Common
-from orbitmq.cli.failures import DEBUG, EXIT_FAILED, EXIT_OK, UsageError
+from orbitmq.cli.failures import DEBUG, EXIT_FAILED, EXIT_OK
 from orbitmq.cli.output import print_json, print_table
-from orbitmq.cli.times import time_ms
+from orbitmq.cli.times import Between
 
 if TYPE_CHECKING:
     from orbitmq.spark.jobs.frames import Span
@@ -28,18 +28,15 @@ STDERR = 2
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Spark:
-    """Options of the commands that change something with Spark.
+    """Options of the commands that start Spark.
 
     Parameters
     ----------
     master
         Of Spark: local[*], local[2], spark://host:7077, yarn, k8s://...
-    dry_run
-        Only tell what would be done.
     """
 
     master: str = "local[*]"
-    dry_run: Annotated[bool, Parameter(negative=())] = False
 
 
 def flag() -> Parameter:
@@ -52,15 +49,11 @@ def named(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def span(begin: str | None, end: str | None) -> Span:
-    """A time span out of ``--from`` and ``--to``."""
+def span(between: Between) -> Span:
+    """The times of ``--from`` and ``--to`` as jobs take them."""
     from orbitmq.spark.jobs.frames import Span
 
-    begin_ms = None if begin is None else time_ms(begin, "--from")
-    end_ms = None if end is None else time_ms(end, "--to")
-    if begin_ms is not None and end_ms is not None and begin_ms >= end_ms:
-        raise UsageError(f"--from {begin} is not before --to {end}")
-    return Span(begin_ms, end_ms)
+    return Span(*between.times_ms)
 
 
 @contextmanager
@@ -97,11 +90,9 @@ def silenced() -> Iterator[TextIO]:
 
 def run_job(name: str, job: Callable[[Any, Tell], Report], spark: Spark, common: Common) -> int:
     """Run a job in a session of its own and show its report."""
-    try:
-        from orbitmq.spark.jobs.failures import explained
-        from orbitmq.spark.session import session
-    except ImportError as error:
-        raise UsageError("this needs Spark: pip install 'orbitmq[spark]'") from error
+    from orbitmq.spark.jobs.failures import explained
+    from orbitmq.spark.session import session
+
     with silenced() as out, teller(out) as tell:
         tell(f"starting Spark at {spark.master}")
         with explained():

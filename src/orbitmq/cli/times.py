@@ -4,12 +4,45 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Annotated
 
+from orbitmq.cli.app import Parameter
 from orbitmq.cli.failures import UsageError
 
 _AGO = re.compile(r"(\d+)(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Between:
+    """Options of the commands that take what was stored within some time.
+
+    Parameters
+    ----------
+    begin
+        Only what was stored from then on: a time (2026-11-21T14:00, UTC) or how long ago (10m; s, m, h, d).
+    end
+        Only what was stored before.
+    """
+
+    begin: Annotated[str | None, Parameter(name=["--from"])] = None
+    end: Annotated[str | None, Parameter(name=["--to"])] = None
+
+    @property
+    def times_ms(self) -> tuple[int | None, int | None]:
+        """Both in milliseconds since the epoch; ``None``: no such bound.
+
+        Raises:
+            UsageError: one is no time, or the begin is not before the end.
+        """
+        begin_ms = None if self.begin is None else time_ms(self.begin, "--from")
+        end_ms = None if self.end is None else time_ms(self.end, "--to")
+        if begin_ms is not None and end_ms is not None and begin_ms >= end_ms:
+            raise UsageError(f"--from {self.begin} is not before --to {self.end}")
+        return begin_ms, end_ms
 
 
 def time_ms(text: str, option: str, others: str = "") -> int:

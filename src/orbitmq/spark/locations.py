@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 # Hadoop's names of schemes that pyarrow calls otherwise.
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
@@ -10,3 +12,13 @@ def pyarrow_uri(location: str) -> str:
     """A location as ``pyarrow.fs`` understands it; paths stay what they are."""
     scheme, separator, rest = location.partition("://")
     return f"{_SCHEMES.get(scheme, scheme)}{separator}{rest}"
+
+
+_ERRNO = re.compile(r"\[errno \d+\] ", re.IGNORECASE)
+
+
+def failure_text(error: Exception) -> str:
+    """What pyarrow says of a file system's failure, in one line: what failed, and the reason."""
+    said = _ERRNO.sub("", " ".join(str(error).split()))
+    failed, _, reason = said.partition(". Detail: ")
+    return f"{failed}: {reason}" if reason else failed

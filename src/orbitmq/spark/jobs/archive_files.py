@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,8 @@ from orbitmq.spark.errors import JobError
 from orbitmq.spark.jobs.archive_names import OWN_FOLDER, ArchiveFile
 from orbitmq.spark.jobs.folder import Folder
 from orbitmq.spark.schema import BROKER
+
+T = TypeVar("T")
 
 # Key of the footer's entry that says what the file holds.
 FOOTER = b"orbitmq"
@@ -113,9 +115,9 @@ class ArchiveWriter:
             "lastStoreMs": opened.last_store_ms,
         }
         opened.writer.add_key_value_metadata({FOOTER: json.dumps(facts).encode()})
-        opened.writer.close()
+        self._written(opened.writer.close)
         size = opened.stream.tell()
-        opened.stream.close()
+        self._written(opened.stream.close)
         self._folder.move(opened.temporary, file.path)
         self._next = ()
         yield WrittenFile(file.path, opened.rows, size, opened.first_store_ms, opened.last_store_ms)
@@ -126,12 +128,16 @@ class ArchiveWriter:
             f"{UNFINISHED}/{self._owner}/{worker.host.pid}-{worker.random.getrandbits(64):016x}.parquet"
         )
         stream = self._folder.create(temporary)
-        writer = pq.ParquetWriter(
-            stream,
-            schema,
-            compression=self._codec,
-            use_dictionary=[name for name in DICTIONARIES if name.partition(".")[0] in schema.names],
-            write_statistics=[name for name in schema.names if name not in (names.BODY, names.PROPERTIES)],
+        writer = self._written(
+            lambda: pq.ParquetWriter(
+                stream,
+                schema,
+                compression=self._codec,
+                use_dictionary=[name for name in DICTIONARIES if name.partition(".")[0] in schema.names],
+                write_statistics=[
+                    name for name in schema.names if name not in (names.BODY, names.PROPERTIES)
+                ],
+            )
         )
         return _Open(first, temporary, stream, writer)
 
@@ -152,8 +158,12 @@ class ArchiveWriter:
     def _write_group(self, opened: _Open) -> None:
         if self._waiting:
             table = pa.Table.from_batches(self._waiting)
-            opened.writer.write_table(table, row_group_size=table.num_rows)
+            self._written(lambda: opened.writer.write_table(table, row_group_size=table.num_rows))
         self._waiting, self._waiting_bytes = [], 0
+
+    def _written(self, work: Callable[[], T]) -> T:
+        """A full disk is told with the folder's name, as all that can go wrong there."""
+        return self._folder.attempt("written to", work)
 
 
 def file_borders(batch: pa.RecordBatch, days: pa.Array) -> list[int]:

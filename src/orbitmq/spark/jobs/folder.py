@@ -11,7 +11,7 @@ from pyarrow import fs
 from orbitmq.runtime.paths import absolute, expanded
 from orbitmq.spark.errors import JobError
 from orbitmq.spark.jobs.archive_names import OWN_FOLDER, SUFFIX, ArchiveFile, parse_path
-from orbitmq.spark.locations import pyarrow_uri
+from orbitmq.spark.locations import failure_text, pyarrow_uri
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class Folder:
         try:
             self._fs, self._root = fs.FileSystem.from_uri(pyarrow_uri(self.location))
         except (OSError, pa.ArrowException) as error:
-            raise JobError(f"{location} cannot be opened as a folder: {_line(error)}") from error
+            raise JobError(f"{location} cannot be opened as a folder: {failure_text(error)}") from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Folder, (self.location,)
@@ -45,10 +45,10 @@ class Folder:
         Raises:
             JobError: the folder cannot be listed.
         """
-        if self._do("read", lambda: self._fs.get_file_info(self._path(below))).type is fs.FileType.File:
+        if self.attempt("read", lambda: self._fs.get_file_info(self._path(below))).type is fs.FileType.File:
             return {}
         selector = fs.FileSelector(self._path(below), recursive=True, allow_not_found=True)
-        listed = self._do("listed", lambda: self._fs.get_file_info(selector))
+        listed = self.attempt("listed", lambda: self._fs.get_file_info(selector))
         prefix = len(self._root.rstrip("/")) + 1
         return {info.path[prefix:]: info.size for info in listed if info.type is fs.FileType.File}
 
@@ -63,7 +63,7 @@ class Folder:
 
     def exists(self, path: str = "") -> bool:
         """Whether there is a file or folder."""
-        info = self._do("read", lambda: self._fs.get_file_info(self._path(path)))
+        info = self.attempt("read", lambda: self._fs.get_file_info(self._path(path)))
         return bool(info.type is not fs.FileType.NotFound)
 
     def prepare(self) -> None:
@@ -78,7 +78,7 @@ class Folder:
 
     def open(self, path: str) -> Any:
         """A file for reading, as pyarrow has them."""
-        return self._do("read", lambda: self._fs.open_input_file(self._path(path)))
+        return self.attempt("read", lambda: self._fs.open_input_file(self._path(path)))
 
     def create(self, path: str) -> Any:
         """A new file for writing, in folders that are made when they are missing."""
@@ -88,7 +88,7 @@ class Folder:
             self._fs.create_dir(full.rpartition("/")[0], recursive=True)
             return self._fs.open_output_stream(full)
 
-        return self._do("written to", make)
+        return self.attempt("written to", make)
 
     def read(self, path: str) -> bytes:
         """The content of a file."""
@@ -108,7 +108,7 @@ class Folder:
             self._fs.create_dir(full.rpartition("/")[0], recursive=True)
             self._fs.move(self._path(source), full)
 
-        self._do("written to", move)
+        self.attempt("written to", move)
 
     def remove(self, path: str) -> None:
         """Remove a file, if it is there."""
@@ -119,7 +119,7 @@ class Folder:
             except FileNotFoundError:
                 return
 
-        self._do("written to", remove)
+        self.attempt("written to", remove)
 
     def remove_tree(self, path: str) -> None:
         """Remove a folder, if it is there."""
@@ -127,7 +127,7 @@ class Folder:
         def remove() -> None:
             self._fs.delete_dir_contents(self._path(path), missing_dir_ok=True)
 
-        self._do("written to", remove)
+        self.attempt("written to", remove)
 
     def below(self, path: str) -> str:
         """The location of something in this folder, for others that take paths and URIs."""
@@ -140,14 +140,16 @@ class Folder:
     def _path(self, path: str) -> str:
         return f"{self._root}/{path}" if path else str(self._root)
 
-    def _do(self, what: str, work: Callable[[], T]) -> T:
+    def attempt(self, what: str, work: Callable[[], T]) -> T:
+        """What ``work`` in this folder returns.
+
+        Args:
+            what: the end of the sentence that says what cannot be done.
+
+        Raises:
+            JobError: the file system refused.
+        """
         try:
             return work()
         except (OSError, pa.ArrowException) as error:
-            raise JobError(f"{self.location} cannot be {what}: {_line(error)}") from error
-
-
-def _line(error: Exception) -> str:
-    """pyarrow's errors without the detail that repeats them."""
-    text = " ".join(str(error).split())
-    return text.partition(". Detail:")[0]
+            raise JobError(f"{self.location} cannot be {what}: {failure_text(error)}") from error

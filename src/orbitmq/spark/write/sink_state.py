@@ -18,7 +18,7 @@ from pyarrow import fs
 
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import OffsetError, OptionError, SinkStateError
-from orbitmq.spark.locations import pyarrow_uri
+from orbitmq.spark.locations import failure_text, pyarrow_uri
 from orbitmq.spark.write.task import TaskId
 
 # Spark's spark.sql.streaming.minBatchesToRetain: older batches cannot be replayed.
@@ -154,7 +154,7 @@ class FolderState:
         try:
             infos = self._files.get_file_info(fs.FileSelector(folder, allow_not_found=True))
         except OSError as error:
-            raise SinkStateError(f"the state folder {folder} cannot be listed: {error}") from error
+            raise SinkStateError(f"the state folder {folder} cannot be listed: {failure_text(error)}") from error
         return sorted(info.base_name for info in infos)
 
     def _read(self, path: str) -> dict[str, Any] | None:
@@ -167,7 +167,7 @@ class FolderState:
             with self._files.open_input_stream(path) as stream:
                 data = stream.read()
         except OSError as error:
-            raise SinkStateError(f"{path} cannot be read: {error}") from error
+            raise SinkStateError(f"{path} cannot be read: {failure_text(error)}") from error
         if not data.endswith(b"\n"):
             return None
         try:
@@ -183,7 +183,7 @@ class FolderState:
             with self._files.open_output_stream(path) as stream:
                 stream.write(json.dumps(content, sort_keys=True).encode() + b"\n")
         except OSError as error:
-            raise SinkStateError(f"{path} cannot be written: {error}") from error
+            raise SinkStateError(f"{path} cannot be written: {failure_text(error)}") from error
 
 
 def lowest(ends: list[Offsets]) -> Offsets:

@@ -1,0 +1,47 @@
+"""Every ``orbitmq`` command line of the documentation and of the help texts is one that the command takes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from orbitmq.cli.main import COMMANDS, SERVERS
+
+ROOT = Path(__file__).resolve().parents[2]
+LINE = re.compile(r"^(?:\$ |  )?orbitmq (?P<words>[a-z]+ .*)$", re.MULTILINE)
+FENCED = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def documented() -> Iterator[tuple[str, str]]:
+    """Where a command line is, and the line."""
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for block in FENCED.findall(page.read_text(encoding="utf-8")):
+            yield from ((page.name, match["words"]) for match in LINE.finditer(block))
+    for name, (module, _) in COMMANDS.items():
+        if name not in SERVERS:
+            text = import_module(module).app.help_epilogue
+            yield from ((f"{name} --help", match["words"]) for match in LINE.finditer(text))
+
+
+def words_of(line: str) -> list[str]:
+    """The words of one command, without what the page explains behind it or a shell does with it."""
+    lexer = shlex.shlex(re.split(r"\s{2,}", line)[0], posix=True, punctuation_chars="|>&;")
+    lexer.whitespace_split = True
+    words = list(lexer)
+    end = next((place for place, word in enumerate(words) if not word.strip("|>&;")), len(words))
+    return words[:end]
+
+
+@pytest.mark.parametrize(
+    "line", [pytest.param(line, id=f"{page}: {line}") for page, line in dict.fromkeys(documented())]
+)
+def test_a_documented_command_can_be_given(line: str) -> None:
+    name, *words = words_of(line)
+    if name in SERVERS or name not in COMMANDS:
+        pytest.skip("servers take RocketMQ's flags")
+    import_module(COMMANDS[name][0]).app.parse_args(words, exit_on_error=False, print_error=False)
