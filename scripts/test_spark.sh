@@ -30,8 +30,10 @@ for version in "$@"; do
         # Jobs use Spark's functions over pandas, which every cluster has. Pipelines begin with Spark 4.1.
         case $version in 4.0) pipelines= ;; *) pipelines="pyspark[pipelines]==$found" ;; esac
         "$venv/bin/python" -m pip install -q --disable-pip-version-check 'pandas>=2.2,<3' 'moto[server]>=5' \
-            $pipelines || echo "test-spark: without pipelines or an object store for $found"
-        $run tests/spark --ignore tests/spark/test_spark_format.py || failed="$failed $found"
+            'deltalake>=1' 'pyiceberg[sql-sqlite]>=0.9' $pipelines ||
+            echo "test-spark: without pipelines, tables or an object store for $found"
+        $run tests/spark tests/unit/test_spark_jobs.py tests/unit/test_spark_tables.py \
+            --ignore tests/spark/test_spark_format.py || failed="$failed $found"
     fi
     echo "test-spark: PySpark $found took $(($(date +%s) - begin)) s"
 done

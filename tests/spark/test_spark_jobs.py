@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,6 +123,38 @@ def test_an_archive_has_each_message_once_however_it_was_ended(
     report = jobs.audit(spark, jobs.AuditJob(topic="kept", sent=str(ledger), archive=to, stored=False))
     assert report.good
     assert "each message is there once" in report.summary
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+def test_an_archive_is_also_a_table(
+    spark: SparkSession,
+    cluster: RunningCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    table_format: str,
+) -> None:
+    if table_format == "delta":
+        deltalake = pytest.importorskip("deltalake")
+    else:
+        monkeypatch.setenv("PYICEBERG_CATALOG__JOBS__TYPE", "sql")
+        monkeypatch.setenv("PYICEBERG_CATALOG__JOBS__URI", f"sqlite:///{tmp_path}/catalog.db")
+        monkeypatch.setenv("PYICEBERG_CATALOG__JOBS__WAREHOUSE", f"file://{tmp_path}/warehouse")
+        # It reads these when it is imported.
+        monkeypatch.delitem(sys.modules, "pyiceberg.catalog", raising=False)
+        catalogs = pytest.importorskip("pyiceberg.catalog")
+        pytest.importorskip("sqlalchemy")
+    topic, to = f"tabled-{table_format}", str(tmp_path / "archive")
+    table = "jobs.shop.tabled" if table_format == "iceberg" else ""
+    job = jobs.ArchiveJob([topic], to, cluster.name_server, table_format=table_format, table=table)
+    for some in (range(30), range(30, 50)):
+        send(cluster, topic, some)
+        assert jobs.archive(spark, job).facts["messages"] == len(some)
+    if table_format == "delta":
+        found = deltalake.DeltaTable(to).to_pyarrow_table(columns=["body"])
+    else:
+        found = catalogs.load_catalog("jobs").load_table("shop.tabled").scan().to_arrow()
+    assert sorted(json.loads(body)["n"] for body in found.column("body").to_pylist()) == list(range(50))
+    assert jobs.verify(to, footers=True).good
 
 
 def test_bad_places_are_told_in_a_line(spark: SparkSession, cluster: RunningCluster, tmp_path: Path) -> None:
