@@ -98,7 +98,8 @@ def waiting(job: ArchiveJob) -> dict[MessageQueue, tuple[int, int]]:
     """Where the archive of each queue goes on and where the queue ends now; needs no Spark."""
     folder = Folder(job.to)
     positions = Positions(read_options(job.read_options()))
-    first, last = positions.earliest(), positions.latest_patiently()
+    last = positions.latest_patiently()
+    first = positions.earliest()
     archived = resume_at(folder.archive_files())
     return {queue: (min(archived.get(queue, first.get(queue, 0)), end), end) for queue, end in last.items()}
 
