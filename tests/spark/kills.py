@@ -2,9 +2,9 @@
 
     python -m tests.spark.kills --kills 200 --freeze 30 --cut 180 --seed 1
 
-One driver runs all jobs, so that each of them meets each kill of a driver and of a server: the topic to a topic, through a shuffle
-to a topic, to an archive. A line for each kill says what died and when. At the end every message of the topic
-must be in each copy, and in the archive, exactly once. Needs Java.
+One driver runs all jobs, so that each of them meets each kill of a driver and of a server: the topic to a
+topic, through a shuffle to a topic, to an archive. A line for each kill says what died and when. At the end
+every message of the topic must be in each copy, and in the archive, exactly once. Needs Java.
 """
 
 from __future__ import annotations

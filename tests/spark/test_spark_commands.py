@@ -83,9 +83,7 @@ def here(line: str, folder: Path) -> str:
 
 
 @pytest.mark.usefixtures("shop")
-def test_the_commands_of_the_page_do_what_it_says(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line for page, line in documented() if page == "spark-jobs.md"]
     assert len(lines) > 20
     for line in lines:

@@ -126,7 +126,9 @@ def test_delayed_messages_are_sent_once(cluster: Any, tmp_path: Path) -> None:
 def test_a_row_that_a_broker_does_not_take_is_named(cluster: Any, tmp_path: Path) -> None:
     query = Query(options(cluster, "sink-large", tmp_path))
     rows = {"body": ["1", "2", "x" * (5 << 20), "4"]}
-    with pytest.raises(BrokerError, match=rf"row 2 of {QUERY}/6/0, a body of 5242880 bytes: .*maxMessageSize"):
+    with pytest.raises(
+        BrokerError, match=rf"row 2 of {QUERY}/6/0, a body of 5242880 bytes: .*maxMessageSize"
+    ):
         query.run(6, [rows])
     with pytest.raises(SchemaError, match=rf"row 1 of {QUERY}/7/0 has no body"):
         query.run(7, [{"body": ["1", None]}])

@@ -258,7 +258,9 @@ def test_a_full_disk_is_told_in_a_line(tmp_path: Path) -> None:
         SinkStateError, match=r"begin-0-ab\.1-t\.json cannot be written: .*: No space left on device$"
     ):
         state.begin(TaskId("q", 0, 0, "ab", 1), "t", START)
-    with pytest.raises(SinkStateError, match=r"commit-ab\.json cannot be written: .*: No space left on device$"):
+    with pytest.raises(
+        SinkStateError, match=r"commit-ab\.json cannot be written: .*: No space left on device$"
+    ):
         state.commit("q", 0, "ab", {})
 
 

@@ -82,7 +82,7 @@ def show(
     group: str,
     /,
     *,
-    letters: Letters = Letters(),  # noqa: B008 - immutable
+    letters: Letters = Letters(),
     count: Annotated[int, Parameter(name=["--count", "-c"])] = 20,
     common: Common = Common(),  # noqa: B008 - immutable
 ) -> int:
@@ -118,7 +118,7 @@ def export(
     group: str,
     /,
     *,
-    letters: Letters = Letters(),  # noqa: B008 - immutable
+    letters: Letters = Letters(),
     common: Common = Common(),  # noqa: B008 - immutable
 ) -> int:
     """Write all dead letters of a group to standard output, one line of JSON each.

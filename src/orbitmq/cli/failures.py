@@ -32,8 +32,9 @@ def explain(error: BaseException) -> tuple[str, int]:
         return str(error), EXIT_USAGE
     if isinstance(error, ImportError) and (error.path or "").endswith(".so") and _of_us(error.name):
         return "the compiled modules are older than their source: run make build", EXIT_FAILED
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _OF_SPARK:
-        return f"this needs {error.name}: pip install 'orbitmq[spark]'", EXIT_USAGE
+    missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if missing in _OF_SPARK:
+        return f"this needs {missing}: pip install 'orbitmq[spark]'", EXIT_USAGE
     if isinstance(error, OSError) and not _ours(error):
         return _explain_os_error(error), EXIT_FAILED
     if _ours(error):

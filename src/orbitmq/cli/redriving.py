@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from orbitmq.cli.app import Parameter
+from cyclopts import Parameter
+
 from orbitmq.cli.times import rate_per_s
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
 
-from orbitmq.cli.app import Parameter
+from cyclopts import Parameter
+
 from orbitmq.cli.failures import UsageError
 
 _AGO = re.compile(r"(\d+)(s|m|h|d)")

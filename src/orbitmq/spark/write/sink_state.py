@@ -154,7 +154,9 @@ class FolderState:
         try:
             infos = self._files.get_file_info(fs.FileSelector(folder, allow_not_found=True))
         except OSError as error:
-            raise SinkStateError(f"the state folder {folder} cannot be listed: {failure_text(error)}") from error
+            raise SinkStateError(
+                f"the state folder {folder} cannot be listed: {failure_text(error)}"
+            ) from error
         return sorted(info.base_name for info in infos)
 
     def _read(self, path: str) -> dict[str, Any] | None:
