@@ -105,13 +105,19 @@ class SlowProxy:
         try:
             while data := await reader.read(65536):
                 if slow and self.delay_s:
-                    loop.call_later(self.delay_s, writer.write, data)
+                    loop.call_later(self.delay_s, _write, writer, data)
                 else:
                     writer.write(data)
         except ConnectionError:
             pass  # either side may go; the other one hears of it below
         finally:
             writer.close()
+
+
+def _write(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Late, so the client may have gone meanwhile."""
+    if not writer.is_closing():
+        writer.write(data)
 
 
 class Place:
