@@ -38,7 +38,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="orbitmq-faults-") as folder:
         try:
             maker = Apache(apache_classpath(), heap_mb=PEER_HEAP_MB) if options.peer else Ours()
-            java = java_program("FaultLoad", Path(folder)) if options.java else None
+            java = java_program("FaultLoad", logs_of_java(options.keep, folder)) if options.java else None
         except PeerUnavailableError as reason:
             sys.exit(f"without Apache's programs: {reason}")
         entries = [play(maker, fault, java, options) for fault in chosen(options)]
@@ -63,7 +63,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--peer", action="store_true", help="Apache's brokers; the faults of the table")
     parser.add_argument("--java", action="store_true", help="Apache's clients with their default periods")
     parser.add_argument("--pictures", type=Path, help="draw a timeline of each fault into this folder")
-    parser.add_argument("--keep", type=Path, help="keep the servers' logs in this folder")
+    parser.add_argument("--keep", type=Path, help="keep the servers' logs, and Java clients', in this folder")
     parser.add_argument(
         "--record", action="store_true", help="put tables and timelines into benchmarks/results"
     )
@@ -76,6 +76,14 @@ def arguments() -> argparse.Namespace:
     if unplayable:
         parser.error(f"not with Apache's brokers: {', '.join(unplayable)}")
     return options
+
+
+def logs_of_java(keep: Path | None, folder: str) -> Path:
+    """Where Apache's clients write their log."""
+    if keep is None:
+        return Path(folder)
+    keep.mkdir(parents=True, exist_ok=True)
+    return keep
 
 
 def chosen(options: argparse.Namespace) -> Sequence[Fault]:

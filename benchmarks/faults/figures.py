@@ -162,14 +162,28 @@ def figures(outcome: Outcome) -> Figures:
 def broken(outcome: Outcome, found: Figures) -> list[str]:
     """The promises that were not kept; nothing may be in here, whatever the fault."""
     safe_s = outcome.fault_s - outcome.fault.may_lose_s if outcome.fault.may_lose_s else math.inf
+    lost = [send for send in found.lost if send.ended_s < safe_s]
     promises: Iterable[tuple[str, Sequence[object]]] = (
-        ("acknowledged and never delivered", [send for send in found.lost if send.ended_s < safe_s]),
+        ("acknowledged and never delivered", lost),
         ("delivered although rolled back", found.unwanted),
         ("delivered before its time", found.early),
         ("delivered out of order", found.disorder),
         ("not running at the end", outcome.missing),
     )
-    return [f"{len(cases)} {what}, the first: {cases[0]}" for what, cases in promises if cases]
+    wrong = [f"{len(cases)} {what}, the first: {cases[0]}" for what, cases in promises if cases]
+    return wrong + [f"never delivered: {text}" for text in places(lost)]
+
+
+def places(lost: Sequence[Send]) -> list[str]:
+    """Where lost messages are: how many of each role and queue, between which offsets and times."""
+    by_queue: dict[tuple[str, str, int], list[Send]] = {}
+    for send in lost:
+        by_queue.setdefault((send.role, send.broker, send.queue_id), []).append(send)
+    return [
+        f"{role}, {broker} queue {queue_id}: {len(sends)}, offsets {min(s.offset for s in sends)} to "
+        f"{max(s.offset for s in sends)}, sent from {sends[0].begun_s:.2f} to {sends[-1].ended_s:.2f} s"
+        for (role, broker, queue_id), sends in sorted(by_queue.items())
+    ]
 
 
 def row(outcome: Outcome, found: Figures) -> list[str]:

@@ -24,7 +24,7 @@ class Send(NamedTuple):
         stored: the sender was told that the message is stored.
         wanted: consumers have to get it; a transaction that was rolled back they must not.
         delay_s: what was asked for, 0 for at once.
-        broker: the group that took it.
+        broker, queue_id, offset: where it was stored; a delayed one or a half message not where it is read.
     """
 
     role: str
@@ -36,6 +36,8 @@ class Send(NamedTuple):
     delay_s: float = 0.0
     broker: str = ""
     error: str = ""
+    queue_id: int = -1
+    offset: int = -1
 
 
 class Receipt(NamedTuple):

@@ -16,7 +16,7 @@ READY_S = 60.0
 STOPPED_S = 30.0
 SET_MS = 5000
 # Of a line that begins with S, C or R, see FaultLoad.java.
-SENT_FIELDS, CHECKED_FIELDS, RECEIVED_FIELDS = 10, 3, 7
+SENT_FIELDS, CHECKED_FIELDS, RECEIVED_FIELDS = 12, 3, 7
 
 
 class JavaLoad(Load):
@@ -94,7 +94,7 @@ class JavaLoad(Load):
                 )
 
     def _sent(self, fields: Sequence[str]) -> None:
-        role, number, begun, ended, stored, wanted, delay_s, broker, error = fields
+        role, number, begun, ended, stored, wanted, delay_s, broker, error, queue_id, offset = fields
         self._history.sends.append(
             Send(
                 role,
@@ -106,5 +106,7 @@ class JavaLoad(Load):
                 float(delay_s),
                 "" if broker == "-" else broker,
                 "" if stored == "1" else error,
+                int(queue_id),
+                int(offset),
             )
         )

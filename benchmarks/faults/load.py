@@ -215,16 +215,17 @@ class Load:
     ) -> None:
         begun = self.now()
         error = broker = ""
+        queue_id = offset = -1
         stored = False
         try:
             result = await sending
-            broker = result.queue.broker_name
+            broker, queue_id, offset = result.queue.broker_name, result.queue.queue_id, result.queue_offset
             stored = result.status is SendStatus.SEND_OK
             error = "" if stored else result.status.name
         except OrbitError as failure:
             error = str(failure)
         self._history.sends.append(
-            Send(role, number, begun, self.now(), stored, wanted, delay_s, broker, error)
+            Send(role, number, begun, self.now(), stored, wanted, delay_s, broker, error, queue_id, offset)
         )
 
     async def _delayed(self, producer: Producer) -> None:

@@ -155,17 +155,19 @@ public final class FaultLoad {
         double begun = now();
         String broker = "-";
         String error = "-";
+        String place = "-1 -1";
         boolean stored = false;
         try {
             SendResult result = work.run();
             broker = result.getMessageQueue().getBrokerName();
+            place = result.getMessageQueue().getQueueId() + " " + result.getQueueOffset();
             stored = result.getSendStatus() == SendStatus.SEND_OK;
             error = result.getSendStatus().name();
         } catch (Exception failed) {
             error = failed.getClass().getSimpleName();
         }
         say(String.join(" ", "S", role, "" + number, "" + begun, "" + now(), stored ? "1" : "0", wanted ? "1" : "0",
-            "" + delay, broker, error));
+            "" + delay, broker, error, place));
     }
 
     /** Of ten seven commit at once, one rolls back, two are left open and committed when asked. */

@@ -206,3 +206,31 @@ async def test_messages_in_flight_travel_to_a_slave(orbitmq_runtime: SimulatedRu
             await world.until(lambda: len(slave) == 3 and same())
             await consumer.ack_all(messages)
             await world.until(lambda: len(slave) == 0 and same())
+
+
+@pytest.mark.behaviour("PE-02")
+@pytest.mark.orbitmq(replicas=2, settings={"enableSlaveActingMaster": "true", "slaveReadEnable": "true"})
+async def test_what_the_acting_slave_saw_done_does_not_come_again_from_the_returning_master(
+    orbitmq_world: World,
+) -> None:
+    """The master's disk had it in flight, and a slave's tables only added to that."""
+    world = orbitmq_world
+    await world.until(lambda: world.brokers["broker-a"].services.role.role is Role.MASTER)
+    async with world.admin() as admin:
+        await admin.create_topic("orders", 1)
+    async with world.producer() as producer:
+        for number in range(3):
+            await producer.send(Message("orders", b"%d" % number))
+    async with world.simple_consumer("billing") as consumer:
+        consumer.subscribe("orders")
+        messages = await taken(consumer, 3)
+        await world.sleep(10)
+        world.crash("broker-a", keep=Keep.ANY)
+        slave = world.brokers["broker-a-1"]
+        await world.until(lambda: slave.services.role.role is Role.ACTING_MASTER)
+        await world.sleep(2)
+        await consumer.ack_all(messages)
+        await world.start_broker("broker-a")
+        await world.until(lambda: world.brokers["broker-a"].services.role.role is Role.MASTER)
+        assert len(world.brokers["broker-a"].part(PopRevive).state.in_flight) == 0
+        assert await consumer.receive(8, wait_s=40) == []

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.replicas import MASTER, SLAVE
+from tests.conversation.broker_peer import BrokerPeer
+from tests.conversation.test_broker_pop import ack, pop
+from tests.replicas import ACTING, MASTER, SLAVE, role_of
 
+from orbitmq import Message
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.delay.progress import DelayProgress, Place
 from orbitmq.broker.delay.service import ScheduleService
@@ -15,6 +18,7 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.replication.members.ports import ExchangeError
 from orbitmq.replication.state.codes import TableCodes
 from orbitmq.replication.state.copies import TableCopies
+from orbitmq.replication.state.outbox import MAX_ENTRIES
 from orbitmq.testing import World
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.bodies import (
@@ -172,3 +176,61 @@ async def test_a_queue_lock_holds_when_the_master_changes(orbitmq_world: World) 
     assert await lock(SLAVE, "two") == set()
     assert await lock(SLAVE, "one") == {0, 1, 2}
     await client.close()
+
+
+@pytest.mark.behaviour("PO-19")
+@pytest.mark.orbitmq(brokers=1, replicas=2, settings={**ACTING, "slaveReadEnable": "true"})
+async def test_a_master_that_serves_takes_only_what_is_news_of_the_slave_that_acted(
+    orbitmq_world: World,
+) -> None:
+    """What was committed at it while it was fenced was undone: it was told what its slave had."""
+    world = orbitmq_world
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+    await world.until(lambda: role_of(world, SLAVE) is Role.SLAVE)
+    async with world.admin() as admin:
+        await admin.create_topic("orders", 1)
+    await world.sleep(5)
+    master, slave = (world.brokers[name].services.offsets for name in (MASTER, SLAVE))
+    here = Clients(world, world.brokers[MASTER].address)
+    async with world.producer() as producer, here.peer:
+        for number in range(3):
+            await producer.send(Message("orders", b"%d" % number))
+        assert await here.handled() == [b"0", b"1", b"2"]
+        await world.sleep(1)
+        names, master_host = (world.machines[name].host for name in ("nameserver", MASTER))
+        world.runtime.network.partition([names], [master_host])
+        await world.until(lambda: role_of(world, SLAVE) is Role.ACTING_MASTER)
+        await here.sent(b"3")
+        master.commit("billing", "orders", 0, 4)
+        slave.commit("billing", "orders", 0, 2)
+        for queue_id in range(3 * MAX_ENTRIES):
+            slave.commit("audit", "wide", queue_id, 7)
+        # Now nobody hears a name server: the slave steps down, the fenced master is asked nothing by anybody.
+        world.partition("nameserver")
+        await world.until(lambda: role_of(world, SLAVE) is Role.SLAVE)
+        await world.sleep(5)
+        assert (master.query("billing", "orders", 0), slave.query("billing", "orders", 0)) == (4, 4)
+        told = master.queues("audit", "wide")
+        assert told == dict.fromkeys(range(3 * MAX_ENTRIES), 7), len(told)
+        await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
+        assert await here.handled() == [b"3"]
+        await world.sleep(60)
+        assert await here.handled() == []
+
+
+class Clients:
+    """One that sends to and pops from a broker, whatever name servers say."""
+
+    def __init__(self, world: World, address: str) -> None:
+        self.peer = BrokerPeer(world.runtime, address)
+
+    async def sent(self, body: bytes) -> None:
+        await self.peer.sent(body, topic="orders")
+
+    async def handled(self) -> list[bytes]:
+        """What is there to pop; it is acknowledged."""
+        popped = await pop(self.peer, topic="orders")
+        for index in range(len(popped.records)):
+            answer = await ack(self.peer, popped.receipt(index), topic="orders")
+            assert answer.code == 0, answer.remark
+        return popped.bodies

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from benchmarks.faults.figures import places
 from benchmarks.faults.history import Event, History, Pull, Receipt, Send, longest_gap
 
 
@@ -24,6 +25,17 @@ def test_lost_is_what_was_acknowledged_and_never_came() -> None:
         receipts=[got("once", 1, 1), got("other", 2, 1)],
     )
     assert [send.number for send in history.lost()] == [2]
+
+
+def test_lost_messages_are_told_by_queue() -> None:
+    lost = [
+        Send("once", number, number, number + 0.5, True, broker="broker-a", queue_id=queue_id, offset=offset)
+        for number, (queue_id, offset) in enumerate([(1, 7), (0, 3), (1, 8)])
+    ]
+    assert places(lost) == [
+        "once, broker-a queue 0: 1, offsets 3 to 3, sent from 1.00 to 1.50 s",
+        "once, broker-a queue 1: 2, offsets 7 to 8, sent from 0.00 to 2.50 s",
+    ]
 
 
 def test_what_was_rolled_back_or_is_too_early_is_found() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.seeds import seeds
 
-from orbitmq.broker.change_feed import ChangeFeed
+from orbitmq.broker.change_feed import POP_DELIVERIES, POPS, ChangeFeed, Entry
 from orbitmq.broker.events import Events
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.pop import retry_policy
@@ -261,3 +261,18 @@ def test_a_broker_that_is_told_only_the_beginning_of_the_tables_misses_nothing_i
         in_flight = {offset for delivery in found.deliveries.values() for offset in delivery.left}
         assert in_flight >= set(range(found.next)), [entry.table for entry in told[:count]]
     assert (found.next, in_flight) == (4, {0, 1, 2, 3})
+
+
+def test_what_a_broker_dealt_out_itself_is_no_news_to_it() -> None:
+    feed, state = pops()
+    queue = state.in_flight.queue("T", "g", 0)
+    delivery = take(state.in_flight, queue, 4)
+    told = {entry.table: entry for entry in everything(feed)}
+    state.in_flight.acknowledge(queue, delivery.receipt, range(4))
+    assert [feed.is_news(told[table]) for table in (POP_DELIVERIES, POPS)] == [False, False]
+    take(state.in_flight, queue, 2)
+    later = {entry.table: entry for entry in everything(feed)}
+    other_feed, other = pops()
+    take(other.in_flight, other.in_flight.queue("T", "g", 0), 4)
+    assert [other_feed.is_news(later[table]) for table in (POP_DELIVERIES, POPS)] == [True, True]
+    assert feed.is_news(Entry(1, 0, POPS, "no queue", 1)), "making it says what is wrong"

@@ -71,6 +71,9 @@ class Entry(msgspec.Struct, frozen=True):
         return _decoder.decode(data)
 
 
+# What a table raises for a key or a value that is not of its form.
+_MALFORMED = (LookupError, TypeError, ValueError, AttributeError, WireError)
+
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Entry)
 
@@ -90,12 +93,18 @@ class FedTable:
         apply: makes a change of another broker's table: a key and its plain value, ``None``: remove it.
         versioned: the table, when it has a data version that follows its changes.
         items: all keys with their live values, for who needs the whole table; ``None``: it stays here.
+        is_news: whether a broker that serves takes a key and its plain value from one that acted meanwhile:
+            only what undoes nothing that it did itself; ``None``: it takes all.
+        whole: the table and key that a key belongs to: who knows that one knows all that belongs to it;
+            ``None``: a key stands for itself.
     """
 
     plain: Callable[[Any], Any]
     apply: Callable[[str, Any], object]
     versioned: Versioned | None = None
     items: Callable[[], Iterable[tuple[str, Any]]] | None = None
+    is_news: Callable[[str, Any], bool] | None = None
+    whole: Callable[[str], tuple[str, str]] | None = None
 
 
 class ChangeFeed:
@@ -159,6 +168,14 @@ class ChangeFeed:
         plain = None if value is None else known.plain(value)
         return Entry(sequence, self._log_end(), table, key, plain, version)
 
+    def is_news(self, entry: Entry) -> bool:
+        """Whether a broker that serves takes this from one that acted meanwhile, see :class:`FedTable`."""
+        known = self._tables.get(entry.table)
+        try:
+            return known is None or known.is_news is None or known.is_news(entry.key, entry.value)
+        except _MALFORMED:
+            return True  # making it says what is wrong with it
+
     def apply(self, entry: Entry) -> None:
         """Make a change that another broker has made. It passes this feed as a change of its own.
 
@@ -170,7 +187,7 @@ class ChangeFeed:
             raise ValueError(f"change {entry.sequence}: this broker has no table {entry.table}")
         try:
             known.apply(entry.key, entry.value)
-        except (LookupError, TypeError, ValueError, AttributeError, WireError) as error:
+        except _MALFORMED as error:
             raise ValueError(f"change {entry.sequence} of {entry.table} {entry.key!r}: {error!r}") from error
         if entry.version is not None and known.versioned is not None:
             known.versioned.version = DataVersion(*entry.version)

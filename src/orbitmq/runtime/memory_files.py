@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from orbitmq.runtime.seam import Buffer, Segment
 
@@ -437,6 +438,7 @@ class MemoryFiles:
         return file
 
 
+@lru_cache(maxsize=10_000)
 def _clean(path: str) -> str:
     return posixpath.normpath(posixpath.join("/", path))
 

@@ -42,7 +42,9 @@ class _World:
         self.next_port = FIRST_EPHEMERAL_PORT
 
     def blocked(self, sender: str, receiver: str) -> bool:
-        return any(sender in senders and receiver in receivers for senders, receivers in self.partitions)
+        return bool(self.partitions) and any(
+            sender in senders and receiver in receivers for senders, receivers in self.partitions
+        )
 
     def separated(self, one: str, other: str) -> bool:
         """Whether no connection can be made: that needs both directions."""

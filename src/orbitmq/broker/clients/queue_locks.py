@@ -28,7 +28,12 @@ class QueueLocks:
         self._feed = feed
         feed.register(
             LOCKS,
-            FedTable(lambda lock: [lock.client_id, lock.renewed_ms], self._apply, items=self._items),
+            FedTable(
+                lambda lock: [lock.client_id, lock.renewed_ms],
+                self._apply,
+                items=self._items,
+                is_news=lambda key, _: not self._is_held(key),
+            ),
         )
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
 
@@ -68,9 +73,13 @@ class QueueLocks:
             for queue, lock in locks.items()
         ]
 
+    def _is_held(self, key: str) -> bool:
+        group, queue = _of_key(key)
+        lock = self._groups.get(group, {}).get(queue)
+        return lock is not None and self._clock.now_ms() - lock.renewed_ms <= LOCK_LIVES_MS
+
     def _apply(self, key: str, value: list[str | int] | None) -> None:
-        group, topic, broker, queue_id = msgspec.json.decode(key, type=tuple[str, str, str, int])
-        queue = MessageQueue(topic, broker, queue_id)
+        group, queue = _of_key(key)
         if value is None:
             locks = self._groups.get(group, {})
             locks.pop(queue, None)
@@ -85,3 +94,9 @@ class QueueLocks:
 def _key(group: str, queue: MessageQueue) -> str:
     """Names come from the wire and may hold anything: JSON keeps them apart."""
     return msgspec.json.encode((group, queue.topic, queue.broker_name, queue.queue_id)).decode()
+
+
+def _of_key(key: str) -> tuple[str, MessageQueue]:
+    """Group and queue of a key."""
+    group, topic, broker, queue_id = msgspec.json.decode(key, type=tuple[str, str, str, int])
+    return group, MessageQueue(topic, broker, queue_id)

@@ -62,7 +62,14 @@ class Redrives(Component):
         # What the table's file holds: copies, so that no file shows half a step.
         self._saved: dict[str, Redrive] = {}
         feed.register(
-            REDRIVES, FedTable(Redrive.to_plain, self._apply, items=lambda: list(self._saved.items()))
+            REDRIVES,
+            FedTable(
+                Redrive.to_plain,
+                self._apply,
+                items=lambda: list(self._saved.items()),
+                # Only a master redrives, so what it knows of a group's job is the newest.
+                is_news=lambda group, _: group not in self._jobs,
+            ),
         )
 
     # -- what administrators ask -----------------------------------------------------------------------

@@ -47,6 +47,7 @@ class DelayProgress:
                 self._apply,
                 self,
                 lambda: [(str(level), place) for level, place in self._places.items()],
+                self._is_ahead,
             ),
         )
 
@@ -68,11 +69,14 @@ class DelayProgress:
 
     def _apply(self, key: str, value: list[int] | int | None) -> None:
         """Take over progress of another broker, or from a journal; older journals have the offset only."""
-        offset, log_offset = value if isinstance(value, list) else (value or 0, 0)
         level = int(key)
         if level not in self._places:
             raise ValueError(f"there is no delay level {level}")
-        self.move(level, Place(int(offset), int(log_offset)))
+        self.move(level, _place(value))
+
+    def _is_ahead(self, key: str, value: list[int] | int | None) -> bool:
+        """Two brokers of one name deliver out of one log: what either has delivered is done."""
+        return _place(value).offset > self._places[int(key)].offset
 
     # -- on disk ---------------------------------------------------------------------------------------
 
@@ -88,3 +92,8 @@ class DelayProgress:
                 self._places[int(number)] = Place(int(offset))
         if content.get("dataVersion"):
             self.version = DataVersion.from_json(content["dataVersion"])
+
+
+def _place(value: list[int] | int | None) -> Place:
+    offset, log_offset = value if isinstance(value, list) else (value or 0, 0)
+    return Place(int(offset), int(log_offset))

@@ -38,7 +38,7 @@ class ConsumerOffsets:
         self._groups_by_topic: dict[str, set[str]] = {}
         self._topics_by_group: dict[str, set[str]] = {}
         self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
-        feed.register(OFFSETS, FedTable(int, self._apply_offset, self, self._kept_items))
+        feed.register(OFFSETS, FedTable(int, self._apply_offset, self, self._kept_items, self._is_ahead))
         feed.register(RESETS, FedTable(int, self._apply_reset, items=self._pending_items))
 
     # -- reading ---------------------------------------------------------------------------------------
@@ -247,6 +247,11 @@ class ConsumerOffsets:
             self._changed(_key(topic, group), queue_id, None)
         if not queues:
             self._table.pop(_key(topic, group), None)
+
+    def _is_ahead(self, key: str, offset: int | None) -> bool:
+        topic, group, queue_id = _split_queue(key)
+        known = self._kept_offset(_key(topic, group), queue_id)
+        return offset is not None and (known is None or offset > known)
 
     def _apply_reset(self, key: str, offset: int | None) -> None:
         topic, group, queue_id = _split_queue(key)

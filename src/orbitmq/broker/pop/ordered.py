@@ -109,7 +109,9 @@ class OrderedPops:
     def __init__(self, feed: ChangeFeed) -> None:
         self._feed = feed
         self._table: dict[tuple[str, str], dict[int, Batch]] = {}
-        feed.register(POP_ORDERS, FedTable(Batch.to_plain, self._apply, items=self._items))
+        feed.register(
+            POP_ORDERS, FedTable(Batch.to_plain, self._apply, items=self._items, is_news=self._is_later)
+        )
 
     def _items(self) -> list[tuple[str, Batch]]:
         return [
@@ -201,6 +203,11 @@ class OrderedPops:
             self.free(topic, group, int(queue_id))
         else:
             self._put(topic, group, int(queue_id), Batch.of_plain(plain))
+
+    def _is_later(self, key: str, plain: Mapping[str, Any] | None) -> bool:
+        topic, group, queue_id = key.rsplit(SEPARATOR, 2)
+        known = self.find(topic, group, int(queue_id))
+        return plain is not None and (known is None or Batch.of_plain(plain).pop_time_ms > known.pop_time_ms)
 
     # -- on disk ---------------------------------------------------------------------------------------
 

@@ -39,8 +39,17 @@ class PopState:
         self.marks: Callable[[], list[int]] = list
         self.restored_marks: list[int] | None = None
         # In this order: who hears only the beginning knows no position without what is in flight below it.
-        feed.register(POP_DELIVERIES, FedTable(_plain, self._apply_delivery, items=self._deliveries))
-        feed.register(POPS, FedTable(int, self._apply_queue, items=self._positions))
+        feed.register(
+            POP_DELIVERIES,
+            FedTable(
+                _plain,
+                self._apply_delivery,
+                items=self._deliveries,
+                is_news=self._is_unknown,
+                whole=lambda key: (POPS, key.rsplit(SEPARATOR, 2)[0]),
+            ),
+        )
+        feed.register(POPS, FedTable(int, self._apply_queue, items=self._positions, is_news=self._is_ahead))
 
     def _begin(self, topic: str, group: str, queue_id: int) -> int:
         return max(0, self._offsets.query(group, topic, queue_id) or 0)
@@ -81,6 +90,15 @@ class PopState:
     def _queue_of(self, key: str) -> PopQueue:
         topic, group, queue_id = key.rsplit(SEPARATOR, 2)
         return self.in_flight.queue(topic, group, int(queue_id))
+
+    def _is_ahead(self, key: str, position: int | None) -> bool:
+        return position is not None and position > self._queue_of(key).next
+
+    def _is_unknown(self, key: str, plain: list[int] | None) -> bool:
+        """Whether a delivery holds messages that this broker has not dealt out yet."""
+        name, start, _ = key.rsplit(SEPARATOR, 2)
+        position = self._queue_of(name).next
+        return plain is not None and any(offset >= position for offset in of_runs(plain[2:], int(start)))
 
     def _apply_queue(self, key: str, position: int | None) -> None:
         queue = self._queue_of(key)

@@ -85,7 +85,12 @@ class Writers(Component):
         self._written = written
         self._fences: dict[str, Fence] = {}
         self._bound: dict[ServerConnection, tuple[str, Epoch]] = {}
-        feed.register(WRITERS, FedTable(Fence.plain, self._apply, items=lambda: list(self._fences.items())))
+        feed.register(
+            WRITERS,
+            FedTable(
+                Fence.plain, self._apply, items=lambda: list(self._fences.items()), is_news=self._is_later
+            ),
+        )
 
     def bind(self, connection: ServerConnection, writer: str, epoch: Epoch) -> None:
         """What comes on this connection is of this attempt, until it closes.
@@ -154,6 +159,10 @@ class Writers(Component):
         else:
             self._fences[writer] = Fence.from_plain(value)
             self._feed.changed(WRITERS, writer, self._fences[writer])
+
+    def _is_later(self, writer: str, value: Mapping[str, Any] | None) -> bool:
+        known = self._fences.get(writer)
+        return value is not None and (known is None or Fence.from_plain(value).run > known.run)
 
     def tables(self) -> Sequence[Table]:
         return (Table(WRITERS, self),)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from orbitmq.broker.change_feed import ChangeFeed, Entry
+from orbitmq.broker.change_feed import ChangeFeed, Entry, FedTable
 from orbitmq.broker.component import Component
 from orbitmq.broker.events import Events, TablesTold
-from orbitmq.broker.role import RoleChanged, RoleState
+from orbitmq.broker.role import Role, RoleChanged, RoleState
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.peers import PeerLink, Peers
 from orbitmq.replication.link.stream import Kind
@@ -34,12 +35,26 @@ ASK_SECONDS = 5.0
 SLICE = 200
 
 
+@dataclass(slots=True)
+class _Answer:
+    """All that a peer's tables hold, on its way here.
+
+    Attributes:
+        welcome: whether it is taken. Known when it begins: what it brings counts our own term up.
+        older: tables in it that are not newer than ours.
+    """
+
+    welcome: bool
+    older: set[str] = field(default_factory=set)
+
+
 class StateExchange(Component):
     """Tells followers what changes here, and makes the changes of a leader.
 
     A leader tells each follower that connects all that its tables hold, and from then on what changes. Tables
-    of a lower term are not taken; a follower that is told them tells its own, so that a master which did not
-    go through pre-online gets what was changed while another broker acted for it.
+    of a lower term are not taken; a follower that is told them tells its own, as who acts no more does, so
+    that a master which did not go through pre-online gets what was changed while another broker acted for it.
+    Such a master serves: it takes what is news to it, and then tells all.
     """
 
     name = "state exchange"
@@ -64,8 +79,7 @@ class StateExchange(Component):
         self._sending: dict[PeerLink, SendingLink] = {}
         self._inboxes: dict[PeerLink, Inbox] = {}
         self._asked: dict[PeerLink, asyncio.Future[None]] = {}
-        # Tables of an answer that are not newer here; decided when the answer begins.
-        self._older: dict[PeerLink, set[str]] = {}
+        self._answers: dict[PeerLink, _Answer] = {}
         self._told_own: set[PeerLink] = set()
         self._flushing: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
@@ -152,19 +166,22 @@ class StateExchange(Component):
         sending = self._sending.get(link)
         if sending is None:
             return
-        entries: list[Entry] = []
-        begins = True
-        for entry in everything(self._feed):
-            entries.append(entry)
-            if len(entries) < MAX_ENTRIES:
-                continue
-            self._tell_part(link, sending, entries, begins=begins, asked=asked)
-            entries, begins = [], False
-            while not sending.has_room:
-                await self._clock.sleep(LOOK_SECONDS)
-                if self._sending.get(link) is not sending:
-                    return
-        self._tell_part(link, sending, entries, begins=begins, ends=True, asked=asked)
+        # One after the other: what is not told between a beginning and its end is not there.
+        async with sending.turn:
+            entries: list[Entry] = []
+            begins = True
+            for entry in everything(self._feed):
+                entries.append(entry)
+                if len(entries) < MAX_ENTRIES:
+                    continue
+                self._tell_part(link, sending, entries, begins=begins, asked=asked)
+                entries, begins = [], False
+                while not sending.has_room:
+                    await self._clock.sleep(LOOK_SECONDS)
+                    if self._sending.get(link) is not sending:
+                        return
+            if self._sending.get(link) is sending:
+                self._tell_part(link, sending, entries, begins=begins, ends=True, asked=asked)
 
     def _tell_part(
         self,
@@ -200,23 +217,33 @@ class StateExchange(Component):
     def _acceptance(self, link: PeerLink, frame: Changes) -> Callable[[Entry], bool]:
         """Which changes of a frame are made here."""
         if frame.asked:
-            if frame.begins:
-                self._older[link] = set()
-            welcome = link in self._asked or frame.term > self.terms.term
-            return lambda entry: welcome and self._is_newer(link, entry)
+            return self._of_answer(link, frame)
         if not link.is_master or self._role.takes_messages or self._role.leads:
             return lambda _entry: False
         if frame.term < self.terms.term:
             if link not in self._told_own:
-                self._told_own.add(link)
-                self._spawn(self._tell_everything(link, asked=True), f"tables for {link.address}")
+                self._tell_own(link)
             return lambda _entry: False
         self.terms.saw(frame.term)
         return lambda _entry: True
 
-    def _is_newer(self, link: PeerLink, entry: Entry) -> bool:
+    def _of_answer(self, link: PeerLink, frame: Changes) -> Callable[[Entry], bool]:
+        answer = self._answers.get(link)
+        if answer is None or frame.begins:
+            answer = self._answers[link] = _Answer(link in self._asked or frame.term > self.terms.term)
+            self.terms.saw(frame.term)
+        if not answer.welcome:
+            return lambda _entry: False
+        older, serves = answer.older, self._role.takes_messages
+        return lambda entry: self._is_newer(older, entry) and (not serves or self._feed.is_news(entry))
+
+    def _tell_own(self, link: PeerLink) -> None:
+        """Tell our master all that our tables hold, though it has not asked."""
+        self._told_own.add(link)
+        self._spawn(self._tell_everything(link, asked=True), f"tables for {link.address}")
+
+    def _is_newer(self, older: set[str], entry: Entry) -> bool:
         """Whether the peer's table is not older than ours was when its answer began (PO-08)."""
-        older = self._older.setdefault(link, set())
         known = self._feed.tables().get(entry.table)
         if known is None or known.versioned is None or entry.version is None:
             return True
@@ -249,8 +276,14 @@ class StateExchange(Component):
         self._events.publish(TablesTold())
         if not action.asked:
             self._remove_others(action)
-        elif (answer := self._asked.get(link)) is not None and not answer.done():
-            answer.set_result(None)
+        elif link in self._sending and self._answers[link].welcome:
+            if self._role.takes_messages:
+                # It acted meanwhile, and took nothing of what was changed here.
+                self._begin_telling(link)
+            else:
+                self._remove_others(action)
+        if action.asked and (asked := self._asked.get(link)) is not None and not asked.done():
+            asked.set_result(None)
 
     def _apply(self, entry: Entry) -> None:
         try:
@@ -262,7 +295,10 @@ class StateExchange(Component):
             )
 
     def _remove_others(self, complete: Complete) -> None:
-        """Remove what the leader's tables do not have."""
+        """Remove what the leader's tables do not have.
+
+        Of a peer that acted meanwhile only the parts of what it knows: it had no more than there was before.
+        """
         for name, table in self._feed.tables().items():
             if table.items is None:
                 continue
@@ -272,7 +308,8 @@ class StateExchange(Component):
                 now = table.versioned.version
                 version = (now.state_version, now.timestamp, now.counter)
             for key in [key for key, _ in table.items() if key not in told]:
-                self._apply(Entry(0, 0, name, key, None, version))
+                if not complete.asked or _is_known_whole(table, key, complete):
+                    self._apply(Entry(0, 0, name, key, None, version))
 
     def _acknowledged(self, link: PeerLink, payload: bytes) -> None:
         sending = self._sending.get(link)
@@ -287,7 +324,7 @@ class StateExchange(Component):
             inbox = self._inboxes.pop(link, None)
             if inbox is not None:
                 self._make_the_rest(link, inbox)
-            self._older.pop(link, None)
+            self._answers.pop(link, None)
             self._told_own.discard(link)
             if (answer := self._asked.get(link)) is not None:
                 answer.cancel()
@@ -301,6 +338,9 @@ class StateExchange(Component):
         if self._role.leads or self._role.takes_messages:
             for link, inbox in self._inboxes.items():
                 self._make_the_rest(link, inbox)
+        if changed.before is Role.ACTING_MASTER and self._role.role is Role.SLAVE:
+            for link in [link for link in self._sending if link.is_master]:
+                self._tell_own(link)
         if not begins_term(changed):
             return
         term = self.terms.begin()
@@ -313,3 +353,10 @@ class StateExchange(Component):
         """What the leader told counts, though the log may not come as far."""
         for action in inbox.rest():
             self._do(link, action)
+
+
+def _is_known_whole(table: FedTable, key: str, complete: Complete) -> bool:
+    if table.whole is None:
+        return False
+    whole, whole_key = table.whole(key)
+    return whole_key in complete.keys.get(whole, ())

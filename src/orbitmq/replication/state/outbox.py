@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 from orbitmq.broker.change_feed import ChangeFeed, Entry
@@ -52,7 +53,8 @@ class SendingLink:
         received: number of the last frame that it has.
         applied: sequence up to which it has made the changes.
         told: sequence up to which frames were made for it.
-        telling: how many times it is being told everything now.
+        telling: how many times it is being told everything now, or waits for that.
+        turn: held by who tells it everything.
     """
 
     def __init__(self) -> None:
@@ -61,6 +63,7 @@ class SendingLink:
         self.applied = 0
         self.told = 0
         self.telling = 0
+        self.turn = asyncio.Lock()
 
     @property
     def waits(self) -> bool:

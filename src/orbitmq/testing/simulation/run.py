@@ -79,6 +79,8 @@ class _Run:
         self._plan = plan
         self._history = history
         self._judged: tuple[int, ...] = ()
+        # What was read while the run waited for its end: masters' queues only grow then.
+        self._read: dict[tuple[Broker, str, int], list[Stored]] = {}
 
     async def run(self) -> None:
         plan, history = self._plan, self._history
@@ -202,7 +204,7 @@ class _Run:
         if state == self._judged:
             return False
         self._judged = state
-        self._take_stock()
+        self._note_stock()
         stored = {record.body for records in history.stored.values() for record in records}
         for sent in checks.expected(history):
             if sent.body not in stored and not checks.may_be_lost(self._plan, history, sent):
@@ -210,21 +212,29 @@ class _Run:
         return not any(checks.not_handled(self._plan, history))
 
     def _take_stock(self) -> None:
-        """Note what consumers can read at the masters."""
+        """Note what consumers can read at the masters; all of it is read now."""
+        self._read.clear()
+        self._note_stock()
+
+    def _note_stock(self) -> None:
         for topic in TOPICS:
-            records: list[Stored] = []
-            for group in GROUPS:
-                broker = self._broker(group)
-                if broker is not None:
-                    records += _records(broker, group, topic)
-            self._history.stored[topic] = records
+            self._history.stored[topic] = self._records(topic)
         for consumers in SUBSCRIPTIONS:
-            self._history.dead[consumers] = {
-                record.body
-                for group in GROUPS
-                if (broker := self._broker(group)) is not None
-                for record in _records(broker, group, dead_letter_topic(consumers))
-            }
+            letters = self._records(dead_letter_topic(consumers))
+            self._history.dead[consumers] = {letter.body for letter in letters}
+
+    def _records(self, topic: str) -> list[Stored]:
+        found: list[Stored] = []
+        for group in GROUPS:
+            broker = self._broker(group)
+            queues = None if broker is None else broker.services.store.find_topic(topic)
+            if broker is None or queues is None:
+                continue
+            for queue_id in range(len(queues.slots)):
+                known = self._read.setdefault((broker, topic, queue_id), [])
+                _read_on(broker.services.store, group, topic, queue_id, known)
+                found += known
+        return found
 
     async def _stop_all(self, load: Load) -> None:
         for name in (*CONSUMERS, PRODUCERS):
@@ -241,17 +251,11 @@ def _log_of(store: MessageStore, begin: int) -> bytes:
     return data
 
 
-def _records(broker: Broker, group: str, topic: str) -> list[Stored]:
-    store = broker.services.store
-    queues = store.find_topic(topic)
-    found: list[Stored] = []
-    for queue_id in range(len(queues.slots) if queues else 0):
-        at = 0
-        while records := list(iter_records(store.get(topic, queue_id, at, 1000).body)):
-            for record in records:
-                body = bytes(record.body).rstrip()
-                found.append(
-                    Stored(body, group, topic, queue_id, record.queue_offset, record.store_timestamp)
-                )
-            at = records[-1].queue_offset + 1
-    return found
+def _read_on(store: MessageStore, group: str, topic: str, queue_id: int, known: list[Stored]) -> None:
+    """Read what is in a queue behind what is known of it."""
+    at = known[-1].offset + 1 if known else 0
+    while records := list(iter_records(store.get(topic, queue_id, at, 1000).body)):
+        for record in records:
+            body = bytes(record.body).rstrip()
+            known.append(Stored(body, group, topic, queue_id, record.queue_offset, record.store_timestamp))
+        at = records[-1].queue_offset + 1
