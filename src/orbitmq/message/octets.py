@@ -17,6 +17,34 @@ if TYPE_CHECKING:
     from orbitmq.runtime.buffers import Integers, Readable, Writable
 
 
+if not cython.compiled:
+    # Compiled they are those of ``octets.h``, which the C compiler puts into the modules that use them.
+
+    def copy(out: Writable, at: int, source: Readable, pos: int, length: int) -> None:
+        out[at : at + length] = source[pos : pos + length]
+
+    def same(buf: Readable, pos: int, other: Readable, at: int, length: int) -> bool:
+        return buf[pos : pos + length] == other[at : at + length]
+
+    def put_i16(out: Writable, at: int, value: int) -> None:
+        out[at : at + 2] = (value & 0xFFFF).to_bytes(2, "big")
+
+    def put_i32(out: Writable, at: int, value: int) -> None:
+        out[at : at + 4] = (value & 0xFFFFFFFF).to_bytes(4, "big")
+
+    def put_i64(out: Writable, at: int, value: int) -> None:
+        out[at : at + 8] = (value & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "big")
+
+    def get_i16(buf: Readable, pos: int) -> int:
+        return int.from_bytes(buf[pos : pos + 2], "big", signed=True)
+
+    def get_i32(buf: Readable, pos: int) -> int:
+        return int.from_bytes(buf[pos : pos + 4], "big", signed=True)
+
+    def get_i64(buf: Readable, pos: int) -> int:
+        return int.from_bytes(buf[pos : pos + 8], "big", signed=True)
+
+
 def _crc_table() -> Integers:
     table = array("I", bytes(4 * 256 * 8))
     for n in range(256):
@@ -86,13 +114,6 @@ def _crc32_of_view(data: Readable, length: int) -> int:
     return crc32(cython.address(data[0]), 0, length)
 
 
-def copy(out: Writable, at: int, source: Readable, pos: int, length: int) -> None:
-    if cython.compiled:
-        memcpy(cython.address(out[at]), cython.address(source[pos]), length)
-    else:
-        out[at : at + length] = source[pos : pos + length]
-
-
 def move_down(out: Writable, to: int, at: int, length: int) -> None:
     """Move bytes inside ``out`` to a lower place."""
     if cython.compiled:
@@ -101,60 +122,12 @@ def move_down(out: Writable, to: int, at: int, length: int) -> None:
         out[to : to + length] = out[at : at + length]
 
 
-def same(buf: Readable, pos: int, other: Readable, at: int, length: int) -> bool:
-    if cython.compiled:
-        return memcmp(cython.address(buf[pos]), cython.address(other[at]), length) == 0
-    return buf[pos : pos + length] == other[at : at + length]
-
-
 def find(buf: Readable, byte: int, start: int, end: int) -> int:
     """The place of the first such byte in ``[start, end)``, or ``end``."""
     if cython.compiled:
         at = cython.cast(bytes_in, memchr(cython.address(buf[start]), byte, end - start))
         return end if at == cython.NULL else at - buf
     return start + len(bytes(buf[start:end]).split(bytes((byte,)), 1)[0])
-
-
-def put_i16(out: Writable, at: int, value: int) -> None:
-    out[at] = (value >> 8) & 0xFF
-    out[at + 1] = value & 0xFF
-
-
-def put_i32(out: Writable, at: int, value: int) -> None:
-    out[at] = (value >> 24) & 0xFF
-    out[at + 1] = (value >> 16) & 0xFF
-    out[at + 2] = (value >> 8) & 0xFF
-    out[at + 3] = value & 0xFF
-
-
-def put_i64(out: Writable, at: int, value: int) -> None:
-    put_i32(out, at, value >> 32)
-    put_i32(out, at + 4, value)
-
-
-def get_i16(buf: Readable, pos: int) -> int:
-    value = (buf[pos] << 8) | buf[pos + 1]
-    return value - 0x10000 if value >= 0x8000 else value
-
-
-def get_i32(buf: Readable, pos: int) -> int:
-    if cython.compiled:
-        return cython.cast(
-            cython.int,
-            (cython.cast(cython.uint, buf[pos]) << 24)
-            | (buf[pos + 1] << 16)
-            | (buf[pos + 2] << 8)
-            | buf[pos + 3],
-        )
-    return int.from_bytes(buf[pos : pos + 4], "big", signed=True)
-
-
-def get_i64(buf: Readable, pos: int) -> int:
-    if cython.compiled:
-        return (cython.cast(cython.longlong, get_i32(buf, pos)) << 32) | cython.cast(
-            cython.uint, get_i32(buf, pos + 4)
-        )
-    return int.from_bytes(buf[pos : pos + 8], "big", signed=True)
 
 
 def is_ascii(buf: Readable, pos: int, length: int) -> bool:
