@@ -24,12 +24,12 @@ class PageCache:
         self._file = folder / "page-cache"
         self.rates: list[float] = []
 
-    def touch(self) -> None:
-        """Write :data:`TOUCH_MIB` and remove them."""
+    def touch(self, mib: int = TOUCH_MIB) -> None:
+        """Write so many MiB and remove them."""
         block = bytes(1 << 20)
         begin = time.monotonic()
         with self._file.open("wb", buffering=0) as file:
-            for _ in range(TOUCH_MIB):
+            for _ in range(mib):
                 file.write(block)
-        self.rates.append(TOUCH_MIB / (time.monotonic() - begin))
+        self.rates.append(mib / (time.monotonic() - begin))
         self._file.unlink()

@@ -29,9 +29,11 @@ from benchmarks.spark_cases import (
     APACHE_CASES,
     APACHE_ROWS,
     CASES,
+    DURABLE_CASES,
     KIB,
     SHORT_KEYS,
     SHORT_KIB,
+    SHORT_SINK_ROWS,
     SMALL,
     SMALL_CASES,
     TRIGGER_ROWS,
@@ -65,16 +67,20 @@ class Comparison:
     def wanted(self, cases: Sequence[Case]) -> list[Case]:
         """Those of them that are to be measured."""
         found = [case for case in cases if case.key in self._keys]
-        return [replace(case, warmups=2, repeats=2) for case in found] if self._short else found
+        if not self._short:
+            return found
+        return [replace(case, warmups=2, repeats=2, rows=min(case.rows, SHORT_SINK_ROWS)) for case in found]
 
     def reads(self, cases: Sequence[Case], rows: Rows) -> None:
         """Each case on each system that can do it, in turn."""
         cases = self.wanted(cases)
         if not cases:
             return
-        print(f"filling topics with {rows.title}", flush=True)
+        # Sinks need the topics, and make their rows themselves.
+        filled = rows if any(not case.rows for case in cases) else replace(rows, count=0)
+        print(f"filling topics with {filled.title}", flush=True)
         for system in self._systems:
-            system.make(rows)
+            system.make(filled)
         if any(case.query == "parquet" for case in cases):
             self._systems[0].side.spark.order("save_parquet", topic=rows.topic)
         for number, case in enumerate(cases):
@@ -128,18 +134,27 @@ def beside_kafka(folder: Path, record: Record, keys: Collection[str], rows: Rows
     python = peer.python if peer is not None else Path(sys.executable)
     with ExitStack() as running:
         print("starting servers and Spark", flush=True)
-        ours = RocketMQ(Ours(), python, folder / "ours", running)
+        ours = RocketMQ(Ours(), python, folder / "ours", running, flushDiskType="ASYNC_FLUSH")
         systems: list[System] = [ours]
         if peer is not None:
             systems.append(Kafka(peer, folder / "kafka", running))
         comparison = Comparison(systems, record, keys, short=short)
         comparison.reads(CASES, rows)
-        if comparison.wanted(CASES):
+        if any(not case.rows for case in comparison.wanted(CASES)):
             outcome = reader_alone(ours.side.source, rows.topic)
             record.put(READER, rows.title, {OURS: [outcome]}, {})
         comparison.reads(SMALL_CASES, SMALL)
         comparison.waits()
     return python
+
+
+def durably(
+    folder: Path, record: Record, keys: Collection[str], rows: Rows, python: Path, *, short: bool
+) -> None:
+    """Ours with a broker that answers when a message is on the disk."""
+    with ExitStack() as running:
+        system = RocketMQ(Ours(), python, folder / "durable", running)
+        Comparison([system], record, keys, short=short).reads(DURABLE_CASES, rows)
 
 
 def from_apache(folder: Path, record: Record, keys: Collection[str], python: Path) -> None:
@@ -161,11 +176,13 @@ def run(folder: Path, keys: Collection[str], rows: Rows, *, short: bool) -> Reco
         rows: of 1 KiB.
     """
     record = Record.kept(short=short or rows != KIB)
-    others = {case.key for case in APACHE_CASES}
+    durable, of_apache = {case.key for case in DURABLE_CASES}, {case.key for case in APACHE_CASES}
     python = Path(sys.executable)
-    if set(keys) - others:
+    if set(keys) - durable - of_apache:
         python = beside_kafka(folder, record, keys, rows, short=short)
-    if set(keys) & others:
+    if set(keys) & durable:
+        durably(folder, record, keys, rows, python, short=short)
+    if set(keys) & of_apache:
         from_apache(folder, record, keys, python)
     return record
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from benchmarks.spark_rows import Rows
 
 KIB = Rows(3_000_000, 1024)
 SMALL = Rows(10_000_000, 128)
 SHORT_KIB = Rows(200_000, 1024)
-SINK_ROWS = 300_000
+SINK_ROWS, SHORT_SINK_ROWS = 1_000_000, 300_000
 TRANSACTION_ROWS = 20_000
 
 
@@ -23,6 +24,7 @@ class Case:
         rate, cores, memory_mb: rows/s, core-seconds per million rows and memory that are the aim; 0 for none.
         peer: whether the other system can do it.
         rows: how many the query makes itself; 0: it reads a topic.
+        writes: it stores its rows, in a topic or in files.
         warmups, repeats: most runs before the measured ones, and these.
     """
 
@@ -34,8 +36,13 @@ class Case:
     memory_mb: int = 0
     peer: bool = True
     rows: int = 0
+    writes: bool = False
     warmups: int = 4
     repeats: int = 5
+
+
+def _sink(title: str, key: str, query: str, rate: int = 0, **more: Any) -> Case:
+    return Case(title, key, query, rate, rows=SINK_ROWS, writes=True, warmups=2, **more)
 
 
 CASES = (
@@ -49,7 +56,17 @@ CASES = (
     Case("sum(length(body))", "length", "length", warmups=3, repeats=3),
     Case("sum(body_size), columns=body_size", "length-pruned", "length_pruned", 900_000, peer=False),
     Case("stream, 500,000 a trigger -> noop", "stream", "stream", 500_000, 3.0),
-    Case("archive to Parquet zstd, batch", "archive", "archive", 350_000, 5.0, 1024, warmups=2, repeats=3),
+    Case(
+        "archive to Parquet zstd, batch",
+        "archive",
+        "archive",
+        350_000,
+        5.0,
+        1024,
+        writes=True,
+        warmups=2,
+        repeats=3,
+    ),
     Case(
         "archive, stream of 500,000 a trigger",
         "archive-stream",
@@ -57,6 +74,7 @@ CASES = (
         350_000,
         5.0,
         1024,
+        writes=True,
         warmups=2,
         repeats=3,
     ),
@@ -65,27 +83,36 @@ CASES = (
         "spark-writer",
         "spark_writer",
         peer=False,
+        writes=True,
         warmups=2,
         repeats=3,
     ),
-    Case("sink, at least once / Kafka's defaults", "sink", "sink", 350_000, rows=SINK_ROWS),
-    Case(
-        "sink, exactly once / Kafka tuned, at least once",
-        "sink-exact",
-        "sink_exact",
-        233_000,
-        rows=SINK_ROWS,
-    ),
+    _sink("sink, at least once / Kafka's defaults", "sink", "sink", 350_000),
+    _sink("sink, exactly once / Kafka tuned, at least once", "sink-exact", "sink_exact", 233_000),
     Case(
         "sink, transactional",
         "sink-transactional",
         "sink_transactional",
         peer=False,
         rows=TRANSACTION_ROWS,
+        writes=True,
         warmups=2,
         repeats=3,
     ),
-    Case("the rows of the sink -> noop", "sink-floor", "sink_floor", peer=False, rows=SINK_ROWS, warmups=3),
+    Case(
+        "the floor: its rows to a writer that discards them",
+        "sink-floor",
+        "sink_floor",
+        peer=False,
+        rows=SINK_ROWS,
+        warmups=3,
+    ),
+    Case("its rows -> noop", "sink-rows", "sink_rows", peer=False, rows=SINK_ROWS, warmups=3),
+)
+# Of brokers with their own default, SYNC_FLUSH. The others answer from the page cache, as Kafka's does.
+DURABLE_CASES = (
+    _sink("sink, at least once", "sink-durable", "sink", peer=False, repeats=3),
+    _sink("sink, exactly once", "sink-exact-durable", "sink_exact", peer=False, repeats=3),
 )
 SMALL_CASES = (
     Case("default columns -> noop", "128-default", "default", 1_500_000),
@@ -123,9 +150,11 @@ WAITS = (
     Wait("start of a session to its first row", "start", "not above Kafka's"),
     Wait("batch read of a broker that is down, to its error", "down", "<= 10 s with the address", 1),
 )
-SHORT_KEYS = ("default", "floor", "wide", "sink", "sink-exact", "count-pruned", "parquet", "trigger-8")
+SHORT_KEYS = (
+    "default", "floor", "wide", "sink", "sink-exact", "sink-floor", "count-pruned", "parquet", "trigger-8",
+)  # fmt: skip
 
 
 def known_keys() -> tuple[str, ...]:
     """Every name that ``--cases`` takes."""
-    return tuple(case.key for case in (*CASES, *SMALL_CASES, *APACHE_CASES, *WAITS))
+    return tuple(case.key for case in (*CASES, *DURABLE_CASES, *SMALL_CASES, *APACHE_CASES, *WAITS))

@@ -1,7 +1,7 @@
-"""The format ``rocketmq_floor``: record batches from memory, as many rows as the topic has.
+"""The format ``rocketmq_floor``: record batches from memory, and a writer that throws them away.
 
-What a query over it costs is Spark's own part, whatever the reader does. The batches are the first ones of
-each task, from the topic, over and over.
+What a query over it costs is Spark's own part, whatever reader and writer do. The batches are the first ones
+of each task, from the topic, over and over.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import cycle, islice
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import DataSourceArrowWriter, InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
@@ -35,6 +35,10 @@ class FloorSource(DefaultSource):
     def reader(self, schema: StructType) -> BatchReader:
         return RepeatingReader(read_options(self._given), schema)
 
+    @override
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return DiscardingWriter()
+
 
 class RepeatingReader(BatchReader):
     """Reads the beginning of each task and repeats it."""
@@ -49,3 +53,13 @@ class RepeatingReader(BatchReader):
             left -= batch.num_rows
             if left <= 0:
                 return
+
+
+class DiscardingWriter(DataSourceArrowWriter):  # type: ignore[misc]
+    """Takes all rows and does nothing with them."""
+
+    @override
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from benchmarks import kafka, spark_rows
+from benchmarks.page_cache import PageCache
 from benchmarks.processes import MemoryWatch, machine_cpu_s, session_cpu_s, session_members
 from benchmarks.remoting import Client
 from benchmarks.servers import (
@@ -34,6 +35,8 @@ from orbitmq import Message, Producer
 # A run beside so much foreign load, as a share of all processors, is repeated.
 FOREIGN_LIMIT = 0.08
 REPEATED = 2
+# Before a run that stores rows so much memory is touched, as a multiple of their bodies.
+TOUCHED = 1.25
 FILL_BATCH = 64
 FILL_IN_FLIGHT = 8
 
@@ -137,11 +140,14 @@ class Side:
         self.broker = broker
         self.command = command
         self.log = folder / "spark.log"
+        self._page_cache = PageCache(folder)
         self.spark = Spark(command, self.log)
 
     def once(self, case: Case, rows: Rows) -> Run:
         """One run, measured."""
         session = self.spark.session
+        if case.writes:
+            self._page_cache.touch(int(TOUCHED * (case.rows or rows.count) * rows.body) >> 20)
         before = session_cpu_s(session), self.broker.cpu_s(), machine_cpu_s(), time.process_time()
         begin = time.monotonic()
         with MemoryWatch(session) as watch:
@@ -239,12 +245,18 @@ class System(Protocol):
 
 
 class RocketMQ:
-    """Our servers, or Apache's, and Spark with our format."""
+    """Our servers, or Apache's, and Spark with our format.
 
-    def __init__(self, servers: Ours | Apache, python: Path, folder: Path, running: ExitStack) -> None:
+    Args:
+        more: settings of the broker.
+    """
+
+    def __init__(
+        self, servers: Ours | Apache, python: Path, folder: Path, running: ExitStack, **more: str
+    ) -> None:
         self._name_server = servers.name_server(folder)
         running.callback(self._name_server.stop)
-        self._broker = servers.broker(folder, self._name_server.address)
+        self._broker = servers.broker(folder, self._name_server.address, **more)
         running.callback(self._broker.stop)
         source = self._name_server.address
         command = [str(python), "-m", "benchmarks.spark_session", "ours", source, str(folder)]

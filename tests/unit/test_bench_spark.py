@@ -8,7 +8,15 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from benchmarks.spark_cases import APACHE_CASES, CASES, SHORT_KEYS, SMALL_CASES, WAITS, known_keys
+from benchmarks.spark_cases import (
+    APACHE_CASES,
+    CASES,
+    DURABLE_CASES,
+    SHORT_KEYS,
+    SMALL_CASES,
+    WAITS,
+    known_keys,
+)
 from benchmarks.spark_record import OURS, READER, Record
 from benchmarks.spark_sides import Run
 
@@ -26,7 +34,7 @@ def record_of(content: dict[str, Any] | None = None) -> Record:
 
 def test_each_case_has_a_key_of_its_own() -> None:
     keys = known_keys()
-    assert len(keys) == len(set(keys)) == len((*CASES, *SMALL_CASES, *APACHE_CASES, *WAITS))
+    assert len(keys) == len(set(keys)) == len((*CASES, *DURABLE_CASES, *SMALL_CASES, *APACHE_CASES, *WAITS))
     assert set(SHORT_KEYS) <= set(keys)
 
 

@@ -221,6 +221,17 @@ def test_a_batch_is_filled_by_its_real_size(brokers: ScriptedBrokers) -> None:
     assert len(brokers.bodies()) == 200
 
 
+def test_a_batch_holds_no_more_messages_than_the_fast_path_of_a_broker_takes(
+    brokers: ScriptedBrokers,
+) -> None:
+    task = sender(batch_bytes=1 << 20)
+    task.add(rows(range(100)))
+    task.add(rows(range(100, 600)))
+    task.finish()
+    assert brokers.bodies() == list(range(600))
+    assert brokers.sends == 3
+
+
 def test_a_message_larger_than_a_batch_travels_alone(brokers: ScriptedBrokers) -> None:
     task = sender()
     task.add(rows([1, 10**4000, 2]))

@@ -36,6 +36,7 @@ cdef class Sends:
     cdef public Py_ssize_t need_slot
     cdef int64_t send_sys_flag, send_flag, send_born, send_reconsumed
     cdef Py_ssize_t batch_count
+    cdef int64_t[::1] batch_tags
 
     @cython.locals(known=bint, topic=int64_t, queue_id=int64_t, length=Py_ssize_t, i=int64_t, slot=Py_ssize_t)
     cdef int send(self, const uint8_t* buf, Py_ssize_t end, const uint8_t* born, Py_ssize_t born_length, int code) noexcept nogil
@@ -51,5 +52,5 @@ cdef class Sends:
     cdef int _send_batch(self, const uint8_t* buf, Py_ssize_t body, Py_ssize_t end, int64_t topic, Py_ssize_t slot, int64_t queue_id, const uint8_t* born, Py_ssize_t born_length) noexcept nogil
     @cython.locals(count=int64_t, size=int64_t, total=Py_ssize_t, length=Py_ssize_t, props_at=Py_ssize_t, props_length=Py_ssize_t)
     cdef int64_t _batch_size(self, const uint8_t* buf, Py_ssize_t at, Py_ssize_t end, Py_ssize_t name_length, Py_ssize_t born_length) noexcept nogil
-    @cython.locals(names=bytes_in, total=Py_ssize_t, length=Py_ssize_t, props_at=Py_ssize_t, props_length=Py_ssize_t)
+    @cython.locals(names=bytes_in, total=Py_ssize_t, length=Py_ssize_t, props_at=Py_ssize_t, props_length=Py_ssize_t, i=Py_ssize_t)
     cdef void _append_items(self, const uint8_t* buf, Py_ssize_t at, Py_ssize_t end, int64_t topic, Py_ssize_t slot, int64_t queue_id, const uint8_t* born, Py_ssize_t born_length) noexcept nogil

@@ -6,6 +6,7 @@ Typed in ``sends.pxd`` and compiled when a C compiler is there; the same text ru
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
 
 import cython
@@ -107,6 +108,8 @@ class Sends:
         self.max_body_bytes = max_body_bytes
         self.holds = False
         self.messages = 0
+        # Of the items of a batch: they are looked at twice, their properties once.
+        self.batch_tags = array("q", [0] * MAX_BATCH_ITEMS)
         self.need_code = 0
         self.need_slot = 0
 
@@ -298,6 +301,7 @@ class Sends:
             if not self.props.check(buf, props_at, props_length):
                 return 0
             size += self.a.record_bytes(length, name_length, props_length, born_length)
+            self.batch_tags[count] = self.props.tags_code
             count += 1
             at += total
         self.batch_count = count
@@ -311,16 +315,17 @@ class Sends:
             names = cython.address(self.topics.names[0])
         else:
             names = self.topics.names
+        i = 0
         while at < end:
             total = get_i32(buf, at)
             length = get_i32(buf, at + 16)
             props_at = at + MIN_ITEM_BYTES + length
             props_length = get_i16(buf, props_at - 2)
-            self.props.check(buf, props_at, props_length)
             self.a.append(
                 slot, queue_id, get_i32(buf, at + 12), self.send_sys_flag, self.send_born, born, born_length,
                 self.send_reconsumed, 0, buf, at + 20, length,
                 names, self.topics.get(topic, ROW_AT), self.topics.get(topic, ROW_LENGTH),
-                buf, props_at, props_length, self.props.tags_code,
+                buf, props_at, props_length, self.batch_tags[i],
             )  # fmt: skip
             at += total
+            i += 1

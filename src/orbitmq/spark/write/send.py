@@ -35,6 +35,9 @@ log = logging.getLogger("orbitmq.spark")
 LARGEST_ITEM_BYTES = MAX_FRAME_BYTES - (128 << 10)
 # Batches that are being filled, one for each queue that order ties rows to.
 MAX_OPEN = 256
+# Messages of one batch: the fast path of a broker of OrbitMQ takes no more, and its slow path costs several
+# times as much.
+MAX_ITEMS = 256
 
 # Notes where a topic's queues end before a task sends there; gives the place from which to look for earlier
 # messages, if there can be any.
@@ -175,7 +178,8 @@ class TaskSender:
         encoder, at, stop = self._encoder, 0, len(portion.selection)
         while at < stop:
             encoder.used = opened.used
-            reached = encoder.fill(portion.selection, at, stop, opened.out, limit)
+            most = min(stop, at + MAX_ITEMS - opened.count)
+            reached = encoder.fill(portion.selection, at, most, opened.out, limit)
             opened.count += reached - at
             opened.used, at = encoder.used, reached
             if at < stop and not opened.used:
