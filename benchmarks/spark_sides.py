@@ -252,7 +252,7 @@ class RocketMQ:
     """
 
     def __init__(
-        self, servers: Ours | Apache, python: Path, folder: Path, running: ExitStack, **more: str
+        self, servers: Ours | Apache, python: Path, folder: Path, running: ExitStack, **more: Any
     ) -> None:
         self._name_server = servers.name_server(folder)
         running.callback(self._name_server.stop)
