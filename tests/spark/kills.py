@@ -4,7 +4,8 @@
 
 One driver runs all jobs, so that each of them meets each kill of a driver and of a server: the topic to a
 topic, through a shuffle to a topic, to an archive. A line for each kill says what died and when. At the end
-every message of the topic must be in each copy, and in the archive, exactly once. Needs Java.
+every message of the topic must be in each copy, and in the archive, exactly once. SIGTERM ends the kills
+early, and the audit follows. Needs Java.
 """
 
 from __future__ import annotations
@@ -229,6 +230,8 @@ async def cut_off(relays: Relays, name: str, seconds: float) -> None:
 
 async def run(options: argparse.Namespace, folder: Path) -> bool:
     """All jobs with their kills; whether nothing was lost or doubled."""
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     settings = {"bindAddress": BEHIND, "brokerIP1": ANNOUNCED}
     async with ProcessCluster(
         brokers=2, root=str(folder / "cluster"), settings=settings, ready_seconds=READY_S
@@ -243,7 +246,7 @@ async def run(options: argparse.Namespace, folder: Path) -> bool:
             if not await until(driver.is_at_work, START_S):
                 print(f"kills: nothing was copied; see {folder / 'driver.log'}")
                 return False
-            at_work = await disturb(options, cluster, relays, driver)
+            kills = await disturb(options, cluster, relays, driver, ended)
             await asyncio.to_thread(feeder.stop)
 
             def drained() -> bool:
@@ -251,7 +254,7 @@ async def run(options: argparse.Namespace, folder: Path) -> bool:
                 sent = rows(cluster.name_server, SOURCE)
                 return sent > 0 and all(done >= sent for done in driver.done().values())
 
-            complete = at_work and await until(drained, DRAIN_S)
+            complete = kills is not None and await until(drained, DRAIN_S)
             await asyncio.sleep(3)
         finally:
             await asyncio.to_thread(feeder.stop)
@@ -261,7 +264,7 @@ async def run(options: argparse.Namespace, folder: Path) -> bool:
         finally:
             await asyncio.to_thread(relays.stop)
     late = "" if complete else "; it did not end in time"
-    print(f"kills: {options.kills} kills, seed {options.seed}: {driver.starts} drivers{late}", flush=True)
+    print(f"kills: {kills} kills, seed {options.seed}: {driver.starts} drivers{late}", flush=True)
     return complete and good
 
 
@@ -278,9 +281,13 @@ def audit(name_server: str, folder: Path, options: argparse.Namespace) -> bool:
 
 
 async def disturb(
-    options: argparse.Namespace, cluster: ProcessCluster, relays: Relays, driver: Driver
-) -> bool:
-    """All kills, then the freezes and the cuts; false when the jobs did not get on again."""
+    options: argparse.Namespace,
+    cluster: ProcessCluster,
+    relays: Relays,
+    driver: Driver,
+    ended: asyncio.Event,
+) -> int | None:
+    """All kills, then the freezes and the cuts: how many kills; ``None``: the jobs did not get on again."""
     rng = random.Random(options.seed)
     began = time.monotonic()
     victims: list[str] = []
@@ -289,13 +296,15 @@ async def disturb(
         done = ", ".join(f"{count} {kind}" for kind, count in driver.done().items())
         print(f"{what}, seed {options.seed}, at {time.monotonic() - began:.1f} s: {done} done", flush=True)
 
-    for number in range(1, options.kills + 1):
+    number = 0
+    while number < options.kills and not ended.is_set():
+        number += 1
         await asyncio.sleep(rng.uniform(0.5, 3.0))
         victims = victims or rng.sample(VICTIMS, len(VICTIMS))
         victim = victims.pop()
         if not await strike(victim, cluster, driver, rng):
             print(f"kills: seed {options.seed}: the jobs do not get on before kill {number}", flush=True)
-            return False
+            return None
         await asyncio.to_thread(told, f"kill {number} of {options.kills}: {victim}")
     for seconds in options.freeze:
         await freeze(cluster, "broker-a", seconds)
@@ -303,7 +312,7 @@ async def disturb(
     for seconds in options.cut:
         await cut_off(relays, "broker-b", seconds)
         await asyncio.to_thread(told, f"broker-b cut off for {seconds:g} s")
-    return True
+    return number
 
 
 async def strike(victim: str, cluster: ProcessCluster, driver: Driver, rng: random.Random) -> bool:
@@ -359,7 +368,6 @@ def main() -> int:
     parser.add_argument("--jobs", nargs="+", choices=JOBS, default=JOBS, help="what runs meanwhile")
     parser.add_argument("--keep", type=Path, help="a folder for data and logs that stays")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with contextlib.ExitStack() as stack:
         folder = options.keep or Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="orbitmq-kills-"))
