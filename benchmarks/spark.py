@@ -4,7 +4,7 @@ Both systems hold the same rows (`spark_rows`), serve a Spark of the same versio
 processors, and run each case in turn; which one begins changes from run to run. Before a case is measured it
 runs until its CPU per row stops falling. Kafka and the connector come from Maven Central, the PySpark of the
 connector from PyPI; without them only ours is measured, with the PySpark that is installed. `--cases` takes
-some of them again, into the same record.
+some of them again, into the same record. The folder takes up to 60 GB, most of it what the sinks write.
 """
 
 from __future__ import annotations

@@ -62,6 +62,7 @@ def test_the_page_names_aims_that_were_missed() -> None:
     record.put("trigger-8", "", {OURS: [found]}, versions)
     outcome = {"runs": [{"rows": 100, "seconds": 0.1, "cpu_s": 0.1}], "peak_mb": 80.0}
     record.put(READER, ROWS, {OURS: [outcome]}, {})
+    record.put("sink-durable", ROWS, {OURS: [run(150_000)]}, {OURS: "4.2.0"})
     page = record.page()
     lines = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("|")}
     assert "| **700,000** |" in lines["default columns -> noop"]
@@ -69,4 +70,5 @@ def test_the_page_names_aims_that_were_missed() -> None:
     assert "**" not in lines["with properties / headers"]
     assert "100 ms (100-100), 90 CPU-ms, 1 rows" in lines["trigger of 1 row, 8 queues"]
     assert "Spark 4.2.0, local[2]" in page
+    assert "150,000" in page.partition("## SYNC_FLUSH")[2]
     assert "The reader without Spark" in page
