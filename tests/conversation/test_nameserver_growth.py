@@ -8,6 +8,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from orbitmq.nameserver import handlers as handlers_module
@@ -96,7 +97,7 @@ async def test_a_long_report_is_read_as_a_short_one(runtime: SimulatedRuntime) -
     assert await read_long_registration(command, "x", runtime.threads) == at_once
     body = RegisterBrokerBody.decode(command.body)
     ext = {**command.ext, "compressed": "true", "bodyCrc32": "0"}
-    packed = replace(command, ext=ext, body=body.encode_compressed())
+    packed = msgspec.structs.replace(command, ext=ext, body=body.encode_compressed())
     assert (await read_long_registration(packed, "x", runtime.threads)).topics == at_once.topics
 
 
@@ -108,8 +109,8 @@ async def test_a_long_report_that_is_damaged_is_refused(runtime: SimulatedRuntim
     torn[at] = 0xFF
     for body in (bytes(torn), command.body[: len(command.body) // 2], b"[" * 20_000, b"1" * 20_000):
         with pytest.raises(RemotingError, match="crc32 not match"):
-            await server.ask(Connection(), replace(command, body=body))
-        unchecked = replace(command, ext={**command.ext, "bodyCrc32": "0"}, body=body)
+            await server.ask(Connection(), msgspec.structs.replace(command, body=body))
+        unchecked = msgspec.structs.replace(command, ext={**command.ext, "bodyCrc32": "0"}, body=body)
         with pytest.raises(RemotingError, match="Failed to decode RegisterBrokerBody"):
             await server.ask(Connection(), unchecked)
     assert server.routes.version_of("c", "a:10911") is None

@@ -25,13 +25,13 @@ from orbitmq.message.reserved import FORBIDDEN_SEND_TOPICS
 
 @pytest.mark.behaviour("SK-01")
 def test_as_many_attempts_as_one_plus_the_retries() -> None:
-    budget = RetryBudget(0, 3000, 3)
+    budget = RetryBudget(3000, 3)
     assert [budget.begin_attempt(0) is not None for _ in range(4)] == [True, True, True, False]
 
 
 @pytest.mark.behaviour("SK-02")
 def test_no_attempt_after_the_deadline() -> None:
-    budget = RetryBudget(100, 3000, 3)
+    budget = RetryBudget(3100, 3)
     assert budget.begin_attempt(3100) is None
     assert not budget.may_retry(3100)
     assert budget.remaining_ms(3100) == 0
@@ -39,21 +39,21 @@ def test_no_attempt_after_the_deadline() -> None:
 
 @pytest.mark.behaviour("SK-03")
 def test_an_attempt_is_capped_while_others_remain() -> None:
-    budget = RetryBudget(0, 3000, 2, 200)
+    budget = RetryBudget(3000, 2, 200)
     assert budget.begin_attempt(0) == 200
     assert budget.begin_attempt(200) == 2800
 
 
 @pytest.mark.behaviour("SK-02")
 def test_a_frozen_broker_leaves_time_for_the_others() -> None:
-    budget = RetryBudget(0, 3000, 3)
+    budget = RetryBudget(3000, 3)
     assert budget.begin_attempt(0) == 1000
     assert budget.begin_attempt(1000) == 1000
     assert budget.begin_attempt(2000) == 1000
 
 
 def test_without_an_alternative_the_attempt_gets_all_time() -> None:
-    assert RetryBudget(0, 3000, 3).begin_attempt(0, alternatives=False) == 3000
+    assert RetryBudget(3000, 3).begin_attempt(0, alternatives=False) == 3000
 
 
 @given(
@@ -66,7 +66,7 @@ def test_without_an_alternative_the_attempt_gets_all_time() -> None:
 def test_attempts_never_exceed_the_whole(
     timeout: float, attempts: int, cap: float | None, used: list[float], alternatives: bool
 ) -> None:
-    budget = RetryBudget(0, timeout, attempts, cap)
+    budget = RetryBudget(timeout, attempts, cap)
     now = 0.0
     begun = 0
     for part in used:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import IntEnum
+
+import msgspec
 
 FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2
@@ -38,8 +39,7 @@ class Serialization(IntEnum):
     ROCKETMQ = 1
 
 
-@dataclass(slots=True)
-class Command:
+class Command(msgspec.Struct):
     """A decoded frame.
 
     Attributes:
@@ -52,7 +52,7 @@ class Command:
     """
 
     code: int
-    ext: dict[str, str] = field(default_factory=dict)
+    ext: dict[str, str] = msgspec.field(default_factory=dict)
     body: bytes = b""
     opaque: int = 0
     flag: int = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from orbitmq.runtime.seam import Buffer
 from orbitmq.wire.command import Command, Language
@@ -14,13 +15,22 @@ from orbitmq.wire.errors import FrameError
 MAX_EXT_FIELDS: Final = 1024
 
 _Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-_LANGUAGE_NAMES: Final = {int(language): language.name.encode() for language in Language}
+_LANGUAGE_NAMES: Final = {int(language): language.name for language in Language}
 _LANGUAGE_NUMBERS: Final = {language.name: int(language) for language in Language}
 _OTHER: Final = int(Language.OTHER)
-# Fields in the order fastjson writes them: by name. The two optional ones are absent when null.
-_HEADER: Final = (
-    b'{"code":%d,%b"flag":%d,"language":"%b","opaque":%d,%b"serializeTypeCurrentRPC":"JSON","version":%d}'
-)
+
+
+class _Out(msgspec.Struct, gc=False):
+    """What we write: in the order of fastjson, by name. What is null is absent."""
+
+    code: int
+    extFields: dict[str, str] | msgspec.UnsetType  # noqa: N815
+    flag: int
+    language: str
+    opaque: int
+    remark: str | msgspec.UnsetType
+    serializeTypeCurrentRPC: str  # noqa: N815
+    version: int
 
 
 class _In(msgspec.Struct):
@@ -46,16 +56,19 @@ def encode_json_header(command: Command) -> bytes:
     Raises:
         FrameError: a text has half of a surrogate pair and so no UTF-8 form.
     """
-    ext, remark = command.ext, command.remark
+    remark = command.remark
     try:
-        return _HEADER % (
-            command.code,
-            b'"extFields":%b,' % _encode(ext) if ext else b"",
-            command.flag,
-            _LANGUAGE_NAMES.get(command.language, b"OTHER"),
-            command.opaque,
-            b"" if remark is None else b'"remark":%b,' % _encode(remark),
-            command.version,
+        return _encode(
+            _Out(
+                command.code,
+                command.ext or UNSET,
+                command.flag,
+                _LANGUAGE_NAMES.get(command.language, "OTHER"),
+                command.opaque,
+                UNSET if remark is None else remark,
+                "JSON",
+                command.version,
+            )
         )
     except UnicodeEncodeError as error:
         raise FrameError(f"header of code {command.code} has text without a UTF-8 form: {error}") from error

@@ -21,6 +21,7 @@ from orbitmq.client.producer.detector import DETECT_EVERY_S, Detector
 from orbitmq.client.producer.faults import PROFILES, FaultItem, FaultTable
 from orbitmq.client.producer.flow import PacedKernel
 from orbitmq.client.producer.inner import make_tracer
+from orbitmq.client.producer.open_batch import plain_body
 from orbitmq.client.producer.options import (
     PLAIN,
     PLAIN_SUBMITTED,
@@ -435,7 +436,10 @@ class Producer(InBlock):
     def _check(self, message: Message) -> QueueChooser:
         if not self._life.running:
             self._life.check_running()
-        check_message(message, self._max_message_bytes)
+        # Of a message that is nothing but its body only the size can be wrong.
+        body = plain_body(message)
+        if body is None or len(body) > self._max_message_bytes:
+            check_message(message, self._max_message_bytes)
         chooser = self._choosers.get(message.topic)
         if chooser is None:
             check_send_topic(message.topic)

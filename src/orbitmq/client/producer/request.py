@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
+import msgspec
+
 from orbitmq.client.model import SendResult, SendStatus
 from orbitmq.client.producer.open_batch import PLAIN_PROPERTIES, Item, OpenBatch, encode_plain
 from orbitmq.client.validation import (
@@ -47,26 +49,27 @@ class Compression:
     level: int = 5
 
 
-class Outgoing:
-    """One send request, ready except for the queue."""
+class Outgoing(msgspec.Struct, gc=False):
+    """One send request, ready except for the queue.
 
-    __slots__ = ("_base", "body", "code", "message_id", "topic")
+    Attributes:
+        fields: of the header (SendMessageRequestHeaderV2), with the queue of the last try.
+    """
 
-    def __init__(self, code: int, topic: str, body: bytes, message_id: str, base: dict[str, str]) -> None:
-        self.code = code
-        self.topic = topic
-        self.body = body
-        self.message_id = message_id
-        self._base = base
+    code: int
+    topic: str
+    body: bytes
+    message_id: str
+    fields: dict[str, str]
 
     @property
     def properties_text(self) -> str:
         """The property block of the message; that of a batch is its own, not its items'."""
-        return self._base["i"]
+        return self.fields["i"]
 
     def header(self, queue: MessageQueue) -> dict[str, str]:
-        """The header fields of a try on ``queue`` (SK-14, SendMessageRequestHeaderV2)."""
-        fields = self._base.copy()
+        """The header fields of a try on ``queue``, until the next try (SK-14)."""
+        fields = self.fields
         fields["e"] = str(queue.queue_id)
         fields["n"] = queue.broker_name
         return fields
@@ -78,7 +81,7 @@ class Outgoing:
         """
         ext = answer.ext
         queue_id = ext.get("queueId", "")
-        if queue_id != self._base.get("e") and queue_id.isdecimal() and int(queue_id) != queue.queue_id:
+        if queue_id != self.fields["e"] and queue_id.isdecimal() and int(queue_id) != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, int(queue_id))
         offset = ext.get("queueOffset", "")
         return SendResult(
@@ -109,13 +112,27 @@ class OutgoingFactory:
         compression: Compression | None = None,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
-        self._group = group
+        # What most messages have in common; the order is that of the letters.
+        self._plain = {
+            "a": group,
+            "b": "",
+            "c": AUTO_CREATE_TOPIC,
+            "d": str(default_queues),
+            "e": "0",
+            "f": "0",
+            "g": "",
+            "h": "0",
+            "i": "",
+            "j": "0",
+            "k": "false",
+            "m": "false",
+            "n": "",
+        }
         unique_ids = UniqueIds(runtime)
         self._next_id = unique_ids.next
         self._ids = unique_ids
         self._now_ms = runtime.clock.now_ms
         self._threads = runtime.threads
-        self._default_queues = str(default_queues)
         self._compression = compression or Compression()
         self._max_message_bytes = max_message_bytes
 
@@ -156,7 +173,7 @@ class OutgoingFactory:
             text = f"{text}UNIQ_KEY\x01{unique_id}\x02"
         if ordering_key is not None and property_names.SHARDING_KEY not in properties and str(ordering_key):
             text += _checked_text({property_names.SHARDING_KEY: str(ordering_key)})
-        fields = self._fields(message.topic, flags, message.flag, text, "false")
+        fields = self._fields(message.topic, flags, message.flag, text)
         if message.topic.startswith(RETRY_PREFIX):
             # SK-15: both stay in the properties too.
             if property_names.RECONSUME_TIME in properties:
@@ -187,7 +204,7 @@ class OutgoingFactory:
                 f"{self._max_message_bytes}; send it in parts"
             )
         text = "" if messages[0].wait_stored else f"{property_names.WAIT}\x01false\x02"
-        fields = self._fields(messages[0].topic, 0, 0, text, "true")
+        fields = self._fields(messages[0].topic, 0, 0, text, batch=True)
         return Outgoing(_SEND_BATCH, messages[0].topic, body, ",".join(ids), fields)
 
     def item(self, message: Message) -> Item:
@@ -215,25 +232,23 @@ class OutgoingFactory:
                 ids[index] = whole.unique_id or ids[index]
                 parts.append(whole.encoded(ids[index]))
             body = b"".join(parts)
-        fields = self._fields(topic, 0, 0, "", "true")
+        fields = self._fields(topic, 0, 0, "", batch=True)
         return Outgoing(_SEND_BATCH, topic, body, ",".join(ids), fields), ids
 
-    def _fields(self, topic: str, flags: int, flag: int, properties: str, batch: str) -> dict[str, str]:
-        return {
-            "a": self._group,
-            "b": topic,
-            "c": AUTO_CREATE_TOPIC,
-            "d": self._default_queues,
-            "e": "0",
-            "f": str(flags),
-            "g": str(self._now_ms()),
-            "h": str(flag),
-            "i": properties,
-            "j": "0",
-            "k": "false",
-            "m": batch,
-            "n": "",
-        }
+    def _fields(
+        self, topic: str, flags: int, flag: int, properties: str, *, batch: bool = False
+    ) -> dict[str, str]:
+        fields = self._plain.copy()
+        fields["b"] = topic
+        fields["g"] = str(self._now_ms())
+        fields["i"] = properties
+        if flags:
+            fields["f"] = str(flags)
+        if flag:
+            fields["h"] = str(flag)
+        if batch:
+            fields["m"] = "true"
+        return fields
 
 
 def _checked_text(properties: dict[str, str]) -> str:

@@ -114,12 +114,8 @@ class SendKernel:
         started = now = client.now_ms()
         route = client.route(out.topic) or await self.route(out.topic, started)
         most = 1 + (options.async_retries if submitted else options.retries if fixed is None else 0)
-        budget = RetryBudget(
-            started,
-            options.timeout_ms if timeout_ms is None else timeout_ms,
-            most,
-            options.attempt_timeout_ms,
-        )
+        timeout_ms = options.timeout_ms if timeout_ms is None else timeout_ms
+        budget = RetryBudget(started + timeout_ms, most, options.attempt_timeout_ms)
         attempts: list[Attempt] = []
         tried: list[str] = []
         while True:
@@ -199,8 +195,7 @@ class SendKernel:
         if address is None:
             # FT-10, FT-11: to Java's client this is an error of its own, which counted only up to 5.1.3.
             isolates = self._faults is not None and self._faults.profile.missing_master_isolates
-            cost = self._client.now_ms() - begun
-            self._note(queue.broker_name, cost, isolation=isolates, reachable=True)
+            self._note(queue.broker_name, begun, isolation=isolates, reachable=True)
             return _Failure(_no_such_broker(queue), SendErrorKind.BROKER_UNREACHABLE, retry=True)
         if self._hooks is None:
             return await self._exchange(out, queue, address, limit_ms, begun)
@@ -241,23 +236,24 @@ class SendKernel:
             answer = await client.remoting.request(address, command, int(limit_ms) or 1)
         except asyncio.CancelledError:
             # FT-10: an interruption does not isolate; the time that the broker has taken counts.
-            self._note(queue.broker_name, client.now_ms() - begun, isolation=False, reachable=True)
+            self._note(queue.broker_name, begun, isolation=False, reachable=True)
             raise
         except TransportError as error:
             cost = client.now_ms() - begun
             kind, code = _transport_kind(error)
             ours = isinstance(error, TooManyRequestsError)
             if not ours:
-                self._note(queue.broker_name, cost, isolation=True, reachable=not self._restores_reachable)
+                self._note(queue.broker_name, begun, isolation=True, reachable=not self._restores_reachable)
                 client.suspect(out.topic)
             attempt = Attempt(queue.broker_name, address, queue.queue_id, cost, code, str(error))
             return _Failure(attempt, kind, retry=not ours)
-        cost = client.now_ms() - begun
         status = _STATUSES.get(answer.code)
         if status is not None:
-            self._note(queue.broker_name, cost, isolation=False, reachable=True)
+            if self._faults is not None:
+                self._note(queue.broker_name, begun, isolation=False, reachable=True)
             return out.result(status, queue, answer)
-        self._note(queue.broker_name, cost, isolation=True, reachable=False)
+        cost = client.now_ms() - begun
+        self._note(queue.broker_name, begun, isolation=True, reachable=False)
         if answer.code in STALE_CODES:
             client.suspect(out.topic)
         remark = answer.remark or "no remark"
@@ -265,11 +261,11 @@ class SendKernel:
         retry = retryable_code(answer.code, self._options.retry_codes)
         return _Failure(attempt, SendErrorKind.REFUSED, retry)
 
-    def _note(self, broker_name: str, cost_ms: float, *, isolation: bool, reachable: bool) -> None:
+    def _note(self, broker_name: str, begun: float, *, isolation: bool, reachable: bool) -> None:
+        """Tell the fault table of an attempt that was begun then and has ended now."""
         if self._faults is not None:
-            self._faults.update(
-                broker_name, cost_ms, self._client.now_ms(), isolation=isolation, reachable=reachable
-            )
+            now = self._client.now_ms()
+            self._faults.update(broker_name, now - begun, now, isolation=isolation, reachable=reachable)
 
     async def _next_route(
         self, route: TopicRoute, tried: list[str], budget: RetryBudget, fixed: MessageQueue | None
