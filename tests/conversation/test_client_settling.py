@@ -311,6 +311,27 @@ async def test_the_message_in_flight_when_a_loop_is_left_may_be_settled_later(wo
         assert broker.offsets["cg", "t", 0] == 1
 
 
+@pytest.mark.parametrize("slow_s", [0, 3])
+async def test_what_was_settled_before_the_close_is_carried_out(world: Any, slow_s: float) -> None:
+    broker = one_queue(world, 6)
+
+    async def slowly(command: Command) -> Any:
+        await world.runtime.clock.sleep(slow_s)
+        return command.reply()
+
+    broker.script = lambda command: slowly(command) if slow_s and command.code == BACK else "default"
+    async with consumer_of(world) as consumer:
+        consumer.subscribe("t")
+        got = 0
+        async for message in consumer.messages(auto_ack=False):
+            got += 1
+            assert (message.reject() if got % 2 else message.retry()) is Settled.DONE
+            if got == 6:
+                break
+    assert len(returned(broker)) == 6
+    assert broker.offsets["cg", "t", 0] == 6
+
+
 async def test_an_ordered_loop_waits_for_each_message(world: Any) -> None:
     broker = one_queue(world, 4)
     seen: list[bytes] = []

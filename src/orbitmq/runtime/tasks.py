@@ -55,6 +55,13 @@ class Background:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("background task %s crashed", task.get_name(), exc_info=error)
 
+    async def ended(self, limit_s: float) -> None:
+        """Return when the tasks of now have ended, or after so many seconds; then stop."""
+        pending = [task for task in self._tasks if task is not asyncio.current_task()]
+        if pending:
+            await asyncio.wait(pending, timeout=limit_s)
+        await self.stop()
+
     async def stop(self) -> None:
         """Cancel all tasks and return when they have ended. Called from one of them, it spares that one."""
         self._stopped = True

@@ -68,6 +68,8 @@ class GroupConsumer(InBlock):
         self._filters: dict[str, Filter] = {}
         self._filter_checks = FilterChecks(membership)
         self._background = Background(f"consumer {group}")
+        # Apart, since what was settled at the last moment goes to the brokers after all else has ended.
+        self._settling = Background(f"settling of {group}")
         self._paused: set[str] | None = set()
         self._life = Life(f"consumer {group!r}")
         self._mode = mode
@@ -85,7 +87,7 @@ class GroupConsumer(InBlock):
             self._namespace,
             self._sender.send,
             self._lock_lost,
-            self._background.spawn,
+            self._settling.spawn,
             self._hooks,
         )
         self._offsets, self._delivery, self._locks = parts.offsets, parts.delivery, parts.locks
@@ -196,6 +198,7 @@ class GroupConsumer(InBlock):
         self._filter_checks.close()
         await self._background.stop()
         await self._user_code_ended()
+        await self._settling.ended(self._settings.close_timeout_s)
         await self._queues.close()
         if self._popped is not None:
             await self._popped.close(self._settings.close_timeout_s)
