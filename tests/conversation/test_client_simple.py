@@ -8,7 +8,7 @@ import pytest
 
 from orbitmq import ConsumeFrom, Message, ValidationError
 from orbitmq.client.core.pop_calls import Receipt
-from orbitmq.message.model import ReceivedMessage
+from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.settling import Settled
 from orbitmq.testing import World
 from orbitmq.wire.pop_info import ExtraInfo
@@ -114,6 +114,126 @@ async def test_a_rejected_message_is_a_dead_letter(orbitmq_world: World) -> None
         consumer.subscribe("%DLQ%billing")
         [dead] = await consumer.receive()
         assert dead.body == b"a"
+
+
+async def test_plain_handlers_run_and_what_nobody_awaited_has_failed(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = orbitmq_world
+    await send(world, "a", "b")
+    got: list[tuple[str, int]] = []
+
+    async def really(message: ReceivedMessage) -> None:
+        raise AssertionError("never awaited")
+
+    def handle(message: ReceivedMessage) -> object:
+        got.append((message.body.decode(), message.reconsume_times))
+        return None
+
+    async def forgets(message: ReceivedMessage) -> object:
+        return really(message)
+
+    async with world.simple_consumer() as consumer:
+        consumer.subscribe("orders")
+        running = asyncio.ensure_future(consumer.run(handle))
+        await world.until(lambda: len(got) == 2)
+        await world.sleep(120)
+        running.cancel()
+        assert sorted(got) == [("a", 0), ("b", 0)]
+        await send(world, "c")
+        running = asyncio.ensure_future(consumer.run(forgets))
+        await world.until(lambda: "something that nobody awaited" in caplog.text)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        [again] = await consumer.receive(wait_s=30)
+        # The pop that the cancelled run had waiting got it first, and gave it back.
+        assert (again.body, again.reconsume_times) == (b"c", 2)
+
+
+async def test_closing_lets_handlers_end_and_gives_back_what_none_has_begun_with(
+    orbitmq_world: World,
+) -> None:
+    world = orbitmq_world
+    await send(world, *map(str, range(10)))
+    begun: list[str] = []
+    ended: list[str] = []
+
+    async def slow(message: ReceivedMessage) -> None:
+        begun.append(message.body.decode())
+        await world.sleep(3)
+        ended.append(message.body.decode())
+
+    async with world.simple_consumer(concurrency=2) as consumer:
+        consumer.subscribe("orders")
+        running = asyncio.ensure_future(consumer.run(slow))
+        await world.until(lambda: len(begun) == 2)
+    await running
+    assert ended == begun
+    assert len(begun) == 2
+    async with world.simple_consumer() as other:
+        other.subscribe("orders")
+        left: list[ReceivedMessage] = []
+        while len(left) < 8:
+            # Not after the minute for which they were the first one's.
+            left += await other.receive(32, wait_s=5)
+        await other.ack_all(left)
+        assert texts(left) == sorted({*map(str, range(10))} - {*begun})
+        assert await other.receive(wait_s=90) == []
+
+
+async def test_settling_after_close_is_told(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await send(world, "a", "b")
+    async with world.simple_consumer() as consumer:
+        consumer.subscribe("orders")
+        one, two = await consumer.receive(2)
+    assert [one.ack(), two.retry(), one.ack()] == [Settled.GONE, Settled.GONE, Settled.ALREADY]
+
+
+async def test_settling_by_the_consumer_takes_level_and_reason(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await send(world, "a", "b")
+    async with world.simple_consumer("billing") as consumer:
+        consumer.subscribe("orders")
+        one, two = sorted(await consumer.receive(2), key=lambda message: message.body)
+        asked = world.runtime.clock.monotonic()
+        assert await consumer.retry(one, delay_level=2, reason="no stock") is Settled.DONE
+        assert await consumer.reject(two, "cannot be read") is Settled.DONE
+        [again] = await consumer.receive(wait_s=30)
+        assert again.body == b"a"
+        assert 5 <= world.runtime.clock.monotonic() - asked <= 6
+        with pytest.raises(ValidationError, match="not both"):
+            await consumer.retry(again, delay_level=2, delay_s=3)
+        await consumer.ack(again)
+    async with world.simple_consumer("undertaker") as consumer:
+        consumer.subscribe("%DLQ%billing")
+        [dead] = await consumer.receive()
+        assert (dead.body, dead.properties["DLQ_REASON"]) == (b"b", "cannot be read")
+
+
+@pytest.mark.orbitmq(brokers=2)
+async def test_a_broker_that_is_away_costs_no_message_of_another(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    async with world.admin() as admin:
+        await admin.create_topic("orders", queues=1)
+    async with world.producer() as producer:
+        for name in world.brokers:
+            await producer.send(Message("orders", name), queue=MessageQueue("orders", name, 0))
+    begun: list[str] = []
+
+    async def slow(message: ReceivedMessage) -> None:
+        begun.append(message.body.decode())
+        await world.sleep(30)
+
+    async with world.simple_consumer(invisible_s=2, close_timeout_s=0) as consumer:
+        consumer.subscribe("orders")
+        running = asyncio.ensure_future(consumer.run(slow))
+        await world.until(lambda: len(begun) == 2)
+        world.partition("broker-a")
+        await world.sleep(60)
+        assert begun.count("broker-b") == 1
+        world.heal()
+        running.cancel()
 
 
 async def test_two_members_share_the_messages(orbitmq_world: World) -> None:

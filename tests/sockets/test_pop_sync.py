@@ -70,3 +70,26 @@ def test_messages_are_settled_on_any_thread(orbitmq_cluster: RunningCluster) -> 
         for thread in threads:
             thread.join()
         assert consumer.receive(wait_s=7) == []
+
+
+def test_handlers_run_in_threads_until_the_consumer_is_closed(orbitmq_cluster: RunningCluster) -> None:
+    sent(orbitmq_cluster, "a", "b", "c")
+    together = threading.Barrier(3)
+    done = threading.Semaphore(0)
+
+    def handle(message: ReceivedMessage) -> None:
+        together.wait(20)
+        done.release()
+
+    servers = orbitmq_cluster.name_server
+    with SimpleConsumer("billing", name_servers=servers, concurrency=3) as consumer:
+        consumer.subscribe("orders")
+        runner = threading.Thread(target=consumer.run, args=(handle,))
+        runner.start()
+        for _ in range(3):
+            assert done.acquire(timeout=20)
+    runner.join(20)
+    assert not runner.is_alive()
+    with SimpleConsumer("billing", name_servers=servers) as other:
+        other.subscribe("orders")
+        assert other.receive(wait_s=1) == []

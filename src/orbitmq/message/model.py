@@ -260,7 +260,7 @@ class ReceivedMessage(Message):
         Args:
             delay_level: 0 lets the broker choose by the number of deliveries, 1 to 18 is a level of its delay
                 table, below 0 makes the message a dead letter at once.
-            delay_s: seconds instead: the next longer delay level.
+            delay_s: seconds instead; at Apache's brokers the next longer delay level.
             reason: for hooks, traces and the log.
 
         Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, Unpack
 
 from orbitmq.client.consumer import assigned, consumer, pull, simple
@@ -51,6 +51,17 @@ class _Subscriber(Face):
             self._core.unsubscribe(topic)
         else:
             self._loop.call(self._core.unsubscribe, topic)
+
+    def _run(self, work: Callable[[], Coroutine[Any, Any, None]], *, stop_on_signals: bool) -> None:
+        """Wait for ``work``, which ends when the consumer closes; on a signal, close it."""
+        loop = self._running()
+        if not stop_on_signals:
+            loop.wait(work())
+            return
+        with first_signal_calls(lambda: loop.submit(self._core.close())) as closing:
+            loop.wait(work())
+            for begun in closing:
+                begun.result()
 
 
 class _Member(_Subscriber):
@@ -125,14 +136,7 @@ class Consumer(_Member):
             stop_on_signals: on Ctrl-C and SIGTERM let running handlers end and return then; a second signal
                 raises KeyboardInterrupt. Only in the main thread.
         """
-        loop = self._running()
-        if not stop_on_signals:
-            loop.wait(self._core.run(handler, batch=batch))
-            return
-        with first_signal_calls(lambda: loop.submit(self._core.close())) as closing:
-            loop.wait(self._core.run(handler, batch=batch))
-            for begun in closing:
-                begun.result()
+        self._run(lambda: self._core.run(handler, batch=batch), stop_on_signals=stop_on_signals)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         return self.messages()
@@ -194,17 +198,35 @@ class SimpleConsumer(_Subscriber):
         """As :meth:`ack` for each of them, with one request for each broker."""
         return self._running().wait(self._core.ack_all(messages))
 
-    def retry(self, message: ReceivedMessage, *, delay_s: float | None = None) -> Settled:
-        """Have this message come again after so many seconds, by default later each time."""
-        return self._running().wait(self._core.retry(message, delay_s=delay_s))
+    def retry(
+        self,
+        message: ReceivedMessage,
+        *,
+        delay_level: int = 0,
+        delay_s: float | None = None,
+        reason: str = "",
+    ) -> Settled:
+        """Have this message come again, by default later each time."""
+        return self._running().wait(
+            self._core.retry(message, delay_level=delay_level, delay_s=delay_s, reason=reason)
+        )
 
-    def reject(self, message: ReceivedMessage) -> Settled:
+    def reject(self, message: ReceivedMessage, reason: str = "") -> Settled:
         """Make this message a dead letter."""
-        return self._running().wait(self._core.reject(message))
+        return self._running().wait(self._core.reject(message, reason))
 
     def change_invisible(self, message: ReceivedMessage, invisible_s: float) -> Settled:
         """Let this message stay invisible for so long from now on."""
         return self._running().wait(self._core.change_invisible(message, invisible_s))
+
+    def run(self, handler: Listener, *, stop_on_signals: bool = False) -> None:
+        """Give every message to ``handler`` until :meth:`close` is called in another thread, or Ctrl-C.
+
+        Args:
+            handler: runs in threads, ``concurrency`` of them.
+            stop_on_signals: as for :meth:`Consumer.run`.
+        """
+        self._run(lambda: self._core.run(handler), stop_on_signals=stop_on_signals)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         return self.messages()

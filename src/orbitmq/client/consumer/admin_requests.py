@@ -1,4 +1,4 @@
-"""What brokers tell and operators ask a push consumer: running info, progress, a reset, one message now."""
+"""What brokers tell and operators ask consumers: running info, progress, a reset, one message now."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from orbitmq.wire.bodies import (
     ProcessQueueInfo,
     ResetOffsetBody,
 )
-from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import PROTOCOL_VERSION, Command
 from orbitmq.wire.errors import RemotingError
 from orbitmq.wire.headers import (
@@ -153,3 +153,27 @@ def _queue_info(commit_offset: int, process_queue: ProcessQueue) -> ProcessQueue
         droped=process_queue.dropped,
         last_pull_timestamp=process_queue.last_pull_ms,
     )
+
+
+class PopMember:
+    """A consumer that pops as the shared core and the brokers see it."""
+
+    def __init__(self, membership: Membership, filters: dict[str, Filter]) -> None:
+        self._membership = membership
+        self._filters = filters
+
+    def consumer_data(self) -> ConsumerData:
+        """What heartbeats say about this consumer."""
+        kind, model = ConsumeType.CONSUME_POP, MessageModel.CLUSTERING
+        return self._membership.consumer_data(kind, model, self._filters)
+
+    def handle_request(self, command: Command) -> Command | None:
+        """Members need not know of each other; nothing else is answered."""
+        if command.is_oneway:
+            return None
+        return command.reply(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
+        )
+
+    def route_changed(self, topic: str) -> None:
+        """Every request asks for the route."""

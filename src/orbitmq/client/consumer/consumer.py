@@ -12,11 +12,11 @@ from orbitmq.client.consumer.group_consumer import GroupConsumer
 from orbitmq.client.consumer.handling import (
     Call,
     Listener,
+    UserCode,
     by_topic,
     by_topic_in_batches,
+    calls_ended,
     in_batches,
-    in_threads,
-    is_async,
     one_by_one,
     serve,
     serve_batches,
@@ -30,7 +30,6 @@ from orbitmq.client.keywords import shows_keywords
 from orbitmq.errors import ClientStateError, ValidationError
 from orbitmq.message.model import Processing, ReceivedMessage
 from orbitmq.message.settling import Settled
-from orbitmq.runtime.seam import Threads
 from orbitmq.wire.bodies import ConsumeMessageDirectlyResult
 
 log = logging.getLogger("orbitmq.client")
@@ -115,21 +114,15 @@ class Consumer(GroupConsumer):
         )
         super().__init__(group, settings, mode)
         self._workers: set[asyncio.Task[None]] = set()
-        self._threads: Threads | None = None
+        self._user_code = UserCode(self._client.runtime.threads, settings.concurrency)
         # The handlers of `on`, by topic, and what `run` calls now.
         self._handlers: dict[str, Listener] = {}
         self._call: Call | None = None
         self._batch: int | None = None
 
     async def _user_code_ended(self) -> None:
-        # A handler that closes its own consumer cannot be waited for.
-        running = self._workers - {asyncio.current_task()}
-        if running:
-            _, late = await asyncio.wait(running, timeout=self._settings.close_timeout_s)
-            if late:
-                log.warning("%d handler calls of group %s still run at close", len(late), self.group)
-        if self._threads is not None:
-            self._threads.close(wait=False)
+        await calls_ended(self._workers, self._settings.close_timeout_s, self.group)
+        self._user_code.close()
 
     def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]:
         """Subscribe, and let the function below handle the messages of ``topic``, also those that come again.
@@ -198,21 +191,13 @@ class Consumer(GroupConsumer):
     def _handler(self, handler: Listener | None, batch: int | None) -> Call:
         """What the workers call: the handler, or those of `on`, inside the middleware."""
         if handler is not None:
-            call = self._as_async(handler)
+            call = self._user_code.as_async(handler)
         elif self._handlers:
-            table = {topic: self._as_async(one) for topic, one in self._handlers.items()}
+            table = {topic: self._user_code.as_async(one) for topic, one in self._handlers.items()}
             call = by_topic_in_batches(table) if batch is not None else by_topic(table)
         else:
             raise ClientStateError("run() has no handler: give it one, or register some with on()")
         return around_listener(self._settings.middleware, call)
-
-    def _as_async(self, handler: Listener) -> Call:
-        if is_async(handler):
-            return handler  # type: ignore[return-value]  # seen to be async
-        if self._threads is None:
-            # Apart from the threads that compress bodies and write files, which handlers may not hold up.
-            self._threads = self._client.runtime.threads.pool(self._settings.concurrency)
-        return in_threads(handler, self._threads)
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         return self.messages()

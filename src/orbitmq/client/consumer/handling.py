@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from orbitmq.client.consumer.delivery import Delivery, Held
@@ -52,6 +52,46 @@ def in_threads(listener: Listener, threads: Threads) -> Call:
     return call
 
 
+class UserCode:
+    """Makes the functions that users give async.
+
+    Args:
+        threads: of the machine; plain functions get some of their own there, which close with the consumer.
+        most: calls at a time.
+    """
+
+    def __init__(self, threads: Threads, most: int) -> None:
+        self._threads = threads
+        self._most = most
+        self._pool: Threads | None = None
+
+    def as_async(self, listener: Listener) -> Call:
+        """This function, or one that runs it in a thread."""
+        if is_async(listener):
+            return listener  # type: ignore[return-value]  # seen to be async
+        if self._pool is None:
+            # Apart from the threads that compress bodies and write files, which handlers may not hold up.
+            self._pool = self._threads.pool(self._most)
+        return in_threads(listener, self._pool)
+
+    def close(self) -> None:
+        """No call begins any more; those that run may end."""
+        if self._pool is not None:
+            self._pool.close(wait=False)
+
+
+async def calls_ended(calls: Collection[asyncio.Task[None]], limit_s: float, group: str) -> None:
+    """Return when these calls of handlers have ended, or with a warning after ``limit_s``.
+
+    A handler that closes its own consumer cannot be waited for.
+    """
+    running = set(calls) - {asyncio.current_task()}
+    if running:
+        _, late = await asyncio.wait(running, timeout=limit_s)
+        if late:
+            log.warning("%d handler calls of group %s still run at close", len(late), group)
+
+
 def by_topic(handlers: Mapping[str, Call]) -> Call:
     """Calls the handler of a message's topic. One that has no handler any more comes again."""
 
@@ -78,7 +118,7 @@ def by_topic_in_batches(handlers: Mapping[str, Call]) -> Call:
                     raise ClientStateError(f"no handler is registered for topic {topic!r}")
                 result = await handler(share)
                 if result is not None:
-                    _check_result(result)
+                    check_result(result)
             except BaseException as error:
                 if not failed_itself(error):
                     raise
@@ -102,7 +142,7 @@ async def serve(delivery: Delivery, call: Call) -> None:
         try:
             result = await call(message)
             if result is not None:
-                _check_result(result)
+                check_result(result)
         except BaseException as error:
             if not failed_itself(error):
                 delivery.give_back(process_queue, message)
@@ -138,7 +178,7 @@ async def serve_batches(delivery: Delivery, call: Call, at_most: int) -> None:
         try:
             result = await call([message for _, message in held])
             if result is not None:
-                _check_result(result)
+                check_result(result)
         except BaseException as error:
             if not failed_itself(error):
                 _let_go(delivery, held)
@@ -233,7 +273,7 @@ def _let_go(delivery: Delivery, held: Held) -> None:
     delivery.release(held[0][0])
 
 
-def _check_result(result: object) -> None:
+def check_result(result: object) -> None:
     """Refuse a coroutine that a handler made and nobody awaited: what it was to do is not done.
 
     Raises:

@@ -32,6 +32,8 @@ RENEW_EVERY_S = 0.5
 """How often leases are looked at that may have to be longer."""
 MOST_PER_REQUEST = 256
 """Acknowledgements in one request."""
+AT_ONCE = Verdict(Ending.RETRY, delay_s=0.001)
+"""Nobody has worked on the message: any member may have it at once."""
 
 
 @dataclass(slots=True, eq=False)
@@ -79,6 +81,7 @@ class Leases:
         self._open: dict[Lease, None] = {}
         self._ended: list[tuple[Lease, Verdict]] = []
         self._sending = 0
+        self._renewing: set[str] = set()
         self._idle = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -122,8 +125,11 @@ class Leases:
             running = None
         if running is self._loop:
             self._note(lease, verdict)
-        else:
+            return Settled.DONE
+        try:
             self._loop.call_soon_threadsafe(self._note, lease, verdict)
+        except RuntimeError:
+            return Settled.GONE  # the event loop is closed
         return Settled.DONE
 
     def expect(self, lease: Lease) -> asyncio.Future[Settled]:
@@ -141,6 +147,9 @@ class Leases:
     def _send(self) -> None:
         """Send what was noted since the last iteration of the loop."""
         ended, self._ended = self._ended, []
+        if self._loop is None:
+            _tell([lease for lease, _ in ended], Settled.GONE)
+            return
         by_broker: dict[str, list[Lease]] = {}
         for lease, verdict in ended:
             if verdict.ending is Ending.ACK:
@@ -163,16 +172,16 @@ class Leases:
             if not self._sending and not self._ended:
                 self._idle.set()
 
-    async def all_sent(self, limit_s: float) -> bool:
-        """Return when every end has reached its broker, or with False after ``limit_s``."""
-        if not self._sending and not self._ended:
-            return True
+    async def close(self, limit_s: float) -> None:
+        """Return when every end has reached its broker, or after ``limit_s``; what is open comes again."""
         try:
-            async with asyncio.timeout(limit_s):
-                await self._idle.wait()
+            if self._sending or self._ended:
+                async with asyncio.timeout(limit_s):
+                    await self._idle.wait()
         except TimeoutError:
-            return False
-        return True
+            log.warning("acknowledgements of group %s were still on their way at close", self._group)
+        finally:
+            self._loop = None
 
     async def _done(self, broker_name: str, leases: Sequence[Lease]) -> None:
         """Acknowledge, again and again until the broker answers or the time of all is over."""
@@ -278,19 +287,31 @@ class Leases:
             lease.expires = asked + invisible_s
             return Settled.DONE
 
-    async def renew(self) -> None:
-        """Make the time longer of every open delivery that has used up half of it."""
+    def renew(self) -> None:
+        """Make the time longer of every open delivery that has used up half of it.
+
+        Each broker's are asked for apart: one that does not answer holds up its own only.
+        """
         now = self._clock.monotonic()
-        due = []
+        due: dict[str, list[Lease]] = {}
         for lease in list(self._open):
             if now >= lease.expires:
                 self._open.pop(lease, None)
             elif lease.renew_until > now and lease.expires - now <= lease.invisible_s / 2:
-                due.append(lease)
-        results = await asyncio.gather(
-            *(self.change(lease, lease.invisible_s) for lease in due), return_exceptions=True
-        )
-        for lease, result in zip(due, results, strict=True):
+                due.setdefault(lease.receipt.info.broker_name, []).append(lease)
+        for broker_name, leases in due.items():
+            if broker_name not in self._renewing:
+                self._renewing.add(broker_name)
+                self._background.spawn(self._renew(broker_name, leases), "renewal")
+
+    async def _renew(self, broker_name: str, leases: Sequence[Lease]) -> None:
+        try:
+            results = await asyncio.gather(
+                *(self.change(lease, lease.invisible_s) for lease in leases), return_exceptions=True
+            )
+        finally:
+            self._renewing.discard(broker_name)
+        for lease, result in zip(leases, results, strict=True):
             if isinstance(result, OrbitError):
                 log.warning("the time of %s is not longer: %s", lease.message.message_id, result)
             elif isinstance(result, BaseException):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from orbitmq.client.consumer.leases import Lease
+from orbitmq.client.consumer.leases import AT_ONCE, Lease
 from orbitmq.client.consumer.process_queue import OnSettled, ProcessQueue, TotalSize
 from orbitmq.client.consumer.redelivery import DEAD_LETTER_LEVEL
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.settling import ACK, Ending, Verdict, give
-
-# Nobody has worked on the message: any member may have it at once.
-AT_ONCE = Verdict(Ending.RETRY, delay_s=0.001)
 
 
 class PopQueue(ProcessQueue):

@@ -133,12 +133,11 @@ class PoppedQueues:
             popper.give_back()
             for queue in popper.queues.values():
                 queue.drop(released=True)
-        if not await self._leases.all_sent(limit_s):
-            log.warning("acknowledgements of group %s were still on their way at close", self._options.group)
+        await self._leases.close(limit_s)
         await self._settling.stop()
 
-    async def _tend(self) -> None:
-        await self._leases.renew()
+    def _tend(self) -> None:
+        self._leases.renew()
         for popper in (*self._poppers.values(), *self._leaving):
             for queue in popper.queues.values():
                 queue.forget_expired()

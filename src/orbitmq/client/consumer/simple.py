@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from typing import Unpack
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Sequence
+from typing import Any, TypeAlias, Unpack
 
+from orbitmq.client.consumer.admin_requests import PopMember
 from orbitmq.client.consumer.filter_checks import Checked, FilterChecks
-from orbitmq.client.consumer.leases import RENEW_EVERY_S, Lease, Leases
+from orbitmq.client.consumer.handling import Call, Listener, UserCode, calls_ended, check_result
+from orbitmq.client.consumer.leases import AT_ONCE, RENEW_EVERY_S, Lease, Leases
 from orbitmq.client.consumer.membership import Membership
 from orbitmq.client.consumer.options import (
     SimpleKeywords,
@@ -16,18 +18,16 @@ from orbitmq.client.consumer.options import (
     checked_count,
     checked_invisible,
 )
+from orbitmq.client.consumer.shutdown import closing_on_signals
 from orbitmq.client.core.broker_calls import Filter
-from orbitmq.client.core.pop_calls import PopCalls, PopOptions
+from orbitmq.client.core.pop_calls import PopCalls, PopOptions, Receipt
 from orbitmq.client.keywords import shows_keywords
 from orbitmq.client.life import InBlock, Life, State
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.errors import ClientStateError, OrbitError, ValidationError
 from orbitmq.message.model import ReceivedMessage
-from orbitmq.message.settling import ACK, Ending, Settled, Verdict, is_open, settle
+from orbitmq.message.settling import ACK, Ending, Settled, Verdict, is_open, retry_verdict, settle
 from orbitmq.runtime.tasks import Background, every, failed_itself
-from orbitmq.wire.bodies import ConsumerData, ConsumeType, MessageModel
-from orbitmq.wire.codes import ResponseCode
-from orbitmq.wire.command import Command
 
 log = logging.getLogger("orbitmq.client")
 
@@ -38,7 +38,7 @@ PAUSE_S = 0.2
 # Brokers count in milliseconds.
 LEAST_WAIT_S = 0.001
 
-Handler = Callable[[ReceivedMessage], Awaitable[object]]
+Popped: TypeAlias = tuple[ReceivedMessage, Receipt]
 
 
 class SimpleConsumer(InBlock):
@@ -72,10 +72,11 @@ class SimpleConsumer(InBlock):
         consume_from: FIRST or LAST: where a group begins that is new at a broker.
         invisible_s: how long a received message is this consumer's, 0.001 s to 3 days.
         ordered: queue by queue in order: nothing behind a message that is not done.
-        concurrency: handler calls at a time in :meth:`run`.
+        concurrency: handler calls at a time in :meth:`run`, and the threads that plain handlers have.
         batch_size: messages per request in :meth:`run` and iteration, 1 to 32.
         max_processing_s: how long the invisible time of one message is renewed in :meth:`run` and iteration.
-        close_timeout_s: how long :meth:`close` waits for acknowledgements that are on their way.
+        close_timeout_s: how long :meth:`close` waits for running handler calls, and then for acknowledgements
+            that are on their way.
         namespace: topics and the group are meant inside this namespace.
         namespace_v2: sent along with every request, for servers that tell tenants apart by it.
         client: share the connections of another client instance.
@@ -105,6 +106,10 @@ class SimpleConsumer(InBlock):
         self._background = Background(f"consumer {group}")
         self._leases = Leases(self._client, membership.calls, self._pops, group, self._background)
         self._life = Life(f"consumer {group!r}")
+        self._user_code = UserCode(self._client.runtime.threads, settings.concurrency)
+        # Of `run` and of loops: what waits for messages, and what works on them.
+        self._receiving: dict[asyncio.Task[list[Lease]], None] = {}
+        self._handling: dict[asyncio.Task[None], None] = {}
         self._turn = 0
         self._attempts = 0
 
@@ -119,7 +124,7 @@ class SimpleConsumer(InBlock):
         """
         self._life.move(State.RUNNING)
         try:
-            self._client.register_consumer(self.group, _PopMember(self._membership, self._filters))
+            self._client.register_consumer(self.group, PopMember(self._membership, self._filters))
         except ClientStateError:
             self._life.move(State.CLOSED)
             raise
@@ -133,11 +138,17 @@ class SimpleConsumer(InBlock):
         self._background.spawn(every(self._clock, RENEW_EVERY_S, self._leases.renew), "renewal")
 
     async def close(self) -> None:
-        """Let acknowledgements reach their brokers and leave. What is not settled comes again."""
+        """Let running handler calls end and acknowledgements reach their brokers, then leave.
+
+        What is not settled comes again.
+        """
         if self._life.move(State.CLOSED) is not State.RUNNING:
             return
-        if not await self._leases.all_sent(self._settings.close_timeout_s):
-            log.warning("acknowledgements of group %s were still on their way at close", self.group)
+        for receiving in self._receiving:
+            receiving.cancel()
+        await calls_ended(self._handling, self._settings.close_timeout_s, self.group)
+        self._user_code.close()
+        await self._leases.close(self._settings.close_timeout_s)
         self._filter_checks.close()
         await self._background.stop()
         await self._client.unregister_consumer(self.group)
@@ -226,24 +237,30 @@ class SimpleConsumer(InBlock):
         found: list[Lease] = []
         for topic, broker_name in places:
             wait_s = max(0.0, deadline - self._clock.monotonic()) if len(places) == 1 else 0.0
+            wanted = self._filters.get(topic)
+            if wanted is None:
+                continue  # unsubscribed meanwhile
             asked = self._clock.monotonic()
             try:
-                taken = await self._pops.pop(
-                    self._options,
-                    topic,
-                    broker_name,
-                    self._filters[topic],
-                    max_messages=max_messages - len(found),
-                    invisible_ms=max(1, int(invisible_s * 1000)),
-                    wait_ms=int(wait_s * 1000),
-                    attempt_id=attempt,
+                taken = await self._popped(
+                    self._pops.pop(
+                        self._options,
+                        topic,
+                        broker_name,
+                        wanted,
+                        max_messages=max_messages - len(found),
+                        invisible_ms=max(1, int(invisible_s * 1000)),
+                        wait_ms=int(wait_s * 1000),
+                        attempt_id=attempt,
+                    )
                 )
             except OrbitError as error:
                 self._client.suspect(topic)
                 failure = error
                 continue
-            except KeyError:
-                continue  # unsubscribed meanwhile
+            except asyncio.CancelledError:
+                _give_back(found)
+                raise
             # Held at the broker it was not this consumer's yet; a little earlier than the broker is safe.
             since = asked if not wait_s else self._clock.monotonic()
             for message, receipt in taken:
@@ -256,6 +273,21 @@ class SimpleConsumer(InBlock):
         if not found and len(places) > 1:
             await self._notice(places, deadline, attempt)
         return found, failure
+
+    async def _popped(self, pop: Coroutine[Any, Any, list[Popped]]) -> list[Popped]:
+        """What a pop brings. Of one that nobody waits for any more other members get it at once."""
+        task = asyncio.ensure_future(pop)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(self._in_vain)
+            raise
+
+    def _in_vain(self, pop: asyncio.Task[list[Popped]]) -> None:
+        if not pop.cancelled() and pop.exception() is None:
+            _give_back(
+                [self._leases.open(*popped, self._settings.invisible_s, 0.0) for popped in pop.result()]
+            )
 
     async def _places(self) -> tuple[list[tuple[str, str]], OrbitError | None]:
         """Topics and brokers to ask, beginning with another one each time."""
@@ -316,15 +348,23 @@ class SimpleConsumer(InBlock):
         """As :meth:`ack` for each of them, with one request for each broker."""
         return list(await asyncio.gather(*(self._settle(message, ACK) for message in messages)))
 
-    async def retry(self, message: ReceivedMessage, *, delay_s: float | None = None) -> Settled:
-        """Have this message come again after so many seconds, by default later each time; as :meth:`ack`."""
+    async def retry(
+        self,
+        message: ReceivedMessage,
+        *,
+        delay_level: int = 0,
+        delay_s: float | None = None,
+        reason: str = "",
+    ) -> Settled:
+        """Have this message come again, as :meth:`message.retry()
+        <orbitmq.message.model.ReceivedMessage.retry>`; returns as :meth:`ack`."""
         if delay_s is not None:
             checked_invisible(delay_s)
-        return await self._settle(message, Verdict(Ending.RETRY, delay_s=delay_s))
+        return await self._settle(message, retry_verdict(delay_level, delay_s, reason))
 
-    async def reject(self, message: ReceivedMessage) -> Settled:
+    async def reject(self, message: ReceivedMessage, reason: str = "") -> Settled:
         """Make this message a dead letter (``%DLQ%group``); as :meth:`ack`."""
-        return await self._settle(message, Verdict(Ending.REJECT, -1))
+        return await self._settle(message, Verdict(Ending.REJECT, -1, reason=reason))
 
     async def _settle(self, message: ReceivedMessage, verdict: Verdict) -> Settled:
         lease = self._lease(message)
@@ -338,7 +378,7 @@ class SimpleConsumer(InBlock):
         """Let this message stay invisible for so long from now on.
 
         Returns:
-            DONE; ALREADY when it was settled before; GONE when its time is over: it comes again.
+            DONE, ALREADY or GONE, as :meth:`ack`.
 
         Raises:
             ValidationError: not 0.001 s to 3 days.
@@ -366,7 +406,8 @@ class SimpleConsumer(InBlock):
 
         Args:
             auto_ack: asking for the next message acknowledges the one before, unless it is settled. The one
-                in flight when the loop is left comes again.
+                in flight when the loop is left may still be settled, or comes again when its time is over;
+                those behind it are given back.
 
         Raises:
             ClientStateError: the consumer is not running.
@@ -383,30 +424,46 @@ class SimpleConsumer(InBlock):
                     # The loop of the user may never wait: acknowledgements and renewals must go out.
                     await asyncio.sleep(0)
             finally:
-                for lease in leases:
-                    self._leases.drop(lease)
+                _give_back(leases)
 
-    async def run(self, handler: Handler) -> None:
+    async def run(self, handler: Listener, *, stop_on_signals: bool = False) -> None:
         """Give every message to ``handler``, ``concurrency`` at a time, until the consumer closes.
 
         The handler's return acknowledges, unless it settled the message; an exception means again, later each
         time. The invisible time is renewed while a message waits or is handled, ``max_processing_s`` at most.
 
+        Args:
+            handler: async or plain; a plain one runs in a thread.
+            stop_on_signals: close the consumer on Ctrl-C and SIGTERM, and return when it is closed; a second
+                signal cancels the handlers. Only in the main thread.
+
         Raises:
             ClientStateError: the consumer is not running.
         """
         self._life.check_running()
+        call = self._user_code.as_async(handler)
         free = asyncio.Semaphore(self._settings.concurrency)
-        async with asyncio.TaskGroup() as handling:
+        async with closing_on_signals(self.close, wanted=stop_on_signals), asyncio.TaskGroup() as handling:
             while self._life.running:
                 for lease in await self._receive_again():
                     await free.acquire()
-                    handling.create_task(self._handle(lease, handler, free))
+                    self._begin(handling, lease, call, free)
 
-    async def _handle(self, lease: Lease, handler: Handler, free: asyncio.Semaphore) -> None:
+    def _begin(self, handling: asyncio.TaskGroup, lease: Lease, call: Call, free: asyncio.Semaphore) -> None:
+        if self._life.running:
+            task = handling.create_task(self._handle(lease, call, free))
+            self._handling[task] = None
+            task.add_done_callback(self._handling.pop)
+        else:
+            free.release()
+            _give_back([lease])
+
+    async def _handle(self, lease: Lease, call: Call, free: asyncio.Semaphore) -> None:
         message = lease.message
         try:
-            await handler(message)
+            result = await call(message)
+            if result is not None:
+                check_result(result)
         except BaseException as error:
             if not failed_itself(error):
                 self._leases.drop(lease)
@@ -423,10 +480,14 @@ class SimpleConsumer(InBlock):
         """Messages for :meth:`run` and iteration; failures are logged, and tried again."""
         settings = self._settings
         while self._life.running:
-            try:
-                found = await self._receive(
+            receiving = asyncio.ensure_future(
+                self._receive(
                     settings.batch_size, settings.invisible_s, WAIT_S, renew_s=settings.max_processing_s
                 )
+            )
+            self._receiving[receiving] = None
+            try:
+                found = await receiving
             except ValidationError:
                 await self._clock.sleep(PAUSE_S)  # nothing is subscribed to yet
             except ClientStateError:
@@ -434,31 +495,19 @@ class SimpleConsumer(InBlock):
             except OrbitError as error:
                 log.warning("group %s receives nothing for now: %s", self.group, error)
                 await self._clock.sleep(PAUSE_S)
+            except asyncio.CancelledError as error:
+                if not failed_itself(error):
+                    raise
+                break  # by close()
             else:
                 if found:
                     return found
+            finally:
+                del self._receiving[receiving]
         return []
 
 
-class _PopMember:
-    """A consumer that pops as the shared core and the brokers see it."""
-
-    def __init__(self, membership: Membership, filters: dict[str, Filter]) -> None:
-        self._membership = membership
-        self._filters = filters
-
-    def consumer_data(self) -> ConsumerData:
-        """What heartbeats say about this consumer."""
-        kind, model = ConsumeType.CONSUME_POP, MessageModel.CLUSTERING
-        return self._membership.consumer_data(kind, model, self._filters)
-
-    def handle_request(self, command: Command) -> Command | None:
-        """Members need not know of each other; nothing else is answered."""
-        if command.is_oneway:
-            return None
-        return command.reply(
-            ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
-        )
-
-    def route_changed(self, topic: str) -> None:
-        """Every request asks for the route."""
+def _give_back(leases: Iterable[Lease]) -> None:
+    """Let other members have these at once."""
+    for lease in leases:
+        settle(lease.message, AT_ONCE)
