@@ -55,6 +55,8 @@ def test_a_timer_from_its_send_to_its_recall(orbitmq: Command) -> None:
     found = shown(orbitmq, sent[0]["messageId"])
     assert (found["topic"], found["state"], found["body"]) == ("later", "waiting", "héllo 0")
     assert found["recallHandle"] == sent[0]["recallHandle"]
+    lines = orbitmq("timer", "show", sent[0]["messageId"]).splitlines()
+    assert lines[6:8] == ["tags          -", "keys          -"]
     error = orbitmq("timer", "cancel", sent[0]["messageId"], code=2)
     assert "--yes" in error
     text = orbitmq("timer", "cancel", sent[0]["messageId"], "--yes")

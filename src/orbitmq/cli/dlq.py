@@ -285,10 +285,22 @@ def _show(jobs: Sequence[Redrive], common: Common) -> int:
         return EXIT_FAILED if failed else EXIT_OK
     rows = [
         [job.request.group, job.broker_name, "counted" if job.request.dry_run else job.state.value.lower(),
-         job.sent, max(0, job.end - job.position), job.too_often, job.without_topic, job.filtered]
+         job.sent, max(0, job.end - job.position), job.too_often, job.without_topic,
+         job.too_large, job.filtered]
         for job in jobs
     ]  # fmt: skip
-    print_table(["group", "broker", "state", "sent", "left", "too often", "no topic", "passed over"], rows)
+    headings = [
+        "group",
+        "broker",
+        "state",
+        "sent",
+        "left",
+        "too often",
+        "no topic",
+        "too large",
+        "passed over",
+    ]
+    print_table(headings, rows)
     for job in jobs:
         if job.problem:
             print(f"{job.broker_name}: {job.problem}", file=sys.stderr)

@@ -107,9 +107,10 @@ def show(message_id: str, /, *, common: Common = Common()) -> int:  # noqa: B008
     if common.json:
         print_json(facts)
         return EXIT_OK
+    facts["keys"] = " ".join(found.stored.keys)
     width = max(map(len, facts))
     for name, value in facts.items():
-        print(f"{name:<{width}}  {value}")
+        print(f"{name:<{width}}  {value or '-'}")
     return EXIT_OK
 
 
