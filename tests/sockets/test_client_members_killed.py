@@ -33,12 +33,18 @@ from orbitmq.wire.command import Command
 SECONDS = float(os.environ.get("ORBITMQ_KILL_SECONDS", "6"))
 KILL_EVERY_S = min(5.0, SECONDS / 4)
 RATE = 2000 if SECONDS > 60 else 500
+# The first ones come when the members have started.
+LEAST_KILLS = int(SECONDS / KILL_EVERY_S) - 4 if SECONDS > 60 else 1
 MEMBERS, QUEUES = 3, 8
-# The lock of an ordered consumer that was killed is free after a minute (LK-01).
-WAIT_S = {"ordered": 100}
+# For what is left when all is sent: on a machine with other work that may be most of it. The lock of an ordered
+# consumer that was killed is free after a minute (LK-01).
+DRAIN_S = SECONDS + 90
 # How long a popped message is its member's, and how many a member has at most: what it may hold, and one more
 # pop of each of the two topics.
 INVISIBLE_S, IN_FLIGHT = 5, 96 + 2 * 32
+# Half of that time is left when it is renewed: a process that stands still, because other programs have the
+# processors, may lose its messages while it lives.
+STALL_S = 1.0
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 
 # Notes each message it has handled in one write, which the kernel has when the process is killed behind it.
@@ -47,7 +53,7 @@ import asyncio, os, sys, time
 from orbitmq import ConsumeFrom, Consumer, PullConsumer
 from orbitmq.client.consumer.allocation import ByBroker
 
-name_server, way, path, invisible_s = sys.argv[1:]
+name_server, way, path, invisible_s, stall_s = sys.argv[1:]
 notes = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 def note(batch, begun):
@@ -65,7 +71,15 @@ async def many(batch):
     await asyncio.sleep(0.001)
     note(batch, begun)
 
+async def note_stalls():
+    while True:
+        asleep = time.monotonic()
+        await asyncio.sleep(0.1)
+        if time.monotonic() - asleep > float(stall_s):
+            os.write(notes, f"stalled {asleep} {time.monotonic()}\\n".encode())
+
 async def main():
+    stalls = asyncio.create_task(note_stalls())
     options = dict(name_servers=name_server, consume_from=ConsumeFrom.FIRST)
     if way == "pull":
         async with PullConsumer("members", **options) as consumer:
@@ -92,7 +106,7 @@ class Change:
 
 
 def member(name_server: str, way: str, path: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", MEMBER, name_server, way, str(path), str(INVISIBLE_S)]
+    command = [sys.executable, "-c", MEMBER, name_server, way, str(path), str(INVISIBLE_S), str(STALL_S)]
     return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": SOURCE}, stderr=subprocess.DEVNULL)
 
 
@@ -107,11 +121,17 @@ class Note:
 
 
 def handled(path: Path) -> list[Note]:
-    """All that was noted whole, as it was."""
-    if not path.exists():
-        return []
-    fields = [line.split() for line in path.read_text().split("\n")[:-1]]
-    return [Note(float(a), float(b), *map(int, rest)) for a, b, *rest in fields]
+    """What was handled, as far as it was noted whole."""
+    return [Note(float(a), float(b), *map(int, rest)) for a, b, *rest in _noted(path) if a != "stalled"]
+
+
+def stalls(path: Path) -> list[tuple[float, float]]:
+    """From when to when members stood still."""
+    return [(float(begun), float(ended)) for word, begun, ended, *_ in _noted(path) if word == "stalled"]
+
+
+def _noted(path: Path) -> list[list[str]]:
+    return [line.split() for line in path.read_text().split("\n")[:-1]] if path.exists() else []
 
 
 @pytest.mark.parametrize(
@@ -128,29 +148,37 @@ def handled(path: Path) -> list[Note]:
 def test_killed_members_lose_nothing(tmp_path: Path, way: str) -> None:
     path = tmp_path / "handled"
     with running_cluster(str(tmp_path / "cluster"), brokers=1) as cluster:
-        changes, sent = asyncio.run(asyncio.wait_for(_load(cluster.name_server, way, path), SECONDS + 300))
-    found = handled(path)
+        load = Load(cluster.name_server, way, path)
+        asyncio.run(asyncio.wait_for(load.run(), SECONDS + 300))
+    found, changes = handled(path), load.changes
     times: dict[int, list[Note]] = defaultdict(list)
     for note in found:
         times[note.number].append(note)
-    assert set(times) == set(range(sent))
+    assert set(times) == set(range(load.sent))
     if way.endswith("ordered"):
         check_order(found)
     again = [pair for deliveries in times.values() for pair in pairwise(deliveries)]
     kills = len(changes) // 2
+    bound = kills * RATE * 5
     if way.startswith("popped"):
         bound = kills * IN_FLIGHT
         killed = {change.killed for change in changes}
-        assert all(first.process in killed for first, _ in again)
+        of_living = [pair for pair in again if pair[0].process not in killed]
+        stood_still = [*load.stalls, *stalls(path)]
+        for pair in of_living:
+            assert after_a_stall(*pair, stood_still), pair
+        print(f"{len(of_living)} came twice because a process stood still for {STALL_S:g} s and more")
+        bound += len(of_living)
     else:
-        bound = kills * RATE * 5
         for _, second in again:
             # Its new owner began where the group was, at the last change of members or, if that was only a
             # moment ago, at the one before.
             before = [change.committed[second.queue_id] for change in changes if change.at <= second.ended]
             assert second.offset >= min(before[-2:], default=-1), (second, before)
-    print(f"{way}: {sent} messages, {kills} members killed, {len(again)} came twice, at most {bound} may")
-    assert kills
+    print(
+        f"{way}: {load.sent} messages, {kills} members killed, {len(again)} came twice, at most {bound} may"
+    )
+    assert kills >= LEAST_KILLS
     assert len(again) <= bound
 
 
@@ -165,37 +193,82 @@ def check_order(found: list[Note]) -> None:
             assert one.process != two.process or one.offset < two.offset, (one, two)
 
 
-async def _load(name_server: str, way: str, path: Path) -> tuple[list[Change], int]:
-    async with Admin(name_server) as admin:
-        await admin.create_topic("killed", queues=QUEUES)
-        (broker,) = await admin.cluster_list()
-    if way.startswith("popped"):
-        await _let_pop(broker.address)
-    members = [member(name_server, way, path) for _ in range(MEMBERS)]
-    changes: list[Change] = []
-    try:
-        async with Producer("pg", name_servers=name_server, timeout_ms=60_000) as producer:
-            sending = asyncio.create_task(_send(producer))
-            async with AssignedConsumer("members", name_servers=name_server) as reader:
-                queues = await reader.queues("killed")
-                await _until(lambda: len(handled(path)) > 100, 30)
-                while not sending.done():
-                    await asyncio.sleep(KILL_EVERY_S / 2)
-                    victim = members.pop(0)
-                    victim.send_signal(signal.SIGKILL)
-                    victim.wait()
-                    changes.append(Change(time.monotonic(), await _committed(reader, queues), victim.pid))
-                    await asyncio.sleep(KILL_EVERY_S / 2)
-                    changes.append(Change(time.monotonic(), await _committed(reader, queues)))
-                    members.append(member(name_server, way, path))
-            sent = await sending
-            await _until(lambda: len({note.number for note in handled(path)}) == sent, WAIT_S.get(way, 30))
+def after_a_stall(first: Note, second: Note, stood_still: list[tuple[float, float]]) -> bool:
+    """Whether somebody stood still while the first delivery was under way."""
+    return any(begun <= second.begun and ended >= first.begun - INVISIBLE_S for begun, ended in stood_still)
+
+
+class Load:
+    """Sends messages to a group, and kills one of its members each ``KILL_EVERY_S``.
+
+    Attributes:
+        changes: of the group's members, two for each kill.
+        sent: how many messages.
+        stalls: from when to when this process, and so the broker in it, stood still.
+    """
+
+    def __init__(self, name_server: str, way: str, path: Path) -> None:
+        self.name_server, self.way, self.path = name_server, way, path
+        self.changes: list[Change] = []
+        self.sent = 0
+        self.stalls: list[tuple[float, float]] = []
+
+    async def run(self) -> None:
+        async with Admin(self.name_server) as admin:
+            await admin.create_topic("killed", queues=QUEUES)
+            (broker,) = await admin.cluster_list()
+        if self.way.startswith("popped"):
+            await _let_pop(broker.address)
+        members = [member(self.name_server, self.way, self.path) for _ in range(MEMBERS)]
+        watching = asyncio.create_task(self._note_stalls())
+        try:
+            async with Producer("pg", name_servers=self.name_server, timeout_ms=60_000) as producer:
+                sending = asyncio.create_task(self._send(producer))
+                await _until(lambda: len(handled(self.path)) > 100, 30)
+                await self._kill(members, sending)
+                await sending
+            await _until(self._all_handled, DRAIN_S)
             await asyncio.sleep(1)
-        return changes, sent
-    finally:
-        for process in members:
-            process.kill()
-            process.wait()
+        finally:
+            watching.cancel()
+            for process in members:
+                process.kill()
+                process.wait()
+
+    async def _kill(self, members: list[subprocess.Popen[bytes]], sending: asyncio.Task[None]) -> None:
+        """Kill the oldest member, half the time later begin a new one, until all is sent."""
+        async with AssignedConsumer("members", name_servers=self.name_server) as reader:
+            queues = await reader.queues("killed")
+            due = time.monotonic()
+            while not sending.done():
+                due += KILL_EVERY_S
+                await asyncio.sleep(due - KILL_EVERY_S / 2 - time.monotonic())
+                victim = members.pop(0)
+                victim.send_signal(signal.SIGKILL)
+                victim.wait()
+                self.changes.append(Change(time.monotonic(), await _committed(reader, queues), victim.pid))
+                await asyncio.sleep(due - time.monotonic())
+                self.changes.append(Change(time.monotonic(), await _committed(reader, queues)))
+                members.append(member(self.name_server, self.way, self.path))
+
+    async def _send(self, producer: Producer) -> None:
+        begun = time.monotonic()
+        while (passed := time.monotonic() - begun) < SECONDS:
+            due = min(RATE // 4, int(passed * RATE) - self.sent)
+            numbers = range(self.sent, self.sent + due)
+            await asyncio.gather(*(producer.send(Message("killed", str(number))) for number in numbers))
+            self.sent += due
+            await asyncio.sleep(0.01)
+
+    def _all_handled(self) -> bool:
+        return len({note.number for note in handled(self.path)}) == self.sent
+
+    async def _note_stalls(self) -> None:
+        while True:
+            asleep = time.monotonic()
+            await asyncio.sleep(0.1)
+            if time.monotonic() - asleep > STALL_S:
+                self.stalls.append((asleep, time.monotonic()))
 
 
 async def _let_pop(address: str) -> None:
@@ -210,16 +283,6 @@ async def _let_pop(address: str) -> None:
         await client.close()
 
 
-async def _send(producer: Producer) -> int:
-    begun, sent = time.monotonic(), 0
-    while (passed := time.monotonic() - begun) < SECONDS:
-        due = min(RATE // 4, int(passed * RATE) - sent)
-        await asyncio.gather(*(producer.send(Message("killed", str(sent + n))) for n in range(due)))
-        sent += due
-        await asyncio.sleep(0.01)
-    return sent
-
-
 async def _committed(reader: AssignedConsumer, queues: list[MessageQueue]) -> dict[int, int]:
     async with asyncio.timeout(60):
         while True:
@@ -228,8 +291,9 @@ async def _committed(reader: AssignedConsumer, queues: list[MessageQueue]) -> di
 
 
 async def _until(condition: Callable[[], bool], seconds: float) -> None:
-    for _ in range(int(seconds * 10)):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
         if condition():
             return
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.5)
     raise AssertionError("the condition did not come true")

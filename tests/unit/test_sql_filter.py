@@ -9,6 +9,7 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.seeds import seeds
 from tests.sql_evaluator import Tree, matches, messages, render, trees
 
 from orbitmq.message.properties import encode_properties
@@ -25,7 +26,7 @@ def passes(expression: str, **properties: str) -> bool:
 
 
 @given(tree=trees, several=st.lists(messages, min_size=5, max_size=5))
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=len(seeds(2000)), deadline=None)
 def test_any_expression_means_what_its_parts_mean(tree: Tree, several: list[dict[str, str]]) -> None:
     program = compile_sql(render(tree))
     for properties in several:
