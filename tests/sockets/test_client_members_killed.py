@@ -36,8 +36,8 @@ RATE = 2000 if SECONDS > 60 else 500
 # The first ones come when the members have started.
 LEAST_KILLS = int(SECONDS / KILL_EVERY_S) - 4 if SECONDS > 60 else 1
 MEMBERS, QUEUES = 3, 8
-# For what is left when all is sent: on a machine with other work that may be most of it. The lock of an ordered
-# consumer that was killed is free after a minute (LK-01).
+# For what is left when all is sent: on a machine with other work that may be most of it. The lock of an
+# ordered consumer that was killed is free after a minute (LK-01).
 DRAIN_S = SECONDS + 90
 # How long a popped message is its member's, and how many a member has at most: what it may hold, and one more
 # pop of each of the two topics.
