@@ -326,3 +326,19 @@ async def test_a_reset_moves_a_group_that_pops(broker: Broker, peer: BrokerPeer)
     assert sorted(again) == [b"1", b"2", b"3"], (
         "what lies beyond comes at once, what lies before when it is due"
     )
+
+
+@pytest.mark.behaviour("PP-12")
+@pytest.mark.parametrize("behind_ms", [-30_000, 0, 30_000])
+async def test_a_client_whose_clock_is_wrong_gets_messages_too(
+    broker: Broker, peer: BrokerPeer, behind_ms: int
+) -> None:
+    """Half a second was enough to get none, for ever (found by seed 335)."""
+    await peer.sent(b"one")
+    assert (await pop(peer, born_time=peer.now() - behind_ms)).bodies == [b"one"]
+    began = peer.now()
+    waiting = await pop(peer, born_time=peer.now() - behind_ms, poll_time=5000)
+    assert waiting.code == ResponseCode.POLLING_TIMEOUT
+    assert 4900 <= peer.now() - began <= 5600
+    late = await pop(peer, born_time=peer.now() - behind_ms - 2000)
+    assert "timeout too much" in (late.remark or ""), "what came late is nobody's any more"

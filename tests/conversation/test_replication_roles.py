@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -101,6 +102,24 @@ async def test_a_master_that_hears_no_name_server_makes_way(orbitmq_world: World
     await world.sleep(20)
     assert watch.leaders() == [SLAVE]
     world.heal()
+    await world.until(lambda: watch.leaders() == [MASTER] and shown(world) == BOTH)
+
+
+@pytest.mark.behaviour("PO-21")
+async def test_a_master_that_returns_while_the_name_server_is_down_leads_beside_nobody(
+    orbitmq_world: World, watch: Watch
+) -> None:
+    """A port that refuses told it that nobody is there, while its slave acted (found by seed 410)."""
+    world = orbitmq_world
+    await online(world, watch)
+    world.crash(MASTER)
+    await world.until(lambda: watch.leaders() == [SLAVE])
+    await world.stop_name_server()
+    starting = asyncio.ensure_future(world.start_broker(MASTER))
+    await world.sleep(3)
+    assert watch.role(MASTER) is Role.PRE_ONLINE
+    await world.start_name_server()
+    await starting
     await world.until(lambda: watch.leaders() == [MASTER] and shown(world) == BOTH)
 
 

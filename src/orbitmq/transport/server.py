@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from orbitmq.transport.connection import Answer, Connection, Endpoint, Handler, Limits, close_all
+from orbitmq.transport.peer_clock import PeerClock
 from orbitmq.wire.connection import ChunkHook
 from orbitmq.wire.frame import MAX_FRAME_BYTES
 
@@ -28,10 +29,11 @@ class ServerConnection(Connection):
 
     Attributes:
         born: a place for the broker to keep the client's address as records have it; empty until it does.
+        clock: how far the client's clock is from ours, for requests that say when they were made.
         idle_checks: how often in a row it was found idle.
     """
 
-    __slots__ = ("_server", "born", "idle_checks")
+    __slots__ = ("_server", "born", "clock", "idle_checks")
 
     pauses_reading = True
 
@@ -39,6 +41,7 @@ class ServerConnection(Connection):
         super().__init__(endpoint)
         self._server = server
         self.born = b""
+        self.clock = PeerClock()
         self.idle_checks = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -35,7 +35,9 @@ class PopHandlers(Family):
         command.ext.setdefault("bornTime", str(now))
         header = headers.PopMessageRequest.from_ext(command.ext)
         born = header.born_time or now
-        if now - born - header.poll_time > TOO_LATE_MS:
+        late_ms = header.poll_time + TOO_LATE_MS
+        way_ms = connection.clock.way_ms(born, now, late_ms)
+        if way_ms > late_ms:
             return command.reply(
                 ResponseCode.POLLING_TIMEOUT,
                 f"the broker[{self._config.broker_ip1}] pop message is timeout too much",
@@ -52,7 +54,7 @@ class PopHandlers(Family):
             ordered=header.order,
             attempt_id=header.attempt_id,
         )
-        wait_ms = born + header.poll_time - now if header.poll_time > 0 else 0
+        wait_ms = header.poll_time - way_ms if header.poll_time > 0 else 0
         client = WaitingPop(connection, command, header.invisible_time)
         try:
             popped = self._pops.pop(request, wait_ms, client)

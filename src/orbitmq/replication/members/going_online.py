@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.ha_handlers import LEADS, LOG_END
+from orbitmq.replication.members.fence import Terms
 from orbitmq.replication.members.ports import ExchangeError, FollowsMaster, LooksAtLinks, TableExchange
 from orbitmq.replication.members.pre_online import Outcome, PreOnline, Step, Task
 from orbitmq.runtime.seam import Clock
@@ -42,6 +43,7 @@ class GoingOnline:
         ha_address: gives where followers reach it.
         members: gives the living members without ourselves, as far as they are known.
         known: whether enough name servers have shown them.
+        terms: a member's consent holds as long as a master's right to lead.
         log_end: gives the end of our own log.
     """
 
@@ -58,6 +60,7 @@ class GoingOnline:
         members: Callable[[], Mapping[int, str]],
         known: Callable[[], bool],
         log_end: Callable[[], int],
+        terms: Terms,
     ) -> None:
         self._clock = clock
         self._config = config
@@ -70,6 +73,7 @@ class GoingOnline:
         self._members = members
         self._known = known
         self._log_end = log_end
+        self._terms = terms
 
     async def run(self) -> dict[int, str] | None:
         """Return when the broker can serve: the members that did not agree that it leads.
@@ -82,11 +86,13 @@ class GoingOnline:
             known = self._known()
             late = self._clock.monotonic() >= deadline
             task = plan.next(self._members() if known or late else None)
-            if task.step is Step.SERVE:
+            if task.step is Step.SERVE and not plan.ask_again(self._clock.monotonic() - self._terms.lease_s):
                 break
+            if task.step is Step.SERVE:
+                continue
             outcome = await self._do(task)
             if task.step is not Step.LOOK:
-                plan.ended(task, outcome, self._log_end())
+                plan.ended(task, outcome, self._log_end(), self._clock.monotonic())
                 if not outcome.done:
                     await self._clock.sleep(RETRY_S)
         if self._config.broker_id == MASTER_ID:

@@ -115,7 +115,7 @@ class Membership(Component):
         self.seen = Sightings(config.broker_id, address, self.terms, servers)
         self._going_online = GoingOnline(
             clock, config, client, address, own.ha_address, around.following, around.links, around.tables,
-            self._others, lambda: self.seen.known(clock.monotonic()), own.log_end,
+            self._others, lambda: self.seen.told(clock.monotonic()), own.log_end, self.terms,
         )  # fmt: skip
         self._rivals = Rivals(config, client, queries, address)
         self._consent = LateConsent(client, around.tables)
@@ -427,6 +427,13 @@ class Membership(Component):
                 self.fence.withdraw()
                 await self._change_role(Role.PRE_ONLINE)
 
+    def _misses_others(self) -> bool:
+        """Whether nobody is there though others may have led: a name server that just began knows nobody.
+
+        A slave that shows up is asked then; else the time of its right to lead has to pass.
+        """
+        return self._config.total_replicas > 1 and self._own.log_end() > 0 and not self._others()
+
     async def _go_online(self) -> None:
         log.info("broker %s is isolated until it has caught up with the others", self._address)
         silent = await self._going_online.run()
@@ -439,7 +446,7 @@ class Membership(Component):
             self._asked, self._idle = not agreed, False
             if self._config.broker_id != MASTER_ID:
                 await self._change_role(Role.SLAVE)
-            elif agreed:
+            elif agreed and not self._misses_others():
                 self.fence.grant(self._clock.monotonic())
                 await self._change_role(Role.MASTER)
             else:

@@ -75,6 +75,9 @@ class _Member:
     at: Step = Step.COMPARE
     tries: int = 0
     consents: bool = False
+    announced_s: float = 0.0
+    asked_again: int = 0
+    given_up: bool = False
     finished: bool = False
 
 
@@ -120,8 +123,22 @@ class PreOnline:
             return Task(Step.SERVE)
         return Task(Step.FOLLOW, MASTER_ID, master)
 
-    def ended(self, task: Task, outcome: Outcome, log_end: int) -> None:
-        """Note how a task ended; ``log_end`` is that of our own log now."""
+    def ask_again(self, since_s: float) -> bool:
+        """Announce us again to members that consented before this time, whether there are such.
+
+        A member that started anew since, or waited long enough, may lead again. Who had to be asked too often
+        counts as one that did not agree.
+        """
+        old = [one for one in self._members.values() if one.consents and one.announced_s < since_s]
+        for member in old:
+            member.consents = False
+            member.asked_again += 1
+            if member.asked_again <= MAX_TRIES:
+                member.at, member.finished = Step.ANNOUNCE, False
+        return bool(old)
+
+    def ended(self, task: Task, outcome: Outcome, log_end: int, now_s: float = 0.0) -> None:
+        """Note how a task ended at ``now_s``; ``log_end`` is that of our own log now."""
         if task.step is Step.FOLLOW:
             self._following = outcome.done
             self._follow_tries += 1
@@ -136,7 +153,9 @@ class PreOnline:
             if member.tries < MAX_TRIES:
                 return
             self.left_out.append(f"{task.step.value}: broker id {task.broker_id} at {task.address}")
+            member.given_up = member.at in (Step.LINK, Step.TAKE)
         member.tries = 0
+        member.announced_s = now_s if member.at is Step.ANNOUNCE else member.announced_s
         if not outcome.done and member.at in (Step.COMPARE, Step.ANNOUNCE):
             member.finished = True  # it does not answer
         else:
@@ -153,6 +172,8 @@ class PreOnline:
         elif member.at is Step.ANNOUNCE:
             member.consents = outcome.consent
             member.at = Step.LINK
+            # What its link did not bring in all tries it brings in none.
+            member.finished = member.given_up
         elif member.at is Step.LINK:
             member.at = Step.TAKE
         else:

@@ -58,12 +58,14 @@ class _Sight:
         members: addresses by real id; empty also for a name server that is not running.
         since_s: since when it has shown no member with a lower id than ours, look after look.
         alone_s: the same for any other member.
+        answers: whether it said so itself.
     """
 
     members: Mapping[int, str]
     seen_s: float
     since_s: float | None
     alone_s: float | None
+    answers: bool = True
 
 
 class Sightings:
@@ -122,6 +124,9 @@ class Sightings:
     def refused(self, server: str, now_s: float) -> None:
         """No process listens at the name server's address: it keeps nobody's registration."""
         self.shown(server, {}, now_s)
+        sight = self._sights.get(server)
+        if sight is not None:
+            sight.answers = False
 
     def again(self, now_s: float) -> None:
         """A leader was heard of by other means just now: the time that it must be missing begins anew."""
@@ -141,6 +146,10 @@ class Sightings:
     def known(self, now_s: float) -> bool:
         """Whether enough name servers answered lately to know of every leader."""
         return len(self._fresh(now_s)) >= to_acquire(len(self._sights))
+
+    def told(self, now_s: float) -> bool:
+        """Whether enough name servers said themselves who is there; one that does not run does not."""
+        return sum(sight.answers for sight in self._fresh(now_s)) >= to_acquire(len(self._sights))
 
     def rival(self, now_s: float) -> str | None:
         """The address of another broker that has our id."""

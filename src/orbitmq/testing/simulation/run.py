@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -96,6 +97,8 @@ class _Run:
             finally:
                 log.deaf = True
                 await site.close()
+                # What asyncio says of futures that nobody asked must not be said into the next run.
+                gc.collect()
         checks.judge(plan, history)
 
     async def _play(self, load: Load, faults: Faults) -> None:

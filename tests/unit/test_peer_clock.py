@@ -1,0 +1,36 @@
+"""How long requests were on their way, between clocks that are apart."""
+
+from __future__ import annotations
+
+from orbitmq.transport.peer_clock import MOST_APART_MS, STEP_MS, PeerClock
+
+LATE_MS = 500
+
+
+def test_the_way_is_what_a_connection_takes_longer_than_at_best() -> None:
+    clock = PeerClock()
+    assert clock.way_ms(1000, 2010, LATE_MS) == 0
+    assert clock.way_ms(2000, 3000, LATE_MS) == 0
+    assert clock.way_ms(3000, 4200, LATE_MS) == 200
+    assert clock.way_ms(4000, 9000, LATE_MS) == 4000
+
+
+def test_a_clock_may_be_ahead() -> None:
+    clock = PeerClock()
+    assert clock.way_ms(9000, 1000, LATE_MS) == 0
+    assert clock.way_ms(10_000, 2600, LATE_MS) == 600
+
+
+def test_a_first_request_of_long_ago_is_late() -> None:
+    clock = PeerClock()
+    assert clock.way_ms(1, MOST_APART_MS + 2, LATE_MS) == MOST_APART_MS + 1
+
+
+def test_a_clock_that_was_set_is_found_out_and_a_burst_of_late_ones_is_none() -> None:
+    clock = PeerClock()
+    clock.way_ms(0, 0, LATE_MS)
+    assert [clock.way_ms(made, 5000, LATE_MS) for made in (100, 200, 300)] == [4900, 4800, 4700]
+    assert clock.way_ms(5000, 5000, LATE_MS) == 0
+    assert clock.way_ms(3000, 6000, LATE_MS) == 3000
+    assert clock.way_ms(3000 + STEP_MS, 6000 + STEP_MS, LATE_MS) == 0
+    assert clock.way_ms(4100, 7100, LATE_MS) == 0
