@@ -50,4 +50,11 @@ static inline int orbitmq_same(const uint8_t *buf, ptrdiff_t pos, const uint8_t 
     return memcmp(buf + pos, other + at, (size_t)length) == 0;
 }
 
+/* The place of the first such byte in [start, end), or end. */
+static inline ptrdiff_t orbitmq_find(const uint8_t *buf, int byte, ptrdiff_t start, ptrdiff_t end)
+{
+    const uint8_t *place = memchr(buf + start, byte, (size_t)(end - start));
+    return place ? place - buf : end;
+}
+
 #endif

@@ -1,9 +1,8 @@
 # C types of octets.py. No logic lives here.
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t
-from libc.string cimport memchr, memcmp, memcpy, memmove
+from libc.string cimport memmove
 
-ctypedef const uint8_t* bytes_in
 
 cdef extern from "orbitmq/message/crc32_fold.h" nogil:
     bint folds "orbitmq_crc32_folds" ()
@@ -17,6 +16,7 @@ cdef extern from "orbitmq/message/octets.h" nogil:
     void put_i32 "orbitmq_put_i32" (uint8_t* out, Py_ssize_t at, int64_t value)
     void put_i64 "orbitmq_put_i64" (uint8_t* out, Py_ssize_t at, int64_t value)
     void copy "orbitmq_copy" (uint8_t* out, Py_ssize_t at, const uint8_t* source, Py_ssize_t pos, Py_ssize_t length)
+    Py_ssize_t find "orbitmq_find" (const uint8_t* buf, int byte, Py_ssize_t start, Py_ssize_t end)
     bint same "orbitmq_same" (const uint8_t* buf, Py_ssize_t pos, const uint8_t* other, Py_ssize_t at, Py_ssize_t length)
 
 cdef uint32_t[::1] _TABLE
@@ -28,8 +28,6 @@ cdef uint32_t _crc32_by_eight(const uint32_t[::1] t, const uint8_t* buf, Py_ssiz
 cpdef uint32_t crc32_of(bytes data)
 cdef uint32_t _crc32_of_view(const uint8_t[::1] data, Py_ssize_t length)
 cdef void move_down(uint8_t* out, Py_ssize_t to, Py_ssize_t at, Py_ssize_t length) noexcept nogil
-@cython.locals(at=bytes_in)
-cdef Py_ssize_t find(const uint8_t* buf, uint8_t byte, Py_ssize_t start, Py_ssize_t end) noexcept nogil
 @cython.locals(seen=uint8_t, i=Py_ssize_t)
 cdef bint is_ascii(const uint8_t* buf, Py_ssize_t pos, Py_ssize_t length) noexcept nogil
 @cython.locals(seen=uint8_t, i=Py_ssize_t)

@@ -26,6 +26,10 @@ if not cython.compiled:
     def same(buf: Readable, pos: int, other: Readable, at: int, length: int) -> bool:
         return buf[pos : pos + length] == other[at : at + length]
 
+    def find(buf: Readable, byte: int, start: int, end: int) -> int:
+        found = bytes(buf[start:end]).find(byte)
+        return end if found < 0 else start + found
+
     def put_i16(out: Writable, at: int, value: int) -> None:
         out[at : at + 2] = (value & 0xFFFF).to_bytes(2, "big")
 
@@ -120,14 +124,6 @@ def move_down(out: Writable, to: int, at: int, length: int) -> None:
         memmove(cython.address(out[to]), cython.address(out[at]), length)
     else:
         out[to : to + length] = out[at : at + length]
-
-
-def find(buf: Readable, byte: int, start: int, end: int) -> int:
-    """The place of the first such byte in ``[start, end)``, or ``end``."""
-    if cython.compiled:
-        at = cython.cast(bytes_in, memchr(cython.address(buf[start]), byte, end - start))
-        return end if at == cython.NULL else at - buf
-    return start + len(bytes(buf[start:end]).split(bytes((byte,)), 1)[0])
 
 
 def is_ascii(buf: Readable, pos: int, length: int) -> bool:

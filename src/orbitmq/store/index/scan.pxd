@@ -2,7 +2,8 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
-from orbitmq.store.log.records cimport RecordReader, find_byte, hash_on
+from orbitmq.message.octets cimport find
+from orbitmq.store.log.records cimport RecordReader, hash_on
 
 cdef int RECORD, BLANK, ROLLBACK
 cdef int HEADER_BYTES, SLOT_BYTES, ENTRY_BYTES, PAGE_BYTES, MAX_STEPS

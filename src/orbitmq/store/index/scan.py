@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from orbitmq.runtime.buffers import Readable
 
 if not cython.compiled:
-    from orbitmq.store.log.records import find_byte, hash_on
+    from orbitmq.message.octets import find
+    from orbitmq.store.log.records import hash_on
 
 RECORD = layout.RECORD
 BLANK = layout.BLANK
@@ -199,7 +200,7 @@ class IndexBuilder:
         end = self.reader.keys_end
         while pos < end:
             start = pos
-            pos = find_byte(log, 32, pos, end)
+            pos = find(log, 32, pos, end)
             if pos > start:
                 count += 1
                 if put:

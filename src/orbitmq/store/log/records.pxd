@@ -1,11 +1,9 @@
 # C types of records.py. No logic lives here.
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t
-from libc.string cimport memchr
 
-from orbitmq.message.octets cimport crc32, get_i16, get_i32, get_i64
+from orbitmq.message.octets cimport crc32, find, get_i16, get_i32, get_i64
 
-ctypedef const uint8_t* bytes_in
 
 cdef int MAGIC_V1, MAGIC_V2, MAGIC_BLANK
 cdef int CRC_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT, PHYSICAL_OFFSET_AT, SYS_FLAG_AT, BORN_HOST_AT
@@ -15,8 +13,6 @@ cdef uint32_t _MASK
 
 @cython.locals(c=uint32_t)
 cdef uint32_t hash_on(uint32_t h, const uint8_t* buf, Py_ssize_t at, Py_ssize_t end) noexcept nogil
-@cython.locals(place=bytes_in, found=Py_ssize_t)
-cdef Py_ssize_t find_byte(const uint8_t* buf, int byte, Py_ssize_t at, Py_ssize_t end) noexcept nogil
 
 @cython.final
 cdef class RecordReader:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from orbitmq.runtime.buffers import Readable
 
 if not cython.compiled:
-    from orbitmq.message.octets import crc32, get_i16, get_i32, get_i64
+    from orbitmq.message.octets import crc32, find, get_i16, get_i32, get_i64
 
 MAGIC_V1 = record_layout.MAGIC_V1
 MAGIC_V2 = record_layout.MAGIC_V2
@@ -78,17 +78,6 @@ def hash_on(h: int, buf: Readable, at: int, end: int) -> int:
                 c = 0xFFFD
         h = (h * 31 + c) & _MASK
     return h
-
-
-def find_byte(buf: Readable, byte: int, at: int, end: int) -> int:
-    """The place of ``byte`` in ``buf[at:end]``, or ``end``."""
-    if cython.compiled:
-        place = cython.cast(bytes_in, memchr(cython.address(buf[at]), byte, end - at))
-        if place == cython.NULL:
-            return end
-        return place - cython.cast(bytes_in, cython.address(buf[0]))
-    found = bytes(buf[at:end]).find(byte)
-    return end if found < 0 else at + found
 
 
 class RecordReader:
@@ -191,7 +180,7 @@ class RecordReader:
         pos = self.props_at
         end = self.props_end
         while pos < end:
-            stop = find_byte(buf, 2, pos, end)
+            stop = find(buf, 2, pos, end)
             if stop - pos > 5:
                 if buf[pos + 4] == 1:
                     if buf[pos] == 84 and buf[pos + 1] == 65 and buf[pos + 2] == 71 and buf[pos + 3] == 83:

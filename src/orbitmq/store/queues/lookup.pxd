@@ -62,6 +62,4 @@ cdef class Lookup:
     cdef int _look_into(self, int64_t physical, int64_t size) noexcept nogil
     @cython.locals(log=bytes_in, found=int)
     cdef bint _matches_properties(self, const int64_t* codes, Py_ssize_t codes_at) noexcept nogil
-    @cython.locals(status=int)
-    cdef int _copy_record(self, uint8_t* out, Py_ssize_t at, int64_t physical, int64_t size) noexcept nogil
     cdef int _read_view(self, Py_ssize_t slot, int64_t offset, int64_t last, int64_t max_count, int64_t max_bytes, Py_ssize_t codes_count, uint8_t[::1] out)

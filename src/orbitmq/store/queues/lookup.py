@@ -226,9 +226,11 @@ class Lookup:
                     if self.read_count > 0:
                         break
                     return READ_NO_SPACE
-                status = self._copy_record(out, out_at + self.read_bytes, self.entry_physical, size)
-                if status != READ_FOUND:
-                    return status if self.read_count == 0 else READ_FOUND
+                if codes_count != BY_PROPERTIES:
+                    status = self._look_into(self.entry_physical, size)
+                    if status != READ_FOUND:
+                        return status if self.read_count == 0 else READ_FOUND
+                copy(out, out_at + self.read_bytes, self.log_maps[self.file], self.within, size)
                 self.read_bytes += size
                 self.read_count += 1
             offset += 1
@@ -273,12 +275,6 @@ class Lookup:
         self.file = file
         self.within = within
         return READ_FOUND
-
-    def _copy_record(self, out: Writable, at: int, physical: int, size: int) -> int:
-        status = self._look_into(physical, size)
-        if status == READ_FOUND:
-            copy(out, at, self.log_maps[self.file], self.within, size)
-        return status
 
     def _matches_properties(self, codes: Integers, codes_at: int) -> bool:
         """Whether the program passes the record that was looked into; a record that is none does not pass."""

@@ -3,8 +3,7 @@ cimport cython
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcmp, memcpy
 
-from orbitmq.message.octets cimport same
-from orbitmq.store.log.records cimport find_byte
+from orbitmq.message.octets cimport find, same
 from orbitmq.store.sql.comparing cimport find_text, order_doubles, slow_double
 
 ctypedef const uint8_t* bytes_in

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from orbitmq.runtime.buffers import Integers, Readable
 
 if not cython.compiled:
-    from orbitmq.message.octets import same
-    from orbitmq.store.log.records import find_byte
+    from orbitmq.message.octets import find, same
     from orbitmq.store.sql.comparing import find_text, order_doubles, slow_double
 
 # C integers in the compiled module, so that no Python object is touched on the path of a message.
@@ -106,7 +105,7 @@ class Matcher:
         for n in range(count):
             self.starts[n] = -1
         while at < end:
-            stop = find_byte(self.block, 2, at, end)
+            stop = find(self.block, 2, at, end)
             for n in range(count):
                 # A name of the program holds no separator, so its own length says where one must be.
                 length = program[names + 2 * n + 1]
