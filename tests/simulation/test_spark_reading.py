@@ -12,11 +12,12 @@ import pickle
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
