@@ -6,15 +6,13 @@ import re
 
 # Hadoop's names of schemes that pyarrow calls otherwise.
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
+_ERRNO = re.compile(r"\[errno \d+\] ", re.IGNORECASE)
 
 
 def pyarrow_uri(location: str) -> str:
     """A location as ``pyarrow.fs`` understands it; paths stay what they are."""
     scheme, separator, rest = location.partition("://")
     return f"{_SCHEMES.get(scheme, scheme)}{separator}{rest}"
-
-
-_ERRNO = re.compile(r"\[errno \d+\] ", re.IGNORECASE)
 
 
 def failure_text(error: Exception) -> str:

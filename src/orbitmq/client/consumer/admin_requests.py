@@ -25,8 +25,9 @@ from orbitmq.wire.bodies import (
     ProcessQueueInfo,
     ResetOffsetBody,
 )
-from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import PROTOCOL_VERSION, Command
+from orbitmq.wire.connection import not_supported
 from orbitmq.wire.errors import RemotingError
 from orbitmq.wire.headers import (
     ConsumeMessageDirectlyRequest,
@@ -169,11 +170,7 @@ class PopMember:
 
     def handle_request(self, command: Command) -> Command | None:
         """Members need not know of each other; nothing else is answered."""
-        if command.is_oneway:
-            return None
-        return command.reply(
-            ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
-        )
+        return None if command.is_oneway else not_supported(command)
 
     def route_changed(self, topic: str) -> None:
         """Every request asks for the route."""

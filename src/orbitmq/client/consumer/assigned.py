@@ -15,8 +15,8 @@ from orbitmq.client.life import InBlock, Life, State
 from orbitmq.errors import ClientStateError, OrbitError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.wire.bodies import ConsumerData, ConsumeType, MessageModel
-from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
+from orbitmq.wire.connection import not_supported
 
 _RETRY_PAUSE_S = 0.2
 
@@ -346,11 +346,7 @@ class _AssignedMember:
 
     def handle_request(self, command: Command) -> Command | None:
         """The user assigns, so that other members make no difference; nothing else is answered."""
-        if command.is_oneway:
-            return None
-        return command.reply(
-            ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
-        )
+        return None if command.is_oneway else not_supported(command)
 
     def route_changed(self, topic: str) -> None:
         """The user assigns; pulls find the new addresses themselves."""

@@ -21,6 +21,7 @@ from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies import ConsumerData, HeartbeatData, ProducerData
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
+from orbitmq.wire.connection import not_supported
 
 log = logging.getLogger("orbitmq.client")
 
@@ -223,9 +224,7 @@ class ClientInstance:
             return handler(connection, command)
         field = GROUP_FIELDS.get(command.code)
         if field is None:
-            return command.reply(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
-            )
+            return not_supported(command)
         if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             self._slave_speaks(connection.address)
         group = command.ext.get(field, "")

@@ -86,10 +86,10 @@ class GoingOnline:
             known = self._known()
             late = self._clock.monotonic() >= deadline
             task = plan.next(self._members() if known or late else None)
-            if task.step is Step.SERVE and not plan.ask_again(self._clock.monotonic() - self._terms.lease_s):
-                break
             if task.step is Step.SERVE:
-                continue
+                if plan.ask_again(self._clock.monotonic() - self._terms.lease_s):
+                    continue
+                break
             outcome = await self._do(task)
             if task.step is not Step.LOOK:
                 plan.ended(task, outcome, self._log_end(), self._clock.monotonic())

@@ -137,7 +137,7 @@ class PreOnline:
                 member.at, member.finished = Step.ANNOUNCE, False
         return bool(old)
 
-    def ended(self, task: Task, outcome: Outcome, log_end: int, now_s: float = 0.0) -> None:
+    def ended(self, task: Task, outcome: Outcome, log_end: int, now_s: float) -> None:
         """Note how a task ended at ``now_s``; ``log_end`` is that of our own log now."""
         if task.step is Step.FOLLOW:
             self._following = outcome.done
