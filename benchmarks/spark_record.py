@@ -14,7 +14,16 @@ from benchmarks import spark_waits
 from benchmarks.measure import machine, record, table
 from benchmarks.peer import ratio
 from benchmarks.servers import ROOT
-from benchmarks.spark_cases import APACHE_CASES, CASES, DURABLE_CASES, SINK_ROWS, SMALL_CASES, WAITS, Case
+from benchmarks.spark_cases import (
+    APACHE_CASES,
+    CASES,
+    DURABLE_CASES,
+    SHORT_SINK_ROWS,
+    SINK_ROWS,
+    SMALL_CASES,
+    WAITS,
+    Case,
+)
 from benchmarks.spark_sides import FOREIGN_LIMIT, Run
 
 OURS = "OrbitMQ"
@@ -23,8 +32,8 @@ Spark {versions}, local[2], broker on the same CPUs, 8 queues, 16-byte keys, 3 p
 (least-most), systems in turn, each case warmed until its CPU per row stopped falling. core-s/M: core-seconds
 of Spark and broker for a million rows. MB: most memory of Spark's processes. foreign: CPU of others during
 the worst run, of all processors; a run beside more than {limit} is repeated, twice at most. An aim in bold
-was missed. Sinks write {sink_rows:,} rows that Spark makes (300,000 in a short run); memory for the page
-cache is touched before each run that writes. Our broker has ASYNC_FLUSH: Kafka's does not flush either."""
+was missed. Sinks write {sink_rows:,} rows that Spark makes ({short_sink_rows:,} in a short run); memory for
+the page cache is touched before each run that writes. Our broker has ASYNC_FLUSH: Kafka's does not flush either."""
 DURABLE = "## SYNC_FLUSH, our broker's default: answered when it is on the disk"
 READER = "reader"
 
@@ -92,7 +101,12 @@ class Record:
         parts = [
             f"# Spark: OrbitMQ{' and ' + kafka if kafka else ''} on {about['cpu']}, {about['cpus']} CPUs, "
             f"{self.content['record']['kind']} record\n",
-            PROTOCOL.format(versions=", ".join(versions), limit=f"{FOREIGN_LIMIT:.0%}", sink_rows=SINK_ROWS),
+            PROTOCOL.format(
+                versions=", ".join(versions),
+                limit=f"{FOREIGN_LIMIT:.0%}",
+                sink_rows=SINK_ROWS,
+                short_sink_rows=SHORT_SINK_ROWS,
+            ),
         ]
         for cases in (CASES, DURABLE_CASES, SMALL_CASES, APACHE_CASES):
             measured = [case for case in cases if case.key in entries]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -14,7 +14,7 @@ from orbitmq.cli.spark_running import Spark, run_job, span
 from orbitmq.cli.times import Between
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @app.command
@@ -43,7 +43,10 @@ def dlq(
     from orbitmq.spark.jobs import dead_letters
 
     wanted = span(between)
-    letters = lambda s: dead_letters(s, group, common.addresses, span=wanted)  # noqa: E731
+
+    def letters(session: SparkSession) -> DataFrame:
+        return dead_letters(session, group, common.addresses, span=wanted)
+
     return _summarised("dlq", letters, by, "dead_since", where, spark, common)
 
 
@@ -75,13 +78,16 @@ def retry(
     from orbitmq.spark.jobs import retries
 
     wanted = span(Between(begin))
-    waiting = lambda s: retries(s, group, common.addresses, span=wanted)  # noqa: E731
+
+    def waiting(session: SparkSession) -> DataFrame:
+        return retries(session, group, common.addresses, span=wanted)
+
     return _summarised("retry", waiting, by, "waits_since", where, spark, common)
 
 
 def _summarised(
     name: str,
-    frame: Callable[[Any], DataFrame],
+    frame: Callable[[SparkSession], DataFrame],
     by: str,
     since: str,
     where: str | None,
