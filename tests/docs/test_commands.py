@@ -38,10 +38,13 @@ def words_of(line: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "line", [pytest.param(line, id=f"{page}: {line}") for page, line in dict.fromkeys(documented())]
+    "line",
+    [
+        pytest.param(line, id=f"{page}: {line}")
+        for page, line in dict.fromkeys(documented())
+        if line.split()[0] not in SERVERS  # they take RocketMQ's flags
+    ],
 )
 def test_a_documented_command_can_be_given(line: str) -> None:
     name, *words = words_of(line)
-    if name in SERVERS or name not in COMMANDS:
-        pytest.skip("servers take RocketMQ's flags")
     import_module(COMMANDS[name][0]).app.parse_args(words, exit_on_error=False, print_error=False)
