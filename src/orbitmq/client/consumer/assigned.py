@@ -72,16 +72,7 @@ class AssignedConsumer(InBlock):
     @shows_keywords(AssignedOptions)
     def __init__(self, group: str, **options: Unpack[AssignedKeywords]) -> None:
         settings = AssignedOptions(**options)
-        self._membership = membership = Membership(
-            group,
-            name_servers=settings.name_servers,
-            consume_from=settings.consume_from,
-            consume_timestamp_ms=settings.consume_timestamp_ms,
-            namespace=settings.namespace,
-            namespace_v2=settings.namespace_v2,
-            client=settings.client,
-            runtime=settings.runtime,
-        )
+        self._membership = membership = Membership(group, settings, settings.consume_timestamp_ms)
         self.group = group = membership.group
         self._namespace, self._client = membership.namespace, membership.client
         self._calls = membership.calls

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orbitmq.client.consumer.options import MemberOptions
 from orbitmq.client.core.broker_calls import BrokerCalls, Filter
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.model import ConsumeFrom
@@ -13,7 +14,6 @@ from orbitmq.errors import ValidationError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import RETRY_PREFIX, SQL92, TAG
 from orbitmq.message.tags import java_hash
-from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.system import system_runtime
 from orbitmq.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
 
@@ -25,7 +25,8 @@ HALF_AN_HOUR_MS = 30 * 60 * 1000
 class Membership:
     """One consumer in its group, made of the options that all consumers take.
 
-    They have no defaults here, so that no consumer forgets to pass one on.
+    Args:
+        consume_timestamp_ms: for :attr:`ConsumeFrom.TIMESTAMP`; half an hour ago when there is none.
 
     Attributes:
         group: the name on the wire, inside the namespace.
@@ -37,26 +38,15 @@ class Membership:
         ValidationError: the group or the namespace cannot be right.
     """
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        name_servers: str,
-        consume_from: ConsumeFrom,
-        consume_timestamp_ms: int | None,
-        namespace: str,
-        namespace_v2: str,
-        client: ClientInstance | None,
-        runtime: Runtime | None,
-    ) -> None:
+    def __init__(self, group: str, settings: MemberOptions, consume_timestamp_ms: int | None = None) -> None:
         check_group(group)
-        self.namespace = Namespace(namespace)
+        self.namespace = Namespace(settings.namespace)
         self.group = self.namespace.full(group)
-        self.client = client or ClientInstance(
-            runtime or system_runtime(), name_servers, namespace_v2=namespace_v2
+        self.client = settings.client or ClientInstance(
+            settings.runtime or system_runtime(), settings.name_servers, namespace_v2=settings.namespace_v2
         )
         self.calls = BrokerCalls(self.client)
-        self._consume_from = consume_from
+        self._consume_from = settings.consume_from
         if consume_timestamp_ms is None:
             consume_timestamp_ms = self.client.runtime.clock.now_ms() - HALF_AN_HOUR_MS
         self._consume_timestamp_ms = consume_timestamp_ms

@@ -45,28 +45,11 @@ MOST_CONCURRENCY = 10_000
 DAY_S = 24 * 3600
 
 
-class ConsumerKeywords(TypedDict, total=False):
-    """The keywords of :class:`~orbitmq.client.consumer.consumer.Consumer`, which says what they mean."""
+class MemberKeywords(TypedDict, total=False):
+    """The keywords that every kind of consumer has."""
 
     name_servers: str
     consume_from: ConsumeFrom
-    consume_timestamp_ms: int | None
-    concurrency: int
-    pull_batch_size: int
-    limits: FlowLimits | None
-    max_reconsume_times: int
-    pop_batch_size: int
-    pop_invisible_s: float
-    ordered: bool
-    suspend_ms: int
-    broadcast: bool
-    offsets_folder: str | None
-    allocate: Allocation | ByBroker
-    consume_timeout_s: float
-    close_timeout_s: float
-    hooks: Sequence[ConsumeHook]
-    middleware: Sequence[ConsumeMiddleware]
-    trace: bool | str
     namespace: str
     namespace_v2: str
     client: ClientInstance | None
@@ -74,36 +57,86 @@ class ConsumerKeywords(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerOptions:
+class MemberOptions:
+    """:class:`MemberKeywords` with their defaults."""
+
+    name_servers: str = "127.0.0.1:9876"
+    consume_from: ConsumeFrom = ConsumeFrom.LAST
+    namespace: str = ""
+    namespace_v2: str = ""
+    client: ClientInstance | None = None
+    runtime: Runtime | None = None
+
+
+class PullingKeywords(MemberKeywords, total=False):
+    """The keywords of consumers that pull queues of their own."""
+
+    consume_timestamp_ms: int | None
+    pull_batch_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullingOptions(MemberOptions):
+    """:class:`PullingKeywords` with their defaults."""
+
+    consume_timestamp_ms: int | None = None
+    pull_batch_size: int = 32
+
+
+class SharingKeywords(PullingKeywords, total=False):
+    """The keywords of consumers that share the queues with the other members of their group."""
+
+    limits: FlowLimits | None
+    max_reconsume_times: int
+    allocate: Allocation | ByBroker
+    consume_timeout_s: float
+    hooks: Sequence[ConsumeHook]
+    trace: bool | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingOptions(PullingOptions):
+    """:class:`SharingKeywords` with their defaults."""
+
+    limits: FlowLimits | None = None
+    max_reconsume_times: int = -1
+    allocate: Allocation | ByBroker = average
+    consume_timeout_s: float = 900.0
+    hooks: Sequence[ConsumeHook] = ()
+    trace: bool | str = False
+
+
+class ConsumerKeywords(SharingKeywords, total=False):
+    """The keywords of :class:`~orbitmq.client.consumer.consumer.Consumer`, which says what they mean."""
+
+    concurrency: int
+    pop_batch_size: int
+    pop_invisible_s: float
+    ordered: bool
+    suspend_ms: int
+    broadcast: bool
+    offsets_folder: str | None
+    close_timeout_s: float
+    middleware: Sequence[ConsumeMiddleware]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions(SharingOptions):
     """:class:`ConsumerKeywords` with their defaults, checked.
 
     Raises:
         ValidationError: an option is out of its range; the text names it and the range.
     """
 
-    name_servers: str = "127.0.0.1:9876"
-    consume_from: ConsumeFrom = ConsumeFrom.LAST
-    consume_timestamp_ms: int | None = None
     concurrency: int = 20
-    pull_batch_size: int = 32
-    limits: FlowLimits | None = None
-    max_reconsume_times: int = -1
     pop_batch_size: int = 32
     pop_invisible_s: float = 60.0
     ordered: bool = False
     suspend_ms: int = SUSPEND_MS
     broadcast: bool = False
     offsets_folder: str | None = None
-    allocate: Allocation | ByBroker = average
-    consume_timeout_s: float = 900.0
     close_timeout_s: float = 10.0
-    hooks: Sequence[ConsumeHook] = ()
     middleware: Sequence[ConsumeMiddleware] = ()
-    trace: bool | str = False
-    namespace: str = ""
-    namespace_v2: str = ""
-    client: ClientInstance | None = None
-    runtime: Runtime | None = None
 
     def __post_init__(self) -> None:
         checked_start(self.consume_from)
@@ -116,80 +149,33 @@ class ConsumerOptions:
         checked_range("close_timeout_s", self.close_timeout_s, 0, DAY_S)
 
 
-class PullKeywords(TypedDict, total=False):
+class PullKeywords(SharingKeywords, total=False):
     """The keywords of :class:`~orbitmq.client.consumer.pull.PullConsumer`, which says what they mean."""
 
-    name_servers: str
-    consume_from: ConsumeFrom
-    consume_timestamp_ms: int | None
     auto_commit: bool
-    pull_batch_size: int
-    limits: FlowLimits | None
-    max_reconsume_times: int
-    allocate: Allocation | ByBroker
-    consume_timeout_s: float
-    hooks: Sequence[ConsumeHook]
-    trace: bool | str
-    namespace: str
-    namespace_v2: str
-    client: ClientInstance | None
-    runtime: Runtime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PullConsumerOptions:
+class PullConsumerOptions(SharingOptions):
     """:class:`PullKeywords` with their defaults."""
 
-    name_servers: str = "127.0.0.1:9876"
-    consume_from: ConsumeFrom = ConsumeFrom.LAST
-    consume_timestamp_ms: int | None = None
     auto_commit: bool = True
-    pull_batch_size: int = 32
-    limits: FlowLimits | None = None
-    max_reconsume_times: int = -1
-    allocate: Allocation | ByBroker = average
-    consume_timeout_s: float = 900.0
-    hooks: Sequence[ConsumeHook] = ()
-    trace: bool | str = False
-    namespace: str = ""
-    namespace_v2: str = ""
-    client: ClientInstance | None = None
-    runtime: Runtime | None = None
 
     def __post_init__(self) -> None:
         self.as_consumer()  # which is checked
 
     def as_consumer(self) -> ConsumerOptions:
         """The options of a consumer of the group that are meant by these."""
-        names = {field.name for field in fields(self)} - {"auto_commit"}
-        return ConsumerOptions(**{name: getattr(self, name) for name in names})
+        return ConsumerOptions(**{field.name: getattr(self, field.name) for field in fields(SharingOptions)})
 
 
-class AssignedKeywords(TypedDict, total=False):
+class AssignedKeywords(PullingKeywords, total=False):
     """The keywords of :class:`~orbitmq.client.consumer.assigned.AssignedConsumer`."""
-
-    name_servers: str
-    consume_from: ConsumeFrom
-    consume_timestamp_ms: int | None
-    pull_batch_size: int
-    namespace: str
-    namespace_v2: str
-    client: ClientInstance | None
-    runtime: Runtime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AssignedOptions:
+class AssignedOptions(PullingOptions):
     """:class:`AssignedKeywords` with their defaults."""
-
-    name_servers: str = "127.0.0.1:9876"
-    consume_from: ConsumeFrom = ConsumeFrom.LAST
-    consume_timestamp_ms: int | None = None
-    pull_batch_size: int = 32
-    namespace: str = ""
-    namespace_v2: str = ""
-    client: ClientInstance | None = None
-    runtime: Runtime | None = None
 
     def __post_init__(self) -> None:
         checked_start(self.consume_from)
@@ -223,28 +209,21 @@ def checked_count(name: str, count: int) -> int:
     return count
 
 
-class SimpleKeywords(TypedDict, total=False):
+class SimpleKeywords(MemberKeywords, total=False):
     """The keywords of :class:`~orbitmq.client.consumer.simple.SimpleConsumer`."""
 
-    name_servers: str
-    consume_from: ConsumeFrom
     invisible_s: float
     ordered: bool
     concurrency: int
     batch_size: int
     max_processing_s: float
     close_timeout_s: float
-    namespace: str
-    namespace_v2: str
-    client: ClientInstance | None
-    runtime: Runtime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimpleOptions:
+class SimpleOptions(MemberOptions):
     """:class:`SimpleKeywords` with their defaults."""
 
-    name_servers: str = "127.0.0.1:9876"
     consume_from: ConsumeFrom = ConsumeFrom.FIRST
     invisible_s: float = 60.0
     ordered: bool = False
@@ -252,10 +231,6 @@ class SimpleOptions:
     batch_size: int = 16
     max_processing_s: float = 900.0
     close_timeout_s: float = 10.0
-    namespace: str = ""
-    namespace_v2: str = ""
-    client: ClientInstance | None = None
-    runtime: Runtime | None = None
 
     def __post_init__(self) -> None:
         checked_start(self.consume_from)

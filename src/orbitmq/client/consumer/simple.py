@@ -86,16 +86,7 @@ class SimpleConsumer(InBlock):
     @shows_keywords(SimpleOptions)
     def __init__(self, group: str, **options: Unpack[SimpleKeywords]) -> None:
         settings = self._settings = SimpleOptions(**options)
-        self._membership = membership = Membership(
-            group,
-            name_servers=settings.name_servers,
-            consume_from=settings.consume_from,
-            consume_timestamp_ms=None,
-            namespace=settings.namespace,
-            namespace_v2=settings.namespace_v2,
-            client=settings.client,
-            runtime=settings.runtime,
-        )
+        self._membership = membership = Membership(group, settings)
         self.group = group = membership.group
         self._client = membership.client
         self._clock = self._client.runtime.clock
