@@ -51,6 +51,8 @@ class ScriptedCluster:
         self.first: dict[MessageQueue, int] = {A0: 0, A1: 10}
         self.last: dict[MessageQueue, int] = {A0: 100, A1: 60}
         self.error: Exception | None = None
+        self.routes: list[Exception | set[str]] = []
+        """What the name servers say first: an error, or the brokers that they know."""
         self.away: set[str] = set()
         self.slaves: set[str] = set()
         self.group: dict[MessageQueue, int] = {}
@@ -109,7 +111,10 @@ class ScriptedCluster:
         return Command(ResponseCode.SUCCESS, body=b"".join(map(encode_record, records)))
 
     def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
-        there = {queue: f"{queue.broker_name}:1" for queue in self.last}
+        told = self.routes.pop(0) if self.routes else {"broker-a", "broker-b"}
+        if isinstance(told, Exception):
+            raise told
+        there = {queue: f"{queue.broker_name}:1" for queue in self.last if queue.broker_name in told}
         return QueueAddresses(there, there, frozenset(there.values()))
 
     def is_master(self, topic: str, address: str) -> bool:
@@ -451,6 +456,28 @@ def test_the_expression_is_checked_before_anything_is_read(cluster: ScriptedClus
         batch.partitions()
     cluster.refusal = ResponseCode.SYSTEM_BUSY
     with pytest.raises(OptionError, match="cannot filter by it"):
+        reader(sql="price > 5").partitions(at(), end)
+
+
+def test_a_restart_with_an_expression_waits_for_its_name_servers(cluster: ScriptedCluster) -> None:
+    """Spark asks for the tasks of the last batch first, before anything is known of the cluster."""
+    cluster.last[B0], cluster.first[B0] = 5, 0
+    end = reader().latestOffset(at(), ReadAllAvailable())
+    away = UnreachableError("no name server gave an answer")
+    just_started: list[Exception | set[str]] = [
+        TopicNotFoundError("t", "not known"),
+        {"broker-a"},
+        {"broker-a"},
+    ]
+    cluster.routes = [away, away, *just_started]
+    tasks = reader(sql="price > 5", offsetTimeout="10s").partitions(at(), end)
+    assert rows_of(tasks)[B0] == (0, 5)
+    assert cluster.checked == ["broker-a:1", "broker-b:1"]
+    cluster.routes = [away] * 1000
+    with pytest.raises(UnreachableError, match="no name server"):
+        reader(sql="price > 5").partitions(at(), end)
+    cluster.routes = [{"broker-a"}] * 1000
+    with pytest.raises(UnreachableError, match=r"no broker serves t/broker-b/0"):
         reader(sql="price > 5").partitions(at(), end)
 
 

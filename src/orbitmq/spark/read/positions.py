@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
@@ -24,6 +25,8 @@ log = logging.getLogger("orbitmq.spark")
 
 # How far the clock of a broker may be set back between two messages of a queue.
 CLOCK_MARGIN_MS = 10_000
+
+T = TypeVar("T")
 
 
 class Positions:
@@ -55,12 +58,12 @@ class Positions:
 
         Raises:
             OptionError: one cannot.
-            UnreachableError: one did not answer for ``offsetTimeout``.
+            UnreachableError: one did not answer, or is not known to the name servers, for ``offsetTimeout``.
         """
         if self.options.sql is None:
             return
         addresses: dict[str, set[str]] = {}
-        for queue, address in self._owners(ranges).items():
+        for queue, address in self._patiently(lambda: self._all_owners(ranges), is_known=True).items():
             addresses.setdefault(queue.topic, set()).add(address)
         for topic, found in sorted(addresses.items()):
             self._filter.check(topic, found)
@@ -95,6 +98,18 @@ class Positions:
         for topic in {queue.topic for queue in queues}:
             readable |= self.brokers.route(topic).readable
         return {queue: at for queue, at in readable.items() if queue in queues}
+
+    def _all_owners(self, ranges: Sequence[QueueRange]) -> dict[MessageQueue, str]:
+        """:meth:`_owners` of every queue: a broker may come back to a new name server after the others.
+
+        Raises:
+            UnreachableError: nobody serves one of them now.
+        """
+        owners = self._owners(ranges)
+        for queue in (item.queue for item in ranges):
+            if queue not in owners and queue not in self.brokers.route(queue.topic, refresh=True).readable:
+                raise UnreachableError(f"no broker serves {queue}")
+        return self._owners(ranges)
 
     def earliest(self) -> Offsets:
         """The first offset of every readable queue."""
@@ -159,14 +174,18 @@ class Positions:
         """:meth:`latest`, tried again while the cluster is away. Errors as with :meth:`start`."""
         return self._patiently(self.latest)
 
-    def _patiently(self, resolve: Callable[[], Offsets]) -> Offsets:
+    def _patiently(self, resolve: Callable[[], T], *, is_known: bool = False) -> T:
+        """What ``resolve`` gives, tried again while the cluster is away.
+
+        Args:
+            is_known: the topics were there before. A name server that just started knows none yet.
+        """
         patience = Patience(self.options.plan_timeout_ms)
         while True:
             try:
                 return resolve()
             except (UnreachableError, TopicNotFoundError) as error:
-                # A name server that just started knows no topics yet.
-                if patience.is_over or isinstance(error, TopicNotFoundError):
+                if patience.is_over or (isinstance(error, TopicNotFoundError) and not is_known):
                     raise
                 patience.pause()
 
@@ -290,11 +309,17 @@ class Positions:
         """The first messages of queues of which neither place tells the begin.
 
         Raises:
-            UnreachableError: a broker does not tell.
+            UnreachableError: a broker does not tell for ``offsetTimeout``.
         """
         unknown = {queue for queue in end if queue not in start and queue not in end.begins}
-        owners = {queue: at for queue, at in self._queues().items() if queue in unknown} if unknown else {}
-        return self.brokers.offsets(owners, min_offset)
+        if not unknown:
+            return {}
+
+        def firsts() -> dict[MessageQueue, int]:
+            owners = {queue: at for queue, at in self._queues().items() if queue in unknown}
+            return self.brokers.offsets(owners, min_offset)
+
+        return self._patiently(firsts, is_known=True)
 
     def _queues(self) -> dict[MessageQueue, str]:
         # Routes are asked for anew each time: queues are added and brokers move while a query runs.
