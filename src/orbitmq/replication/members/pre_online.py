@@ -43,10 +43,7 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A step, with the member that it is about.
-
-    Attributes:
-    """
+    """A step, with the member that it is about; LOOK and SERVE are about none."""
 
     step: Step
     broker_id: int = -1
