@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 from tests.conversation.broker_peer import BrokerPeer
-from tests.conversation.test_broker_pop import pop
+from tests.conversation.test_broker_pop import ack, pop
 from tests.conversation.test_replication_escape import stored
 from tests.replicas import ESCAPING
 
@@ -233,4 +233,54 @@ async def test_what_the_acting_slave_saw_done_does_not_come_again_from_the_retur
         await world.start_broker("broker-a")
         await world.until(lambda: world.brokers["broker-a"].services.role.role is Role.MASTER)
         assert len(world.brokers["broker-a"].part(PopRevive).state.in_flight) == 0
+        assert await consumer.receive(8, wait_s=40) == []
+
+
+@pytest.mark.behaviour("PE-09")
+@pytest.mark.orbitmq(replicas=2, settings={"enableSlaveActingMaster": "true", "slaveReadEnable": "true"})
+async def test_a_slave_passes_acknowledgements_on_to_its_master(
+    orbitmq_world: World, orbitmq_runtime: SimulatedRuntime
+) -> None:
+    """RocketMQ's clients ask for routes each 30 s and send an acknowledgement once: to the slave that had
+    acted, which refused it, and the message came again."""
+    world = orbitmq_world
+    await world.until(lambda: world.brokers["broker-a"].services.role.role is Role.MASTER)
+    async with world.admin() as admin:
+        await admin.create_topic("T", 1)
+    async with world.producer() as producer:
+        for number in range(4):
+            await producer.send(Message("T", b"%d" % number))
+    await world.sleep(1)
+    world.crash("broker-a")
+    slave = world.brokers["broker-a-1"]
+    await world.until(lambda: slave.services.role.role is Role.ACTING_MASTER)
+    async with BrokerPeer(orbitmq_runtime, slave.services.address) as peer:
+        first = await pop(peer, max_msg_nums=1, invisible_time=20_000)
+        popped = await pop(peer, max_msg_nums=3, invisible_time=20_000)
+        assert (first.bodies, popped.bodies) == ([b"0"], [b"1", b"2", b"3"])
+        starting = asyncio.ensure_future(world.start_broker("broker-a"))
+        await world.until(lambda: slave.services.role.role is Role.SLAVE)
+        # The master does not lead yet.
+        assert (await ack(peer, popped.receipt(0))).code == ResponseCode.SUCCESS
+        await starting
+        master = world.brokers["broker-a"]
+        await world.until(lambda: master.services.role.role is Role.MASTER)
+        for index in (1, 2):
+            assert (await ack(peer, popped.receipt(index))).code == ResponseCode.SUCCESS
+        used = await ack(peer, popped.receipt(1))
+        assert used.code == ResponseCode.NO_MESSAGE
+        assert "not in flight" in (used.remark or "")
+        assert (await pop(peer)).code == ResponseCode.SLAVE_NOT_AVAILABLE, "its master deals messages out"
+        # A slave that does not reach its master says so.
+        world.partition("broker-a")
+        alone = await ack(peer, popped.receipt())
+        assert alone.code == ResponseCode.SLAVE_NOT_AVAILABLE
+        assert "does not answer" in (alone.remark or "")
+        world.heal()
+        await world.until(lambda: master.services.role.role is Role.MASTER)
+    async with world.simple_consumer("cg") as consumer:
+        consumer.subscribe("T")
+        [again] = await taken(consumer, 1)
+        assert again.body == b"0"
+        await consumer.ack(again)
         assert await consumer.receive(8, wait_s=40) == []

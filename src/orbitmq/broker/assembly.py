@@ -80,6 +80,7 @@ from orbitmq.broker.statistics import Counters, Stats
 from orbitmq.broker.storage import StoreLife, StoreTopics, store_config
 from orbitmq.broker.timers.attach import attach as timers
 from orbitmq.broker.timers.hook import TimerHook
+from orbitmq.broker.to_master import ToMaster
 from orbitmq.broker.transactions.attach import attach as transactions
 from orbitmq.broker.writers.attach import attach as writers
 from orbitmq.message import reserved
@@ -204,6 +205,7 @@ def _services(runtime: Runtime, config: BrokerConfig, port: int) -> Services:
         counters=counters,
         stats=Stats(clock, events, store, offsets, config.broker_cluster_name, counters),
         registration=Registration(runtime, config, topics, address),
+        to_master=ToMaster(),
     )
 
 

@@ -33,6 +33,7 @@ from orbitmq.broker.registration import Registration
 from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import Counters, Stats
 from orbitmq.broker.timers.hook import TimerHook
+from orbitmq.broker.to_master import ToMaster
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore
 
@@ -70,6 +71,7 @@ class Services:
     counters: Counters
     stats: Stats
     registration: Registration
+    to_master: ToMaster
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from orbitmq.replication.members.membership import Membership, OwnState, Surroun
 from orbitmq.replication.members.name_servers import NameServerQueries
 from orbitmq.replication.members.ports import TableExchange
 from orbitmq.replication.members.queue_locks import LockHandlers, ReplicatedLocks
+from orbitmq.replication.passing_on import PassingOn
 from orbitmq.replication.replicas import Replicas
 from orbitmq.replication.state.acting_journal import ActingJournal
 from orbitmq.replication.state.codes import TableCodes
@@ -61,6 +62,8 @@ def attach(host: Host) -> Attachment:
     journal = ActingJournal(s.runtime.clock, s.persistence)
     membership = _membership(host, port, following, peers, client, tables, term)
     locks = ReplicatedLocks(s.config, s.locks, client, membership.others, tables.push)
+
+    s.to_master.ask = PassingOn(s.runtime.clock, s.role, following, client).ask
 
     finder = MasterFinder(s.runtime.clock, s.config, following, membership.others)
 
@@ -147,6 +150,6 @@ def _membership(
     peers.on(Kind.LEASE_GIVEN, lease_given)
     peers.on(Kind.TAKE_OVER, asked)
     peers.on(Kind.HAND_OVER, lambda _link, _payload: membership.master_releases())
-    peers.on_emptied(membership.emptied)
+    peers.on_greeting(membership.greeted)
     peers.on_change(lambda link, up: None if up or not link.is_master else membership.look_now())
     return membership

@@ -6,6 +6,7 @@ from functools import partial
 
 from orbitmq.broker.handlers.base import Answer, Family, Handler, answer_with
 from orbitmq.broker.pop.settling import Changed, Missed, Settled, Settling
+from orbitmq.broker.to_master import ToMaster
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import bodies, headers, pop_info
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -13,17 +14,22 @@ from orbitmq.wire.command import Command
 
 
 class PopAckHandlers(Family):
-    """Acknowledgements, and other invisible times."""
+    """Acknowledgements, and other invisible times; a slave lets its master serve them."""
 
-    def __init__(self, settling: Settling) -> None:
+    def __init__(self, settling: Settling, to_master: ToMaster) -> None:
         self._settling = settling
+        self._to_master = to_master
 
     def routes(self) -> dict[int, Handler]:
         return {
-            RequestCode.ACK_MESSAGE: self.ack,
-            RequestCode.BATCH_ACK_MESSAGE: self.batch_ack,
-            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: self.change,
+            RequestCode.ACK_MESSAGE: partial(self._where_it_leads, self.ack),
+            RequestCode.BATCH_ACK_MESSAGE: partial(self._where_it_leads, self.batch_ack),
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: partial(self._where_it_leads, self.change),
         }
+
+    def _where_it_leads(self, here: Handler, connection: ServerConnection, command: Command) -> Answer:
+        answer = self._to_master.ask(command)
+        return here(connection, command) if answer is None else answer
 
     def ack(self, _connection: ServerConnection, command: Command) -> Answer:
         """A message is done; answered when that is on disk."""

@@ -65,7 +65,7 @@ def attach(host: Host) -> Attachment:
         components=[revive, held, held_notices],
         families=[
             PopHandlers(config, clock, pops),
-            PopAckHandlers(settling),
+            PopAckHandlers(settling, s.to_master),
             PopNoticeHandlers(clock, pops),
             PopInspectionHandlers(pops),
         ],

@@ -1,0 +1,58 @@
+"""Passes requests that only a master can serve on from its slave, see :mod:`orbitmq.broker.to_master`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from orbitmq.broker.role import Role, RoleState
+from orbitmq.replication.link.follower import Following
+from orbitmq.runtime.seam import Clock
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import RemotingError
+
+# A field of ours: a request goes over one slave, not round in a circle.
+PASSED_ON = "orbitmqPassedOn"
+TIMEOUT_MS = 1000
+# A returning master leads a moment after its slave has made way.
+LEADS_WITHIN_S = 1.0
+ASK_AGAIN_S = 0.05
+
+
+class PassingOn:
+    """Asks the master whose log is copied now. The client's limit of requests under way bounds them."""
+
+    def __init__(self, clock: Clock, role: RoleState, following: Following, client: RemotingClient) -> None:
+        self._clock = clock
+        self._role = role
+        self._following = following
+        self._client = client
+
+    def ask(self, request: Command) -> Awaitable[Command] | None:
+        """The master's answer to a request; ``None`` unless this broker is a slave that is linked with one.
+
+        Raises:
+            RemotingError: from the answer: the master does not answer (SLAVE_NOT_AVAILABLE).
+        """
+        master = self._following.master_address
+        if self._role.role is not Role.SLAVE or not self._following.transferring or master is None:
+            return None
+        return None if PASSED_ON in request.ext else self._ask(master, request)
+
+    async def _ask(self, master: str, request: Command) -> Command:
+        deadline = self._clock.monotonic() + LEADS_WITHIN_S
+        while True:
+            passed = Command(request.code, {**request.ext, PASSED_ON: "true"}, request.body)
+            try:
+                answer = await self._client.request(master, passed, TIMEOUT_MS)
+            except TransportError as error:
+                raise RemotingError(
+                    ResponseCode.SLAVE_NOT_AVAILABLE,
+                    f"this broker is a slave, and its master does not answer: {error}",
+                ) from error
+            leads = answer.code != ResponseCode.SLAVE_NOT_AVAILABLE
+            if leads or self._clock.monotonic() >= deadline:
+                return request.reply(answer.code, answer.remark, answer.ext, answer.body)
+            await self._clock.sleep(ASK_AGAIN_S)
