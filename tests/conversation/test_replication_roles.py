@@ -123,6 +123,50 @@ async def test_a_master_that_returns_while_the_name_server_is_down_leads_beside_
     await world.until(lambda: watch.leaders() == [MASTER] and shown(world) == BOTH)
 
 
+@pytest.mark.behaviour("PO-21")
+async def test_a_master_that_starts_without_a_name_server_leads_when_its_slave_has_come(
+    orbitmq_world: World, watch: Watch
+) -> None:
+    """It took no messages for ten seconds, whoever was there."""
+    world = orbitmq_world
+    await online(world, watch)
+    await world.stop_name_server()
+    await world.sleep(10)
+    world.crash(MASTER)
+    await world.sleep(1)
+    begin = world.clock.monotonic()
+    starting = asyncio.ensure_future(world.start_broker(MASTER))
+    await world.until(lambda: watch.leaders() == [MASTER])
+    assert world.clock.monotonic() - begin <= 2
+    for _ in range(20):
+        await world.sleep(1)
+        assert watch.leaders() == [MASTER], "its slave leaves the lead to it"
+    with pytest.raises(ClusterError):  # it does not register
+        await starting
+    await world.start_name_server()
+    assert shown(world) == BOTH
+    assert watch.leaders() == [MASTER]
+
+
+@pytest.mark.behaviour("PO-21")
+async def test_a_master_that_starts_alone_without_a_name_server_takes_messages_fenced(
+    orbitmq_world: World, watch: Watch
+) -> None:
+    world = orbitmq_world
+    await online(world, watch)
+    await world.stop_name_server()
+    world.crash(SLAVE)
+    world.crash(MASTER)
+    begin = world.clock.monotonic()
+    starting = asyncio.ensure_future(world.start_broker(MASTER))
+    await world.until(lambda: watch.role(MASTER) is Role.FENCED)
+    assert 5 <= world.clock.monotonic() - begin <= 6.5
+    await world.start_name_server()
+    await starting
+    await world.start_broker(SLAVE)
+    await world.until(lambda: watch.leaders() == [MASTER] and shown(world) == BOTH)
+
+
 async def test_a_name_server_that_restarts_changes_no_role(orbitmq_world: World, watch: Watch) -> None:
     world = orbitmq_world
     await online(world, watch)

@@ -54,7 +54,9 @@ class FileSender:
             return 0
         try:
             sent = held.send(head, socket.MSG_MORE)
-            while sent >= len(head) and (more := os.sendfile(held.fileno(), file, start, end - start)):
+            if sent < len(head):
+                return sent
+            while start < end and (more := os.sendfile(held.fileno(), file, start, end - start)):
                 start += more
                 sent += more
         except BlockingIOError:

@@ -33,7 +33,8 @@ class PeerLink(Protocol):
 
 Receiver: TypeAlias = Callable[[PeerLink, bytes], object]
 Watcher: TypeAlias = Callable[[PeerLink, bool], object]
-Emptied: TypeAlias = Callable[[int, str], object]
+# Broker id, address, and where its log ends.
+Greeting: TypeAlias = Callable[[int, str, int], object]
 
 
 class Peers:
@@ -43,7 +44,7 @@ class Peers:
         self._links: tuple[PeerLink, ...] = ()
         self._receivers: dict[Kind, Receiver] = {}
         self._watchers: list[Watcher] = []
-        self._emptied: list[Emptied] = []
+        self._greetings: list[Greeting] = []
 
     @property
     def links(self) -> tuple[PeerLink, ...]:
@@ -60,15 +61,15 @@ class Peers:
         """Call ``watcher(link, up)`` when a link comes up or goes."""
         self._watchers.append(watcher)
 
-    def on_emptied(self, listener: Emptied) -> None:
-        """Call ``listener(broker_id, address)`` when who would follow us has a log, and we have none."""
-        self._emptied.append(listener)
+    def on_greeting(self, listener: Greeting) -> None:
+        """Call ``listener(broker_id, address, log_end)`` when a broker comes that would follow us."""
+        self._greetings.append(listener)
 
     # -- for the two ends of a link --------------------------------------------------------------------
 
-    def emptied(self, broker_id: int, address: str) -> None:
-        """A broker that would follow us has a log, and we have none."""
-        tell(self._emptied, broker_id, address)
+    def greeted(self, broker_id: int, address: str, log_end: int) -> None:
+        """A broker would follow us, whether it can or not."""
+        tell(self._greetings, broker_id, address, log_end)
 
     def opened(self, link: PeerLink) -> None:
         """A link is up."""

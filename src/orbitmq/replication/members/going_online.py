@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.ha_handlers import LEADS, LOG_END
+from orbitmq.replication.link.follower import MAX_RETRY_SECONDS
 from orbitmq.replication.members.fence import Terms
 from orbitmq.replication.members.ports import ExchangeError, FollowsMaster, LooksAtLinks, TableExchange
 from orbitmq.replication.members.pre_online import Outcome, PreOnline, Step, Task
@@ -30,8 +31,9 @@ TAKE_LIMIT_S = 5.0
 # A copy goes on as long as it gets something; a log can be any number of bytes.
 COPY_SILENCE_S = 5.0
 LOOK_AGAIN_S = 0.02
-# How long name servers that do not answer are waited for. Without them nobody knows who else leads.
-LOOK_LIMIT_S = 10.0
+# Without name servers nobody knows who else leads. A slave that knows our address comes by itself: at its
+# next try to connect, or when its own right to lead has ended. So long and a moment more it is waited for.
+LOOK_MORE_S = 1.0
 RETRY_S = 1.0
 
 
@@ -42,7 +44,7 @@ class GoingOnline:
         address: where clients reach this broker.
         ha_address: gives where followers reach it.
         members: gives the living members without ourselves, as far as they are known.
-        known: whether enough name servers have shown them.
+        known: whether that is all of them.
         terms: a member's consent holds as long as a master's right to lead.
         log_end: gives the end of our own log.
     """
@@ -81,7 +83,8 @@ class GoingOnline:
         ``None``: who the members are is not known.
         """
         plan = PreOnline(self._config.broker_id)
-        deadline = self._clock.monotonic() + LOOK_LIMIT_S
+        patience_s = max(MAX_RETRY_SECONDS, self._terms.patience_s) + LOOK_MORE_S
+        deadline = self._clock.monotonic() + patience_s
         while True:
             known = self._known()
             late = self._clock.monotonic() >= deadline
@@ -100,7 +103,7 @@ class GoingOnline:
         for left_out in plan.left_out:
             log.warning("broker %s goes online without: %s", self._address, left_out)
         if not known:
-            log.warning("broker %s goes online, but not enough name servers answer", self._address)
+            log.warning("broker %s goes online, but does not know who else is there", self._address)
         return plan.silent if known else None
 
     async def _do(self, task: Task) -> Outcome:

@@ -115,7 +115,7 @@ class Membership(Component):
         self.seen = Sightings(config.broker_id, address, self.terms, servers)
         self._going_online = GoingOnline(
             clock, config, client, address, own.ha_address, around.following, around.links, around.tables,
-            self._others, lambda: self.seen.told(clock.monotonic()), own.log_end, self.terms,
+            self._others, self._knows_others, own.log_end, self.terms,
         )  # fmt: skip
         self._rivals = Rivals(config, client, queries, address)
         self._consent = LateConsent(client, around.tables)
@@ -133,8 +133,8 @@ class Membership(Component):
         self._asked = False
         self._idle = False
         self._leaving = False
-        # Those who have a log while we have none, by id; name servers may not show them yet.
-        self._with_log: dict[int, str] = {}
+        # Slaves that came by themselves and have a say in whether we serve, by id.
+        self._came: dict[int, str] = {}
         self._master_ha: tuple[str, str] | None = None
         if config.enable_slave_acting_master:
             role.may_lead = self._may_lead
@@ -239,10 +239,17 @@ class Membership(Component):
         self.fence.leases.given(broker_id, number)
         self._wake.set()
 
-    def emptied(self, broker_id: int, address: str) -> None:
-        """A slave has a log and we have none: we lost our disk, and came back while no slave was there."""
-        self._with_log[broker_id] = address
-        self._wake.set()
+    def greeted(self, broker_id: int, address: str, log_end: int) -> None:
+        """A slave comes over the link. Name servers may not show it yet, or not run.
+
+        It counts while this master prepares to serve, and when it serves without a log and the slave has one:
+        then we lost our disk, and came back while no slave was there.
+        """
+        if self._config.broker_id != MASTER_ID:
+            return
+        if self._role.role is Role.PRE_ONLINE or self._own.log_end() == 0 < log_end:
+            self._came[broker_id] = address
+            self._wake.set()
 
     async def announced(self, ha_address: str | None, master_address: str | None) -> bool:
         """A returning master says where it is (906). An acting master makes way before this returns.
@@ -278,9 +285,14 @@ class Membership(Component):
             self._around.master_back()
 
     def _others(self) -> Mapping[int, str]:
-        members = self._with_log | self.seen.members(self._clock.monotonic())
+        members = self._came | self.seen.members(self._clock.monotonic())
         own = self._config.broker_id
         return {number: at for number, at in members.items() if at != self._address and number != own}
+
+    def _knows_others(self) -> bool:
+        """Whether enough name servers tell who else is there, or everybody else has come by himself."""
+        told = self.seen.told(self._clock.monotonic())
+        return told or 0 < self._config.total_replicas - 1 <= len(self._came)
 
     # -- acting ----------------------------------------------------------------------------------------
 
@@ -416,10 +428,10 @@ class Membership(Component):
 
     async def _isolate_emptied(self) -> None:
         """Copy the log of a slave back, as at a start, before there is one of our own."""
-        if not self._with_log or self._role.role not in (Role.MASTER, Role.FENCED):
+        if not self._came or self._role.role not in (Role.MASTER, Role.FENCED):
             return
         if self._own.log_end():
-            self._with_log.clear()
+            self._came.clear()
             return
         log.warning("broker %s has no log, a slave has: isolated until it is copied back", self._address)
         async with self._moving:
@@ -437,8 +449,8 @@ class Membership(Component):
     async def _go_online(self) -> None:
         log.info("broker %s is isolated until it has caught up with the others", self._address)
         silent = await self._going_online.run()
-        self._with_log.clear()
-        agreed = silent is not None and not silent
+        agreed, misses_others = silent is not None and not silent, self._misses_others()
+        self._came.clear()
         self._consent.need(silent)
         async with self._moving:
             if self._leaving:
@@ -446,7 +458,7 @@ class Membership(Component):
             self._asked, self._idle = not agreed, False
             if self._config.broker_id != MASTER_ID:
                 await self._change_role(Role.SLAVE)
-            elif agreed and not self._misses_others():
+            elif agreed and not misses_others:
                 self.fence.grant(self._clock.monotonic())
                 await self._change_role(Role.MASTER)
             else:
