@@ -342,3 +342,22 @@ async def test_a_client_whose_clock_is_wrong_gets_messages_too(
     assert 4900 <= peer.now() - began <= 5600
     late = await pop(peer, born_time=peer.now() - behind_ms - 2000)
     assert "timeout too much" in (late.remark or ""), "what came late is nobody's any more"
+
+
+@pytest.mark.behaviour("PP-12")
+async def test_a_clock_that_is_set_while_a_client_pops_and_asks_for_notices(
+    broker: Broker, peer: BrokerPeer
+) -> None:
+    """Notices wait longer than pops, so a step of 0.7 s was late for pops only, and for ever (seed 116)."""
+    behind_ms = 700
+    ask: dict[str, str | int] = {"topic": "T", "queueId": -1, "consumerGroup": "cg", "pollTime": 20_000}
+    await peer.sent(b"before")
+    assert (await pop(peer, born_time=peer.now())).bodies == [b"before"]
+    await peer.sent(b"after")
+    for _ in range(4):
+        await peer.ok(RequestCode.NOTIFICATION, **ask, bornTime=peer.now() - behind_ms)
+        popped = await pop(peer, born_time=peer.now() - behind_ms)
+        if popped.bodies:
+            break
+        await asyncio.sleep(0.4)
+    assert popped.bodies == [b"after"]

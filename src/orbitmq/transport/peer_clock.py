@@ -8,7 +8,9 @@ from __future__ import annotations
 
 # Clocks of one cluster are not farther apart: the first request of a connection may be late as well.
 MOST_APART_MS = 60_000
-# When all requests of so long a time come late by as much, a clock was set.
+# From so much on a request counts as late; whoever refuses late ones does it no earlier.
+LATE_MS = 500
+# When all requests of so long a time come late, a clock was set.
 STEP_MS = 1000
 
 
@@ -21,18 +23,20 @@ class PeerClock:
         self._behind_ms: int | None = None
         self._late_since_ms: int | None = None
 
-    def way_ms(self, made_ms: int, now_ms: int, late_ms: int) -> int:
+    def way_ms(self, made_ms: int, now_ms: int) -> int:
         """How long a request was on its way.
+
+        What counts as late does not depend on how long a request wants to wait: requests of several kinds
+        share a connection, and patient ones must not hide from impatient ones that a clock was set.
 
         Args:
             made_ms: by the clock of its sender; ``now_ms``: by ours.
-            late_ms: from how long on the caller takes it for late.
         """
         apart = now_ms - made_ms
         if self._behind_ms is None:
             self._behind_ms = apart if apart <= MOST_APART_MS else 0
         self._behind_ms = min(self._behind_ms, apart)
-        if apart - self._behind_ms <= late_ms:
+        if apart - self._behind_ms <= LATE_MS:
             self._late_since_ms = None
         elif self._late_since_ms is None:
             self._late_since_ms = now_ms

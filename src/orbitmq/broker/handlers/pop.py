@@ -8,13 +8,12 @@ from orbitmq.broker.handlers.pop_answers import NOTHING, WaitingPop
 from orbitmq.broker.pop.popping import PopRequest
 from orbitmq.broker.pop.service import Pops, PopsFullError
 from orbitmq.runtime.seam import Clock
+from orbitmq.transport.peer_clock import LATE_MS
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import headers
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
-# A request that was on its way for so much longer than it wanted to wait is nobody's any more.
-TOO_LATE_MS = 500
 _FROM_NEWEST = 1
 
 
@@ -35,9 +34,9 @@ class PopHandlers(Family):
         command.ext.setdefault("bornTime", str(now))
         header = headers.PopMessageRequest.from_ext(command.ext)
         born = header.born_time or now
-        late_ms = header.poll_time + TOO_LATE_MS
-        way_ms = connection.clock.way_ms(born, now, late_ms)
-        if way_ms > late_ms:
+        way_ms = connection.clock.way_ms(born, now)
+        # What was on its way for so much longer than it wanted to wait is nobody's any more.
+        if way_ms > header.poll_time + LATE_MS:
             return command.reply(
                 ResponseCode.POLLING_TIMEOUT,
                 f"the broker[{self._config.broker_ip1}] pop message is timeout too much",

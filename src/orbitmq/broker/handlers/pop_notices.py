@@ -28,7 +28,7 @@ class PopNoticeHandlers(Family):
         command.ext.setdefault("bornTime", str(now))
         header = headers.NotificationRequest.from_ext(command.ext)
         client = _NoticeClient(connection, command)
-        way_ms = connection.clock.way_ms(header.born_time or now, now, header.poll_time)
+        way_ms = connection.clock.way_ms(header.born_time or now, now)
         wait_ms = header.poll_time - way_ms if header.poll_time > 0 else 0
         try:
             found = self._pops.has_messages(
