@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from datetime import datetime, timedelta
+from heapq import heapify, heappop, heappush
 from typing import Any, NoReturn
 
 # A simulated day starts at the same moment in every run.
@@ -24,18 +24,22 @@ class SimulationStuckError(RuntimeError):
 
 
 class VirtualClock:
-    """Time that moves only when the loop jumps or :meth:`advance` is called."""
+    """Time that moves only when the loop jumps or :meth:`advance` is called.
+
+    Attributes:
+        now_s: what :meth:`monotonic` says; the loop reads and moves it.
+    """
 
     def __init__(self, epoch_ms: int = EPOCH_MS) -> None:
         self._epoch_ms = epoch_ms
-        self._now = 0.0
+        self.now_s = 0.0
 
     def now_ms(self) -> int:
         # Rounded to microseconds first: sums of floats must not show the millisecond before.
-        return self._epoch_ms + round(self._now * 1e6) // 1000
+        return self._epoch_ms + round(self.now_s * 1e6) // 1000
 
     def monotonic(self) -> float:
-        return self._now
+        return self.now_s
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -50,7 +54,7 @@ class VirtualClock:
         """Let time pass by hand. Timers that became due run in the loop's next iteration."""
         if seconds < 0:
             raise ValueError("time does not go back")
-        self._now += seconds
+        self.now_s += seconds
 
     def set_wall(self, seconds: float) -> None:
         """Set the wall clock forward, or back with a negative number; no time passes."""
@@ -71,7 +75,7 @@ class SimulatedProcess:
         self.name = name
         self.running = True
         self.killed = False
-        self._held: list[asyncio.Handle] = []
+        self._held: list[_Handle] = []
         self._tasks: list[asyncio.Task[Any]] = []
 
     def context(self) -> Context:
@@ -102,7 +106,7 @@ class SimulatedProcess:
         self._tasks = []
         self._replay()
 
-    def hold(self, handle: asyncio.Handle) -> None:
+    def hold(self, handle: _Handle) -> None:
         """Keep a callback that became due while the process does not run."""
         self._held.append(handle)
 
@@ -138,6 +142,38 @@ class _Task(asyncio.Task[Any]):
         return self._number
 
 
+class _Handle(asyncio.TimerHandle):
+    """What asyncio makes for each callback and timer, without what only its debugging needs."""
+
+    # asyncio's own.
+    _callback: Any
+    _args: Any
+    _context: Context
+    _loop: VirtualLoop
+
+    __slots__ = ()
+
+    def __init__(
+        self, callback: Callable[..., object], args: Any, loop: VirtualLoop, context: Context | None
+    ) -> None:
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = copy_context() if context is None else context
+        self._cancelled = False
+        self._scheduled = False
+        self._when = 0.0
+        self._repr = self._source_traceback = None
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            if self._scheduled:
+                self._loop.timer_cancelled()
+            # What it would have called may hold much.
+            self._callback = self._args = None
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """Timers, tasks and futures as ever; no sockets, no threads, no real waiting.
 
@@ -152,7 +188,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
     _clock_resolution: float
     _closed: bool
     _stopping: bool
-    _timer_cancelled_count: int
 
     def __init__(self, clock: VirtualClock, seed: int = 0, *, max_iterations: int = MAX_ITERATIONS) -> None:
         super().__init__()
@@ -160,9 +195,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.seed = seed
         self.iterations = 0
         self._max_iterations = max_iterations
-        self._ready: deque[Any] = deque()
+        self._ready: deque[_Handle] = deque()
         # (due, number, handle): what is due at one moment runs in the order in which it was set.
-        self._scheduled: list[tuple[float, int, Any]] = []
+        self._scheduled: list[tuple[float, int, _Handle]] = []
+        self._cancelled_timers = 0
         self._timers_set = 0
         self._tasks_made = 0
         self.set_task_factory(self._new_task)
@@ -172,25 +208,29 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return _Task(self._tasks_made, coro, loop=self, **options)
 
     def time(self) -> float:
-        return self.clock.monotonic()
+        return self.clock.now_s
 
     async def until_next_event(self) -> None:
         """Return in the moment of the next timer, beside what that timer makes run."""
         due = min((due for due, _, handle in self._scheduled if not handle.cancelled()), default=None)
         await asyncio.sleep(0 if due is None else max(0.0, due - self.time()))
 
-    def run_again(self, handles: list[asyncio.Handle]) -> None:
+    def run_again(self, handles: list[_Handle]) -> None:
         """Callbacks that were held back are due now."""
         self._ready.extend(handles)
 
-    # -- asyncio's loop, without sockets, other threads and debugging: a run spends most of its time here ----
+    def timer_cancelled(self) -> None:
+        """A timer that was set is not wanted any more; it is dropped later."""
+        self._cancelled_timers += 1
+
+    # -- asyncio's loop, without sockets, other threads and debugging: a run spends much of its time here ----
 
     def call_soon(  # type: ignore[override]  # typeshed ties arguments to the callback
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         if self._closed:
             raise RuntimeError("Event loop is closed")
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
@@ -199,57 +239,77 @@ class VirtualLoop(asyncio.BaseEventLoop):
     ) -> asyncio.TimerHandle:
         if self._closed:
             raise RuntimeError("Event loop is closed")
-        timer: Any = asyncio.TimerHandle(when, callback, args, self, context)
-        timer._scheduled = True
+        handle = _Handle(callback, args, self, context)
+        handle._when = when
+        handle._scheduled = True
         self._timers_set += 1
-        heapq.heappush(self._scheduled, (when, self._timers_set, timer))
-        return timer  # type: ignore[no-any-return]
+        heappush(self._scheduled, (when, self._timers_set, handle))
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.clock.now_s + delay, callback, *args, context=context)
 
     def _run_once(self) -> None:
-        """One turn: pass over time when nothing is ready, then run what is ready when the turn begins."""
-        self.iterations += 1
-        if self.iterations > self._max_iterations:
-            raise SimulationStuckError(f"more than {self._max_iterations} iterations of the loop")
-        self._take_due()
-        ready = self._ready
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if handle._cancelled:
-                continue
-            process = handle._context.get(_PROCESS)
-            if process is None or process.running:
-                handle._run()
-            else:
-                process.hold(handle)
+        """Turn until the loop is to stop: pass over time when nothing is ready, then run what is ready."""
+        clock, ready, scheduled, process_of = self.clock, self._ready, self._scheduled, _PROCESS
+        while True:
+            self.iterations += 1
+            if self.iterations > self._max_iterations:
+                raise SimulationStuckError(f"more than {self._max_iterations} iterations of the loop")
+            if self._cancelled_timers:
+                self._forget_cancelled()
+            if not ready and not self._stopping:
+                self._pass_time()
+            end = clock.now_s + self._clock_resolution
+            while scheduled and scheduled[0][0] < end:
+                handle = heappop(scheduled)[2]
+                handle._scheduled = False
+                if handle._cancelled:
+                    self._cancelled_timers -= 1
+                else:
+                    ready.append(handle)
+            # What these make ready has its turn after them.
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if handle._cancelled:
+                    continue
+                process = handle._context.get(process_of)
+                if process is not None and not process.running:
+                    process.hold(handle)
+                    continue
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self._failed(handle, error)
+            if self._stopping:
+                return
 
-    def _take_due(self) -> None:
-        if self._timer_cancelled_count:
-            self._forget_cancelled()
-        clock, scheduled, ready = self.clock, self._scheduled, self._ready
-        if not ready and not self._stopping:
-            if not scheduled:
-                raise SimulationStuckError("every task waits, and no timer is set that could wake one")
-            clock.advance(max(0.0, scheduled[0][0] - clock.monotonic()))
-        end = clock.monotonic() + self._clock_resolution
-        while scheduled and scheduled[0][0] < end:
-            handle = heapq.heappop(scheduled)[2]
-            handle._scheduled = False
-            if handle._cancelled:
-                self._timer_cancelled_count -= 1
-            else:
-                ready.append(handle)
+    def _failed(self, handle: _Handle, error: BaseException) -> None:
+        text = f"Exception in callback {handle._callback}"
+        self.call_exception_handler({"message": text, "exception": error, "handle": handle})
+
+    def _pass_time(self) -> None:
+        if not self._scheduled:
+            raise SimulationStuckError("every task waits, and no timer is set that could wake one")
+        due, now = self._scheduled[0][0], self.clock.now_s
+        if due > now:
+            self.clock.advance(due - now)
 
     def _forget_cancelled(self) -> None:
         scheduled = self._scheduled
-        if len(scheduled) > _FEW_TIMERS and 2 * self._timer_cancelled_count > len(scheduled):
+        if len(scheduled) > _FEW_TIMERS and 2 * self._cancelled_timers > len(scheduled):
             for entry in scheduled:
                 entry[2]._scheduled = not entry[2]._cancelled
             scheduled[:] = [entry for entry in scheduled if not entry[2]._cancelled]
-            heapq.heapify(scheduled)
-            self._timer_cancelled_count = 0
+            heapify(scheduled)
+            self._cancelled_timers = 0
         while scheduled and scheduled[0][2]._cancelled:
-            self._timer_cancelled_count -= 1
-            heapq.heappop(scheduled)[2]._scheduled = False
+            self._cancelled_timers -= 1
+            heappop(scheduled)[2]._scheduled = False
 
     def _write_to_self(self) -> None:
         """No other thread, nothing to wake."""
