@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from math import inf
@@ -37,6 +38,8 @@ PRODUCERS = "producers"
 CONSUMERS = ("consumers-1", "consumers-2")
 LEVEL_SECONDS = [float(text.removesuffix("s")) for text in LEVELS.split()]
 LONGEST_TIMER_S = 9.0
+# What is sent when all faults are over waits no longer: nothing happens to it meanwhile.
+LONGEST_CALM_S = 2.0
 POP_INVISIBLE_S = 6.0
 # What a member that pops does with a message that fails: it says so, or lets the time run out.
 RETRY_S = 1.0
@@ -75,6 +78,7 @@ class Load:
         self._current: dict[str, str] = {}
         self._work: dict[str, asyncio.Task[None]] = {}
         self._stopped = False
+        self._longest_s = LONGEST_TIMER_S
         # Who handles messages of an ordered group now, by queue.
         self._busy: dict[MessageQueue, Delivered] = {}
 
@@ -114,6 +118,10 @@ class Load:
                 break
             await asyncio.sleep(LOOK_S)
         return self._current.get(machine) == life and self.kill(machine)
+
+    def calm(self) -> None:
+        """No fault comes any more: what is sent from now on is not delayed for long."""
+        self._longest_s = LONGEST_CALM_S
 
     def stop(self) -> None:
         """No producer sends anything more."""
@@ -178,12 +186,12 @@ class Load:
         self._acknowledged(sent, await producer.send(Message(ORDERED, sent.body), queue=queue))
 
     async def _delayed(self, producer: Producer) -> None:
-        level = self._dice.randint(1, len(LEVEL_SECONDS))
+        level = self._dice.randint(1, bisect_right(LEVEL_SECONDS, self._longest_s))
         sent = self._sent("delayed", LATER, delay_s=LEVEL_SECONDS[level - 1])
         self._acknowledged(sent, await producer.send(Message(LATER, sent.body, delay_level=level)))
 
     async def _timer(self, producer: Producer) -> None:
-        delay_s = round(self._dice.uniform(0.1, LONGEST_TIMER_S), 3)
+        delay_s = round(self._dice.uniform(0.1, self._longest_s), 3)
         sent = self._sent("timer", LATER, delay_s=delay_s)
         self._acknowledged(sent, await producer.send(Message(LATER, sent.body, delay_s=delay_s)))
 

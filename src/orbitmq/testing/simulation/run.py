@@ -20,11 +20,13 @@ from orbitmq.testing.simulation import checks
 from orbitmq.testing.simulation.faults import Faults
 from orbitmq.testing.simulation.history import History, Line, Stored, Violation
 from orbitmq.testing.simulation.load import CONSUMERS, PRODUCERS, QUEUES, SUBSCRIPTIONS, TOPICS, Load
-from orbitmq.testing.simulation.plan import BROKERS, GROUPS, LOAD_S, NAME_SERVERS, Plan
+from orbitmq.testing.simulation.plan import BROKERS, GROUPS, NAME_SERVERS, Plan
 from orbitmq.testing.simulation.site import Site
 from orbitmq.testing.simulation.watch import LogLines, Watch
 
 START_LIMIT_S = 60.0
+# Producers send for so long at least, also when all faults are over.
+LEAST_LOAD_S = 8.0
 # After the last fault producers go on so long, with everything as it should be.
 CALM_S = 3.0
 # Locks and invisible times of lost clients run out meanwhile.
@@ -135,7 +137,8 @@ class _Run:
         history.note("RUN", f"all serve: {self._plan.mode}")
         for name in (*CONSUMERS, PRODUCERS):
             load.begin(name)
-        await asyncio.gather(faults.run(), site.clock.sleep(LOAD_S))
+        await asyncio.gather(faults.run(), site.clock.sleep(LEAST_LOAD_S))
+        load.calm()
         await site.clock.sleep(CALM_S)
         load.stop()
         history.note("RUN", "producers send no more")

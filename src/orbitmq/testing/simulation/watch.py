@@ -92,8 +92,8 @@ class Watch:
             one.name
             for one in serving
             if one.broker is not None
-            and one.broker.services.role.leads
             and "delayed messages" in one.broker.running
+            and one.broker.services.role.leads
         ]
         if len(leaders) > 1:
             text = f"special services run on {' and '.join(leaders)}"
