@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -232,20 +232,42 @@ def head(effort: Effort, jvm_s: float, ours_s: float, *, short: bool) -> tuple[l
     return lines, {"record": taken, "machine": about}
 
 
-def run(folder: Path, classpath: str, *, short: bool, loads: bool = True) -> tuple[str, dict[str, Any]]:
-    """Measure both in turn; returns the page and what is kept as JSON.
+@dataclass(frozen=True)
+class Wanted:
+    """What is measured.
 
-    Args:
-        loads: whether to run the project's own loads beside Apache's example programs.
+    Attributes:
+        loads: the project's own loads, by flush mode (durable or not); a mode without any is left out.
+        examples: Apache's example programs.
+        rest: growth, pops, timers, the redrive and replicas.
     """
+
+    loads: dict[bool, list[Case]]
+    examples: bool = True
+    rest: bool = True
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Wanted:
+        """What the command line asks for."""
+        if options.examples:
+            return cls({False: []}, rest=False)
+        loads = {False: LOADS, True: DURABLE_LOADS}
+        if options.loads is None:
+            return cls(loads)
+        some = {
+            mode: [case for case in cases if options.loads in case.title] for mode, cases in loads.items()
+        }
+        return cls({mode: cases for mode, cases in some.items() if cases}, examples=False, rest=False)
+
+
+def run(folder: Path, classpath: str, wanted: Wanted, *, short: bool) -> tuple[str, dict[str, Any]]:
+    """Measure both in turn; returns the page and what is kept as JSON."""
     generator = Generator()
     effort = Effort(0.5, 1.5, 2) if short else Effort(1.0, 4.0, 4)
     example_effort = example_programs.SHORT if short else example_programs.Effort()
     programs = Programs(Apache(classpath), generator, folder, example_effort)
     parts, content = head(effort, Apache(classpath).warmup_s, Ours().warmup_s, short=short)
-    for durable, cases in ((False, LOADS), (True, DURABLE_LOADS)):
-        if durable and not loads:
-            continue
+    for durable, cases in wanted.loads.items():
         mode = "SYNC_FLUSH" if durable else "ASYNC_FLUSH"
         makers: tuple[Maker, ...] = (Ours(), Apache(classpath))
         parts.append(f"\n## {mode}\n")
@@ -256,9 +278,9 @@ def run(folder: Path, classpath: str, *, short: bool, loads: bool = True) -> tup
                 print(f"starting {maker.title}, {mode}", flush=True)
                 sides.append(Side(maker, Bench(generator, effort), data, durable=durable))
                 running.callback(sides[-1].close)
-            if loads:
+            if cases:
                 parts += [compare_loads(sides, cases, effort.repeats), ""]
-            if not durable:
+            if wanted.examples and not durable:
                 text, content["examples"] = compare_examples(sides, programs)
                 parts += [text, ""]
         ours, theirs = sides
@@ -268,7 +290,7 @@ def run(folder: Path, classpath: str, *, short: bool, loads: bool = True) -> tup
             "apache": theirs.figures,
             "processes": [ours.process, theirs.process],
         }
-    if loads:
+    if wanted.rest:
         text, content["growth"] = compare_growth(folder, classpath, short=short)
         parts.append(f"\n## Growth\n\n{text}")
         pair: list[Maker] = [Ours(), Apache(classpath)]
@@ -288,14 +310,19 @@ def run(folder: Path, classpath: str, *, short: bool, loads: bool = True) -> tup
 def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.peer", description=__doc__)
     parser.add_argument("--short", action="store_true", help="one short run per load")
-    parser.add_argument("--examples", action="store_true", help="Apache's example programs only")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--examples", action="store_true", help="Apache's example programs only")
+    only.add_argument("--loads", metavar="TEXT", help="only the loads whose title has this text, as 'SQL92'")
     parser.add_argument(
-        "--name", default="peer", help="name of the files in benchmarks/results/ (and -short)"
+        "--name", default="peer", help="name of the files in benchmarks/results/ (and -part, -short)"
     )
     parser.add_argument(
         "--folder", type=Path, default=None, help="where brokers keep their data (default: /tmp)"
     )
     options = parser.parse_args()
+    wanted = Wanted.of(options)
+    if not wanted.loads:
+        parser.error(f"--loads {options.loads}: no load has that in its title")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers and folders are tidied up then
     try:
         classpath = apache_classpath()
@@ -303,9 +330,10 @@ def main() -> int:
         print(f"skipped: {error}")
         return 0
     with tempfile.TemporaryDirectory(prefix="orbitmq-peer-", dir=options.folder) as folder:
-        text, content = run(Path(folder), classpath, short=options.short, loads=not options.examples)
+        text, content = run(Path(folder), classpath, wanted, short=options.short)
     print(text)
-    print(f"\nkept in {keep(options.name, text, content)}")
+    name = options.name if wanted.rest else f"{options.name}-part"
+    print(f"\nkept in {keep(name, text, content)}")
     return 0
 
 
