@@ -26,6 +26,7 @@ CASES = {
     "16x16": Case(),
     "16x16-1k": Case(body=1024),
     "pull": Case(mode="pull", window=4),
+    "sql": Case(mode="pull", window=4, sql=True),
 }
 
 

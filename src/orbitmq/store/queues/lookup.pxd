@@ -14,8 +14,9 @@ ctypedef const uint8_t** bytes_pp
 
 cdef int Q_NEXT, Q_TAIL, Q_TAIL_FIRST, Q_MAP_FIRST, Q_MAP_COUNT, Q_RING, Q_WIDTH
 cdef int READ_FOUND, READ_NO_MATCH, READ_NEED_ENTRIES, READ_NEED_LOG, READ_NO_SPACE, READ_BROKEN
-cdef int RECORD_FIXED_BYTES, CQ_ENTRY_BYTES, SCAN_LIMIT, RECORD_SCAN_LIMIT, BY_PROPERTIES, RECORD
-cdef int WARM_LIMIT, WARM_BYTES, CACHE_LINE_BYTES
+cdef int RECORD_FIXED_BYTES, CQ_ENTRY_BYTES, SCAN_LIMIT, RECORD_SCAN_LIMIT, ALL_CODES, BY_PROPERTIES, RECORD
+cdef int BLOCK, WARM_BYTES, CACHE_LINE_BYTES
+cdef int64_t NOWHERE
 
 cdef extern from *:
     void prefetch "__builtin_prefetch"(const void*) noexcept nogil
@@ -27,7 +28,12 @@ cdef class Lookup:
     cdef int64_t[::1] codes
     cdef RecordReader record
     cdef Matcher matcher
-    cdef int64_t file
+    cdef int64_t places[32]
+    cdef int64_t sizes[32]
+    cdef int64_t tags[32]
+    cdef Py_ssize_t loaded
+    cdef const uint8_t* log
+    cdef int64_t log_start
     cdef int64_t within
     cdef Py_ssize_t log_map_count
     cdef int64_t log_first
@@ -50,16 +56,21 @@ cdef class Lookup:
     @cython.locals(fresh=bytes_pp, i=Py_ssize_t)
     cdef _point_log(self, list views)
     cdef _point_one_log(self, Py_ssize_t i, const uint8_t[::1] view)
-    @cython.locals(base=Py_ssize_t, newest=int64_t, entry=Py_ssize_t, place=int64_t, at=Py_ssize_t, index=bytes_in)
+    @cython.locals(status=int)
     cpdef int find_entry(self, Py_ssize_t slot, int64_t offset) noexcept nogil
+    @cython.locals(base=Py_ssize_t, ring_at=int64_t, ring=int64_t, place=int64_t, mapped=int64_t, entry=Py_ssize_t, at=Py_ssize_t, i=Py_ssize_t, index=bytes_in)
+    cdef int _load(self, Py_ssize_t slot, int64_t offset, int64_t most) noexcept nogil
     @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t)
-    cdef bint _matches(self, const int64_t* codes, Py_ssize_t codes_at, Py_ssize_t codes_count) noexcept nogil
-    @cython.locals(looked=int, most=int, status=int, size=int64_t, wanted=bint)
+    cdef bint _matches(self, int64_t tag, const int64_t* codes, Py_ssize_t codes_at, Py_ssize_t codes_count) noexcept nogil
+    @cython.locals(most=int64_t, status=int)
     cdef int read(self, Py_ssize_t slot, int64_t offset, int64_t last, int64_t max_count, int64_t max_bytes, const int64_t* codes, Py_ssize_t codes_at, Py_ssize_t codes_count, uint8_t* out, Py_ssize_t out_at, Py_ssize_t out_room) noexcept nogil
-    @cython.locals(file=int64_t, within=int64_t, end=int64_t, log=bytes_in)
-    cdef void _warm(self, Py_ssize_t slot, int64_t offset, int64_t last, int64_t max_count) noexcept nogil
-    @cython.locals(file=int64_t, within=int64_t)
+    @cython.locals(i=Py_ssize_t, size=int64_t, end=int64_t, status=int)
+    cdef int _copy_loaded(self, int64_t max_count, int64_t max_bytes, const int64_t* codes, Py_ssize_t codes_at, Py_ssize_t codes_count, uint8_t* out, Py_ssize_t out_at, Py_ssize_t out_room) noexcept nogil
+    @cython.locals(i=Py_ssize_t, within=int64_t, end=int64_t)
+    cdef void _warm(self, const int64_t* codes, Py_ssize_t codes_at, Py_ssize_t codes_count) noexcept nogil
+    @cython.locals(file=int64_t)
+    cdef bint _enter(self, int64_t physical) noexcept nogil
     cdef int _look_into(self, int64_t physical, int64_t size) noexcept nogil
-    @cython.locals(log=bytes_in, found=int)
+    @cython.locals(found=int)
     cdef bint _matches_properties(self, const int64_t* codes, Py_ssize_t codes_at) noexcept nogil
     cdef int _read_view(self, Py_ssize_t slot, int64_t offset, int64_t last, int64_t max_count, int64_t max_bytes, Py_ssize_t codes_count, uint8_t[::1] out)

@@ -41,11 +41,13 @@ RECORD_FIXED_BYTES = layout.RECORD_FIXED_BYTES
 CQ_ENTRY_BYTES = layout.CQ_ENTRY_BYTES
 SCAN_LIMIT = layout.SCAN_LIMIT
 RECORD_SCAN_LIMIT = layout.RECORD_SCAN_LIMIT
+ALL_CODES = layout.ALL_CODES
 BY_PROPERTIES = layout.BY_PROPERTIES
 RECORD = layout.RECORD
-WARM_LIMIT = 32  # records asked for ahead of a read, and how much of each
-WARM_BYTES = 512
+BLOCK = 32  # entries loaded at a time
+WARM_BYTES = 512  # of a record, asked for ahead
 CACHE_LINE_BYTES = 64
+NOWHERE = -(1 << 62)  # where no log file begins
 
 
 class Lookup:
@@ -63,12 +65,16 @@ class Lookup:
         self.matcher = Matcher()
         self.log_map_count = 0
         self.log_first = 0
+        self.log_start = NOWHERE
         self.entry_map_slots = 0
         self.kept_entry_maps: dict[int, memoryview] = {}
         self.kept_log_maps: dict[int, memoryview] = {}
         if not cython.compiled:
             self.entry_maps: list[Any] = []
             self.log_maps: list[Any] = []
+            self.places = [0] * BLOCK
+            self.sizes = [0] * BLOCK
+            self.tags = [0] * BLOCK
 
     # -- maps: Python side, never on the path of a message ---------------------------------------------
 
@@ -122,6 +128,7 @@ class Lookup:
                 raise ValueError(f"log file number {number} has {len(view)} of {self.segment_bytes} bytes")
         self.kept_log_maps = dict(enumerate(views, first))
         self.log_first = first
+        self.log_start = NOWHERE
         self.log_map_count = len(views)
         if cython.compiled:
             self._point_log(views)
@@ -144,41 +151,64 @@ class Lookup:
 
     def find_entry(self, slot: int, offset: int) -> int:
         """Load the index entry of ``offset``: READ_FOUND and ``entry_*`` filled, or READ_NEED_ENTRIES."""
+        status = self._load(slot, offset, 1)
+        if status == READ_FOUND:
+            self.entry_physical = self.places[0]
+            self.entry_size = self.sizes[0]
+            self.entry_tags = self.tags[0]
+        return status
+
+    def _load(self, slot: int, offset: int, most: int) -> int:
+        """Load up to ``most`` index entries from ``offset`` on, one or more, or READ_NEED_ENTRIES."""
         base = slot * Q_WIDTH
-        newest = self.a.q[base + Q_NEXT]
+        ring_at = self.a.q[base + Q_TAIL]
+        ring = self.a.q[base + Q_RING]
+        if most > BLOCK:
+            most = BLOCK
         if (
-            self.a.q[base + Q_TAIL] >= 0
+            ring_at >= 0
             and offset >= self.a.q[base + Q_TAIL_FIRST]
-            and newest - offset <= self.a.q[base + Q_RING]
+            and self.a.q[base + Q_NEXT] - offset <= ring
         ):
-            entry = self.a.q[base + Q_TAIL] + (offset % self.a.q[base + Q_RING]) * 3
-            self.entry_physical = self.a.tails[entry]
-            self.entry_size = self.a.tails[entry + 1]
-            self.entry_tags = self.a.tails[entry + 2]
-            return READ_FOUND
-        place = offset - self.a.q[base + Q_MAP_FIRST]
-        if place < 0 or place >= self.a.q[base + Q_MAP_COUNT]:
-            self.need = offset
-            return READ_NEED_ENTRIES
-        at = place * CQ_ENTRY_BYTES
-        index = self.entry_maps[slot]
-        self.entry_physical = get_i64(index, at)
-        self.entry_size = get_i32(index, at + 8)
-        self.entry_tags = get_i64(index, at + 12)
+            place = offset % ring
+            for i in range(most):
+                entry = ring_at + 3 * place
+                self.places[i] = self.a.tails[entry]
+                self.sizes[i] = self.a.tails[entry + 1]
+                self.tags[i] = self.a.tails[entry + 2]
+                place += 1
+                if place == ring:
+                    place = 0
+        else:
+            place = offset - self.a.q[base + Q_MAP_FIRST]
+            mapped = self.a.q[base + Q_MAP_COUNT] - place
+            if place < 0 or mapped <= 0:
+                self.need = offset
+                return READ_NEED_ENTRIES
+            if most > mapped:
+                most = mapped
+            index = self.entry_maps[slot]
+            at = place * CQ_ENTRY_BYTES
+            for i in range(most):
+                self.places[i] = get_i64(index, at)
+                self.sizes[i] = get_i32(index, at + 8)
+                self.tags[i] = get_i64(index, at + 12)
+                at += CQ_ENTRY_BYTES
+        self.loaded = most
         return READ_FOUND
 
-    def _matches(self, codes: Integers, codes_at: int, codes_count: int) -> bool:
+    def _matches(self, tag: int, codes: Integers, codes_at: int, codes_count: int) -> bool:
         if codes_count < 0:
             return True
         low = codes_at
         high = codes_at + codes_count
         while low < high:
             middle = (low + high) // 2
-            if codes[middle] < self.entry_tags:
+            if codes[middle] < tag:
                 low = middle + 1
             else:
                 high = middle
-        return low < codes_at + codes_count and codes[low] == self.entry_tags
+        return low < codes_at + codes_count and codes[low] == tag
 
     def read(
         self,
@@ -203,85 +233,100 @@ class Lookup:
         self.read_count = 0
         self.read_bytes = 0
         self.read_next = offset
-        looked = 0
         most = RECORD_SCAN_LIMIT if codes_count == BY_PROPERTIES else SCAN_LIMIT
-        if cython.compiled:
-            self._warm(slot, offset, last, max_count)
-        while offset < last and looked < most:
-            status = self.find_entry(slot, offset)
+        if last > offset + most:
+            last = offset + most
+        while self.read_next < last and self.read_count < max_count:
+            most = last - self.read_next
+            if codes_count == ALL_CODES and most > max_count - self.read_count:
+                most = max_count - self.read_count
+            status = self._load(slot, self.read_next, most)
+            if status == READ_FOUND:
+                if cython.compiled:
+                    self._warm(codes, codes_at, codes_count)
+                status = self._copy_loaded(
+                    max_count, max_bytes, codes, codes_at, codes_count, out, out_at, out_room
+                )
             if status != READ_FOUND:
                 return status if self.read_count == 0 else READ_FOUND
-            looked += 1
-            wanted = self._matches(codes, codes_at, codes_count)
-            if wanted and codes_count == BY_PROPERTIES:
-                status = self._look_into(self.entry_physical, self.entry_size)
-                if status != READ_FOUND:
-                    return status if self.read_count == 0 else READ_FOUND
-                wanted = self._matches_properties(codes, codes_at)
-            if wanted:
-                size = self.entry_size
-                if self.read_count > 0 and self.read_bytes + size > max_bytes:
-                    break
-                if self.read_bytes + size > out_room:
-                    if self.read_count > 0:
-                        break
-                    return READ_NO_SPACE
-                if codes_count != BY_PROPERTIES:
-                    status = self._look_into(self.entry_physical, size)
-                    if status != READ_FOUND:
-                        return status if self.read_count == 0 else READ_FOUND
-                copy(out, out_at + self.read_bytes, self.log_maps[self.file], self.within, size)
-                self.read_bytes += size
-                self.read_count += 1
-            offset += 1
-            self.read_next = offset
-            if self.read_count >= max_count:
-                break
         return READ_FOUND if self.read_count > 0 else READ_NO_MATCH
 
-    def _warm(self, slot: int, offset: int, last: int, max_count: int) -> None:
+    def _copy_loaded(
+        self,
+        max_count: int,
+        max_bytes: int,
+        codes: Integers,
+        codes_at: int,
+        codes_count: int,
+        out: Writable,
+        out_at: int,
+        out_room: int,
+    ) -> int:
+        """Copy the records of the loaded entries that are wanted, until there are enough of them.
+
+        READ_NO_SPACE: the next one is too much for ``max_bytes`` or ``out_room``.
+        """
+        for i in range(self.loaded):
+            if self._matches(self.tags[i], codes, codes_at, codes_count):
+                size = self.sizes[i]
+                self.entry_physical = self.places[i]
+                self.entry_size = size
+                status = self._look_into(self.places[i], size)
+                if status != READ_FOUND:
+                    return status
+                if codes_count != BY_PROPERTIES or self._matches_properties(codes, codes_at):
+                    end = self.read_bytes + size
+                    if end > out_room or (self.read_count > 0 and end > max_bytes):
+                        return READ_NO_SPACE
+                    copy(out, out_at + self.read_bytes, self.log, self.within, size)
+                    self.read_bytes = end
+                    self.read_count += 1
+            self.read_next += 1
+            if self.read_count >= max_count:
+                break
+        return READ_FOUND
+
+    def _warm(self, codes: Integers, codes_at: int, codes_count: int) -> None:
         """Ask the memory for the records to come: they lie apart, and each would be waited for in turn."""
-        if max_count > WARM_LIMIT:
-            max_count = WARM_LIMIT
-        if last > offset + max_count:
-            last = offset + max_count
-        while offset < last and self.find_entry(slot, offset) == READ_FOUND:
-            file = self.entry_physical // self.segment_bytes - self.log_first
-            within = self.entry_physical % self.segment_bytes
-            end = within + self.entry_size
-            if file < 0 or file >= self.log_map_count or within < 0 or end > self.segment_bytes:
+        for i in range(self.loaded):
+            if not self._matches(self.tags[i], codes, codes_at, codes_count):
+                continue
+            if not self._enter(self.places[i]):
                 return
-            log = self.log_maps[file]
-            if not log:
+            within = self.places[i] - self.log_start
+            end = within + (self.sizes[i] if self.sizes[i] < WARM_BYTES else WARM_BYTES)
+            if end > self.segment_bytes:
                 return
-            if end > within + WARM_BYTES:
-                end = within + WARM_BYTES
             while within < end:
-                prefetch(cython.address(log[within]))
+                prefetch(cython.address(self.log[within]))
                 within += CACHE_LINE_BYTES
-            offset += 1
+
+    def _enter(self, physical: int) -> bool:
+        """Go to the log file with this place, ``log`` and ``log_start``; ``False``: it is not mapped."""
+        if 0 <= physical - self.log_start < self.segment_bytes:
+            return True
+        file = physical // self.segment_bytes - self.log_first
+        if physical < 0 or file < 0 or file >= self.log_map_count or not self.log_maps[file]:
+            return False
+        self.log = self.log_maps[file]
+        self.log_start = (self.log_first + file) * self.segment_bytes
+        return True
 
     def _look_into(self, physical: int, size: int) -> int:
-        """Find a record's file and its place there: ``file`` and ``within``."""
-        file = physical // self.segment_bytes - self.log_first
-        within = physical % self.segment_bytes
-        if physical < 0 or size < RECORD_FIXED_BYTES or within + size > self.segment_bytes:
-            return READ_BROKEN
-        if file < 0 or file >= self.log_map_count or not self.log_maps[file]:
+        """Find a record in the log: ``log`` and ``within``."""
+        if not self._enter(physical):
             self.need = physical
             return READ_NEED_LOG
-        if get_i32(self.log_maps[file], within) != size:
+        self.within = physical - self.log_start
+        if size < RECORD_FIXED_BYTES or self.within + size > self.segment_bytes:
             return READ_BROKEN
-        self.file = file
-        self.within = within
-        return READ_FOUND
+        return READ_FOUND if get_i32(self.log, self.within) == size else READ_BROKEN
 
     def _matches_properties(self, codes: Integers, codes_at: int) -> bool:
         """Whether the program passes the record that was looked into; a record that is none does not pass."""
-        log = self.log_maps[self.file]
-        found = self.record.read(log, self.within, self.segment_bytes, self.segment_bytes, -1, 0)
+        found = self.record.read(self.log, self.within, self.segment_bytes, self.segment_bytes, -1, 0)
         return found == RECORD and self.matcher.matches(
-            codes, codes_at, log, self.record.props_at, self.record.props_end
+            codes, codes_at, self.log, self.record.props_at, self.record.props_end
         )
 
     # -- for callers in Python -------------------------------------------------------------------------
