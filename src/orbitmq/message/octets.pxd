@@ -27,7 +27,7 @@ cdef uint32_t crc32(const uint8_t* buf, Py_ssize_t pos, Py_ssize_t length) noexc
 cdef uint32_t _crc32_by_eight(const uint32_t[::1] t, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t length) noexcept nogil
 cpdef uint32_t crc32_of(bytes data)
 cdef uint32_t _crc32_of_view(const uint8_t[::1] data, Py_ssize_t length)
-cdef void move_down(uint8_t* out, Py_ssize_t to, Py_ssize_t at, Py_ssize_t length) noexcept nogil
+cdef void move(uint8_t* out, Py_ssize_t to, Py_ssize_t at, Py_ssize_t length) noexcept nogil
 @cython.locals(seen=uint8_t, i=Py_ssize_t)
 cdef bint is_ascii(const uint8_t* buf, Py_ssize_t pos, Py_ssize_t length) noexcept nogil
 @cython.locals(seen=uint8_t, i=Py_ssize_t)

@@ -118,8 +118,8 @@ def _crc32_of_view(data: Readable, length: int) -> int:
     return crc32(cython.address(data[0]), 0, length)
 
 
-def move_down(out: Writable, to: int, at: int, length: int) -> None:
-    """Move bytes inside ``out`` to a lower place."""
+def move(out: Writable, to: int, at: int, length: int) -> None:
+    """Move bytes inside ``out``; the two places may overlap."""
     if cython.compiled:
         memmove(cython.address(out[to]), cython.address(out[at]), length)
     else:

@@ -2,7 +2,7 @@
 cimport cython
 from libc.stdint cimport int32_t, uint8_t
 
-from orbitmq.message.octets cimport copy, move_down, same
+from orbitmq.message.octets cimport copy, move, same
 
 @cython.final
 cdef class TextColumn:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from orbitmq.runtime.buffers import Readable, Writable
 
 if not cython.compiled:
-    from orbitmq.message.octets import copy, move_down, same
+    from orbitmq.message.octets import copy, move, same
 
 # Gives writable memory of a size in bytes, of any content.
 Allocate: TypeAlias = "Callable[[int], Writable]"
@@ -83,9 +83,9 @@ class TextColumn:
         size = self.offsets[row + 1] - start
         rest = self.used - start - size
         if cython.compiled:
-            move_down(cython.address(self.data[0]), start, start + size, rest)
+            move(cython.address(self.data[0]), start, start + size, rest)
         else:
-            move_down(self.data, start, start + size, rest)
+            move(self.data, start, start + size, rest)
         for i in range(row + 1, self.rows):
             self.offsets[i] = self.offsets[i + 1] - size
         self.used -= size

@@ -21,7 +21,6 @@ from orbitmq.broker.fast_path import layout
 from orbitmq.broker.fast_path.frames import FastFrames
 from orbitmq.broker.fast_path.held_frame import WaitingPull
 from orbitmq.broker.fast_path.permits import Permits
-from orbitmq.broker.fast_path.pulls import Pulls
 from orbitmq.broker.messaging.held_pulls import LongPolling
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.groups import SubscriptionGroups
@@ -79,15 +78,16 @@ class FastPath:
         # Messages that passed before the fixed settings changed, and how often those changed.
         self._earlier_in = 0
         self._earlier_out = 0
+        self._earlier_found = 0
         self._generation = 0
         self._permits = Permits(self._frames.pulls.permitted)
         # Topics whose rows are to be looked at again before the next chunk.
         self._stale: dict[str, None] = {}
         self._takes_sends = self._may_take_sends()
         self._new_month_ms = 0
-        self.pulls_found = 0
         self.pulls_missed = 0
         counters.attach(self)
+        offsets.hear_pulls(self._tell_pulls)
         subscribe = events.subscribe
         subscribe(RoleChanged, lambda _event: self._settings_changed())
         subscribe(SettingsChanged, lambda _event: self._settings_changed())
@@ -157,7 +157,9 @@ class FastPath:
 
     def _replace_frames(self) -> None:
         """Begin anew. Nothing is under way: responses are taken within the call that made them."""
+        self._tell_pulls()
         self._earlier_in, self._earlier_out = self.messages_in, self.messages_out
+        self._earlier_found = self.pulls_found
         self._fixed = self._fixed_settings()
         self._frames = self._make_frames()
         self._permits = Permits(self._frames.pulls.permitted)
@@ -181,6 +183,7 @@ class FastPath:
         if self._offsets.has_any_reset(group, topic):
             return  # the ordinary handler must still tell the group's other queues
         self._refresh()
+        self._tell_pulls()  # a row may be given to another pull
         number = self._frames.topics.row_of(topic.encode())
         group_config = self._groups.find(group)
         topic_config = self._topics.get(topic)
@@ -274,13 +277,14 @@ class FastPath:
             born = connection.born = pack_host(connection.remote)
         frames = self._frames
         frames.sends.holds = durability.holds
+        found = frames.pulls.found
         try:
             while True:
                 start = frames.feed(buffer, start, end, born)
                 left = frames.left
                 if left:
                     self._take(connection, left)
-                if left & layout.LEFT_EVENTS:
+                if frames.pulls.found != found:
                     self._counters.note_get_time(self._clock.now_ms() - now)
                 reason = frames.reason
                 if reason == layout.DONE:
@@ -291,8 +295,6 @@ class FastPath:
                     if not store.map_entries(frames.pulls.need_slot, store.lookup.need):
                         return start
                 elif reason == layout.PARK:
-                    # The pull that waits is among those that were noted.
-                    self.pulls_found -= 1
                     self.pulls_missed += 1
                     if not self._park(connection, bytes(buffer[start : frames.frame_end])):
                         return start
@@ -306,10 +308,9 @@ class FastPath:
     def _park(self, connection: ServerConnection, frame: bytes) -> bool:
         """Let a pull wait; ``False`` when too many wait already: the ordinary handler says so."""
         pulls = self._frames.pulls
-        group_topic = self._permits.keys[pulls.events_array[0]]
+        topic = self._permits.keys[pulls.park_row][1]
         waiter = WaitingPull(connection, frame, pulls.park_offset, self._wake)
-        queue_id = pulls.events_array[1]
-        return self._long_polling.park(group_topic[1], queue_id, waiter, pulls.park_ms)
+        return self._long_polling.park(topic, pulls.park_queue, waiter, pulls.park_ms)
 
     def _wake(self, waiter: WaitingPull) -> bool | None:
         """Try to answer a waiting pull; ``None`` when that is for the ordinary handler."""
@@ -319,18 +320,19 @@ class FastPath:
         connection = waiter.connection
         born = connection.born
         while True:
+            frames.pulls.commits = False  # its offset was committed when it came
             frames.feed(waiter.frame, 0, len(waiter.frame), born)
+            frames.pulls.commits = True
             reason = frames.reason
             if reason == layout.NEED_INDEX and self._store.map_entries(
                 frames.pulls.need_slot, self._store.lookup.need
             ):
                 continue
             if reason == layout.PARK:
-                frames.pulls.event_count = 0
+                self._take(connection, frames.left)
                 return False
             if reason != layout.DONE:
                 return None
-            frames.pulls.events_array[2] = -1  # its offset was committed when it came
             self._take(connection, frames.left)
             return True
 
@@ -346,22 +348,18 @@ class FastPath:
         # One-way sends leave no answer behind, only records to write.
         if left & layout.LEFT_RECORDS:
             store.schedule()
-        if left & layout.LEFT_EVENTS:
-            self._commit(frames.pulls)
+        if left & layout.LEFT_COMMITS:
+            self._tell_pulls()
 
-    def _commit(self, pulls: Pulls) -> None:
-        count = pulls.event_count
-        pulls.event_count = 0
-        self.pulls_found += count
-        events = pulls.events_array
+    def _tell_pulls(self) -> None:
+        """Pass on what pulls noted: the offsets that they commit, where they began and ended."""
         offsets = self._offsets
         keys = self._permits.keys
-        for at in range(0, count * layout.EVENT_WIDTH, layout.EVENT_WIDTH):
-            group, topic = keys[events[at]]
-            queue_id = events[at + 1]
-            if events[at + 2] >= 0:
-                offsets.commit(group, topic, queue_id, events[at + 2])
-            offsets.note_pull(group, topic, queue_id, events[at + 4], started=events[at + 3])
+        for row, queue_id, commit, before, after in self._frames.pulls.notes.take():
+            group, topic = keys[row]
+            if commit >= 0:
+                offsets.commit(group, topic, queue_id, commit)
+            offsets.note_late_pull(group, topic, queue_id, after, before)
 
     # -- statistics ------------------------------------------------------------------------------------
 
@@ -374,3 +372,8 @@ class FastPath:
     def messages_out(self) -> int:
         """Messages that took the fast path to consumers."""
         return self._earlier_out + int(self._frames.pulls.messages)
+
+    @property
+    def pulls_found(self) -> int:
+        """Pulls that found messages on the fast path."""
+        return self._earlier_found + int(self._frames.pulls.found)

@@ -41,7 +41,7 @@ ORDINARY = layout.ORDINARY
 HANDLED = layout.HANDLED
 LEFT_NOW = layout.LEFT_NOW
 LEFT_LATER = layout.LEFT_LATER
-LEFT_EVENTS = layout.LEFT_EVENTS
+LEFT_COMMITS = layout.LEFT_COMMITS
 LEFT_RECORDS = layout.LEFT_RECORDS
 SCAN_OK = 0
 
@@ -156,8 +156,8 @@ class FastFrames:
             left |= LEFT_NOW
         if self.later.used > 0:
             left |= LEFT_LATER
-        if self.pulls.event_count > 0:
-            left |= LEFT_EVENTS
+        if self.pulls.notes.commits or self.pulls.notes.full():
+            left |= LEFT_COMMITS
         if self.sends.a.batch_used > 0:
             left |= LEFT_RECORDS
         return left

@@ -20,7 +20,7 @@ HANDLED = -1  # inside of the fast path: go on with the next frame
 # What ``FastFrames.feed`` left to its caller, as bits.
 LEFT_NOW = 1  # responses that may go out
 LEFT_LATER = 2  # responses that wait for the log
-LEFT_EVENTS = 4  # what pulls tell
+LEFT_COMMITS = 4  # offsets that pulls commit, or more notes of pulls than are kept
 LEFT_RECORDS = 8  # records to write, of this chunk or one before
 
 INT_BAD = -(1 << 62)  # what ``wire.scan`` gives for text that is no number
@@ -51,7 +51,7 @@ X_CODES_AT = 2
 X_CODES_COUNT = 3
 X_WIDTH = 4
 
-EVENT_WIDTH = 5  # pull row, queue id, offset to commit or -1, offsets before and after the pull
+NOTE_WIDTH = 5  # pull row, queue id, offset to commit or -1, offsets before the first pull and after the last
 MAX_UNIQUE_KEY = 128
 MAX_SLOTS = 16  # slots of header fields
 

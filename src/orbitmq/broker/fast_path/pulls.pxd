@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint8_t
 from orbitmq.broker.fast_path.fields cimport Fields
 from orbitmq.broker.fast_path.responses cimport Responses
 from orbitmq.broker.fast_path.names cimport FieldTable, NameTable
+from orbitmq.broker.fast_path.notes cimport PullNotes
 from orbitmq.store.log.appender cimport Appender
 from orbitmq.store.queues.lookup cimport Lookup
 from orbitmq.wire.scan cimport HeaderScan
@@ -17,8 +18,8 @@ cdef int64_t INT_BAD
 cdef int P_GROUP, P_TOPIC, P_QUEUE_ID, P_OFFSET, P_MAX_COUNT, P_SYS_FLAG, P_COMMIT_OFFSET, P_SUBSCRIPTION
 cdef int P_EXPRESSION_TYPE, P_MAX_BYTES, P_SUSPEND, P_SUB_VERSION, P_SOURCE
 cdef int T_READ_QUEUES, T_SLOTS_AT, G_TOPIC, G_CODES_AT, G_CODES_COUNT, G_VERSION, G_TOPIC_FLAG, G_GROUP_FLAG
-cdef int NO_SUBSCRIPTION, ALL_CODES, EVENT_WIDTH, X_CODES_AT, X_CODES_COUNT
-cdef int ONE_WAY, MAX_EVENTS, MAX_EXPRESSIONS, MAX_ASKED_BYTES, PULL_COMMITS, PULL_SUSPENDS, PULL_HAS_SUBSCRIPTION, PULL_CLASS_FILTER
+cdef int NO_SUBSCRIPTION, ALL_CODES, X_CODES_AT, X_CODES_COUNT
+cdef int ONE_WAY, MAX_EXPRESSIONS, MAX_ASKED_BYTES, PULL_COMMITS, PULL_SUSPENDS, PULL_HAS_SUBSCRIPTION, PULL_CLASS_FILTER
 
 @cython.final
 cdef class Pulls:
@@ -32,14 +33,13 @@ cdef class Pulls:
     cdef FieldTable names
     cdef Responses answers
     cdef int64_t max_count, max_bytes
-    cdef readonly object events_array
-    cdef int64_t[::1] events
-    cdef public int event_count
+    cdef readonly PullNotes notes
+    cdef public bint commits
     cdef public bint parks
     cdef public int64_t far_bytes
-    cdef public int64_t park_offset, park_ms
+    cdef public int64_t park_row, park_queue, park_offset, park_ms
     cdef public Py_ssize_t need_slot
-    cdef public int64_t messages
+    cdef public int64_t found, messages
 
     @cython.locals(pull=int64_t, expression=int64_t, topic=int64_t, sys_flag=int64_t, queue_id=int64_t, sub_version=int64_t, codes_count=int64_t, slot=Py_ssize_t)
     cdef int pull(self, const uint8_t* buf) noexcept nogil
@@ -48,5 +48,5 @@ cdef class Pulls:
     @cython.locals(offset=int64_t, max_count=int64_t, max_bytes=int64_t, lowest=int64_t, highest=int64_t, codes_at=int64_t, out=bytes_out, codes=integers_in, body=Py_ssize_t, status=int)
     cdef int _read(self, const uint8_t* buf, int64_t pull, int64_t expression, int64_t queue_id, int64_t sys_flag, Py_ssize_t slot, int64_t codes_count) noexcept nogil
     cdef int _park(self, const uint8_t* buf, int64_t pull, int64_t queue_id, int64_t sys_flag, int64_t offset, int64_t codes_count) noexcept nogil
-    @cython.locals(event=Py_ssize_t)
-    cdef void _note_event(self, int64_t pull, int64_t queue_id, int64_t commit_offset, int64_t sys_flag, int64_t offset) noexcept nogil
+    @cython.locals(commit=int64_t)
+    cdef void _note(self, const uint8_t* buf, int64_t pull, int64_t queue_id, int64_t sys_flag, int64_t before, int64_t after) noexcept nogil

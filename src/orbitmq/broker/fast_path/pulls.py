@@ -6,13 +6,13 @@ Typed in ``pulls.pxd`` and compiled when a C compiler is there; the same text ru
 
 from __future__ import annotations
 
-from array import array
 from typing import TYPE_CHECKING
 
 import cython
 
 from orbitmq.broker.fast_path import layout
 from orbitmq.broker.fast_path.names import FieldTable, NameTable
+from orbitmq.broker.fast_path.notes import PullNotes
 from orbitmq.store.queues import layout as store_layout
 
 if TYPE_CHECKING:
@@ -64,10 +64,8 @@ G_GROUP_FLAG = layout.G_GROUP_FLAG
 NO_SUBSCRIPTION = layout.NO_SUBSCRIPTION
 X_CODES_AT = layout.X_CODES_AT
 X_CODES_COUNT = layout.X_CODES_COUNT
-EVENT_WIDTH = layout.EVENT_WIDTH
 
 ONE_WAY = 2
-MAX_EVENTS = 256
 MAX_EXPRESSIONS = 10_000
 MAX_ASKED_BYTES = 512 * 1024  # a pull that asks for more than this is not worth a fast path
 PULL_COMMITS = 1
@@ -91,10 +89,11 @@ class Pulls:
         expressions: of tags, which requests bring along.
         parks: whether pulls may wait.
         far_bytes: a consumer so far behind the end of the log is left to the ordinary handler.
-        events_array, event_count: what each answered or waiting pull tells, ``layout.EVENT_WIDTH`` numbers.
-        park_offset, park_ms: with PARK, from where and how long the pull waits.
+        notes: what answered and waiting pulls tell.
+        commits: whether pulls commit the offsets that they bring along.
+        park_row, park_queue, park_offset, park_ms: with PARK, which pull waits, from where and how long.
         need_slot: with NEED_INDEX, the queue whose index is to be mapped.
-        messages: how many were handed out.
+        found: how many pulls found messages; ``messages``: how many were handed out.
     """
 
     def __init__(
@@ -121,14 +120,16 @@ class Pulls:
         self.answers = answers
         self.max_count = max_count
         self.max_bytes = max_bytes
-        self.events_array = array("q", bytes(8 * EVENT_WIDTH * MAX_EVENTS))
-        self.events = self.events_array
-        self.event_count = 0
+        self.notes = PullNotes()
+        self.commits = True
         self.parks = False
         self.far_bytes = 1 << 62
+        self.park_row = 0
+        self.park_queue = 0
         self.park_offset = 0
         self.park_ms = 0
         self.need_slot = 0
+        self.found = 0
         self.messages = 0
 
     def know_expression(self, text: bytes, codes: Sequence[int], count: int) -> None:
@@ -215,7 +216,7 @@ class Pulls:
             max_bytes = self.max_bytes
         if max_bytes > MAX_ASKED_BYTES:
             return ORDINARY
-        if self.event_count >= MAX_EVENTS or not self.answers.has_room(max_bytes):
+        if self.notes.full() or not self.answers.has_room(max_bytes):
             return DRAIN
         if cython.compiled:
             out = cython.address(self.answers.view[0])
@@ -233,14 +234,16 @@ class Pulls:
         body = self.answers.body_at()
         status = self.lookup.read(
             slot, offset, highest, max_count, max_bytes, codes, codes_at, codes_count, out, body,
-            self.answers.size - body,
+            self.answers.body_room(),
         )  # fmt: skip
         if status == READ_NEED_ENTRIES:
             self.need_slot = slot
             return NEED_INDEX
         if status != READ_FOUND or self.a.batch_base - self.lookup.entry_physical > self.far_bytes:
             return ORDINARY
-        self._note_event(pull, queue_id, self.fields.number(buf, P_COMMIT_OFFSET, -1), sys_flag, offset)
+        self.found += 1
+        self.messages += self.lookup.read_count
+        self._note(buf, pull, queue_id, sys_flag, offset, self.lookup.read_next)
         self.answers.answer_pull(
             self.scan, lowest, highest, self.lookup.read_next,
             self.permitted.get(pull, G_TOPIC_FLAG), self.permitted.get(pull, G_GROUP_FLAG),
@@ -254,21 +257,17 @@ class Pulls:
         """Leave a pull at the end of its queue to the caller, when it may wait and takes all messages."""
         if not self.parks or not sys_flag & PULL_SUSPENDS or codes_count != ALL_CODES:
             return ORDINARY
-        if self.event_count >= MAX_EVENTS:
+        if self.notes.full():
             return DRAIN
-        self.lookup.read_next = offset
-        self.lookup.read_count = 0
-        self._note_event(pull, queue_id, self.fields.number(buf, P_COMMIT_OFFSET, -1), sys_flag, offset)
+        self._note(buf, pull, queue_id, sys_flag, offset, offset)
+        self.park_row = pull
+        self.park_queue = queue_id
         self.park_offset = offset
         self.park_ms = self.fields.number(buf, P_SUSPEND, 0)
         return PARK
 
-    def _note_event(self, pull: int, queue_id: int, commit_offset: int, sys_flag: int, offset: int) -> None:
-        event = self.event_count * EVENT_WIDTH
-        self.events[event] = pull
-        self.events[event + 1] = queue_id
-        self.events[event + 2] = commit_offset if sys_flag & PULL_COMMITS else -1
-        self.events[event + 3] = offset
-        self.events[event + 4] = self.lookup.read_next
-        self.event_count += 1
-        self.messages += self.lookup.read_count
+    def _note(self, buf: Readable, pull: int, queue_id: int, sys_flag: int, before: int, after: int) -> None:
+        commit = -1
+        if self.commits and sys_flag & PULL_COMMITS:
+            commit = self.fields.number(buf, P_COMMIT_OFFSET, -1)
+        self.notes.note(pull, queue_id, commit, before, after)

@@ -3,7 +3,7 @@ cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
 from orbitmq.broker.fast_path.texts cimport put_decimal, put_hex
-from orbitmq.message.octets cimport copy, get_i32, move_down, put_i16, put_i32
+from orbitmq.message.octets cimport copy, get_i32, move, put_i16, put_i32
 from orbitmq.wire.scan cimport HeaderScan
 
 ctypedef uint8_t* bytes_out
@@ -19,7 +19,7 @@ cdef class Responses:
     cdef const uint8_t[::1] text
     cdef int64_t[::1] parts
     cdef int language, version
-    cdef Py_ssize_t room, size
+    cdef Py_ssize_t room, size, head
     cdef bytearray data
     cdef uint8_t[::1] view
     cdef public Py_ssize_t used
@@ -34,7 +34,8 @@ cdef class Responses:
     @cython.locals(place=int64_t, i=int64_t)
     cdef Py_ssize_t _ids(self, uint8_t* out, Py_ssize_t at, int64_t physical, int64_t count, const uint8_t* records) noexcept nogil
     cdef Py_ssize_t body_at(self) noexcept nogil
-    @cython.locals(out=bytes_out, start=Py_ssize_t, at=Py_ssize_t)
+    cdef Py_ssize_t body_room(self) noexcept nogil
+    @cython.locals(out=bytes_out, start=Py_ssize_t, at=Py_ssize_t, length=Py_ssize_t)
     cdef void answer_pull(self, HeaderScan scan, int64_t lowest, int64_t highest, int64_t following, int64_t topic_flag, int64_t group_flag, Py_ssize_t body_length) noexcept nogil
     @cython.locals(fields=Py_ssize_t)
     cdef Py_ssize_t _binary_pull(self, uint8_t* out, Py_ssize_t at, HeaderScan scan, int64_t lowest, int64_t highest, int64_t following, int64_t topic_flag, int64_t group_flag) noexcept nogil

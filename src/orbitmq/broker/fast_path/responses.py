@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 if not cython.compiled:
     from orbitmq.broker.fast_path.texts import put_decimal, put_hex
-    from orbitmq.message.octets import copy, get_i32, move_down, put_i16, put_i32
+    from orbitmq.message.octets import copy, get_i32, move, put_i16, put_i32
 
 # Numbers of the constant texts, in the order of ``layout.texts``.
 HOST_HEX = 0
@@ -69,9 +69,11 @@ class Responses:
         self.version = texts.version
         self.room = len(texts.text) + NUMBERS_BYTES
         self.size = size_bytes + self.room
-        self.data = bytearray(self.size)
+        # Behind it headers of pull responses are written, whose length is not known before.
+        self.data = bytearray(self.size + self.room)
         self.view = self.data
         self.used = 0
+        self.head = self.room
 
     def take(self) -> bytes:
         """What was encoded, which is then forgotten."""
@@ -169,8 +171,12 @@ class Responses:
     # -- pull ------------------------------------------------------------------------------------------
 
     def body_at(self) -> int:
-        """Where the body of the next pull response is to be put, at first."""
-        return self.used + self.room
+        """Where the body of the next pull response is to be put: its header will be as long as the last."""
+        return self.used + self.head
+
+    def body_room(self) -> int:
+        """How long that body may be, however long the header becomes."""
+        return self.size - self.used - self.room
 
     def answer_pull(
         self,
@@ -191,11 +197,11 @@ class Responses:
             out = cython.address(self.view[0])
         else:
             out = self.data
-        start = self.used
+        at = self.size
         if scan.binary:
-            at = self._binary_pull(out, start + 8, scan, lowest, highest, following, topic_flag, group_flag)
+            at = self._binary_pull(out, at, scan, lowest, highest, following, topic_flag, group_flag)
         else:
-            at = self._text(out, start + 8, JSON_GROUP_FLAG)
+            at = self._text(out, at, JSON_GROUP_FLAG)
             at = put_decimal(out, at, group_flag)
             at = self._text(out, at, JSON_PULL_MAX)
             at = put_decimal(out, at, highest)
@@ -208,7 +214,13 @@ class Responses:
             at = self._text(out, at, JSON_PULL_OPAQUE)
             at = put_decimal(out, at, scan.opaque)
             at = self._text(out, at, JSON_PULL_END)
-        move_down(out, at, start + self.room, body_length)
+        length = at - self.size
+        start = self.used
+        at = start + 8 + length
+        if at != self.body_at():
+            move(out, at, self.body_at(), body_length)
+            self.head = 8 + length
+        copy(out, start + 8, out, self.size, length)
         self._finish(out, start, at, at + body_length, scan.binary)
 
     def _binary_pull(

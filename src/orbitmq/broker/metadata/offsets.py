@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from orbitmq.broker.change_feed import OFFSETS, RESETS, ChangeFeed, FedTable
@@ -33,6 +33,8 @@ class ConsumerOffsets:
         self._pulled: dict[str, dict[int, int]] = {}
         self._pull_starts: dict[str, dict[int, int]] = {}
         self._pulled_lately: set[str] = set()
+        # Passes on pulls that were not noted here at once.
+        self._hear: Callable[[], None] = lambda: None
         self._resets: dict[str, dict[int, int]] = {}
         # Pairs that may stand in one of the tables, so that none of these has to be searched.
         self._groups_by_topic: dict[str, set[str]] = {}
@@ -54,6 +56,7 @@ class ConsumerOffsets:
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where the group's last pull ended, else what :meth:`query` answers."""
+        self._hear()
         queues = self._pulled.get(_key(topic, group))
         if queues is not None and queue_id in queues:
             return queues[queue_id]
@@ -61,14 +64,17 @@ class ConsumerOffsets:
 
     def pulls(self) -> Mapping[str, dict[int, int]]:
         """Where the pulls since the start ended, by ``topic@group`` and queue id; not a copy."""
+        self._hear()
         return self._pulled
 
     def pull_starts(self) -> Mapping[str, dict[int, int]]:
         """Where the first pulls since the start began, as :meth:`pulls`; not all are known."""
+        self._hear()
         return self._pull_starts
 
     def take_pulled(self) -> set[str]:
         """Of which ``topic@group`` a pull was noted, or all were forgotten, since the last call."""
+        self._hear()
         lately, self._pulled_lately = self._pulled_lately, set()
         return lately
 
@@ -140,8 +146,16 @@ class ConsumerOffsets:
             for queue_id, offset in queues.items()
         ]
 
+    def hear_pulls(self, source: Callable[[], None]) -> None:
+        """``source`` gives :meth:`note_late_pull` what it kept; called before anybody asks about pulls."""
+        self._hear = source
+
     def note_pull_start(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Remember where a group's first pull of a queue began; statistics only, not kept on disk."""
+        self._hear()
+        self._note_start(group, topic, queue_id, offset)
+
+    def _note_start(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         key = _key(topic, group)
         if key not in self._pull_starts:
             self._pull_starts[key] = {}
@@ -152,13 +166,20 @@ class ConsumerOffsets:
         self, group: str, topic: str, queue_id: int, next_offset: int, *, started: int | None = None
     ) -> None:
         """Remember where a pull ended, and where the first one ``started``; statistics only, not on disk."""
+        self._hear()
+        self.note_late_pull(group, topic, queue_id, next_offset, started)
+
+    def note_late_pull(
+        self, group: str, topic: str, queue_id: int, next_offset: int, started: int | None
+    ) -> None:
+        """:meth:`note_pull` of a pull before those that were noted since."""
         key = _key(topic, group)
         queues = self._pulled.get(key)
         if queues is None:
             queues = self._pulled[key] = {}
             self._link(group, topic)
         if started is not None and queue_id not in queues:
-            self.note_pull_start(group, topic, queue_id, started)
+            self._note_start(group, topic, queue_id, started)
         if queues.get(queue_id) != next_offset:
             queues[queue_id] = next_offset
             self._pulled_lately.add(key)
@@ -217,6 +238,7 @@ class ConsumerOffsets:
             del table[key]
 
     def _drop(self, pairs: list[tuple[str, str]]) -> None:
+        self._hear()
         for topic, group in sorted(pairs):
             key = _key(topic, group)
             self._unlink(self._groups_by_topic, topic, group)

@@ -294,7 +294,7 @@ class Lookup:
             if not self._enter(self.places[i]):
                 return
             within = self.places[i] - self.log_start
-            end = within + (self.sizes[i] if self.sizes[i] < WARM_BYTES else WARM_BYTES)
+            end = within + min(self.sizes[i], WARM_BYTES)
             if end > self.segment_bytes:
                 return
             while within < end:

@@ -201,12 +201,17 @@ class _Compiler:
 
     @_emit.register
     def _(self, node: Compare) -> None:
+        left, right = node.left, node.right
         if node.operation == layout.EQUAL:
-            self._check_equal(node.left, node.right)
+            self._check_equal(left, right)
+            if isinstance(left, Property) and isinstance(right, Constant) and right.kind == layout.TEXT:
+                # The same, for less: the text need not be pushed, nor two kinds of values be compared.
+                self._emit(InList(left, [right.value], False, node.at, node.depth))
+                return
         else:
-            self._check_ordered(node.left, node.right)
-        self._emit(node.left)
-        self._emit(node.right)
+            self._check_ordered(left, right)
+        self._emit(left)
+        self._emit(right)
         self._code.append(node.operation)
 
     @_emit.register

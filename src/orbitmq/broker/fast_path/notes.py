@@ -1,0 +1,75 @@
+# cython: annotation_typing=False
+"""What the pulls of the fast path tell, kept until somebody asks.
+
+One note for each queue that a group pulls: where its pulls began and ended, which only statistics want, and
+what they commit, which is passed on at once. Typed in ``notes.pxd`` and compiled when a C compiler is there;
+the same text runs uncompiled.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from orbitmq.broker.fast_path import layout
+
+NOTE_WIDTH = layout.NOTE_WIDTH
+SLOTS = 512  # a power of two
+MAX_NOTES = 256  # half of the slots, so that a search is short
+NO_COMMIT = -1
+FREE = -1
+
+
+class PullNotes:
+    """A hash table of fixed size.
+
+    Attributes:
+        count: of notes; the caller takes them before there are more than ``MAX_NOTES``.
+        commits: whether one of them commits an offset.
+    """
+
+    def __init__(self) -> None:
+        self.notes = array("q", [FREE] * (SLOTS * NOTE_WIDTH))
+        self.order = array("q", bytes(8 * MAX_NOTES))
+        self.count = 0
+        self.commits = False
+
+    def full(self) -> bool:
+        return self.count >= MAX_NOTES
+
+    def note(self, pull: int, queue_id: int, commit: int, before: int, after: int) -> None:
+        """Note a pull. Of a queue that has a note the last commit wins, as RocketMQ has it."""
+        slot = (31 * pull + queue_id) & (SLOTS - 1)
+        at = slot * NOTE_WIDTH
+        while self.notes[at] != FREE and (self.notes[at] != pull or self.notes[at + 1] != queue_id):
+            slot = (slot + 1) & (SLOTS - 1)
+            at = slot * NOTE_WIDTH
+        if self.notes[at] == FREE:
+            self.notes[at] = pull
+            self.notes[at + 1] = queue_id
+            self.notes[at + 2] = NO_COMMIT
+            self.notes[at + 3] = before
+            self.order[self.count] = at
+            self.count += 1
+        if commit >= 0:
+            self.notes[at + 2] = commit
+            self.commits = True
+        self.notes[at + 4] = after
+
+    def take(self) -> list[tuple[int, int, int, int, int]]:
+        """The notes in the order in which their queues were first pulled; they are then forgotten."""
+        taken = []
+        for i in range(self.count):
+            at = self.order[i]
+            taken.append(
+                (
+                    self.notes[at],
+                    self.notes[at + 1],
+                    self.notes[at + 2],
+                    self.notes[at + 3],
+                    self.notes[at + 4],
+                )
+            )
+            self.notes[at] = FREE
+        self.count = 0
+        self.commits = False
+        return taken
