@@ -15,7 +15,7 @@ ctypedef const uint8_t** bytes_pp
 cdef int Q_NEXT, Q_TAIL, Q_TAIL_FIRST, Q_MAP_FIRST, Q_MAP_COUNT, Q_RING, Q_WIDTH
 cdef int READ_FOUND, READ_NO_MATCH, READ_NEED_ENTRIES, READ_NEED_LOG, READ_NO_SPACE, READ_BROKEN
 cdef int RECORD_FIXED_BYTES, CQ_ENTRY_BYTES, SCAN_LIMIT, RECORD_SCAN_LIMIT, ALL_CODES, BY_PROPERTIES, RECORD
-cdef int BLOCK, WARM_BYTES, CACHE_LINE_BYTES
+cdef int BLOCK, AHEAD, WARM_BYTES, CACHE_LINE_BYTES
 cdef int64_t NOWHERE
 
 cdef extern from *:
@@ -66,8 +66,8 @@ cdef class Lookup:
     cdef int read(self, Py_ssize_t slot, int64_t offset, int64_t last, int64_t max_count, int64_t max_bytes, const int64_t* codes, Py_ssize_t codes_at, Py_ssize_t codes_count, uint8_t* out, Py_ssize_t out_at, Py_ssize_t out_room) noexcept nogil
     @cython.locals(i=Py_ssize_t, size=int64_t, end=int64_t, status=int)
     cdef int _copy_loaded(self, int64_t max_count, int64_t max_bytes, const int64_t* codes, Py_ssize_t codes_at, Py_ssize_t codes_count, uint8_t* out, Py_ssize_t out_at, Py_ssize_t out_room) noexcept nogil
-    @cython.locals(i=Py_ssize_t, within=int64_t, end=int64_t)
-    cdef void _warm(self, const int64_t* codes, Py_ssize_t codes_at, Py_ssize_t codes_count) noexcept nogil
+    @cython.locals(within=int64_t, end=int64_t)
+    cdef void _warm(self, Py_ssize_t i, const int64_t* codes, Py_ssize_t codes_at, Py_ssize_t codes_count) noexcept nogil
     @cython.locals(file=int64_t)
     cdef bint _enter(self, int64_t physical) noexcept nogil
     cdef int _look_into(self, int64_t physical, int64_t size) noexcept nogil

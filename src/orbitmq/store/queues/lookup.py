@@ -45,7 +45,8 @@ ALL_CODES = layout.ALL_CODES
 BY_PROPERTIES = layout.BY_PROPERTIES
 RECORD = layout.RECORD
 BLOCK = 32  # entries loaded at a time
-WARM_BYTES = 512  # of a record, asked for ahead
+AHEAD = 8  # records asked for before they are looked at, and how much of each
+WARM_BYTES = 512
 CACHE_LINE_BYTES = 64
 NOWHERE = -(1 << 62)  # where no log file begins
 
@@ -242,8 +243,6 @@ class Lookup:
                 most = max_count - self.read_count
             status = self._load(slot, self.read_next, most)
             if status == READ_FOUND:
-                if cython.compiled:
-                    self._warm(codes, codes_at, codes_count)
                 status = self._copy_loaded(
                     max_count, max_bytes, codes, codes_at, codes_count, out, out_at, out_room
                 )
@@ -266,7 +265,12 @@ class Lookup:
 
         READ_NO_SPACE: the next one is too much for ``max_bytes`` or ``out_room``.
         """
+        if cython.compiled:
+            for i in range(min(AHEAD, self.loaded)):
+                self._warm(i, codes, codes_at, codes_count)
         for i in range(self.loaded):
+            if cython.compiled and i + AHEAD < self.loaded:
+                self._warm(i + AHEAD, codes, codes_at, codes_count)
             if self._matches(self.tags[i], codes, codes_at, codes_count):
                 size = self.sizes[i]
                 self.entry_physical = self.places[i]
@@ -286,20 +290,17 @@ class Lookup:
                 break
         return READ_FOUND
 
-    def _warm(self, codes: Integers, codes_at: int, codes_count: int) -> None:
-        """Ask the memory for the records to come: they lie apart, and each would be waited for in turn."""
-        for i in range(self.loaded):
-            if not self._matches(self.tags[i], codes, codes_at, codes_count):
-                continue
-            if not self._enter(self.places[i]):
-                return
-            within = self.places[i] - self.log_start
-            end = within + min(self.sizes[i], WARM_BYTES)
-            if end > self.segment_bytes:
-                return
-            while within < end:
-                prefetch(cython.address(self.log[within]))
-                within += CACHE_LINE_BYTES
+    def _warm(self, i: int, codes: Integers, codes_at: int, codes_count: int) -> None:
+        """Ask the memory for a record to come: they lie apart, and each would be waited for in turn."""
+        if not self._matches(self.tags[i], codes, codes_at, codes_count) or not self._enter(self.places[i]):
+            return
+        within = self.places[i] - self.log_start
+        end = within + min(self.sizes[i], WARM_BYTES)
+        if end > self.segment_bytes:
+            return
+        while within < end:
+            prefetch(cython.address(self.log[within]))
+            within += CACHE_LINE_BYTES
 
     def _enter(self, physical: int) -> bool:
         """Go to the log file with this place, ``log`` and ``log_start``; ``False``: it is not mapped."""

@@ -204,12 +204,17 @@ class _Compiler:
         left, right = node.left, node.right
         if node.operation == layout.EQUAL:
             self._check_equal(left, right)
-            if isinstance(left, Property) and isinstance(right, Constant) and right.kind == layout.TEXT:
-                # The same, for less: the text need not be pushed, nor two kinds of values be compared.
-                self._emit(InList(left, [right.value], False, node.at, node.depth))
-                return
         else:
             self._check_ordered(left, right)
+        if isinstance(left, Property) and isinstance(right, Constant):
+            # What most expressions do costs less when the constant need not be pushed.
+            if right.kind == layout.TEXT:
+                self._emit(InList(left, [right.value], False, node.at, node.depth))
+                return
+            if right.kind in (layout.INTEGER, layout.LONG):
+                self._emit(left)
+                self._code += [layout.WITH_NUMBER, node.operation, right.kind, right.value]
+                return
         self._emit(left)
         self._emit(right)
         self._code.append(node.operation)

@@ -36,7 +36,8 @@ CONTAINS = 20  # place and length of the text sought, and 1 for NOT
 STARTS_WITH = 21  # likewise
 ENDS_WITH = 22  # likewise
 IN = 23  # 1 for NOT, how many texts, then place and length of each
-END = 24
+WITH_NUMBER = 24  # compare a property: a comparison from above, kind and value of a whole number
+END = 25
 
 # Kinds of values.
 NOTHING = 0  # NULL

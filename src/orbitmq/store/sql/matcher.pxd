@@ -11,7 +11,7 @@ ctypedef const uint8_t* bytes_in
 cdef int NAMES_COUNT_AT, CODE_AT, HEADER
 cdef int PUSH_PROPERTY, PUSH_TEXT, PUSH_INTEGER, PUSH_LONG, PUSH_DOUBLE, PUSH_BOOLEAN, PUSH_NULL
 cdef int EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL, NOT, OR, OR_SKIPS
-cdef int IS_NULL, CONTAINS, STARTS_WITH, ENDS_WITH, IN
+cdef int IS_NULL, CONTAINS, STARTS_WITH, IN, WITH_NUMBER
 cdef int NOTHING, BOOLEAN, TEXT, STORED, INTEGER, LONG, DOUBLE
 cdef int ILLEGAL, EXACT_DIGITS, EXACT_POWER
 cdef int64_t INT_MAX, LONG_MAX, TEN_TIMES_MORE
@@ -50,6 +50,9 @@ cdef class Matcher:
     cdef void _in_list(self, const int64_t* program, Py_ssize_t code, int top) noexcept nogil
     @cython.locals(left_null=bint, right_null=bint, order=int)
     cdef bint _compare(self, int operation, int top) noexcept nogil
+    @cython.locals(order=int)
+    cdef bint _compare_number(self, int operation, int kind, int64_t number, int top) noexcept nogil
+    cdef void _decide(self, int operation, int order, int top) noexcept nogil
     @cython.locals(left_text=bint, right_text=bint, length=Py_ssize_t)
     cdef int _order(self, int operation, int left, int right) noexcept nogil
     cdef int _order_booleans(self, int left, int right) noexcept nogil

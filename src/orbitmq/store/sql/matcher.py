@@ -49,8 +49,8 @@ OR = layout.OR
 OR_SKIPS = layout.OR_SKIPS
 CONTAINS = layout.CONTAINS
 STARTS_WITH = layout.STARTS_WITH
-ENDS_WITH = layout.ENDS_WITH
 IN = layout.IN
+WITH_NUMBER = layout.WITH_NUMBER
 NOTHING = layout.NOTHING
 BOOLEAN = layout.BOOLEAN
 TEXT = layout.TEXT
@@ -130,6 +130,15 @@ class Matcher:
                 self.numbers[top] = self.starts[n]
                 self.lengths[top] = self.ends[n] - self.starts[n]
                 code += 2
+            elif operation == IN:
+                self._in_list(program, code, top)
+                code += 3 + 2 * program[code + 2]
+            elif operation == WITH_NUMBER:
+                if not self._compare_number(program[code + 1], program[code + 2], program[code + 3], top):
+                    return False
+                code += 4
+            elif operation > WITH_NUMBER:
+                return self.kinds[top] == BOOLEAN and self.numbers[top] == 1
             elif operation <= PUSH_NULL:
                 top += 1
                 code += self._push(program, code, operation, top)
@@ -151,14 +160,9 @@ class Matcher:
                     code = base + program[code + 1]
                 else:
                     code += 2
-            elif operation <= ENDS_WITH:
+            else:
                 self._with_text(operation, program[code + 1], program[code + 2], program[code + 3], top)
                 code += 4
-            elif operation == IN:
-                self._in_list(program, code, top)
-                code += 3 + 2 * program[code + 2]
-            else:
-                return self.kinds[top] == BOOLEAN and self.numbers[top] == 1
 
     def _push(self, program: Integers, code: int, operation: int, top: int) -> int:
         """Push a constant; how many numbers the operation has."""
@@ -262,6 +266,22 @@ class Matcher:
         order = self._order(operation, top, top + 1)
         if order == ILLEGAL:
             return False
+        self._decide(operation, order, top)
+        return True
+
+    def _compare_number(self, operation: int, kind: int, number: int, top: int) -> bool:
+        """Compare a property with a whole number; ``False``: it is none."""
+        if self.kinds[top] == NOTHING:
+            return True
+        if not self._to_number(top, kind):
+            return False
+        order = 0
+        if self.numbers[top] != number:
+            order = -1 if self.numbers[top] < number else 1
+        self._decide(operation, order, top)
+        return True
+
+    def _decide(self, operation: int, order: int, top: int) -> None:
         if operation == EQUAL:
             self._set(top, order == 0)
         elif operation == LESS:
@@ -272,7 +292,6 @@ class Matcher:
             self._set(top, order > 0)
         else:
             self._set(top, order >= 0)
-        return True
 
     def _order(self, operation: int, left: int, right: int) -> int:
         """-1, 0, 1 or ILLEGAL."""
