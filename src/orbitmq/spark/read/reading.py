@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Brokers
+from orbitmq.spark.garbage import spare_modules
 from orbitmq.spark.loss import Gap, Loss
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.read.arrow import BatchMaker
@@ -83,3 +84,4 @@ def read_task(
             yield shape.gaps(gaps)
     finally:
         report(reader.tally)
+        spare_modules()

@@ -15,6 +15,7 @@ from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.cluster.offsets import Offsets
+from orbitmq.spark.garbage import spare_modules
 from orbitmq.spark.options import EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
 from orbitmq.spark.write.ledger import ClusterLedger
 from orbitmq.spark.write.metrics import SendMetrics, added_up
@@ -64,6 +65,7 @@ def written_by(sender: TaskSender, batches: Iterable[pa.RecordBatch]) -> Written
         sender.finish()
     finally:
         sender.close()
+        spare_modules()
     return Written(
         sender.task,
         sender.rows,
