@@ -81,8 +81,8 @@ bench-peer: $(BUILT)  ## the same loads against Apache RocketMQ, with Maven Cent
 bench-client: $(BUILT)  ## the Python client beside Apache's Java client, with Maven Central: 8 minutes (SHORT=1: one and a half)
 	@$(PY) -m benchmarks.client_speed $(SHORT_FLAG)
 
-bench-spark: $(BUILT)  ## Spark over OrbitMQ beside Spark over Kafka, with Maven Central: an hour (SHORT=1: five minutes; CASES=a,b: those again)
-	@JAVA_HOME=$$(sh scripts/java.sh) && export JAVA_HOME && $(PY) -m benchmarks.spark $(SHORT_FLAG) $(if $(CASES),--cases $(CASES))
+bench-spark: $(BUILT)  ## Spark over OrbitMQ beside Spark over Kafka, with Maven Central: an hour (RUNS=2: half; SHORT=1: five minutes; CASES=a,b: those again)
+	@JAVA_HOME=$$(sh scripts/java.sh) && export JAVA_HOME && $(PY) -m benchmarks.spark $(SHORT_FLAG) $(if $(CASES),--cases $(CASES)) $(if $(RUNS),--runs $(RUNS))
 
 interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Central: forty-five minutes (SHORT=1: fifteen)
 	@$(PY) -m tests.interop.run $(SHORT_FLAG)

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +39,38 @@ from benchmarks.spark_cases import (
     TRIGGER_ROWS,
     WAITS,
     Case,
+    Wait,
     known_keys,
 )
 from benchmarks.spark_record import OURS, READER, Record
 from benchmarks.spark_rows import Rows
 from benchmarks.spark_sides import Kafka, RocketMQ, System, apache, find_peer
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How often things run.
+
+    Attributes:
+        runs: at most so many measured runs of a case, and as many to warm it; 0: what the case says.
+        short: few rows as well, so that the figures are for a look only.
+    """
+
+    runs: int = 0
+    short: bool = False
+
+    def bounded(self, case: Case) -> Case:
+        """The case as it is to be run."""
+        if self.short:
+            return replace(case, warmups=2, repeats=2, rows=min(case.rows, SHORT_SINK_ROWS))
+        return replace(case, warmups=self._at_most(case.warmups), repeats=self._at_most(case.repeats))
+
+    def repeats(self, wait: Wait) -> int:
+        """How often a wait is measured."""
+        return 1 if self.short else self._at_most(wait.repeats)
+
+    def _at_most(self, runs: int) -> int:
+        return min(runs, self.runs or runs)
 
 
 class Comparison:
@@ -52,24 +79,21 @@ class Comparison:
     Args:
         systems: ours first.
         keys: of the cases to measure.
-        short: so few runs that the figures are for a look only.
+        effort: how often each is run.
     """
 
     def __init__(
-        self, systems: Sequence[System], record: Record, keys: Collection[str], *, short: bool
+        self, systems: Sequence[System], record: Record, keys: Collection[str], effort: Effort
     ) -> None:
         self._systems = list(systems)
         self._record = record
         self._keys = keys
-        self._short = short
+        self._effort = effort
         self._versions = {system.side.title: system.side.spark.version for system in systems}
 
     def wanted(self, cases: Sequence[Case]) -> list[Case]:
         """Those of them that are to be measured."""
-        found = [case for case in cases if case.key in self._keys]
-        if not self._short:
-            return found
-        return [replace(case, warmups=2, repeats=2, rows=min(case.rows, SHORT_SINK_ROWS)) for case in found]
+        return [self._effort.bounded(case) for case in cases if case.key in self._keys]
 
     def reads(self, cases: Sequence[Case], rows: Rows) -> None:
         """Each case on each system that can do it, in turn."""
@@ -108,7 +132,7 @@ class Comparison:
         for number, wait in enumerate(wanted):
             print(f"measuring {wait.title}", flush=True)
             found: dict[str, list[Any]] = {system.side.title: [] for system in self._systems}
-            for turn in range(1 if self._short else wait.repeats):
+            for turn in range(self._effort.repeats(wait)):
                 for system in in_turn(self._systems, number + turn):
                     found[system.side.title].append(spark_waits.MEASURES[wait.key](system, wait.key))
             self._record.put(wait.key, "", found, self._versions)
@@ -123,7 +147,7 @@ def reader_alone(name_server: str, topic: str) -> dict[str, Any]:
     return outcome
 
 
-def beside_kafka(folder: Path, record: Record, keys: Collection[str], rows: Rows, *, short: bool) -> Path:
+def beside_kafka(folder: Path, record: Record, keys: Collection[str], rows: Rows, effort: Effort) -> Path:
     """Ours and Kafka's; the Python with the PySpark that both used."""
     peer = None
     try:
@@ -138,7 +162,7 @@ def beside_kafka(folder: Path, record: Record, keys: Collection[str], rows: Rows
         systems: list[System] = [ours]
         if peer is not None:
             systems.append(Kafka(peer, folder / "kafka", running))
-        comparison = Comparison(systems, record, keys, short=short)
+        comparison = Comparison(systems, record, keys, effort)
         comparison.reads(CASES, rows)
         if any(not case.rows for case in comparison.wanted(CASES)):
             outcome = reader_alone(ours.side.source, rows.topic)
@@ -149,15 +173,15 @@ def beside_kafka(folder: Path, record: Record, keys: Collection[str], rows: Rows
 
 
 def durably(
-    folder: Path, record: Record, keys: Collection[str], rows: Rows, python: Path, *, short: bool
+    folder: Path, record: Record, keys: Collection[str], rows: Rows, python: Path, effort: Effort
 ) -> None:
     """Ours with a broker that answers when a message is on the disk."""
     with ExitStack() as running:
         system = RocketMQ(Ours(), python, folder / "durable", running)
-        Comparison([system], record, keys, short=short).reads(DURABLE_CASES, rows)
+        Comparison([system], record, keys, effort).reads(DURABLE_CASES, rows)
 
 
-def from_apache(folder: Path, record: Record, keys: Collection[str], python: Path) -> None:
+def from_apache(folder: Path, record: Record, keys: Collection[str], python: Path, effort: Effort) -> None:
     """The same format over Apache RocketMQ's broker."""
     try:
         servers = apache()
@@ -166,24 +190,24 @@ def from_apache(folder: Path, record: Record, keys: Collection[str], python: Pat
         return
     with ExitStack() as running:
         system = RocketMQ(servers, python, folder / "apache", running)
-        Comparison([system], record, keys, short=False).reads(APACHE_CASES, APACHE_ROWS)
+        Comparison([system], record, keys, effort).reads(APACHE_CASES, APACHE_ROWS)
 
 
-def run(folder: Path, keys: Collection[str], rows: Rows, *, short: bool) -> Record:
+def run(folder: Path, keys: Collection[str], rows: Rows, effort: Effort) -> Record:
     """Measure the cases of these names.
 
     Args:
         rows: of 1 KiB.
     """
-    record = Record.kept(short=short or rows != KIB)
+    record = Record.kept(short=effort.short or rows != KIB)
     durable, of_apache = {case.key for case in DURABLE_CASES}, {case.key for case in APACHE_CASES}
     python = Path(sys.executable)
     if set(keys) - durable - of_apache:
-        python = beside_kafka(folder, record, keys, rows, short=short)
+        python = beside_kafka(folder, record, keys, rows, effort)
     if set(keys) & durable:
-        durably(folder, record, keys, rows, python, short=short)
+        durably(folder, record, keys, rows, python, effort)
     if set(keys) & of_apache:
-        from_apache(folder, record, keys, python)
+        from_apache(folder, record, keys, python, effort)
     return record
 
 
@@ -191,6 +215,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.spark", description=__doc__)
     parser.add_argument("--short", action="store_true", help="few rows and cases, in three minutes")
     parser.add_argument("--cases", default="", help=f"separated by commas, of: {', '.join(known_keys())}")
+    parser.add_argument("--runs", type=int, default=0, help="at most so many measured runs of a case")
     parser.add_argument("--rows", type=int, default=0, help="another number of rows of 1 KiB")
     parser.add_argument(
         "--folder", type=Path, default=None, help="where data is kept meanwhile (default: /tmp)"
@@ -204,9 +229,8 @@ def main() -> int:
         rows = replace(rows, count=options.rows)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers and folders are tidied up then
     with tempfile.TemporaryDirectory(prefix="orbitmq-spark-", dir=options.folder) as folder:
-        record = run(
-            Path(folder), keys or (SHORT_KEYS if options.short else known_keys()), rows, short=options.short
-        )
+        chosen = keys or (SHORT_KEYS if options.short else known_keys())
+        record = run(Path(folder), chosen, rows, Effort(options.runs, options.short))
     text = record.page()
     print(text)
     print(f"\nkept in {keep('spark', text, record.content)}")

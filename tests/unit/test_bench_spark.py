@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from benchmarks.spark import Effort
 from benchmarks.spark_cases import (
     APACHE_CASES,
     CASES,
@@ -26,6 +27,14 @@ ROWS = "3,000,000 x 1 KiB"
 def run(rate: float, *, rows: int = 1_000_000) -> Run:
     seconds = rows / rate
     return Run(rows, seconds, spark_s=seconds, broker_s=seconds / 4, rss_mb=700, foreign=0.01)
+
+
+def test_runs_can_be_bounded() -> None:
+    first, last = CASES[0], WAITS[-1]
+    assert Effort().bounded(first) == first
+    fewer = Effort(runs=2).bounded(first)
+    assert (fewer.warmups, fewer.repeats, fewer.rows) == (2, 2, first.rows)
+    assert Effort(runs=2).repeats(last) == last.repeats == 1
 
 
 def record_of(content: dict[str, Any] | None = None) -> Record:
