@@ -107,6 +107,40 @@ def test_what_is_due_at_one_moment_runs_in_the_order_in_which_it_was_set() -> No
     assert run(main()) == list(range(2, 300, 3))
 
 
+def test_a_callback_that_fails_is_told_and_the_others_run() -> None:
+    told: list[dict[str, Any]] = []
+    ran: list[str] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(context))
+        loop.call_soon({}.__getitem__, "nothing")
+        loop.call_soon(ran.append, "next")
+        await asyncio.sleep(1)
+
+    run(main())
+    assert ran == ["next"]
+    assert [type(context["exception"]) for context in told] == [KeyError]
+    assert "Exception in callback" in told[0]["message"]
+
+
+def test_what_was_cancelled_does_not_run() -> None:
+    ran: list[int] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        timers = [loop.call_later(number % 7, ran.append, number) for number in range(1000)]
+        for timer in timers:
+            if timer is not timers[500]:
+                timer.cancel()
+        loop.call_soon(ran.append, -1).cancel()
+        await asyncio.sleep(10)
+        timers[500].cancel()
+
+    run(main())
+    assert ran == [500]
+
+
 def test_the_limit_of_virtual_time() -> None:
     async def main() -> None:
         await asyncio.sleep(1000)

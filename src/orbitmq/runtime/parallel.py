@@ -10,7 +10,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 # A process is replaced after so many calls: memory that a call leaves behind goes with it.
-CALLS_OF_A_PROCESS = 50
+CALLS_OF_A_PROCESS = 200
 
 
 def in_processes(function: Callable[[T], R], values: Iterable[T], processes: int) -> Iterator[R]:
