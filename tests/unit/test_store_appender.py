@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import zlib
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -214,6 +215,50 @@ def test_tags_are_found_among_any_number(count: int) -> None:
     status = find.read_messages(slot, 0, 6, 32, 1000, wanted.codes, wanted.count, bytearray(2000))
     assert status == layout.READ_FOUND
     assert find.read_count == (2 if 3 in wanted.codes[:-1] else 1)
+
+
+@pytest.mark.parametrize("wanted", [PASS_ALL, MessageFilter([0])])
+def test_a_read_goes_from_the_map_on_to_the_ring(wanted: MessageFilter) -> None:
+    made = appender(tail=64)
+    find = Lookup(made)
+    slot = row_of(made)
+    places = []
+    for number in range(100):
+        made.set(slot, layout.Q_SAVED, number)
+        places.append(append(made, slot, b"%d" % number, tags_code=number % 3))
+    saved = 100 - made.get(slot, layout.Q_RING) + 1
+    assert 32 < saved < 98
+    sizes = [b - a for a, b in pairwise([*places, made.batch_base + made.batch_used])]
+    log = bytearray(SEGMENT)
+    log[100 : 100 + made.batch_used] = made.batch[: made.batch_used]
+    find.set_log_maps(4, [memoryview(log)])
+    entries = zip(places[:saved], sizes[:saved], range(saved), strict=True)
+    mapped = b"".join(struct.pack(">qiq", place, size, number % 3) for place, size, number in entries)
+    find.set_entry_map(slot, memoryview(mapped), 0, saved)
+    out = bytearray(SEGMENT)
+    status = find.read_messages(slot, 5, 98, 1000, SEGMENT, wanted.codes, wanted.count, out)
+    assert (status, find.read_next) == (layout.READ_FOUND, 98)
+    offsets = [number for number in range(5, 98) if wanted.passes_all or number % 3 == 0]
+    records = [bytes(log[places[n] - 4 * SEGMENT :][: sizes[n]]) for n in offsets]
+    assert bytes(out[: find.read_bytes]) == b"".join(records)
+    few = find.read_messages(slot, 5, 98, 7, SEGMENT, wanted.codes, wanted.count, out)
+    assert (few, find.read_count, find.read_next) == (layout.READ_FOUND, 7, offsets[6] + 1)
+
+
+def test_a_log_that_was_entered_is_left_when_the_maps_change() -> None:
+    made = appender()
+    find = Lookup(made)
+    slot = row_of(made)
+    append(made, slot)
+    made.publish()
+    log = bytearray(SEGMENT)
+    log[100 : 100 + made.batch_used] = made.batch[: made.batch_used]
+    find.set_log_maps(4, [memoryview(log)])
+    out = bytearray(1000)
+    read = (slot, 0, 1, 32, 1000, PASS_ALL.codes, PASS_ALL.count, out)
+    assert find.read_messages(*read) == layout.READ_FOUND
+    find.set_log_maps(5, [memoryview(log)])
+    assert find.read_messages(*read) == layout.READ_NEED_LOG
 
 
 def test_only_queues_that_got_messages_are_counted() -> None:

@@ -52,6 +52,7 @@ X_CODES_COUNT = 3
 X_WIDTH = 4
 
 NOTE_WIDTH = 5  # pull row, queue id, offset to commit or -1, offsets before the first pull and after the last
+MAX_NOTES = 256
 MAX_UNIQUE_KEY = 128
 MAX_SLOTS = 16  # slots of header fields
 

@@ -13,8 +13,8 @@ from array import array
 from orbitmq.broker.fast_path import layout
 
 NOTE_WIDTH = layout.NOTE_WIDTH
-SLOTS = 512  # a power of two
-MAX_NOTES = 256  # half of the slots, so that a search is short
+SLOTS = 2 * layout.MAX_NOTES  # a power of two, and never more than half full
+MAX_NOTES = layout.MAX_NOTES
 NO_COMMIT = -1
 FREE = -1
 
@@ -36,7 +36,7 @@ class PullNotes:
     def full(self) -> bool:
         return self.count >= MAX_NOTES
 
-    def note(self, pull: int, queue_id: int, commit: int, before: int, after: int) -> None:
+    def keep(self, pull: int, queue_id: int, commit: int, before: int, after: int) -> None:
         """Note a pull. Of a queue that has a note the last commit wins, as RocketMQ has it."""
         slot = (31 * pull + queue_id) & (SLOTS - 1)
         at = slot * NOTE_WIDTH

@@ -270,4 +270,4 @@ class Pulls:
         commit = -1
         if self.commits and sys_flag & PULL_COMMITS:
             commit = self.fields.number(buf, P_COMMIT_OFFSET, -1)
-        self.notes.note(pull, queue_id, commit, before, after)
+        self.notes.keep(pull, queue_id, commit, before, after)

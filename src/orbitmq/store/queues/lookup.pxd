@@ -16,7 +16,6 @@ cdef int Q_NEXT, Q_TAIL, Q_TAIL_FIRST, Q_MAP_FIRST, Q_MAP_COUNT, Q_RING, Q_WIDTH
 cdef int READ_FOUND, READ_NO_MATCH, READ_NEED_ENTRIES, READ_NEED_LOG, READ_NO_SPACE, READ_BROKEN
 cdef int RECORD_FIXED_BYTES, CQ_ENTRY_BYTES, SCAN_LIMIT, RECORD_SCAN_LIMIT, ALL_CODES, BY_PROPERTIES, RECORD
 cdef int BLOCK, AHEAD, WARM_BYTES, CACHE_LINE_BYTES
-cdef int64_t NOWHERE
 
 cdef extern from *:
     void prefetch "__builtin_prefetch"(const void*) noexcept nogil
@@ -33,7 +32,7 @@ cdef class Lookup:
     cdef int64_t tags[32]
     cdef Py_ssize_t loaded
     cdef const uint8_t* log
-    cdef int64_t log_start
+    cdef int64_t log_start, log_size
     cdef int64_t within
     cdef Py_ssize_t log_map_count
     cdef int64_t log_first

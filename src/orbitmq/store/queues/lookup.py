@@ -48,7 +48,6 @@ BLOCK = 32  # entries loaded at a time
 AHEAD = 8  # records asked for before they are looked at, and how much of each
 WARM_BYTES = 512
 CACHE_LINE_BYTES = 64
-NOWHERE = -(1 << 62)  # where no log file begins
 
 
 class Lookup:
@@ -66,7 +65,8 @@ class Lookup:
         self.matcher = Matcher()
         self.log_map_count = 0
         self.log_first = 0
-        self.log_start = NOWHERE
+        self.log_start = 0
+        self.log_size = 0  # of the file that was entered, 0: none
         self.entry_map_slots = 0
         self.kept_entry_maps: dict[int, memoryview] = {}
         self.kept_log_maps: dict[int, memoryview] = {}
@@ -129,7 +129,7 @@ class Lookup:
                 raise ValueError(f"log file number {number} has {len(view)} of {self.segment_bytes} bytes")
         self.kept_log_maps = dict(enumerate(views, first))
         self.log_first = first
-        self.log_start = NOWHERE
+        self.log_size = 0
         self.log_map_count = len(views)
         if cython.compiled:
             self._point_log(views)
@@ -304,13 +304,14 @@ class Lookup:
 
     def _enter(self, physical: int) -> bool:
         """Go to the log file with this place, ``log`` and ``log_start``; ``False``: it is not mapped."""
-        if 0 <= physical - self.log_start < self.segment_bytes:
+        if 0 <= physical - self.log_start < self.log_size:
             return True
         file = physical // self.segment_bytes - self.log_first
         if physical < 0 or file < 0 or file >= self.log_map_count or not self.log_maps[file]:
             return False
         self.log = self.log_maps[file]
         self.log_start = (self.log_first + file) * self.segment_bytes
+        self.log_size = self.segment_bytes
         return True
 
     def _look_into(self, physical: int, size: int) -> int:
