@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,3 +135,25 @@ def test_a_broken_connection_ends_in_the_transport(
     with asyncio.Runner(loop_factory=make_loop) as runner:
         runner.run(main())
     segment.close()
+
+
+@pytest.mark.parametrize("from_host", ["127.0.0.1", "127.0.0.2"])
+def test_a_connection_within_a_machine_is_not_paced_another_is_left_alone(from_host: str) -> None:
+    """bbr's pacing timers cost a master more than sending its log to a slave beside it."""
+
+    def algorithm(connection: socket.socket) -> bytes:
+        return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
+
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as far:
+        far.bind((from_host, 0))
+        far.connect(server.getsockname())
+        near, _ = server.accept()
+        with near:
+            chosen = algorithm(near)
+
+            class Held(asyncio.Transport):
+                def get_extra_info(self, name: str, default: Any = None) -> Any:
+                    return near if name == "socket" else default
+
+            FileSender(Held()).close()
+            assert algorithm(near) == (b"reno" if from_host == "127.0.0.1" else chosen)
