@@ -28,6 +28,8 @@ OLD_PEER_VERSION = "4.9.7"
 PROGRAM_HEAP_MB = 512
 """Of Apache's client programs."""
 ROUTE_POLL_S = 0.1
+# The longest that a busy machine takes to stop a process.
+STOPPED_WITHIN_S = 5.0
 
 # The broker unmaps its files through internals of the JDK, which have to be opened to it.
 _JAVA_OPENINGS = (
@@ -124,8 +126,25 @@ class Server:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def pause(self) -> None:
-        """Keep it from running while another server is measured."""
+        """Keep it from running while another server is measured, or for a test; returns when it stands still.
+
+        Raises:
+            ServerError: it goes on.
+        """
         self.process.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + STOPPED_WITHIN_S
+        while not self._stands_still():
+            if time.monotonic() > deadline:
+                raise ServerError(f"{self.name} does not stop")
+            time.sleep(0.001)
+
+    def _stands_still(self) -> bool:
+        """Whether all threads are stopped: on a busy machine some go on until the signal has been taken."""
+        for stat in Path(f"/proc/{self.pid}/task").glob("*/stat"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended meanwhile
+                if stat.read_text().rpartition(") ")[2][0] not in "TtZX":
+                    return False
+        return True
 
     def resume(self) -> None:
         self.process.send_signal(signal.SIGCONT)
