@@ -193,13 +193,13 @@ def from_apache(folder: Path, record: Record, keys: Collection[str], python: Pat
         Comparison([system], record, keys, effort).reads(APACHE_CASES, APACHE_ROWS)
 
 
-def run(folder: Path, keys: Collection[str], rows: Rows, effort: Effort) -> Record:
+def run(folder: Path, record: Record, keys: Collection[str], rows: Rows, effort: Effort) -> None:
     """Measure the cases of these names.
 
     Args:
+        record: gets what is found, case by case.
         rows: of 1 KiB.
     """
-    record = Record.kept(short=effort.short or rows != KIB)
     durable, of_apache = {case.key for case in DURABLE_CASES}, {case.key for case in APACHE_CASES}
     python = Path(sys.executable)
     if set(keys) - durable - of_apache:
@@ -208,7 +208,6 @@ def run(folder: Path, keys: Collection[str], rows: Rows, effort: Effort) -> Reco
         durably(folder, record, keys, rows, python, effort)
     if set(keys) & of_apache:
         from_apache(folder, record, keys, python, effort)
-    return record
 
 
 def main() -> int:
@@ -228,12 +227,16 @@ def main() -> int:
     if options.rows:
         rows = replace(rows, count=options.rows)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers and folders are tidied up then
-    with tempfile.TemporaryDirectory(prefix="orbitmq-spark-", dir=options.folder) as folder:
-        chosen = keys or (SHORT_KEYS if options.short else known_keys())
-        record = run(Path(folder), chosen, rows, Effort(options.runs, options.short))
-    text = record.page()
-    print(text)
-    print(f"\nkept in {keep('spark', text, record.content)}")
+    chosen = keys or (SHORT_KEYS if options.short else known_keys())
+    record = Record.kept(short=options.short or rows != KIB)
+    try:
+        with tempfile.TemporaryDirectory(prefix="orbitmq-spark-", dir=options.folder) as folder:
+            run(Path(folder), record, chosen, rows, Effort(options.runs, options.short))
+    finally:
+        # Also of a run that failed in its last case.
+        text = record.page()
+        print(text)
+        print(f"\nkept in {keep('spark', text, record.content)}")
     return 0
 
 

@@ -163,10 +163,8 @@ def _reads(cases: Sequence[Case], entries: dict[str, Any], kafka: str) -> str:
         line.append(_aim(f"{case.cores:g}", met=cores <= case.cores) if case.cores else "")
         if kafka:
             line += _cores(theirs) if theirs else ["", ""]
-        line.append(
-            f"{memory:,.0f}"
-            + (_aim(f" of {case.memory_mb:,}", met=memory <= case.memory_mb) if case.memory_mb else "")
-        )
+        limit = case.memory_mb
+        line.append(_aim(f"{memory:,.0f} of {limit:,}", met=memory <= limit) if limit else f"{memory:,.0f}")
         if kafka:
             line.append(f"{_median(theirs, 'rss_mb'):,.0f}" if theirs else "")
         worst = max(run.foreign for run in (*ours, *theirs))
