@@ -30,11 +30,13 @@ MODULES = ("uvloop", "orbitmq.cli.serve", "orbitmq.cluster.brokers", "orbitmq.ru
 class Forked:
     """A process that is nobody's child here: as :class:`subprocess.Popen`, without what it returned."""
 
-    returncode: int | None = None
-
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._handle = os.pidfd_open(pid)
+        self.returncode: int | None = None
+        try:
+            self._handle = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self.returncode = 0  # it was quicker
 
     def poll(self) -> int | None:
         """0 when it has ended, however."""

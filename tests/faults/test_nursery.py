@@ -22,6 +22,14 @@ def test_a_forked_command_writes_its_log_and_ends(tmp_path: Path) -> None:
         nursery.close()
 
 
+def test_a_process_that_ended_before_anybody_looked_has_ended() -> None:
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    forked = Forked(process.pid)
+    assert forked.poll() == forked.wait(1) == 0
+    forked.kill()
+
+
 def test_what_is_frozen_can_be_killed() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
         forked = Forked(process.pid)
