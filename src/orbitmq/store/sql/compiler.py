@@ -207,7 +207,8 @@ class _Compiler:
         else:
             self._check_ordered(left, right)
         if isinstance(left, Property) and isinstance(right, Constant):
-            # What most expressions do costs less when the constant need not be pushed.
+            # What most expressions do costs less when the constant need not be pushed. A text is only asked
+            # for equality: the check above refuses the rest.
             if right.kind == layout.TEXT:
                 self._emit(InList(left, [right.value], False, node.at, node.depth))
                 return
