@@ -1,9 +1,11 @@
-"""Queue locks with replicas: strict mode asks the others of the name (LK-04..07, LK-09)."""
+"""Queue locks with replicas: strict mode asks the others of the name (LK-04..07, LK-09, LK-10)."""
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
-from tests.replicas import ACTING, MASTER, SLAVE, Watch, online
+from tests.replicas import ACTING, MASTER, SLAVE, Watch, following, online
 
 from orbitmq.broker.role import Role
 from orbitmq.message.model import MessageQueue
@@ -22,17 +24,30 @@ three = pytest.mark.orbitmq(replicas=3, settings=STRICT)
 loose = pytest.mark.orbitmq(replicas=2, settings=ACTING)
 
 
-async def lock(
+async def ask(
     world: World, name: str, client_id: str, queues: set[MessageQueue], *, only: bool = False
-) -> set[MessageQueue]:
+) -> Command:
     client = RemotingClient(world.runtime)
     body = LockBatchRequestBody("g", client_id, only, queues)
     answer = await client.request(
         world.brokers[name].address, Command(RequestCode.LOCK_BATCH_MQ, body=body.encode()), 5000
     )
     await client.close()
+    return answer
+
+
+async def lock(
+    world: World, name: str, client_id: str, queues: set[MessageQueue], *, only: bool = False
+) -> set[MessageQueue]:
+    answer = await ask(world, name, client_id, queues, only=only)
     assert answer.code == ResponseCode.SUCCESS
     return LockBatchResponseBody.decode(answer.body).lock_ok_mq_set
+
+
+async def refuses(world: World, name: str) -> None:
+    refused = await ask(world, name, "other", QUEUES)
+    assert refused.code == ResponseCode.SLAVE_NOT_AVAILABLE
+    assert "the master of its name keeps the queue locks" in (refused.remark or "")
 
 
 async def unlock(world: World, name: str, client_id: str, queues: set[MessageQueue]) -> None:
@@ -120,3 +135,28 @@ async def test_without_strict_mode_the_own_table_decides(orbitmq_world: World) -
 @pytest.mark.behaviour("LK-06")
 async def test_strict_locks_without_acting_masters_ask_the_name_servers(orbitmq_world: World) -> None:
     assert await lock(orbitmq_world, MASTER, "me", QUEUES) == QUEUES
+
+
+@loose
+@pytest.mark.behaviour("LK-10")
+async def test_a_slave_that_does_not_act_grants_no_lock(orbitmq_world: World) -> None:
+    """One that began anew and could not reach its master had an empty table, and gave its queues away."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await online(world, watch)
+        assert await lock(world, MASTER, "me", QUEUES) == QUEUES
+        world.crash(SLAVE)
+        world.partition(MASTER)
+        begins = asyncio.ensure_future(world.start_broker(SLAVE))
+        await world.until(lambda: watch.role(SLAVE) is Role.PRE_ONLINE)
+        await refuses(world, SLAVE)
+        world.heal()
+        await begins
+        await refuses(world, SLAVE)
+        await world.until(lambda: following(world).transferring)
+        await world.sleep(1)
+        await refuses(world, SLAVE)
+        world.crash(MASTER)
+        await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
+        assert await lock(world, SLAVE, "other", QUEUES) == set()
+        assert await lock(world, SLAVE, "me", QUEUES) == QUEUES

@@ -11,6 +11,7 @@ from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.handlers.base import Family, Handler
+from orbitmq.broker.role import RoleState
 from orbitmq.message.model import MessageQueue
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
@@ -18,7 +19,7 @@ from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.errors import WireError
+from orbitmq.wire.errors import RemotingError, WireError
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +42,14 @@ class ReplicatedLocks(Component):
     def __init__(
         self,
         config: BrokerConfig,
+        role: RoleState,
         locks: QueueLocks,
         client: RemotingClient,
         members: Callable[[], Awaitable[Mapping[int, str]]],
         share: Callable[[], Awaitable[None]],
     ) -> None:
         self._config = config
+        self._role = role
         self._locks = locks
         self._client = client
         self._members = members
@@ -58,7 +61,13 @@ class ReplicatedLocks(Component):
         return self._config.total_replicas // 2 + 1 if self._config.lock_in_strict_mode else 1
 
     async def lock(self, request: LockBatchRequestBody) -> set[MessageQueue]:
-        """The queues that the client holds now (LK-06)."""
+        """The queues that the client holds now (LK-06).
+
+        Raises:
+            RemotingError: SLAVE_NOT_AVAILABLE, another broker has the table that decides (LK-10).
+        """
+        if self.quorum <= 1 and not request.only_this_broker:
+            self._check_decides()
         held = self._locks.lock(request.consumer_group, request.client_id, request.mq_set)
         if request.only_this_broker or not held:
             return set(held)
@@ -74,6 +83,15 @@ class ReplicatedLocks(Component):
         for task in done:
             granted.update(task.result())
         return {queue for queue in held if granted[queue] >= self.quorum}
+
+    def _check_decides(self) -> None:
+        """Refuse where the table is a copy, or empty after a restart: a name server shows clients a slave in
+        its master's place as soon as it does not see the master (NR-11), before the slave acts."""
+        if not (self._role.takes_messages or self._role.leads):
+            raise RemotingError(
+                ResponseCode.SLAVE_NOT_AVAILABLE,
+                f"this broker is a {self._role.role.value}: the master of its name keeps the queue locks",
+            )
 
     async def _shared(self) -> None:
         try:
