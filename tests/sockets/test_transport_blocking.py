@@ -114,6 +114,20 @@ def test_bodies_of_long_answers_are_given_where_they_were_received(address: str)
         assert connection.request(Command(ECHO, body=b"\x03" * 600_000)).body == b"\x03" * 600_000
 
 
+def test_a_body_is_sent_from_where_it_lies_until_it_is_answered(address: str) -> None:
+    with BlockingConnection(address, 20_000) as connection:
+        memory = memoryview(bytearray(600_000))
+        for fill, size in ((1, 600_000), (2, 40_000), (3, 7), (4, 0), (5, 33_000)):
+            memory[:size] = bytes([fill]) * size
+            number = connection.post(Command(ECHO), memory[:size])
+            before = connection.post(Command(ECHO, body=b"whole"))
+            answers: dict[int, Command] = {}
+            while len(answers) < 2:
+                answers |= connection.turn(5.0)
+            assert answers[number].body == bytes([fill]) * size
+            assert answers[before].body == b"whole"
+
+
 def test_a_timeout_leaves_the_connection_usable(address: str) -> None:
     with BlockingConnection(address) as connection:
         with pytest.raises(RequestTimeoutError, match="1 of 2 answers missing"):
@@ -160,7 +174,7 @@ class ScriptedStream:
         self.now = 0.0
         self.full = False
 
-    def send(self, data: bytes | bytearray | memoryview) -> int:
+    def send(self, data: bytes | bytearray | memoryview, *, more: bool = False) -> int:
         self.full = not self.full
         if self.full:
             return 0
@@ -213,7 +227,7 @@ def test_garbage_is_a_lost_connection(garbage: bytes) -> None:
 
 def test_a_request_sent_by_half_closes() -> None:
     class Full(ScriptedStream):
-        def send(self, data: bytes | bytearray | memoryview) -> int:
+        def send(self, data: bytes | bytearray | memoryview, *, more: bool = False) -> int:
             return 0
 
         def wait(self, *, to_send: bool, timeout_s: float) -> bool:

@@ -11,6 +11,7 @@ from tests.unit.spark_conversation import ScriptedConversation
 from orbitmq.message.batch import BatchItem, iter_batch
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import Record, encode_record
+from orbitmq.runtime.seam import Buffer
 from orbitmq.spark.cluster.brokers import Brokers, QueueAddresses
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.spark.write import commit, fencing, flights, send, sink
@@ -143,20 +144,25 @@ class ScriptedConnection:
     def __init__(self, brokers: ScriptedBrokers, address: str) -> None:
         self._brokers = brokers
         self.address = address
-        self._posted: dict[int, Command] = {}
+        self._posted: dict[int, tuple[Command, Buffer]] = {}
         self._number = 0
 
     def request(self, command: Command) -> Command:
         return self._brokers.answer(self.address, command)
 
-    def post(self, command: Command) -> int:
+    def post(self, command: Command, body: Buffer | None = None) -> int:
         self._number += 1
-        self._posted[self._number] = command
+        self._posted[self._number] = command, command.body if body is None else body
         return self._number
 
     def turn(self, _timeout_s: float = 0.0) -> dict[int, Command]:
         posted, self._posted = self._posted, {}
-        return {number: self._brokers.answer(self.address, command) for number, command in posted.items()}
+        for command, body in posted.values():
+            # Read now, as a socket does: it must not have been changed since.
+            command.body = bytes(body)
+        return {
+            number: self._brokers.answer(self.address, command) for number, (command, _) in posted.items()
+        }
 
     def close(self) -> None:
         self._posted.clear()

@@ -30,6 +30,7 @@ from orbitmq.spark.errors import OptionError, SchemaError, SinkStateError, Unrea
 from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
 from orbitmq.spark.write import fencing, send
 from orbitmq.spark.write.commit import BatchCommit, Written, written_by
+from orbitmq.spark.write.flights import Flights, Shipment
 from orbitmq.spark.write.metrics import SendMetrics
 from orbitmq.spark.write.rows import check_columns
 from orbitmq.spark.write.send import TaskSender
@@ -98,6 +99,26 @@ def test_every_row_once_whatever_is_lost(brokers: ScriptedBrokers, failures: lis
     assert task.metrics.rows == task.rows == 95
     assert task.metrics.late_flushes == failures.count("late")
     assert bool(task.metrics.retries) == bool({"busy", "lose request"} & set(failures))
+
+
+def test_the_memory_of_a_batch_is_used_again_once_it_is_taken(
+    brokers: ScriptedBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lain: list[object] = []
+    real = Flights.send
+
+    def noted(self: Flights, shipment: Shipment) -> None:
+        assert isinstance(shipment.items, memoryview)
+        lain.append(shipment.items.obj)
+        real(self, shipment)
+
+    monkeypatch.setattr(Flights, "send", noted)
+    task = sender()
+    for begin in range(0, 950, 95):
+        task.add(rows(range(begin, begin + 95)))
+    task.finish()
+    assert sorted(brokers.bodies()) == list(range(950))
+    assert len({id(memory) for memory in lain}) <= 3 < len(lain)
 
 
 @given(st.permutations(range(95)))

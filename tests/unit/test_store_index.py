@@ -95,7 +95,9 @@ def test_entries_and_slots_lie_as_rocketmq_lays_them() -> None:
     assert (builder.next_entry, builder.used_slots) == (5, len([slot for slot in slots if slot]))
 
 
-@pytest.mark.parametrize("key", ["", "a", "polygenelubricants", "ключ", "鍵", "🔑x", "é" * 40])
+@pytest.mark.parametrize(
+    "key", ["", "a", "polygenelubricants", "ключ", "鍵", "🔑x", "é" * 40, "abcdé", "abcd鍵efghi🔑jklm"]
+)
 def test_hashes_are_javas(key: str) -> None:
     data = key.encode()
     builder = IndexBuilder(SLOTS, ENTRIES, 50)

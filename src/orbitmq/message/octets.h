@@ -53,6 +53,19 @@ static inline void orbitmq_copy(uint8_t *out, ptrdiff_t at, const uint8_t *sourc
     memcpy(out + at, source + pos, (size_t)length);
 }
 
+/* Bytes that are read soon: in memory that is read once, waiting for them costs more than the reading. */
+static inline void orbitmq_fetch(const uint8_t *buf, ptrdiff_t at, ptrdiff_t length)
+{
+#if defined(__GNUC__) || defined(__clang__)
+    for (const uint8_t *line = buf + at, *end = line + length; line < end; line += 64)
+        __builtin_prefetch(line);
+#else
+    (void)buf;
+    (void)at;
+    (void)length;
+#endif
+}
+
 /* Names are short, and a call of memcmp costs more than comparing them. */
 static inline int orbitmq_same(const uint8_t *buf, ptrdiff_t pos, const uint8_t *other, ptrdiff_t at, ptrdiff_t length)
 {

@@ -16,6 +16,7 @@ cdef extern from "orbitmq/message/octets.h" nogil:
     void put_i32 "orbitmq_put_i32" (uint8_t* out, Py_ssize_t at, int64_t value)
     void put_i64 "orbitmq_put_i64" (uint8_t* out, Py_ssize_t at, int64_t value)
     void copy "orbitmq_copy" (uint8_t* out, Py_ssize_t at, const uint8_t* source, Py_ssize_t pos, Py_ssize_t length)
+    void fetch "orbitmq_fetch" (const uint8_t* buf, Py_ssize_t at, Py_ssize_t length)
     Py_ssize_t find "orbitmq_find" (const uint8_t* buf, int byte, Py_ssize_t start, Py_ssize_t end)
     bint same "orbitmq_same" (const uint8_t* buf, Py_ssize_t pos, const uint8_t* other, Py_ssize_t at, Py_ssize_t length)
 

@@ -30,6 +30,9 @@ if not cython.compiled:
         found = bytes(buf[start:end]).find(byte)
         return end if found < 0 else start + found
 
+    def fetch(_buf: Readable, _at: int, _length: int) -> None:
+        """Bytes that are read soon; compiled, the processor loads them meanwhile."""
+
     def put_i16(out: Writable, at: int, value: int) -> None:
         out[at : at + 2] = (value & 0xFFFF).to_bytes(2, "big")
 

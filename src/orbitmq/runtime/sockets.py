@@ -9,12 +9,19 @@ from typing import Protocol
 
 from orbitmq.runtime.seam import Buffer
 
+# Linux has it; elsewhere packets are smaller.
+_MORE: int = getattr(socket, "MSG_MORE", 0)
+
 
 class Stream(Protocol):
     """A connected byte stream that never blocks by itself, only in :meth:`wait`."""
 
-    def send(self, data: Buffer) -> int:
-        """Send what fits now; return how many bytes, 0 when none."""
+    def send(self, data: Buffer, *, more: bool = False) -> int:
+        """Send what fits now; return how many bytes, 0 when none.
+
+        Args:
+            more: follows at once, so a small piece need not become a packet of its own.
+        """
         ...
 
     def receive_into(self, buffer: memoryview) -> int:
@@ -51,9 +58,9 @@ class SocketStream:
         self._poll.register(self._socket, select.POLLIN)
         self._watches_room = False
 
-    def send(self, data: Buffer) -> int:
+    def send(self, data: Buffer, *, more: bool = False) -> int:
         try:
-            return self._socket.send(data)
+            return self._socket.send(data, _MORE if more else 0)
         except BlockingIOError:
             return 0
 

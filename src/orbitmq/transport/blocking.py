@@ -7,16 +7,19 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TypeAlias
 
+from orbitmq.runtime.seam import Buffer
 from orbitmq.runtime.sockets import SocketStream, Stream
 from orbitmq.transport.address import parse_address
 from orbitmq.transport.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 from orbitmq.wire.command import FLAG_ONEWAY, Command
 from orbitmq.wire.connection import OWN_BUFFER_FROM_BYTES, Allocate, Opaques, RemotingConnection
 from orbitmq.wire.errors import FrameError
-from orbitmq.wire.frame import MAX_FRAME_BYTES, encode_frame
+from orbitmq.wire.frame import MAX_FRAME_BYTES, encode_frame, encode_head
 
 # Frames joined into one send: enough to save system calls, little enough not to copy megabytes at a time.
 SEND_BYTES = 256 * 1024
+# Pieces from this size on are sent from where they lie.
+UNJOINED_FROM_BYTES = 32 * 1024
 # What is received before the length of a long frame is known, and copied then; the rest of it is not.
 BUFFER_BYTES = 2 * OWN_BUFFER_FROM_BYTES
 
@@ -54,7 +57,7 @@ class BlockingConnection:
         self.address = address
         self.closed = False
         self._timeout_ms = timeout_ms
-        self._outbox: deque[bytes] = deque()
+        self._outbox: deque[Buffer] = deque()
         self._unsent = memoryview(b"")
         self._posted = 0
         # A request's waiter is its place among the answers.
@@ -92,7 +95,7 @@ class BlockingConnection:
             raise ConnectionLostError(f"connection to {self.address} is closed", self.address)
         timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         deadline = self._stream.monotonic() + timeout_ms / 1000
-        frames: deque[bytes] = deque()
+        frames: deque[Buffer] = deque()
         answers: list[Command | None] = [None] * len(commands)
         try:
             for index, command in enumerate(commands):
@@ -118,15 +121,20 @@ class BlockingConnection:
         deadline = self._stream.monotonic() + timeout_ms / 1000
         self._exchange(deque((encode_frame(command),)), [], deadline, timeout_ms)
 
-    def post(self, command: Command) -> int:
+    def post(self, command: Command, body: Buffer | None = None) -> int:
         """Put a request on its way without waiting; :meth:`turn` sends it and gives the answer.
+
+        Args:
+            body: sent instead of the command's own from where it lies, unchanged until its answer is there.
 
         Returns:
             The number under which the answer comes. Not to be mixed with :meth:`request`.
         """
         self._posted += 1
         self._protocol.expect(self._protocol.number(command), self._posted)
-        self._outbox.append(encode_frame(command))
+        if body is None:
+            body = command.body
+        self._outbox += (encode_head(command, len(body)), body)
         return self._posted
 
     def turn(self, timeout_s: float = 0.0, bodies: Bodies | None = None) -> dict[int, Command]:
@@ -178,7 +186,7 @@ class BlockingConnection:
     # -- the exchange ----------------------------------------------------------------------------------
 
     def _exchange(
-        self, frames: deque[bytes], answers: list[Command | None], deadline: float, timeout_ms: int
+        self, frames: deque[Buffer], answers: list[Command | None], deadline: float, timeout_ms: int
     ) -> None:
         try:
             self._send_and_receive(frames, answers, deadline, timeout_ms)
@@ -187,7 +195,7 @@ class BlockingConnection:
             raise ConnectionLostError(f"connection to {self.address} lost: {error}", self.address) from error
 
     def _send_and_receive(
-        self, frames: deque[bytes], answers: list[Command | None], deadline: float, timeout_ms: int
+        self, frames: deque[Buffer], answers: list[Command | None], deadline: float, timeout_ms: int
     ) -> None:
         """Send and receive by turns: a server that stops reading until we read must not block us."""
         rest = memoryview(b"")
@@ -205,14 +213,14 @@ class BlockingConnection:
                 raise RequestTimeoutError(text, self.address)
             self._receive(answers)
 
-    def _send(self, frames: deque[bytes], rest: memoryview) -> memoryview:
+    def _send(self, frames: deque[Buffer], rest: memoryview) -> memoryview:
         """Send until the socket is full; what is left of the piece being sent."""
         while True:
             if not len(rest):
                 if not frames:
                     return rest
                 rest = memoryview(_joined(frames))
-            count = self._stream.send(rest)
+            count = self._stream.send(rest, more=len(frames) > 0)
             if count == 0:
                 return rest
             rest = rest[count:]
@@ -236,12 +244,12 @@ class BlockingConnection:
             next_command = self._protocol.next_command()
 
 
-def _joined(frames: deque[bytes]) -> bytes:
+def _joined(frames: deque[Buffer]) -> Buffer:
     first = frames.popleft()
-    if not frames or len(first) >= SEND_BYTES:
+    if not frames or len(first) + len(frames[0]) > SEND_BYTES or len(frames[0]) >= UNJOINED_FROM_BYTES:
         return first
     parts, size = [first], len(first)
-    while frames and size + len(frames[0]) <= SEND_BYTES:
+    while frames and size + len(frames[0]) <= SEND_BYTES and len(frames[0]) < UNJOINED_FROM_BYTES:
         size += len(frames[0])
         parts.append(frames.popleft())
     return b"".join(parts)

@@ -3,7 +3,7 @@ cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from orbitmq.broker.fast_path.texts cimport find_sorted, put_hex
-from orbitmq.message.octets cimport copy
+from orbitmq.message.octets cimport copy, find
 from orbitmq.wire.scan cimport unescape
 
 ctypedef const uint8_t* bytes_in
@@ -33,7 +33,7 @@ cdef class Properties:
     cdef bint load(self, const uint8_t* buf, Py_ssize_t start, Py_ssize_t length, bint escaped) noexcept nogil
     @cython.locals(end=Py_ssize_t, h=uint32_t, start=Py_ssize_t, name_length=Py_ssize_t)
     cdef bint check(self, const uint8_t* data, Py_ssize_t at, Py_ssize_t length) noexcept nogil
-    @cython.locals(i=Py_ssize_t)
+    @cython.locals(i=Py_ssize_t, odd=uint8_t)
     cdef bint _note(self, const uint8_t* data, int64_t h, Py_ssize_t name_length, Py_ssize_t start, Py_ssize_t end) noexcept nogil
     @cython.locals(code=int64_t)
     cdef bint _hash_tags(self, const uint8_t* data, Py_ssize_t at, Py_ssize_t end) noexcept nogil

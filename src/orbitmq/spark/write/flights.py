@@ -50,14 +50,16 @@ class Shipment:
         queue: the only one they may go to; ``None``: any.
         alone: it is one message that may not be part of a batch.
         added: further properties of such a message, as text; with them it is the first half of a transaction.
+        memory: what ``items`` lies in, to be used again once it is taken.
     """
 
     topic: str
-    items: bytes
+    items: bytes | memoryview
     count: int
     queue: MessageQueue | None = None
     alone: bool = False
     added: str = ""
+    memory: memoryview | None = None
 
 
 class Failure(NamedTuple):
@@ -130,6 +132,7 @@ class Flights:
     Attributes:
         failures: what went wrong since the caller looked last; the caller takes it out.
         taken: the answers to messages that travelled alone, likewise.
+        spent: the memory of shipments that were taken, likewise.
     """
 
     def __init__(
@@ -142,6 +145,7 @@ class Flights:
     ) -> None:
         self.failures: list[Failure] = []
         self.taken: list[Taken] = []
+        self.spent: list[memoryview] = []
         self._brokers = brokers
         self._options = options
         self._metrics = metrics
@@ -175,7 +179,8 @@ class Flights:
             # It must not overtake what is to be sent again.
             self.failures.append(Failure(shipment, "an earlier send to its queue failed"))
             return
-        number = line.connection.post(self._command(queue, shipment))
+        body = None if shipment.alone else shipment.items
+        number = line.connection.post(self._command(queue, shipment), body)
         line.flights[number] = _Flight(shipment, queue, self._clock.monotonic())
         if shipment.queue is not None:
             self._ordered.add(queue)
@@ -270,6 +275,8 @@ class Flights:
             self._metrics.rows += shipment.count
             self._metrics.size_bytes += len(shipment.items)
             self._metrics.late_flushes += answer.code in _LATE
+            if shipment.memory is not None:
+                self.spent.append(shipment.memory)
             if shipment.alone:
                 header = SendMessageResponse.from_ext(answer.ext)
                 self.taken.append(Taken(shipment, flight.queue, header))
@@ -280,7 +287,7 @@ class Flights:
 
     def _command(self, queue: MessageQueue, shipment: Shipment) -> Command:
         kind: type[SendMessageV2Request] = SendBatchMessageRequest
-        properties, body = "", shipment.items
+        properties, body = "", b""
         if shipment.alone:
             (item,) = iter_batch(shipment.items)
             kind, properties, body = (

@@ -174,7 +174,7 @@ class TaskSender:
         key = portion.topic, portion.lane
         opened = self._open.get(key)
         if opened is None:
-            opened = self._open[key] = _Open(memoryview(bytearray(limit)))
+            opened = self._open[key] = _Open(self._memory())
         encoder, at, stop = self._encoder, 0, len(portion.selection)
         while at < stop:
             encoder.used = opened.used
@@ -216,9 +216,15 @@ class TaskSender:
         self._open.clear()
 
     def _ship(self, topic: str, opened: _Open, queue: MessageQueue | None) -> None:
-        shipment = Shipment(topic, bytes(opened.out[: opened.used]), opened.count, queue)
-        opened.used = opened.count = 0
+        items = opened.out[: opened.used]
+        shipment = Shipment(topic, items, opened.count, queue, memory=opened.out)
+        opened.out, opened.used, opened.count = self._memory(), 0, 0
         self._put(shipment)
+
+    def _memory(self) -> memoryview:
+        """For one batch: of an earlier one that a broker has taken, or new."""
+        spent = self._flights.spent
+        return spent.pop() if spent else memoryview(bytearray(self._options.batch_bytes))
 
     def _put(self, shipment: Shipment) -> None:
         self._flights.send(shipment)
@@ -313,10 +319,10 @@ class TaskSender:
 
 def _items(shipment: Shipment) -> Iterator[tuple[bytes, int, bytes]]:
     """The encoded items of a shipment, each with the size of its body and its properties."""
-    at = 0
-    for item in iter_batch(shipment.items):
-        size = int.from_bytes(shipment.items[at : at + 4], "big")
-        yield shipment.items[at : at + size], len(item.body), item.properties
+    at, items = 0, bytes(shipment.items)
+    for item in iter_batch(items):
+        size = int.from_bytes(items[at : at + 4], "big")
+        yield items[at : at + size], len(item.body), item.properties
         at += size
 
 

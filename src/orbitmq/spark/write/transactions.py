@@ -76,7 +76,7 @@ def packed(taken: Iterable[Taken], task: TaskId) -> dict[str, bytes]:
     """The half messages of one task by broker: row, place in the half queue, place in the log of each."""
     found: dict[str, array[int]] = {}
     for entry in taken:
-        row = row_of_key(entry.shipment.items, task.key_prefix)
+        row = row_of_key(bytes(entry.shipment.items), task.key_prefix)
         log_offset = parse_offset_message_id(entry.answer.msg_id.partition(",")[0])[2]
         numbers = found.setdefault(entry.queue.broker_name, array("q"))
         numbers.extend((-1 if row is None else row, entry.answer.queue_offset, log_offset))

@@ -2,11 +2,13 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
-from orbitmq.message.octets cimport find
+from orbitmq.message.octets cimport copy, fetch, find, get_i32, put_i32, put_i64
 from orbitmq.store.log.records cimport RecordReader, hash_on
 
+ctypedef uint8_t* bytes_out
+
 cdef int RECORD, BLANK, ROLLBACK
-cdef int HEADER_BYTES, SLOT_BYTES, ENTRY_BYTES, PAGE_BYTES, MAX_STEPS
+cdef int HEADER_BYTES, SLOT_BYTES, ENTRY_BYTES, PAGE_BYTES, HEAD_BYTES, AHEAD, MAX_STEPS
 cdef uint32_t _MASK, _SIGN
 cdef int64_t _MAX_INT
 cdef int DONE, MORE, FULL, BROKEN
@@ -47,13 +49,15 @@ cdef class IndexBuilder:
     cpdef int scan(self, const uint8_t[::1] log, int64_t start, int64_t end, const uint8_t[::1] file)
     @cython.locals(at=int64_t, found=int, status=int)
     cdef int _scan(self, const uint8_t* log, int64_t room, int64_t start, int64_t end, const uint8_t* file) noexcept nogil
+    @cython.locals(size=int64_t, ahead=int64_t)
+    cdef void _fetch_ahead(self, const uint8_t* log, int64_t at, int64_t room) noexcept nogil
     @cython.locals(wanted=int64_t)
     cdef int _record(self, const uint8_t* log, const uint8_t* file) noexcept nogil
     @cython.locals(pos=Py_ssize_t, end=Py_ssize_t, start=Py_ssize_t, count=int64_t, topic=uint32_t)
     cdef int64_t _each_key(self, const uint8_t* log, int64_t physical, int64_t stored, const uint8_t* file, int put) noexcept nogil
-    @cython.locals(key=int64_t, at=Py_ssize_t, page=Py_ssize_t, previous=int64_t, i=int, slots=uint8_t[::1])
+    @cython.locals(key=int64_t, at=Py_ssize_t, page=Py_ssize_t, previous=int64_t, slots=bytes_out)
     cdef void _put(self, uint32_t h, int64_t physical, int64_t stored, const uint8_t* file) noexcept nogil
-    @cython.locals(at=Py_ssize_t, i=int, out=uint8_t[::1])
+    @cython.locals(at=Py_ssize_t, out=bytes_out)
     cdef void _write_entry(self, int64_t key, int64_t physical, int64_t seconds, int64_t previous) noexcept nogil
-    @cython.locals(at=Py_ssize_t, stop=Py_ssize_t)
+    @cython.locals(at=Py_ssize_t, slots=bytes_out)
     cdef void _load_page(self, Py_ssize_t page, const uint8_t* file) noexcept nogil

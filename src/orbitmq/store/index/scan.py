@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from orbitmq.runtime.buffers import Readable
 
 if not cython.compiled:
-    from orbitmq.message.octets import find
+    from orbitmq.message.octets import copy, fetch, find, get_i32, put_i32, put_i64
     from orbitmq.store.log.records import hash_on
 
 RECORD = layout.RECORD
@@ -38,6 +38,9 @@ HEADER_BYTES = index_layout.HEADER_BYTES
 SLOT_BYTES = index_layout.SLOT_BYTES
 ENTRY_BYTES = index_layout.ENTRY_BYTES
 PAGE_BYTES = 4096
+# Of a record, up to its body; and how many records ahead are asked for.
+HEAD_BYTES = 92
+AHEAD = 4
 DONE = index_layout.DONE
 MORE = index_layout.MORE
 FULL = index_layout.FULL
@@ -164,12 +167,21 @@ class IndexBuilder:
             if found != RECORD:
                 status = BROKEN
                 break
+            self._fetch_ahead(log, at, room)
             status = self._record(log, file)
             if status != DONE:
                 break
             at += self.reader.size
         self.position = at
         return status
+
+    def _fetch_ahead(self, log: Readable, at: int, room: int) -> None:
+        """Ask for head and tail of a record some way ahead, as if all were as large as this one."""
+        size = self.reader.size
+        ahead = at + AHEAD * size
+        if ahead + size <= room:
+            fetch(log, ahead, HEAD_BYTES)
+            fetch(log, ahead + self.reader.body_end - at, at + size - self.reader.body_end)
 
     def _record(self, log: Readable, file: Readable) -> int:
         """Take up the keys of the record that the reader has found."""
@@ -217,8 +229,8 @@ class IndexBuilder:
         if not self.pages_view[page]:
             self._load_page(page, file)
         self.pages_view[page] = PAGE_CHANGED
-        slots = self.slots_view
-        previous = (slots[at] << 24) | (slots[at + 1] << 16) | (slots[at + 2] << 8) | slots[at + 3]
+        slots = cython.address(self.slots_view[0]) if cython.compiled else self.slots
+        previous = get_i32(slots, at)
         # As in RocketMQ, a number that cannot be an entry's counts as an empty slot.
         if previous <= 0 or previous >= self.next_entry:
             previous = 0
@@ -227,29 +239,23 @@ class IndexBuilder:
             self.begin_offset = physical
             self.begin_time = stored
         self._write_entry(key, physical, (stored - self.begin_time) // 1000, previous)
-        for i in range(4):
-            slots[at + i] = (self.next_entry >> (24 - 8 * i)) & 0xFF
+        put_i32(slots, at, self.next_entry)
         self.next_entry += 1
         self.end_offset = physical
         self.end_time = stored
 
     def _write_entry(self, key: int, physical: int, seconds: int, previous: int) -> None:
-        out = self.entries_view
+        out = cython.address(self.entries_view[0]) if cython.compiled else self.entries
         at = (self.next_entry - self.first_entry) * ENTRY_BYTES
-        seconds = max(0, min(seconds, _MAX_INT))
-        for i in range(4):
-            out[at + i] = (key >> (24 - 8 * i)) & 0xFF
-            out[at + 12 + i] = (seconds >> (24 - 8 * i)) & 0xFF
-            out[at + 16 + i] = (previous >> (24 - 8 * i)) & 0xFF
-        for i in range(8):
-            out[at + 4 + i] = (physical >> (56 - 8 * i)) & 0xFF
+        put_i32(out, at, key)
+        put_i64(out, at + 4, physical)
+        put_i32(out, at + 12, max(0, min(seconds, _MAX_INT)))
+        put_i32(out, at + 16, previous)
 
     def _load_page(self, page: int, file: Readable) -> None:
         at = page * PAGE_BYTES
-        stop = min(at + PAGE_BYTES, self.slot_count * SLOT_BYTES)
-        while at < stop:
-            self.slots_view[at] = file[HEADER_BYTES + at]
-            at += 1
+        slots = cython.address(self.slots_view[0]) if cython.compiled else self.slots
+        copy(slots, at, file, HEADER_BYTES + at, min(PAGE_BYTES, self.slot_count * SLOT_BYTES - at))
 
     def newest_of(self, h: int, file: Readable) -> int:
         """Number of the newest entry in the slot of hash ``h``, 0 for none."""
