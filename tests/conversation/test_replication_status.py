@@ -125,5 +125,5 @@ async def test_acknowledgements_that_nobody_waits_for_go_together(
     await send(world, 100, pause_s=0.001)
     await world.sleep(1)
     assert reports[-1] == store(world, MASTER).max_commit_log_offset
-    ends = len(set(reports))
-    assert ends >= 100 if awaited else ends <= 50
+    # Of those that are awaited some go together too: what came during a flush.
+    assert (len(set(reports)) > 60) == awaited

@@ -102,9 +102,12 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
         except Exception as error:
             self._mistake(error)
         else:
-            self._written.set()
-            if self.transferring and not self._sync:
-                self._report(self._store.received_offset, self._store.flushed_offset)
+            if self._sync:
+                self._store.flusher.want(self._store.max_commit_log_offset)
+            else:
+                self._written.set()
+                if self.transferring:
+                    self._report(self._store.received_offset, self._store.flushed_offset)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.end(exc if isinstance(exc, OSError) else ConnectionResetError("the master closed the link"))
@@ -138,9 +141,12 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
             LinkError, StoreError: the master sent what cannot be taken, or the disk refused.
         """
         tasks = [asyncio.ensure_future(self._look_after()), asyncio.ensure_future(self._copy())]
+        watchers = self._store.flusher.watchers
+        watchers.append(self._flushed)
         try:
             await self._ended
         finally:
+            watchers.remove(self._flushed)
             self.end(None)
             for task in tasks:
                 task.cancel()
@@ -158,11 +164,11 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
             self._transport.abort()
 
     async def _copy(self) -> None:
-        """Begin; then report what is durable."""
+        """Begin; then, with ASYNC_FLUSH, report what has become durable by itself."""
         try:
             await self._begin()
             log.info("following %s from %d on", self.address, self._store.received_offset)
-            while True:
+            while self.tells_durable and not self._sync:
                 await self._written.wait()
                 self._written.clear()
                 await self._until_durable()
@@ -177,19 +183,20 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
         self.end(LinkError(f"what it sent could not be taken: {error!r}"))
 
     async def _until_durable(self) -> None:
-        """Report what came when it is on the device; with ASYNC_FLUSH that happens by itself, later."""
         store = self._store
-        if self._sync:
-            await store.flush()
+        while store.flushed_offset < store.max_commit_log_offset and store.flusher.error is None:
+            await self._clock.sleep(DURABLE_LOOK_S)
+            if store.flushed_offset < self.copied_to:
+                await store.flush()
             self._report(store.received_offset, store.flushed_offset)
-        elif self.tells_durable:
-            while store.flushed_offset < store.max_commit_log_offset and store.flusher.error is None:
-                await self._clock.sleep(DURABLE_LOOK_S)
-                if store.flushed_offset < self.copied_to:
-                    await store.flush()
-                self._report(store.received_offset, store.flushed_offset)
+
+    def _flushed(self) -> None:
+        """A flush has ended. With SYNC_FLUSH that is what the master waits for."""
+        store = self._store
         if store.flusher.error is not None:
-            raise OSError(f"the disk refused: {store.flusher.error}")
+            self.end(OSError(f"the disk refused: {store.flusher.error}"))
+        elif self._sync and self.transferring:
+            self._report(store.received_offset, store.flushed_offset)
 
     async def _look_after(self) -> None:
         """Show that we live, and notice when the master does not."""

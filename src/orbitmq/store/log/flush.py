@@ -68,6 +68,8 @@ class Flusher:
         self._running = False
         # Of those who wait for the log to be safe, or for the end of the run under way.
         self._passes: list[asyncio.Future[None]] = []
+        # Called when a flush has ended, well or not.
+        self.watchers: list[Callable[[], None]] = []
         self.error: BaseException | None = None
         self.written = 0
         self.flushed = 0
@@ -130,6 +132,8 @@ class Flusher:
                 if self.flushed < self.written and not self._running and self._is_wanted():
                     self._go_on(carried)
         self._wake()
+        for watch in self.watchers:
+            watch()
 
     def _go_on(self, carried: int) -> None:
         """Begin the flush behind one of so many bytes."""
