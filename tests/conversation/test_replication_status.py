@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 import pytest
 from tests.conversation.broker_peer import BrokerPeer
 from tests.replicas import MASTER, SLAVE, following, ha_port, leave, same_end, send, store
 
+from orbitmq.replication.link.masters import StreamMaster
 from orbitmq.testing import World
 from orbitmq.wire.bodies import HARuntimeInfo, KVTable
 from orbitmq.wire.codes import RequestCode
@@ -109,19 +108,19 @@ async def test_a_slave_shows_where_its_masters_flushed_log_ended(orbitmq_world: 
 async def test_acknowledgements_that_nobody_waits_for_go_together(
     orbitmq_world: World, awaited: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, replicas = orbitmq_world, ha_port(orbitmq_world).shared.replicas
+    world, master = orbitmq_world, ha_port(orbitmq_world)
     await send(world, 1)
     await world.until(lambda: same_end(world))
     await world.sleep(1)
-    replicas.awaited = awaited
+    master.shared.replicas.awaited = awaited
     reports: list[int] = []
-    reported = replicas.reported
+    acknowledged = StreamMaster._acknowledged
 
-    def note(link: Hashable, received: int, durable: int, now: float) -> None:
+    def note(self: StreamMaster, received: int, durable: int, now: float) -> None:
         reports.append(received)
-        reported(link, received, durable, now)
+        acknowledged(self, received, durable, now)
 
-    monkeypatch.setattr(replicas, "reported", note)
+    monkeypatch.setattr(StreamMaster, "_acknowledged", note)
     await send(world, 100, pause_s=0.001)
     await world.sleep(1)
     assert reports[-1] == store(world, MASTER).max_commit_log_offset

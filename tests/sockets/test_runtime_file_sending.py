@@ -28,8 +28,9 @@ class Sending(asyncio.Protocol):
         sent: all bytes.
     """
 
-    def __init__(self, segment: Segment, part_bytes: int) -> None:
+    def __init__(self, segment: Segment, part_bytes: int, *, in_memory: bool) -> None:
         self._segment = segment
+        self._memory = bytearray(part_bytes) if in_memory else None
         self._part_bytes = part_bytes
         self._goes_on = asyncio.Event()
         self._goes_on.set()
@@ -54,12 +55,20 @@ class Sending(asyncio.Protocol):
             await self._goes_on.wait()
             end = min(size, start + self._part_bytes)
             head, tail = b"head %d;" % start, b"tail %d;" % start
-            self.at_once.append(sender.send(head, self._segment, start, end))
+            self.at_once.append(sender.send(head, self._segment, start, end, self._in_memory(start, end)))
             transport.write(tail)
             parts += [head, bytes(self._segment.view()[start:end]), tail]
         sender.close()
         self.sent = b"".join(parts)
         transport.close()
+
+    def _in_memory(self, start: int, end: int) -> memoryview | None:
+        """The part in memory that the next one takes."""
+        if self._memory is None:
+            return None
+        part = memoryview(self._memory)[: end - start]
+        part[:] = self._segment.view()[start:end]
+        return part
 
 
 async def both_ends(sending: Sending) -> bytes:
@@ -77,17 +86,22 @@ async def both_ends(sending: Sending) -> bytes:
 
 
 @LOOPS
+@pytest.mark.parametrize("in_memory", [False, True])
 @pytest.mark.parametrize(
     ("size_bytes", "part_bytes"), [(32 << 20, 1_000_003), (3 << 20, 64 * 1024), (500, 7)]
 )
 def test_a_reader_gets_all_bytes_in_their_order(
-    make_loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path, size_bytes: int, part_bytes: int
+    make_loop: Callable[[], asyncio.AbstractEventLoop],
+    tmp_path: Path,
+    size_bytes: int,
+    part_bytes: int,
+    in_memory: bool,
 ) -> None:
     segment = SystemSegment(str(tmp_path / "file"), size_bytes, create=True)
     segment.pwrite(random.Random(1).randbytes(size_bytes), 0)
 
     async def main() -> Sending:
-        sending = Sending(segment, part_bytes)
+        sending = Sending(segment, part_bytes, in_memory=in_memory)
         async with asyncio.timeout(LIMIT_S):
             assert await both_ends(sending) == sending.sent
         return sending

@@ -140,3 +140,44 @@ def test_a_copy_rests_longer_while_the_loop_is_late_and_shorter_again() -> None:
         rest.ended(now)
         rest.begins(now)
     assert rest.seconds == FAR_PAUSE_S
+
+
+async def test_a_batch_is_sent_from_memory_only_while_it_stands_there(
+    orbitmq_runtime: SimulatedRuntime,
+) -> None:
+    store = await filled(orbitmq_runtime, 20_000)
+
+    def part(offset: int) -> tuple[bytes, bytes | None]:
+        found = store.raw.part(offset, STEP_BYTES)
+        assert found is not None
+        written = bytes(found.segment.view()[found.start : found.end])
+        return written, None if found.memory is None else bytes(found.memory)
+
+    begin = store.max_commit_log_offset
+    write(store, 10_000)
+    written, memory = part(begin)
+    assert memory == written
+    assert part(begin - 1)[1] is None
+    store.put(NewMessage("t", 0, b"x", b"", tags_code=0))
+    assert part(begin) == (written, None), "the next batch takes its place"
+    store.write()
+    assert part(begin)[1] is None
+    await store.stop()
+
+
+async def test_what_a_master_sends_in_the_place_of_a_batch_is_not_taken_for_it(
+    orbitmq_runtime: SimulatedRuntime,
+) -> None:
+    store = await filled(orbitmq_runtime, 20_000)
+    begin = store.max_commit_log_offset
+    write(store, 10_000)
+    records = store.raw.data(begin, STEP_BYTES)
+    assert records is not None
+    of_master = bytes(records)
+    await store.truncate(begin)
+    store.append_raw(begin, of_master)
+    found = store.raw.part(begin, STEP_BYTES)
+    assert found is not None
+    assert found.end - found.start == len(of_master)
+    assert found.memory is None
+    await store.stop()

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """How many brokers have a message: the replicas of a master, what each has reported, and how many are needed.
 
 Pure: no clock, no socket. Times are monotonic seconds, offsets are places of the commit log. The HA port
@@ -14,6 +15,7 @@ from orbitmq.errors import OrbitError
 
 # What nothing waits for has every offset.
 EVERYTHING = 1 << 62
+NOTHING_OWED = -1.0
 
 
 class Rule(Enum):
@@ -92,15 +94,15 @@ class ReplicaState:
     in_sync: bool
 
 
-@dataclass(slots=True, eq=False)
 class _Link:
-    replica: Hashable
-    received: int = -1
-    durable: int = -1
-    heard: float = 0.0
-    # Since when it is known to owe bytes; None: it has everything.
-    owes_since: float | None = None
-    in_sync: bool = False
+    def __init__(self, replica: Hashable, heard: float) -> None:
+        self.replica = replica
+        self.received = -1
+        self.durable = -1
+        self.heard = heard
+        # Since when it is known to owe bytes; below 0: it has everything.
+        self.owes_since = NOTHING_OWED
+        self.in_sync = False
 
 
 class Replicas:
@@ -152,7 +154,7 @@ class Replicas:
             replica: the broker behind it: its id when it has told one, else its address. All links of one
                 replica have one vote together (row QW-13).
         """
-        self._links[link] = _Link(replica, heard=now)
+        self._links[link] = _Link(replica, now)
 
     def reported(self, link: Hashable, received: int, durable: int, now: float) -> None:
         """The replica has everything below ``received``, and below ``durable`` on its device.
@@ -203,23 +205,25 @@ class Replicas:
         """Look who is in sync at ``now``. Called with each report; call it also while answers wait."""
         end = self._log_end()
         rule = self.rule
+        on_device = rule.on_device
         for each in self._links.values():
-            has = each.durable if rule.on_device else each.received
+            has = each.durable if on_device else each.received
             if has >= end:
-                each.owes_since = None
-            elif each.owes_since is None:
+                each.owes_since = NOTHING_OWED
+            elif each.owes_since < 0:
                 each.owes_since = now
-            silent = each.owes_since is not None and now - max(each.heard, each.owes_since) >= rule.silence_s
+            silent = each.owes_since >= 0 and now - max(each.heard, each.owes_since) >= rule.silence_s
             each.in_sync = has >= 0 and end - each.received < rule.max_gap_bytes and not silent
         self._decide()
 
     def _decide(self) -> None:
         """Count, and move the mark."""
-        before = (self.in_sync, self.need, self.replicated)
+        in_sync, need, replicated = self.in_sync, self.need, self.replicated
+        on_device = self.rule.on_device
         votes: dict[Hashable, int] = {}
         for each in self._links.values():
             if each.in_sync:
-                has = each.durable if self.rule.on_device else each.received
+                has = each.durable if on_device else each.received
                 votes[each.replica] = max(votes.get(each.replica, 0), has)
         self.in_sync = 1 + len(votes)
         self.need = self.rule.need(self.in_sync)
@@ -228,7 +232,8 @@ class Replicas:
         else:
             if self.need <= self.in_sync:
                 # Once enough brokers have it, that stays true whoever falls silent later.
-                self._reached = max(self._reached, sorted(votes.values(), reverse=True)[self.need - 2])
+                by_rank = sorted(votes.values(), reverse=True)
+                self._reached = max(self._reached, by_rank[self.need - 2])
             self.replicated = self._reached
-        if before != (self.in_sync, self.need, self.replicated):
+        if in_sync != self.in_sync or need != self.need or replicated != self.replicated:
             self.changed()

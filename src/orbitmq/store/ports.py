@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 
 
 class FilePart(NamedTuple):
-    """Bytes of a log file from ``start`` to ``end``, counted from its beginning."""
+    """Bytes of a log file from ``start`` to ``end``, counted from its beginning.
+
+    ``memory`` has the same bytes when they were written just now; only until more is put into the log.
+    """
 
     segment: Segment
     start: int
     end: int
+    memory: memoryview | None = None
 
 
 @dataclass(frozen=True, slots=True)

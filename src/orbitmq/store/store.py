@@ -110,7 +110,7 @@ class MessageStore:
             self._codes,
             self._all_followings,
         )
-        self.raw = RawLog(runtime, self._files, lambda: self.appender.batch_base)
+        self.raw = RawLog(runtime, self._files, lambda: self.appender.batch_base, self.log.in_memory)
         self._followings = Followings(
             runtime, config.root, self._files, self.log, self.flusher, lambda: self.appender.batch_base
         )

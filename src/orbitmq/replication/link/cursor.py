@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """What a follower is sent next: a place in the log that moves on, and how many bytes a second may go."""
 
 from __future__ import annotations

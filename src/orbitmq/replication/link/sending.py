@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """The log on its way into one connection: at once when it is written, and in small steps when it is much."""
 
 from __future__ import annotations
@@ -160,10 +161,13 @@ class LogSender:
         share = self._share(end)
         left = allowed = min(self._pace.allowed(), share)
         flows = True
-        while left > 0 and flows and (piece := cursor.take(min(left, self._piece_bytes))) is not None:
-            offset, (segment, start, stop) = piece
+        while left > 0 and flows and cursor.position < end:
+            piece = cursor.take(min(left, self._piece_bytes))
+            if piece is None:
+                break  # what comes next is deleted
+            offset, (segment, start, stop, memory) = piece
             left -= stop - start
-            flows = self._out.send(self._header(offset, stop - start), segment, start, stop)
+            flows = self._out.send(self._header(offset, stop - start), segment, start, stop, memory)
         if left < allowed:
             self._sent(allowed - left)
         elif allowed:

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """The stream between two brokers of OrbitMQ, without I/O: everything that they tell each other, in one order.
 
 It runs on the HA port in place of RocketMQ's protocol once the master has said in its answer to
@@ -51,6 +52,9 @@ class Kind(IntEnum):
     HAND_OVER = 7
     LEASE_ASKED = 8
     LEASE_GIVEN = 9
+
+
+_KINDS = {kind.value: kind for kind in Kind}
 
 
 def frame(kind: Kind, payload: bytes) -> bytes:
@@ -141,10 +145,9 @@ class StreamReader:
 
     def _head(self) -> tuple[Kind, int]:
         number, flags, size = _HEAD.unpack_from(self._kept)
-        try:
-            kind = Kind(number)
-        except ValueError:
-            raise LinkError(f"it sends a frame of kind {number}") from None
+        kind = _KINDS.get(number)
+        if kind is None:
+            raise LinkError(f"it sends a frame of kind {number}")
         least, most = 0, MAX_FRAME_BYTES
         if kind is Kind.PIECE:
             least, most = _OFFSET_BYTES, _OFFSET_BYTES + MAX_DATA_BYTES

@@ -60,6 +60,9 @@ class CommitLog:
         self.write_error: OSError | None = None
         # Behind the last byte that a master sent; what lies behind the last whole record is no message yet.
         self.received = 0
+        # The batch that was written last, and where.
+        self._batch_at = -1
+        self._batch = memoryview(b"")
         # Called when something was written.
         self.wakers: list[Callable[[], None]] = []
 
@@ -78,6 +81,7 @@ class CommitLog:
         if segment is None:
             raise StoreClosedError(f"the log has no file for offset {offset}")
         self._segment = segment
+        self._batch_at = -1
         self._segment_start = self.files.start_of(offset)
         self._appender.start_batch(offset, self._segment_start + self.files.file_bytes)
         self._lookup.set_log_maps(self.files.first // self.files.file_bytes, self.files.views())
@@ -130,7 +134,8 @@ class CommitLog:
             base = appender.batch_base
             if self.received > base:
                 self.drop_partial()
-            self._write(memoryview(appender.batch)[:used], base - self._segment_start)
+            self._batch_at, self._batch = base, memoryview(appender.batch)[:used]
+            self._write(self._batch, base - self._segment_start)
             end = base + used
             at = end - self._segment_start
             self._keep_zeros(at, used)
@@ -143,6 +148,13 @@ class CommitLog:
         self._flusher.advance(appender.batch_base)
         for wake in self.wakers:
             wake()
+
+    def in_memory(self, offset: int) -> memoryview | None:
+        """The bytes from ``offset`` to the end of the log while they stand where they were put together."""
+        appender = self._appender
+        if offset != self._batch_at or appender.batch_used:
+            return None
+        return self._batch if offset + len(self._batch) == appender.batch_base else None
 
     def _write(self, data: memoryview, at: int) -> None:
         if self.write_error is not None:
@@ -238,6 +250,7 @@ class CommitLog:
         """
         if self.write_error is not None:
             raise StoreClosedError(f"the commit log could not be written: {self.write_error}")
+        self._batch_at = -1
         try:
             while len(data):
                 segment = self.files.segment(self.received) or self.files.add()

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """The log as bytes, for who copies or searches it."""
 
 from __future__ import annotations
@@ -25,12 +26,20 @@ class RawLog:
 
     Args:
         end: gives the end of what is written.
+        in_memory: gives the bytes from an offset to the end while they are in memory.
     """
 
-    def __init__(self, runtime: Runtime, files: LogFiles, end: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        files: LogFiles,
+        end: Callable[[], int],
+        in_memory: Callable[[int], memoryview | None],
+    ) -> None:
         self._runtime = runtime
         self._files = files
         self._end = end
+        self._in_memory = in_memory
 
     def data(self, offset: int, most: int) -> memoryview | None:
         """Written bytes from ``offset`` on: up to ``most``, all in one file, ending anywhere.
@@ -47,7 +56,10 @@ class RawLog:
         if size <= 0 or segment is None:
             return None
         at = offset - self._files.start_of(offset)
-        return FilePart(segment, at, min(at + size, self._files.file_bytes))
+        memory = self._in_memory(offset)
+        if memory is not None and len(memory) != size:
+            memory = None
+        return FilePart(segment, at, min(at + size, self._files.file_bytes), memory)
 
     def piece(self, start: int, end: int) -> LogPiece | None:
         """The written log from ``start``, where a record begins, to ``end`` or to the end of its file.

@@ -1,0 +1,35 @@
+# C types of replicas.py. No logic lives here.
+cimport cython
+from libc.stdint cimport int64_t
+
+cdef double NOTHING_OWED
+
+@cython.final
+cdef class _Link:
+    cdef readonly object replica
+    cdef readonly int64_t received
+    cdef readonly int64_t durable
+    cdef double heard
+    cdef double owes_since
+    cdef readonly bint in_sync
+
+@cython.final
+cdef class Replicas:
+    cdef public object rule
+    cdef object _log_end
+    cdef dict _links
+    cdef int64_t _reached
+    cdef public object changed
+    cdef public int64_t in_sync
+    cdef public int64_t need
+    cdef public bint awaited
+    cdef public int64_t replicated
+
+    @cython.locals(each=_Link)
+    cpdef reported(self, object link, int64_t received, int64_t durable, double now)
+    @cython.locals(end=int64_t)
+    cdef _fault(self, _Link each, int64_t received, int64_t durable)
+    @cython.locals(end=int64_t, each=_Link, has=int64_t, silent=bint, on_device=bint)
+    cpdef judge(self, double now)
+    @cython.locals(each=_Link, has=int64_t, votes=dict, in_sync=int64_t, need=int64_t, replicated=int64_t, on_device=bint)
+    cdef _decide(self)
