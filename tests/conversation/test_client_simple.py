@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from orbitmq import ConsumeFrom, Message, ValidationError
+from orbitmq.broker.broker import Broker
+from orbitmq.broker.pop.held_pops import HeldPops
 from orbitmq.client.core.pop_calls import Receipt
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.settling import Settled
@@ -22,6 +24,12 @@ async def send(world: World, *texts: str, topic: str = "orders", **options: str)
 
 def texts(messages: list[ReceivedMessage]) -> list[str]:
     return sorted(message.body.decode() for message in messages)
+
+
+def waiting_notices(broker: Broker) -> int:
+    """How many questions wait at a broker until there are messages."""
+    parts = [part for part in broker._lifecycle._components if part.name == "held notices"]
+    return sum(len(part) for part in parts if isinstance(part, HeldPops))
 
 
 async def test_receive_and_acknowledge(orbitmq_world: World) -> None:
@@ -267,6 +275,47 @@ async def test_messages_of_several_brokers_and_topics(orbitmq_world: World) -> N
         [late] = await receiving
         assert late.body == b"z"
         assert world.runtime.clock.monotonic() - asked < 1
+
+
+@pytest.mark.orbitmq(brokers=2)
+async def test_messages_that_come_one_by_one_are_dealt_out_at_once_and_no_question_stays_behind(
+    orbitmq_world: World,
+) -> None:
+    """A member asked for a notice anew each time, left the others at their brokers, and paused for 0.2 s."""
+    world, clock = orbitmq_world, orbitmq_world.runtime.clock
+    late_s: list[float] = []
+    async with world.admin() as admin, world.simple_consumer() as consumer, world.producer() as producer:
+        for topic in ("orders", "bills"):
+            await admin.create_topic(topic, 1)
+            consumer.subscribe(topic)
+
+        async def receive() -> None:
+            while len(late_s) < 100:
+                for message in await consumer.receive():
+                    late_s.append(clock.monotonic() - float(message.body))
+                    message.ack()
+
+        receiving = asyncio.ensure_future(receive())
+        await world.sleep(1)
+        for number in range(100):
+            await producer.send(Message(("orders", "bills")[number % 2], str(clock.monotonic())))
+            await world.sleep(0.05)
+            assert sum(map(waiting_notices, world.brokers.values())) <= 4
+        await receiving
+        assert max(late_s) < 0.05
+
+
+@pytest.mark.orbitmq(brokers=2)
+async def test_what_is_there_is_received_though_a_question_waits(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    async with world.admin() as admin, world.simple_consumer() as consumer, world.producer() as producer:
+        await admin.create_topic("orders", 1)
+        consumer.subscribe("orders")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(consumer.receive(wait_s=60), 1)
+        await producer.send(Message("orders", b"y"))
+        assert texts(await consumer.receive(wait_s=0)) == ["y"]
+        assert await consumer.receive(wait_s=0.05) == []
 
 
 async def test_tags_and_order(orbitmq_world: World) -> None:

@@ -12,6 +12,7 @@ from orbitmq.client.consumer.filter_checks import Checked, FilterChecks
 from orbitmq.client.consumer.handling import Call, Listener, UserCode, calls_ended, check_result
 from orbitmq.client.consumer.leases import AT_ONCE, RENEW_EVERY_S, Lease, Leases
 from orbitmq.client.consumer.membership import Membership
+from orbitmq.client.consumer.notices import Notices, Place
 from orbitmq.client.consumer.options import (
     SimpleKeywords,
     SimpleOptions,
@@ -92,6 +93,7 @@ class SimpleConsumer(InBlock):
         self._clock = self._client.runtime.clock
         self._pops = PopCalls(self._client, membership.calls)
         self._options = PopOptions(group, settings.consume_from is ConsumeFrom.LAST, settings.ordered)
+        self._notices = Notices(self._clock, self._pops, self._options)
         self._filters: dict[str, Filter] = {}
         self._filter_checks = FilterChecks(membership)
         self._background = Background(f"consumer {group}")
@@ -139,6 +141,7 @@ class SimpleConsumer(InBlock):
             receiving.cancel()
         await calls_ended(self._handling, self._settings.close_timeout_s, self.group)
         self._user_code.close()
+        await self._notices.close()
         await self._leases.close(self._settings.close_timeout_s)
         self._filter_checks.close()
         await self._background.stop()
@@ -163,13 +166,16 @@ class SimpleConsumer(InBlock):
         """
         topic = self._membership.full_topic(topic)
         self._filters[topic] = wanted = self._membership.wanted(tags, sql)
+        self._notices.forget(topic)
         self._client.watch(topic)
         return self._filter_checks.begin(topic, wanted) if self._life.running else Checked()
 
     def unsubscribe(self, topic: str) -> None:
         """Stop receiving the messages of ``topic``."""
-        self._filter_checks.forget(self._membership.namespace.full(topic))
-        self._filters.pop(self._membership.namespace.full(topic), None)
+        topic = self._membership.namespace.full(topic)
+        self._filter_checks.forget(topic)
+        self._notices.forget(topic)
+        self._filters.pop(topic, None)
 
     # -- receiving -------------------------------------------------------------------------------------
 
@@ -205,29 +211,46 @@ class SimpleConsumer(InBlock):
         await self._filter_checks.ended()
         deadline = self._clock.monotonic() + wait_s
         attempt = self._attempt()
+        told = False
         while True:
             asked = self._clock.monotonic()
-            found, failure = await self._take(max_messages, invisible_s, deadline, renew_s, attempt)
-            now = self._clock.monotonic()
+            places, failure = await self._places()
+            found, failed = await self._take(places, max_messages, invisible_s, deadline, renew_s, attempt)
+            failure = failed or failure
             if found:
                 return found
+            told_before, told = told, False
+            if len(places) > 1:
+                told = await self._notices.wait(places, deadline, attempt)
+            now = self._clock.monotonic()
             if deadline - now <= PAUSE_S:
                 if failure is not None:
                     raise failure
                 if deadline - now < LEAST_WAIT_S:
                     return found
-            if failure is not None or now - asked < PAUSE_S:
-                # Nothing waited: whoever answers at once must not be asked at once.
+            # Whoever answers at once must not be asked at once, nor who says again that there is something
+            # and then has nothing for this member.
+            idle = now - asked < PAUSE_S and (told_before or not told)
+            if failure is not None or idle:
                 await self._clock.sleep(min(PAUSE_S, max(0.0, deadline - now)))
 
     async def _take(
-        self, max_messages: int, invisible_s: float, deadline: float, renew_s: float, attempt: str | None
+        self,
+        places: Sequence[Place],
+        max_messages: int,
+        invisible_s: float,
+        deadline: float,
+        renew_s: float,
+        attempt: str | None,
     ) -> tuple[list[Lease], OrbitError | None]:
-        """Ask one place after the other; when there is one only, wait there, else at all for a notice."""
-        places, failure = await self._places()
+        """Ask one place after the other, and wait there when there is one only."""
+        failure: OrbitError | None = None
         found: list[Lease] = []
         for topic, broker_name in places:
-            wait_s = max(0.0, deadline - self._clock.monotonic()) if len(places) == 1 else 0.0
+            left_s = max(0.0, deadline - self._clock.monotonic())
+            wait_s = left_s if len(places) == 1 else 0.0
+            if wait_s < left_s >= LEAST_WAIT_S and (topic, broker_name) in self._notices:
+                continue  # it says when there is something
             wanted = self._filters.get(topic)
             if wanted is None:
                 continue  # unsubscribed meanwhile
@@ -261,8 +284,6 @@ class SimpleConsumer(InBlock):
                 found.append(lease)
             if len(found) >= max_messages:
                 break
-        if not found and len(places) > 1:
-            await self._notice(places, deadline, attempt)
         return found, failure
 
     async def _popped(self, pop: Coroutine[Any, Any, list[Popped]]) -> list[Popped]:
@@ -280,9 +301,9 @@ class SimpleConsumer(InBlock):
                 [self._leases.open(*popped, self._settings.invisible_s, 0.0) for popped in pop.result()]
             )
 
-    async def _places(self) -> tuple[list[tuple[str, str]], OrbitError | None]:
+    async def _places(self) -> tuple[list[Place], OrbitError | None]:
         """Topics and brokers to ask, beginning with another one each time."""
-        places: list[tuple[str, str]] = []
+        places: list[Place] = []
         failure: OrbitError | None = None
         for topic in list(self._filters):
             try:
@@ -292,28 +313,6 @@ class SimpleConsumer(InBlock):
         self._turn += 1
         at = self._turn % len(places) if places else 0
         return places[at:] + places[:at], failure
-
-    async def _notice(self, places: Sequence[tuple[str, str]], deadline: float, attempt: str | None) -> None:
-        """Return when one of the places has messages, or at the deadline."""
-        wait_s = deadline - self._clock.monotonic()
-        if wait_s <= 0:
-            return
-        tasks = [
-            asyncio.ensure_future(
-                self._pops.notice(self._options, topic, broker_name, int(wait_s * 1000), attempt)
-            )
-            for topic, broker_name in places
-        ]
-        try:
-            pending = set(tasks)
-            while pending:
-                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                if any(not task.exception() and task.result() for task in done):
-                    return
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _attempt(self) -> str | None:
         if not self._settings.ordered:
