@@ -8,6 +8,7 @@ import pytest
 from tests.replicas import ACTING, MASTER, SLAVE, Watch, following, online
 
 from orbitmq.broker.role import Role
+from orbitmq.cluster.layout import ClusterError
 from orbitmq.message.model import MessageQueue
 from orbitmq.testing import World
 from orbitmq.transport.client import RemotingClient
@@ -44,10 +45,10 @@ async def lock(
     return LockBatchResponseBody.decode(answer.body).lock_ok_mq_set
 
 
-async def refuses(world: World, name: str) -> None:
+async def refuses(world: World, name: str, why: str = "the master of its name keeps the queue locks") -> None:
     refused = await ask(world, name, "other", QUEUES)
     assert refused.code == ResponseCode.SLAVE_NOT_AVAILABLE
-    assert "the master of its name keeps the queue locks" in (refused.remark or "")
+    assert why in (refused.remark or "")
 
 
 async def unlock(world: World, name: str, client_id: str, queues: set[MessageQueue]) -> None:
@@ -160,3 +161,22 @@ async def test_a_slave_that_does_not_act_grants_no_lock(orbitmq_world: World) ->
         await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
         assert await lock(world, SLAVE, "other", QUEUES) == set()
         assert await lock(world, SLAVE, "me", QUEUES) == QUEUES
+
+
+@loose
+@pytest.mark.behaviour("LK-11")
+async def test_a_slave_that_began_anew_and_acts_grants_what_it_was_told(orbitmq_world: World) -> None:
+    """Its master goes on beside it, cut off, and its clients with the locks that they have."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await online(world, watch)
+        assert await lock(world, MASTER, "me", QUEUES) == QUEUES
+        world.crash(SLAVE)
+        world.partition(MASTER)
+        began_s = world.clock.monotonic()
+        with pytest.raises(ClusterError):
+            await world.start_broker(SLAVE)  # it waits until all have registered
+        await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
+        await refuses(world, SLAVE, "acting master that began anew and was not told the queue locks")
+        await world.sleep(began_s + 31 - world.clock.monotonic())
+        assert await lock(world, SLAVE, "other", QUEUES) == QUEUES

@@ -61,7 +61,9 @@ def attach(host: Host) -> Attachment:
     tables = TravellingTables(peers, exchange, codes)
     journal = ActingJournal(s.runtime.clock, s.persistence)
     membership = _membership(host, port, following, peers, client, tables, term)
-    locks = ReplicatedLocks(s.config, s.role, s.locks, client, membership.others, tables.push)
+    locks = ReplicatedLocks(
+        s.runtime.clock, s.events, s.config, s.role, s.locks, client, membership.others, tables.push
+    )
 
     s.to_master.ask = PassingOn(s.runtime.clock, s.role, following, client).ask
 

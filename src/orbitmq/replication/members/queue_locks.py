@@ -10,9 +10,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.events import Events, TablesTold
 from orbitmq.broker.handlers.base import Family, Handler
-from orbitmq.broker.role import RoleState
+from orbitmq.broker.role import Role, RoleChanged, RoleState
 from orbitmq.message.model import MessageQueue
+from orbitmq.runtime.seam import Clock
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.transport.server import ServerConnection
@@ -27,6 +29,8 @@ MEMBER_TIMEOUT_MS = 1000
 TOTAL_S = 2.0
 # A grant is answered when the followers have it, but a consumer does not wait longer for that than this.
 SHARE_S = 1.0
+# A client trusts a lock for so long after it was granted or renewed (LK-02).
+TRUSTED_S = 30.0
 
 
 class ReplicatedLocks(Component):
@@ -41,6 +45,8 @@ class ReplicatedLocks(Component):
 
     def __init__(
         self,
+        clock: Clock,
+        events: Events,
         config: BrokerConfig,
         role: RoleState,
         locks: QueueLocks,
@@ -48,8 +54,13 @@ class ReplicatedLocks(Component):
         members: Callable[[], Awaitable[Mapping[int, str]]],
         share: Callable[[], Awaitable[None]],
     ) -> None:
+        self._clock = clock
         self._config = config
         self._role = role
+        # Until then others may have granted what this broker's table, empty at its start, does not hold.
+        self._knows_from_s = 0.0 if role.role is Role.MASTER else clock.monotonic() + TRUSTED_S
+        events.subscribe(TablesTold, lambda _: self._knows())
+        events.subscribe(RoleChanged, self._role_changed)
         self._locks = locks
         self._client = client
         self._members = members
@@ -84,13 +95,31 @@ class ReplicatedLocks(Component):
             granted.update(task.result())
         return {queue for queue in held if granted[queue] >= self.quorum}
 
+    def _role_changed(self, change: RoleChanged) -> None:
+        if change.after is Role.MASTER:
+            self._knows()  # by consent of all others, whose tables it took
+
+    def _knows(self) -> None:
+        self._knows_from_s = 0.0
+
     def _check_decides(self) -> None:
-        """Refuse where the table is a copy, or empty after a restart: a name server shows clients a slave in
-        its master's place as soon as it does not see the master (NR-11), before the slave acts."""
+        """Refuse where the table is a copy, or may lack what another broker has granted.
+
+        A name server shows clients a slave in its master's place as soon as it does not see the master
+        (NR-11), also before the slave acts.
+        """
+        role = self._role.role.value
         if not (self._role.takes_messages or self._role.leads):
             raise RemotingError(
                 ResponseCode.SLAVE_NOT_AVAILABLE,
-                f"this broker is a {self._role.role.value}: the master of its name keeps the queue locks",
+                f"this broker is a {role}: the master of its name keeps the queue locks",
+            )
+        left_s = self._knows_from_s - self._clock.monotonic()
+        if left_s > 0:
+            raise RemotingError(
+                ResponseCode.SLAVE_NOT_AVAILABLE,
+                f"this broker is a {role} that began anew and was not told the queue locks of its name: "
+                f"it grants some in {left_s:.1f} s",
             )
 
     async def _shared(self) -> None:
