@@ -117,9 +117,9 @@ class ReplicaGate(Component):
         """The replicas have more, or there are more or fewer of them."""
         if not self._waits:
             return
-        before = (self.refusal, self.told)
+        refusal, told = self.refusal, self.told
         self._take()
-        if before == (self.refusal, self.told):
+        if refusal == self.refusal and told is self.told:
             self._durability.advance()
         else:
             self._durability.changed()

@@ -188,9 +188,10 @@ class HaConnection(asyncio.Protocol):
                 self.end, data = StreamMaster(self._shared, self._transport, self.cut_off), data[len(MAGIC) :]
             else:
                 self.end = ClassicMaster(self._shared, self._transport, self.host)
-        followed = self.sender is not None
+        end = self.end
+        followed = end.sender is not None
         try:
-            self.end.receive(data, self._heard)
+            end.receive(data, self._heard)
         except (LinkError, ReportError) as error:
             self.cut_off(str(error))
             return
@@ -199,9 +200,9 @@ class HaConnection(asyncio.Protocol):
             log.exception("link from %s", self.address)
             self.cut_off(f"what it sent could not be taken: {error!r}")
             return
-        if self.sender is not None and not followed:
+        if not followed and end.sender is not None:
             self._port.follows(self)
-            log.info("%s follows from %d on", self.address, self.sender.begin)
+            log.info("%s follows from %d on", self.address, end.sender.begin)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
@@ -221,11 +222,8 @@ class HaConnection(asyncio.Protocol):
         sender = self.end.sender if self.end is not None else None
         if sender is None:
             return
-        cursor = sender.cursor
-        if cursor.behind < 0:
-            self.cut_off("our log became shorter")
-        elif cursor.position < self._shared.store.min_commit_log_offset:
-            self.cut_off(f"it was too slow: what comes next for it, at {cursor.position}, is deleted")
+        if why := sender.broken():
+            self.cut_off(why)
         else:
             sender.pump()
 

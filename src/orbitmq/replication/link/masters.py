@@ -163,7 +163,7 @@ class StreamMaster:
             elif self.sender is None:
                 raise LinkError(f"it sends a frame {kind.name} before it follows")
             elif kind is Kind.ACK:
-                self._acknowledged(*stream.read_ack(payload.tobytes()), now)
+                self._acknowledged(*stream.read_ack(payload), now)
             else:
                 self._port.peers.received(self, kind, payload.tobytes())
 

@@ -35,6 +35,8 @@ cdef class LogSender:
     cdef readonly Cursor cursor
     cdef readonly double last_sent
 
+    @cython.locals(position=int64_t)
+    cpdef str broken(self)
     cpdef pump(self)
     @cython.locals(cursor=Cursor, end=int64_t, left=int64_t, allowed=int64_t, share=int64_t, behind=int64_t, flows=bint)
     cpdef _step(self)

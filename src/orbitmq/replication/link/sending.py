@@ -135,6 +135,15 @@ class LogSender:
         """Bytes sent in the last whole second."""
         return self._flow.rate(self._clock.monotonic())
 
+    def broken(self) -> str:
+        """Why the follower cannot get what comes next; empty: it can."""
+        position, store = self.cursor.position, self._store
+        if position > store.max_commit_log_offset:
+            return "our log became shorter"
+        if position < store.min_commit_log_offset:
+            return f"it was too slow: what comes next for it, at {position}, is deleted"
+        return ""
+
     def pump(self) -> None:
         """Something may have been written: send it now, or with what comes in the next moment."""
         if self._paused or self._next is not None:

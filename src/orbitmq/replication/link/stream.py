@@ -78,7 +78,7 @@ def ack(received: int, durable: int) -> bytes:
     return frame(Kind.ACK, _ACK.pack(received, durable))
 
 
-def read_ack(payload: bytes) -> tuple[int, int]:
+def read_ack(payload: bytes | memoryview) -> tuple[int, int]:
     """Received and durable end.
 
     Raises:
