@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from orbitmq.wire import connection as wire
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import FLAG_ONEWAY, Command
-from orbitmq.wire.connection import OWN_BUFFER_FROM_BYTES, Opaques, RemotingConnection
+from orbitmq.wire.connection import (
+    OWN_BUFFER_FROM_BYTES,
+    RECEIVE_BUFFER_BYTES,
+    Opaques,
+    RemotingConnection,
+)
 from orbitmq.wire.errors import FrameError, HeaderError, RemotingError
 from orbitmq.wire.frame import MAX_FRAME_BYTES, encode_frame
 from orbitmq.wire.scan import IMPOSSIBLE, UNFINISHED, border_in
@@ -197,3 +202,19 @@ def test_one_rule_for_borders(data: bytes, start: int, maximum: int) -> None:
         assert found == UNFINISHED
     else:
         assert found == start + 4 + content
+
+
+def test_a_batch_of_256_kib_is_worked_on_where_it_was_received() -> None:
+    shared = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+    seen: list[tuple[memoryview, int, int]] = []
+
+    def hook(_owner: object, buffer: memoryview, start: int, end: int) -> int:
+        seen.append((buffer, start, end))
+        return end
+
+    one: RemotingConnection[str] = RemotingConnection(Opaques(), shared, hook=hook)
+    frame = encode_frame(Command(320, ext={"i": "p" * 2000}, body=bytes(256 << 10)))
+    for _ in range(2):
+        one.room()[: len(frame)] = frame
+        assert one.receive(len(frame)) is None
+    assert seen == [(shared, 0, len(frame))] * 2

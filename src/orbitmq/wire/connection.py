@@ -21,7 +21,8 @@ from orbitmq.wire.errors import FrameError, RemotingError
 from orbitmq.wire.frame import MAX_FRAME_BYTES, body_of, decode_frame, impossible_length
 from orbitmq.wire.scan import IMPOSSIBLE, border_in
 
-RECEIVE_BUFFER_BYTES: Final = 256 * 1024
+# A batch of 256 KiB with its header comes in one piece, which is worked on where it was received.
+RECEIVE_BUFFER_BYTES: Final = 260 * 1024
 # From this size on an unfinished frame is collected in place, so that a trickling peer costs linear time.
 OWN_BUFFER_FROM_BYTES: Final = 32 * 1024
 NEVER: Final = float("inf")
