@@ -25,6 +25,8 @@ CASES = {
     "64x1": Case(connections=64, window=1),
     "16x16": Case(),
     "16x16-1k": Case(body=1024),
+    "batch": Case(mode="batch", window=4),
+    "batch-1k": Case(mode="batch", window=4, body=1024),
     "pull": Case(mode="pull", window=4),
     "sql": Case(mode="pull", window=4, sql=True),
 }
