@@ -138,7 +138,8 @@ class CommitLog:
             self._write(self._batch, base - self._segment_start)
             end = base + used
             at = end - self._segment_start
-            self._keep_zeros(at, used)
+            if self._flusher.sync and at > self._zeros_to:
+                self._write_zeros(at, used)
             appender.start_batch(end, appender.file_end)
             arrived = appender.publish()
             if arrived:
@@ -171,10 +172,10 @@ class CommitLog:
             self._fail(error)
             raise StoreClosedError(f"the commit log could not be written: {error}") from error
 
-    def _keep_zeros(self, end: int, used: int) -> None:
+    def _write_zeros(self, end: int, used: int) -> None:
         """Write zeros behind a small batch, so that the next ones go into blocks that were written before."""
         segment = self._segment
-        if end <= self._zeros_to or not self._flusher.sync or segment is None:
+        if segment is None:
             return
         self._zeros_to = end
         up_to = min((end + ZEROS_BYTES) & -PAGE_BYTES, self._allocated)
@@ -259,8 +260,6 @@ class CommitLog:
                 if segment is not self._segment or at + len(piece) > self._allocated:
                     self._allocate(segment, at + len(piece))
                 segment.pwrite(piece, at)
-                if segment is self._segment:
-                    self._keep_zeros(at + len(piece), len(piece))
                 self.received += len(piece)
                 data = data[len(piece) :]
         except OSError as error:
