@@ -51,6 +51,8 @@ class Side(ABC):
     """The column of the body."""
     born: str
     """The column with the time at which a row was sent."""
+    last_job = -1
+    """Up to which rows were counted; see `rows_read`."""
 
     @abstractmethod
     def reading(self, reader: Any, topic: str, *, wide: bool, columns: str = "") -> Any:
@@ -77,11 +79,14 @@ class Side(ABC):
         """
 
     @abstractmethod
-    def archive(self, topic: str, folder: str, rows: int) -> None:
+    def archive(self, topic: str, folder: str, rows: int) -> dict[str, int]:
         """A topic as Parquet files with zstd: what the system has for it.
 
         Args:
             rows: of one batch of a stream; 0: as a batch.
+
+        Returns:
+            Under ``rows`` how many were written, where Spark cannot count them; see `rows_read`.
         """
 
     def table(self, topic: str, *, wide: bool = False, columns: str = "") -> DataFrame:
@@ -130,12 +135,13 @@ class Ours(Side):
         writer = writer.option("topic", topic).option("delivery", delivery)
         return writer.option("stateLocation", state) if state else writer
 
-    def archive(self, topic: str, folder: str, rows: int) -> None:
+    def archive(self, topic: str, folder: str, rows: int) -> dict[str, int]:
         from orbitmq.spark.jobs.archiving import ArchiveJob, archive
 
         limit = {"maxRowsPerTrigger": str(rows)} if rows else {}
         job = ArchiveJob([topic], folder, self._name_server, properties="none", options=limit)
-        archive(self.spark, job)
+        # The workers write the messages; Spark gets a row for each file.
+        return {"rows": archive(self.spark, job).facts["messages"]}
 
     def floor(self, topic: str, *, wide: bool) -> DataFrame:
         """The rows without brokers; see `spark_floor`."""
@@ -185,13 +191,14 @@ class Kafka(Side):
             writer = writer.option(f"kafka.{name}", value)
         return writer
 
-    def archive(self, topic: str, folder: str, rows: int) -> None:
+    def archive(self, topic: str, folder: str, rows: int) -> dict[str, int]:
         if not rows:
             self.table(topic).write.option("compression", "zstd").mode("overwrite").parquet(folder)
-            return
+            return {}
         os.mkdir(folder)
         writer = self.stream(topic, rows).writeStream.format("parquet").option("compression", "zstd")
         _until_now(writer.option("path", f"{folder}/files"), folder)
+        return {}
 
     def fill(self, topic: str, rows: int, body: int) -> None:
         """Write the rows of `spark_rows`."""
@@ -301,12 +308,12 @@ def stream(work: Work) -> None:
     _until_now(work.side.stream(work.topic).writeStream.format("noop"), work.folder)
 
 
-def archive(work: Work) -> None:
-    work.side.archive(work.topic, f"{work.folder}/archive", 0)
+def archive(work: Work) -> dict[str, int]:
+    return work.side.archive(work.topic, f"{work.folder}/archive", 0)
 
 
-def archive_stream(work: Work) -> None:
-    work.side.archive(work.topic, f"{work.folder}/archive", ROWS_PER_TRIGGER)
+def archive_stream(work: Work) -> dict[str, int]:
+    return work.side.archive(work.topic, f"{work.folder}/archive", ROWS_PER_TRIGGER)
 
 
 def spark_writer(work: Work) -> None:
@@ -356,6 +363,22 @@ def tidy(work: Work) -> None:
         shutil.rmtree(entry.path)
 
 
+def rows_read(work: Work) -> dict[str, int]:
+    """Not measured: the rows that the last query took out of its source, as Spark counts them by itself."""
+    context = work.side.spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    store = context.statusStore()
+    new = [job for job in _each(store.jobsList(None)) if job.jobId() > work.side.last_job]
+    work.side.last_job = max((job.jobId() for job in new), default=work.side.last_job)
+    stages = {stage for job in new for stage in _each(job.stageIds())}
+    return {"rows": sum(store.lastStageAttempt(stage).inputRecords() for stage in stages)}
+
+
+def _each(found: Any) -> Iterator[Any]:
+    """The elements of a sequence of the JVM."""
+    return (found.apply(i) for i in range(found.size()))
+
+
 def first_row(work: Work) -> None:
     assert work.side.table(work.topic).limit(1).collect()
 
@@ -374,7 +397,7 @@ QUERIES: dict[str, Callable[[Work], Any]] = {
     for query in (
         default, wide, floor, floor_wide, count, count_pruned, length, length_pruned, stream, archive,
         archive_stream, spark_writer, save_parquet, parquet, sink, sink_exact, sink_transactional, sink_floor,
-        sink_rows, fill, tidy, first_row, refused,
+        sink_rows, fill, tidy, rows_read, first_row, refused,
     )
 }  # fmt: skip
 

@@ -144,20 +144,28 @@ class Side:
         self.spark = Spark(command, self.log)
 
     def once(self, case: Case, rows: Rows) -> Run:
-        """One run, measured."""
+        """One run, measured.
+
+        Raises:
+            RuntimeError: it read more or fewer rows than there are.
+        """
         session = self.spark.session
         if case.writes:
             self._page_cache.touch(int(TOUCHED * (case.rows or rows.count) * rows.body) >> 20)
+        self.spark.order("rows_read")
         before = session_cpu_s(session), self.broker.cpu_s(), machine_cpu_s(), time.process_time()
         begin = time.monotonic()
         with MemoryWatch(session) as watch:
-            seconds = self.spark.order(case.query, topic=rows.topic, rows=case.rows)["seconds"]
+            told = self.spark.order(case.query, topic=rows.topic, rows=case.rows)
         wall = time.monotonic() - begin
         after = session_cpu_s(session), self.broker.cpu_s(), machine_cpu_s(), time.process_time()
         spark_s, broker_s, all_s, own_s = (b - a for a, b in zip(before, after, strict=True))
         foreign = max(0.0, all_s - spark_s - broker_s - own_s) / wall / (os.cpu_count() or 1)
+        wanted = case.rows or rows.count
+        if (read := {**self.spark.order("rows_read"), **told}["rows"]) != wanted:
+            raise RuntimeError(f"{self.title}, {case.title}: {read:,} rows were read, not {wanted:,}")
         self.spark.order("tidy")
-        return Run(case.rows or rows.count, seconds, spark_s, broker_s, watch.peak_mb, foreign)
+        return Run(wanted, told["seconds"], spark_s, broker_s, watch.peak_mb, foreign)
 
     def quiet(self, case: Case, rows: Rows) -> Run:
         """A run beside as little foreign load as can be had."""

@@ -34,6 +34,21 @@ def test_the_archive_of_pyspark_is_left_out_and_nothing_else() -> None:
     assert done.stdout == f"{':'.join(kept)} ['an argument', '']\n"
 
 
+@pytest.mark.parametrize(
+    ("given", "pool"), [({}, "system"), ({"ARROW_DEFAULT_MEMORY_POOL": "jemalloc"}, "jemalloc")]
+)
+def test_arrow_takes_memory_from_the_heap_unless_told_otherwise(given: dict[str, str], pool: str) -> None:
+    pytest.importorskip("pyarrow")
+    done = subprocess.run(
+        [WRAPPER, "-c", "import pyarrow; print(pyarrow.default_memory_pool().backend_name)"],
+        env={"PATH": os.environ["PATH"], "ORBITMQ_SPARK_PYTHON": sys.executable, **given},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"{pool}\n"
+
+
 def test_only_local_sessions_with_the_installed_pyspark_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
     monkeypatch.setenv("ORBITMQ_SPARK_PYTHON", "")

@@ -28,8 +28,8 @@ FOOTER_VERSION = 1
 PLACE_COLUMNS = (names.TOPIC, BROKER, names.QUEUE_ID, names.QUEUE_OFFSET, names.STORE_TIMESTAMP)
 # Columns with few values; of the others a dictionary costs more than it saves.
 DICTIONARIES = (names.TOPIC, BROKER, names.TAGS, f"{names.PROPERTIES}.key_value.key")
-# What is in memory of a file that is being written.
-ROW_GROUP_BYTES = 32 << 20
+# What is in memory of a file that is being written, and once more while it is encoded.
+ROW_GROUP_BYTES = 16 << 20
 UNFINISHED = f"{OWN_FOLDER}/unfinished"
 
 
