@@ -364,14 +364,19 @@ def tidy(work: Work) -> None:
 
 
 def rows_read(work: Work) -> dict[str, int]:
-    """Not measured: the rows that the last query took out of its source, as Spark counts them by itself."""
+    """Not measured: the rows that the last query took out of its source, as Spark counts them by itself.
+
+    Nothing for batch reads from Kafka: the connector is a source of Spark's first kind, whose rows it does
+    not count.
+    """
     context = work.side.spark.sparkContext._jsc.sc()
     context.listenerBus().waitUntilEmpty()
     store = context.statusStore()
     new = [job for job in _each(store.jobsList(None)) if job.jobId() > work.side.last_job]
     work.side.last_job = max((job.jobId() for job in new), default=work.side.last_job)
     stages = {stage for job in new for stage in _each(job.stageIds())}
-    return {"rows": sum(store.lastStageAttempt(stage).inputRecords() for stage in stages)}
+    rows = sum(store.lastStageAttempt(stage).inputRecords() for stage in stages)
+    return {"rows": rows} if rows or isinstance(work.side, Ours) else {}
 
 
 def _each(found: Any) -> Iterator[Any]:

@@ -147,7 +147,7 @@ class Side:
         """One run, measured.
 
         Raises:
-            RuntimeError: it read more or fewer rows than there are.
+            RuntimeError: it read more or fewer rows than there are; see `spark_session.rows_read`.
         """
         session = self.spark.session
         if case.writes:
@@ -162,7 +162,7 @@ class Side:
         spark_s, broker_s, all_s, own_s = (b - a for a, b in zip(before, after, strict=True))
         foreign = max(0.0, all_s - spark_s - broker_s - own_s) / wall / (os.cpu_count() or 1)
         wanted = case.rows or rows.count
-        if (read := {**self.spark.order("rows_read"), **told}["rows"]) != wanted:
+        if (read := {"rows": wanted, **self.spark.order("rows_read"), **told}["rows"]) != wanted:
             raise RuntimeError(f"{self.title}, {case.title}: {read:,} rows were read, not {wanted:,}")
         self.spark.order("tidy")
         return Run(wanted, told["seconds"], spark_s, broker_s, watch.peak_mb, foreign)
