@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import table
-from benchmarks.servers import Ours, PeerUnavailableError, Server, apache_classpath, free_ports
+from benchmarks.ports import free_ports
+from benchmarks.servers import Ours, PeerUnavailableError, Server, apache_classpath
 
 from orbitmq import ConsumeFrom, Message, Producer, SendError
 from orbitmq.client import AssignedConsumer

@@ -9,6 +9,7 @@ import time
 from importlib import metadata
 from pathlib import Path
 
+from benchmarks.ports import free_ports
 from benchmarks.servers import (
     ROOT,
     PeerUnavailableError,
@@ -16,7 +17,6 @@ from benchmarks.servers import (
     ServerError,
     child_settings,
     classpath,
-    free_ports,
     start,
 )
 

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import QUEUES, Bench, Case, Effort, Figure, Generator, microseconds, table
+from benchmarks.ports import free_ports
 from benchmarks.remoting import GET_BROKER_RUNTIME_INFO, Client, RequestError
-from benchmarks.servers import Apache, Ours, Server, free_ports
+from benchmarks.servers import Apache, Ours, Server
 
 GET_BROKER_HA_STATUS = 907
 COPY_BYTES = 1 << 30

@@ -9,7 +9,6 @@ import contextlib
 import ctypes
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from benchmarks.ports import free_ports
 from benchmarks.remoting import GET_BROKER_CLUSTER_INFO, GET_ROUTE, HEART_BEAT, Client, RequestError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,20 +46,6 @@ class PeerUnavailableError(Exception):
 
 class ServerError(Exception):
     """A server did not start or did not stop. Carries the end of its output."""
-
-
-def free_ports(count: int = 1) -> int:
-    """The first of `count` consecutive free loopback ports, below the range that the kernel hands out."""
-    for first in range(20000 + os.getpid() % 997 * 10, 32000, count + 3):
-        with contextlib.ExitStack() as stack:
-            try:
-                for port in range(first, first + count):
-                    probe = stack.enter_context(socket.socket())
-                    probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return first
-    raise ServerError(f"no {count} consecutive free ports below 32000")
 
 
 class Process(Protocol):

@@ -12,7 +12,8 @@ from typing import Any
 
 from benchmarks.faults.disks import SlowDisks
 from benchmarks.faults.relay import End, Link
-from benchmarks.servers import Apache, Ours, Server, ServerError, free_ports
+from benchmarks.ports import free_ports
+from benchmarks.servers import Apache, Ours, Server, ServerError
 
 from orbitmq.client.core.name_servers import NameServers
 from orbitmq.errors import OrbitError

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from benchmarks.faults.relay import End, Link
 from benchmarks.faults.taps import pull_tap
-from benchmarks.servers import free_ports
+from benchmarks.ports import free_ports
 
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any
 
+from benchmarks.ports import free_ports
 from benchmarks.remoting import (
     GET_BROKER_CLUSTER_INFO,
     GET_BROKER_RUNTIME_INFO,
@@ -21,7 +22,7 @@ from benchmarks.remoting import (
     Client,
     RequestError,
 )
-from benchmarks.servers import Apache, Ours, PeerUnavailableError, Server, free_ports
+from benchmarks.servers import Apache, Ours, PeerUnavailableError, Server
 from tests.interop.messages import bodies, send
 from tests.interop.replica_cells import Maker, apache, caught_up, ours, same_copy
 from tests.interop.world import SMALL_LOG_BYTES, CellError, World, check, equal

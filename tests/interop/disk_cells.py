@@ -7,8 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.ports import free_ports
 from benchmarks.remoting import Client
-from benchmarks.servers import Server, free_ports
+from benchmarks.servers import Server
 from tests.interop.java_cells import QUERY_CONSUMER_OFFSET, expected, same_messages
 from tests.interop.kill_load import Load
 from tests.interop.records import read_queue
