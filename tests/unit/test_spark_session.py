@@ -16,9 +16,13 @@ from orbitmq.spark import session  # noqa: E402
 WRAPPER = str(files("orbitmq.spark") / "python.sh")
 
 
-def test_the_archive_of_pyspark_is_left_out_and_nothing_else() -> None:
-    archives = ["/s/python/lib/pyspark.zip", "/s/python/lib/py4j-0.10.9.9-src.zip"]
-    kept = ["/a b/*", "/s/jars/spark.jar", "/other/python/lib/pyspark.zip"]
+def test_the_archives_of_spark_itself_are_left_out_and_nothing_else() -> None:
+    archives = [
+        "/s/python/lib/pyspark.zip",
+        "/s/python/lib/py4j-0.10.9.9-src.zip",
+        "/s/jars/spark-core_2.13-4.2.0.jar",
+    ]
+    kept = ["/a b/*", "/s/jars/graphframes.jar", "/other/python/lib/pyspark.zip"]
     done = subprocess.run(
         [WRAPPER, "-c", "import os, sys; print(os.environ['PYTHONPATH'], sys.argv[1:])", "an argument", ""],
         env={

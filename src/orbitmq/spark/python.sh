@@ -2,12 +2,13 @@
 # Starts the Python processes of a local Spark session, in place of the interpreter itself.
 # Spark puts the archive pyspark.zip in front of their path. It holds no bytecode, so that each process would
 # compile all that it imports; without the archive the installed PySpark is taken, which is compiled already.
+# Spark also puts its own jar there, whose 5,800 entries each process would list to find no module among them.
 set -f  # a path may hold what a shell takes for a pattern
 kept=
 IFS=:
 for entry in $PYTHONPATH; do
     case $entry in
-        "$SPARK_HOME"/python/lib/*.zip) ;;
+        "$SPARK_HOME"/python/lib/*.zip | "$SPARK_HOME"/jars/spark-core_*.jar) ;;
         *) kept=$kept${kept:+:}$entry ;;
     esac
 done
