@@ -45,6 +45,6 @@ def test_kills_of_runs_at_the_same_time_are_one_tally() -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_what_no_mode_may_cost(mode: str) -> None:
     assert failures(Tally(mode)) == []
-    assert failures(Tally(mode, lost=[1], oldest_lost_s=9))
+    assert failures(Tally(mode, lost=[1], had=1))
     assert failures(Tally(mode, twice=1))
     assert failures(Tally(mode, unknown=1))
