@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 TOUCH_MIB = 768
-"""More than a broker writes in a run of a second."""
+"""More than a broker, or a master and its slave, write in a run of a second."""
 
 
 class PageCache:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import QUEUES, Bench, Case, Effort, Figure, Generator, microseconds, table
+from benchmarks.page_cache import PageCache
 from benchmarks.ports import free_ports
 from benchmarks.remoting import GET_BROKER_RUNTIME_INFO, Client, RequestError
 from benchmarks.servers import Apache, Ours, Server
@@ -210,7 +211,7 @@ def measure(
 
     A JVM runs the last load for its ``warmup_s`` first, in each mode.
     """
-    bench = Bench(generator, effort or (Effort(0.3, 1.0, 1) if short else Effort(0.5, 3.0, 3)))
+    bench = Bench(generator, effort or Effort(0.3, 1.0, 1 if short else 5), PageCache(folder))
     found: list[Replicated] = []
     rows: list[list[str]] = []
     for durable in (False,) if short else (False, True):
@@ -245,6 +246,7 @@ def copying(
             )
         os.sync()  # what the filling wrote is no load of the measured time
         quiet.append(bench.measure(master, case))
+        PageCache(folder).touch(wanted >> 20)  # for the copy
 
     with group(maker, folder / "copy", "+ slave", durable=False, cpus=cpus, fill=fill) as (master, slave):
         assert slave is not None
