@@ -10,22 +10,27 @@ import time
 from pathlib import Path
 
 TOUCH_MIB = 768
-"""More than a broker, or a master and its slave, write in a run of a second."""
+"""More than a broker writes in a run of a second."""
 
 
 class PageCache:
     """Touches memory by writing a file and removing it before it goes to the disk.
 
+    Args:
+        mib: what is written each time unless another size is asked for.
+
     Attributes:
         rates: what each writing achieved, MiB per second.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, mib: int = TOUCH_MIB) -> None:
+        self._mib = mib
         self._file = folder / "page-cache"
         self.rates: list[float] = []
 
-    def touch(self, mib: int = TOUCH_MIB) -> None:
+    def touch(self, mib: int | None = None) -> None:
         """Write so many MiB and remove them."""
+        mib = mib or self._mib
         block = bytes(1 << 20)
         begin = time.monotonic()
         with self._file.open("wb", buffering=0) as file:

@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import QUEUES, Bench, Case, Effort, Figure, Generator, microseconds, table
-from benchmarks.page_cache import PageCache
+from benchmarks.page_cache import TOUCH_MIB, PageCache
 from benchmarks.ports import free_ports
 from benchmarks.remoting import GET_BROKER_RUNTIME_INFO, Client, RequestError
 from benchmarks.servers import Apache, Ours, Server
 
 GET_BROKER_HA_STATUS = 907
+BROKERS = 2
 COPY_BYTES = 1 << 30
 COPY_RATE = 5000
 # Of the time that the copy takes.
@@ -211,7 +212,9 @@ def measure(
 
     A JVM runs the last load for its ``warmup_s`` first, in each mode.
     """
-    bench = Bench(generator, effort or Effort(0.3, 1.0, 1 if short else 5), PageCache(folder))
+    bench = Bench(
+        generator, effort or Effort(0.3, 1.0, 1 if short else 5), PageCache(folder, BROKERS * TOUCH_MIB)
+    )
     found: list[Replicated] = []
     rows: list[list[str]] = []
     for durable in (False,) if short else (False, True):
