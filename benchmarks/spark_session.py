@@ -366,8 +366,8 @@ def tidy(work: Work) -> None:
 def rows_read(work: Work) -> dict[str, int]:
     """Not measured: the rows that the last query took out of its source, as Spark counts them by itself.
 
-    Nothing for batch reads from Kafka: the connector is a source of Spark's first kind, whose rows it does
-    not count.
+    Nothing for batch reads from Kafka: it stands in ``spark.sql.sources.useV1SourceList``, and of that
+    kind of source Spark does not count the rows.
     """
     context = work.side.spark.sparkContext._jsc.sc()
     context.listenerBus().waitUntilEmpty()

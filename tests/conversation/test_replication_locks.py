@@ -1,4 +1,4 @@
-"""Queue locks with replicas: strict mode asks the others of the name (LK-04..07, LK-09, LK-10)."""
+"""Queue locks with replicas: strict mode asks the others of the name (LK-04..07, LK-09..11)."""
 
 from __future__ import annotations
 
@@ -49,6 +49,14 @@ async def refuses(world: World, name: str, why: str = "the master of its name ke
     refused = await ask(world, name, "other", QUEUES)
     assert refused.code == ResponseCode.SLAVE_NOT_AVAILABLE
     assert why in (refused.remark or "")
+
+
+async def locked_and_slave_lost(world: World, watch: Watch) -> None:
+    """The master has granted all queues, its slave is down, and nobody reaches the master."""
+    await online(world, watch)
+    assert await lock(world, MASTER, "me", QUEUES) == QUEUES
+    world.crash(SLAVE)
+    world.partition(MASTER)
 
 
 async def unlock(world: World, name: str, client_id: str, queues: set[MessageQueue]) -> None:
@@ -144,10 +152,7 @@ async def test_a_slave_that_does_not_act_grants_no_lock(orbitmq_world: World) ->
     """One that began anew and could not reach its master had an empty table, and gave its queues away."""
     world = orbitmq_world
     async with Watch(world) as watch:
-        await online(world, watch)
-        assert await lock(world, MASTER, "me", QUEUES) == QUEUES
-        world.crash(SLAVE)
-        world.partition(MASTER)
+        await locked_and_slave_lost(world, watch)
         begins = asyncio.ensure_future(world.start_broker(SLAVE))
         await world.until(lambda: watch.role(SLAVE) is Role.PRE_ONLINE)
         await refuses(world, SLAVE)
@@ -169,10 +174,7 @@ async def test_a_slave_that_began_anew_and_acts_grants_what_it_was_told(orbitmq_
     """Its master goes on beside it, cut off, and its clients with the locks that they have."""
     world = orbitmq_world
     async with Watch(world) as watch:
-        await online(world, watch)
-        assert await lock(world, MASTER, "me", QUEUES) == QUEUES
-        world.crash(SLAVE)
-        world.partition(MASTER)
+        await locked_and_slave_lost(world, watch)
         began_s = world.clock.monotonic()
         with pytest.raises(ClusterError):
             await world.start_broker(SLAVE)  # it waits until all have registered
