@@ -78,6 +78,8 @@ class Load:
         self._current: dict[str, str] = {}
         self._work: dict[str, asyncio.Task[None]] = {}
         self._stopped = False
+        # What sends, of the life of the producers that goes on.
+        self._sending: list[asyncio.Task[None]] = []
         self._longest_s = LONGEST_TIMER_S
         # Who handles messages of an ordered group now, by queue.
         self._busy: dict[MessageQueue, Delivered] = {}
@@ -123,9 +125,10 @@ class Load:
         """No fault comes any more: what is sent from now on is not delayed for long."""
         self._longest_s = LONGEST_CALM_S
 
-    def stop(self) -> None:
-        """No producer sends anything more."""
+    async def stop(self) -> None:
+        """No producer sends anything more; returns when what is on its way is answered."""
         self._stopped = True
+        await asyncio.wait(self._sending, timeout=CLOSE_LIMIT_S)
 
     # -- producers -------------------------------------------------------------------------------------
 
@@ -141,12 +144,11 @@ class Load:
             timeout_ms=TIMEOUT_MS,
         )
         async with plain, trades, asyncio.TaskGroup() as group:
-            group.create_task(self._keep(runtime, 0.1, partial(self._plain, plain)))
-            for key in range(3):
-                group.create_task(self._keep(runtime, 0.25, partial(self._ordered, plain, key)))
-            group.create_task(self._keep(runtime, 0.5, partial(self._delayed, plain)))
-            group.create_task(self._keep(runtime, 0.5, partial(self._timer, plain)))
-            group.create_task(self._keep(runtime, 0.6, partial(self._trade, trades)))
+            sends = [(0.1, partial(self._plain, plain))]
+            sends += [(0.25, partial(self._ordered, plain, key)) for key in range(3)]
+            sends += [(0.5, partial(self._delayed, plain)), (0.5, partial(self._timer, plain))]
+            sends += [(0.6, partial(self._trade, trades))]
+            self._sending = [group.create_task(self._keep(runtime, *each)) for each in sends]
             group.create_task(self._stay())
 
     async def _stay(self) -> None:
@@ -154,8 +156,10 @@ class Load:
         await asyncio.get_running_loop().create_future()
 
     async def _keep(self, runtime: Runtime, pause_s: float, send: Callable[[], Awaitable[None]]) -> None:
-        while not self._stopped:
+        while True:
             await runtime.clock.sleep(pause_s * self._dice.uniform(0.5, 1.5))
+            if self._stopped:
+                return
             try:
                 await send()
             except OrbitError as error:
@@ -163,6 +167,7 @@ class Load:
                 await runtime.clock.sleep(PAUSE_S)
 
     def _sent(self, kind: str, topic: str, *, key: str = "", delay_s: float = 0.0) -> Sent:
+        assert not self._stopped, "what is sent behind the end of all load is judged half done"
         self._number += 1
         body = f"{kind}-{self._number}".encode()
         return self._history.send(Sent(body, topic, kind, self._history.now_s(), key=key, delay_s=delay_s))

@@ -140,7 +140,7 @@ class _Run:
         await asyncio.gather(faults.run(), site.clock.sleep(LEAST_LOAD_S))
         load.calm()
         await site.clock.sleep(CALM_S)
-        load.stop()
+        await load.stop()
         history.note("RUN", "producers send no more")
         await self._recover()
         history.note("RUN", "all is quiet")
