@@ -92,6 +92,32 @@ async def test_a_flush_behind_a_smaller_one_begins_at_once(
     await store.stop()
 
 
+@pytest.mark.parametrize("fault", [None, ConnectionError("its link broke")])
+async def test_who_follows_the_log_gets_a_batch_before_its_flush_begins(
+    runtime: SimulatedRuntime, flushes: list[Done], fault: Exception | None
+) -> None:
+    store = await opened(runtime)
+    seen: list[tuple[int, int]] = []
+
+    def written() -> None:
+        seen.append((store.max_commit_log_offset, len(flushes)))
+        if fault is not None:
+            raise fault
+
+    store.log.wakers.append(written)
+    end = put(store)
+    if fault is None:
+        store.write()
+    else:
+        with pytest.raises(ConnectionError):
+            store.write()
+    assert seen == [(end, 0)]
+    assert len(flushes) == 1  # whatever fails there keeps no message from the device
+    store.log.wakers.remove(written)
+    flushes[0](None)
+    await store.stop()
+
+
 async def test_without_more_a_flush_behind_a_larger_one_begins_all_the_same(
     runtime: SimulatedRuntime, flushes: list[Done]
 ) -> None:

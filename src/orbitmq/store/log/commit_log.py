@@ -146,9 +146,12 @@ class CommitLog:
                 self._arrived(arrived)
             if at > self._keep_ahead_from:
                 self._keep_ahead()
-        self._flusher.advance(appender.batch_base)
-        for wake in self.wakers:
-            wake()
+        try:
+            # Before the flush begins: another broker that is sent the batch flushes it at the same time.
+            for wake in self.wakers:
+                wake()
+        finally:
+            self._flusher.advance(appender.batch_base)
 
     def in_memory(self, offset: int) -> memoryview | None:
         """The bytes from ``offset`` to the end of the log while they stand where they were put together."""
