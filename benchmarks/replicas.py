@@ -11,12 +11,22 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import QUEUES, Bench, Case, Effort, Figure, Generator, microseconds, table
+from benchmarks.measure import (
+    QUEUES,
+    Bench,
+    Case,
+    Effort,
+    Figure,
+    Generator,
+    microseconds,
+    summary,
+    table,
+)
 from benchmarks.page_cache import TOUCH_MIB, PageCache
 from benchmarks.ports import free_ports
 from benchmarks.remoting import GET_BROKER_RUNTIME_INFO, Client, RequestError
@@ -171,18 +181,55 @@ def _linked(master: Server) -> None:
             time.sleep(0.1)
 
 
-def once(bench: Bench, master: Server, slave: Server | None, mode: str, case: Case) -> Replicated:
-    """Measure one case."""
-    if slave is None:
-        return Replicated(mode, case, bench.measure(master, case), 0.0, 0.0, 0.0)
-    _caught_up(master, slave)  # what was sent before is no lag of this load
-    sent, cpu = _stored(master), slave.cpu_s()
-    with _Lag(master) as lag:
-        figure = bench.measure(master, case)
-    _caught_up(master, slave)
-    cpu_us = (slave.cpu_s() - cpu) * 1e6 / max(1, _stored(master) - sent)
-    samples = lag.samples or [0]
-    return Replicated(mode, case, figure, cpu_us, statistics.median(samples), max(samples))
+@dataclass
+class _Side:
+    """A running group in one mode, and what was measured of a case in its turns."""
+
+    mode: str
+    master: Server
+    slave: Server | None
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    slave_cpu_us: list[float] = field(default_factory=list)
+    lags: list[int] = field(default_factory=list)
+
+    def turn(self, bench: Bench, case: Case) -> None:
+        """Run the case once."""
+        if self.slave is None:
+            self.runs.append(bench.once(self.master, case))
+            return
+        _caught_up(self.master, self.slave)  # what was sent before is no lag of this load
+        sent, cpu = _stored(self.master), self.slave.cpu_s()
+        with _Lag(self.master) as lag:
+            self.runs.append(bench.once(self.master, case))
+        _caught_up(self.master, self.slave)
+        used_us = (self.slave.cpu_s() - cpu) * 1e6
+        self.slave_cpu_us.append(used_us / max(1, _stored(self.master) - sent))
+        self.lags += lag.samples
+
+    def result(self, case: Case) -> Replicated:
+        """The medians of the turns, and the longest lag; the next case begins without them."""
+        cpu, lags = self.slave_cpu_us or [0.0], self.lags or [0]
+        found = Replicated(
+            self.mode,
+            case,
+            summary(case.title, self.runs),
+            statistics.median(cpu),
+            statistics.median(lags),
+            max(lags),
+        )
+        self.runs, self.slave_cpu_us, self.lags = [], [], []
+        return found
+
+
+def in_turns(bench: Bench, sides: Sequence[_Side], case: Case) -> list[Replicated]:
+    """Measure one case in all modes, one after the other, again and again and in swapped order.
+
+    A mode whose turns all came at one time would be measured with what memory the host had for it then.
+    """
+    for number in range(bench.effort.repeats):
+        for side in reversed(sides) if number % 2 else sides:
+            side.turn(bench, case)
+    return [side.result(case) for side in sides]
 
 
 def _stored(broker: Server) -> int:
@@ -208,7 +255,8 @@ def measure(
     cpus: set[int] | None = None,
     effort: Effort | None = None,
 ) -> tuple[str, list[Replicated]]:
-    """All modes and loads; the table, and what is in it.
+    """All modes and loads; the table, and what is in it. The groups of all modes run side by side; those that
+    are not measured just now are idle.
 
     A JVM runs the last load for its ``warmup_s`` first, in each mode.
     """
@@ -216,18 +264,20 @@ def measure(
         generator, effort or Effort(0.3, 1.0, 1 if short else 5), PageCache(folder, BROKERS * TOUCH_MIB)
     )
     found: list[Replicated] = []
-    rows: list[list[str]] = []
     for durable in (False,) if short else (False, True):
-        for mode in MODES:
-            with group(maker, folder / "replicas", mode, durable=durable, cpus=cpus) as (master, slave):
-                bench.prepare(master)
-                loads = cases(durable=durable, short=short)
+        loads = cases(durable=durable, short=short)
+        with ExitStack() as groups:
+            sides: list[_Side] = []
+            for number, mode in enumerate(MODES):
+                place = folder / f"replicas-{number}"
+                servers = group(maker, place, mode, durable=durable, cpus=cpus)
+                sides.append(_Side(mode, *groups.enter_context(servers)))
+                bench.prepare(sides[-1].master)
                 if isinstance(maker, Apache):
-                    bench.warm(master, loads[-1], maker.warmup_s)
-                for case in loads:
-                    one = once(bench, master, slave, mode, case)
-                    found.append(one)
-                    rows.append(one.row())
+                    bench.warm(sides[-1].master, loads[-1], maker.warmup_s)
+            for case in loads:
+                found += in_turns(bench, sides, case)
+    rows = [one.row() for one in found]
     rows.sort(key=lambda row: row[0])
     return table(HEADINGS, rows), found
 
