@@ -23,6 +23,9 @@ from orbitmq.runtime.simulated import VirtualClock
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.wire.bodies import DataVersion, TopicConfig
 
+# What it takes to bring a change to the disk.
+DISK_S = 0.01
+
 
 class Side:
     """One broker: its tables, its role, and how far its log goes."""
@@ -39,7 +42,13 @@ class Side:
             self.tables.feed,
             self,
             self.peers,  # type: ignore[arg-type]
+            self.save,
         )
+        self.saved: list[str] = []
+
+    async def save(self, table: str) -> None:
+        self.saved.append(table)
+        await self.runtime.clock.sleep(DISK_S)
 
     @property
     def max_commit_log_offset(self) -> int:
@@ -140,6 +149,46 @@ async def test_a_topic_is_there_within_a_fifth_of_a_second(runtime: SimulatedRun
         pair.master.tables.topics.update(TopicConfig("new"))
         await pair.sleep(0.2)
         assert "new" in pair.slave.tables.topics
+
+
+@pytest.mark.behaviour("MO-17")
+async def test_a_topic_is_told_at_once_and_counts_when_it_is_on_the_followers_disk(
+    runtime: SimulatedRuntime,
+) -> None:
+    async with Pair(runtime) as pair:
+        connect(pair.master, pair.slave)
+        await pair.sleep(0.2)
+        pair.slave.saved.clear()
+        pair.master.tables.offsets.commit("g", "T", 0, 5)
+        pair.master.tables.topics.update(TopicConfig("new"))
+        push = asyncio.ensure_future(pair.master.exchange.push())
+        await pair.sleep(DISK_S / 2)
+        assert "new" in pair.slave.tables.topics
+        assert TOPICS in pair.slave.saved
+        await pair.sleep(DISK_S / 2)
+        assert not push.done()
+        await push
+        pair.slave.saved.clear()
+        pair.master.tables.offsets.commit("g", "T", 0, 6)
+        await pair.master.exchange.push()
+        assert pair.slave.saved == []
+
+
+@pytest.mark.behaviour("PO-22")
+async def test_who_lost_its_disk_takes_tables_of_any_version(runtime: SimulatedRuntime) -> None:
+    async with Pair(runtime) as pair:
+        master, slave = pair.master, pair.slave
+        slave.tables.topics.update(TopicConfig("old"))
+        for role in (Role.PRE_ONLINE, Role.MASTER) * 3:
+            master.become(role)
+        master.become(Role.PRE_ONLINE)
+        before = master.exchange.terms.term
+        master.exchange.terms.outdate()
+        here, _ = connect(master, slave)
+        await master.exchange.ask(here)
+        assert "old" in master.tables.topics
+        master.become(Role.MASTER)
+        assert master.exchange.terms.term > before > 0
 
 
 @pytest.mark.behaviour("MO-08")
@@ -310,6 +359,8 @@ def test_changes_are_given_out_in_order_once_and_acknowledged_then() -> None:
     assert [each.key for each in inbox.ready(10) if isinstance(each, Entry)] == ["a"]
     assert inbox.applied == 0
     assert [each.key for each in inbox.ready(30) if isinstance(each, Entry)] == ["b"]
+    assert inbox.applied == 0
+    inbox.made()
     assert inbox.applied == 5
     assert inbox.ready(99) == []
 

@@ -54,7 +54,7 @@ def attach(host: Host) -> Attachment:
     status = ReplicationStatus(s.runtime.clock, s.role, s.store, port, following)
 
     escape = s.outlet.elsewhere = Escape(s.runtime, s.config, s.groups)
-    exchange = StateExchange(s.runtime.clock, s.events, s.role, s.feed, s.store, peers)
+    exchange = StateExchange(s.runtime.clock, s.events, s.role, s.feed, s.store, peers, s.persistence.flush)
     client = RemotingClient(s.runtime)
     codes = TableCodes(client, s.feed, s.topics)
     copies = TableCopies(s.runtime.clock, codes, lambda: following.classic_master)

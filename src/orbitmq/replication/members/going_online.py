@@ -158,6 +158,9 @@ class GoingOnline:
         if target is None:
             return True
         begin = self._log_end()
+        if begin == 0:
+            # Its versions count what it led alone, without a log.
+            self._tables.outdate()
         self._following.follow(None, address)
         try:
             have = begin

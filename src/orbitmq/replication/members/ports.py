@@ -65,6 +65,10 @@ class TableExchange(Protocol):
         """Send all changes to the members that copy our log; return when they have them."""
         ...
 
+    def outdate(self) -> None:
+        """Our disk was empty: what a member has is newer, whatever the versions say (PO-18)."""
+        ...
+
     async def take(self, broker_id: int, address: str) -> None:
         """Take over what is newer at a member (PO-08, PO-09).
 

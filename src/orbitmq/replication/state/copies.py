@@ -104,6 +104,10 @@ class TravellingTables:
         """See ``TableExchange``."""
         await self._exchange.push()
 
+    def outdate(self) -> None:
+        """See ``TableExchange``."""
+        self._exchange.terms.outdate()
+
     async def take(self, broker_id: int, address: str) -> None:
         """See ``TableExchange``."""
         link = self._link(broker_id)

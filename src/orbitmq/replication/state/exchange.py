@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from orbitmq.broker.change_feed import ChangeFeed, Entry, FedTable
+from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, TOPICS, ChangeFeed, Entry, FedTable
 from orbitmq.broker.component import Component
 from orbitmq.broker.events import Events, TablesTold
 from orbitmq.broker.role import Role, RoleChanged, RoleState
@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 
 # From a change until it is sent; what changes meanwhile again is sent once.
 COLLECT_SECONDS = 0.05
+# What messages need to be read. Told at once, so before the messages that come after it, and on a follower's
+# disk before it counts as made there: else a message that a quorum has outlives its topic.
+_METADATA = (TOPICS, GROUPS, FORBIDDEN)
 # How often it is looked whether the log has come as far as changes that wait for it.
 LOOK_SECONDS = 0.02
 ASK_SECONDS = 5.0
@@ -55,6 +58,9 @@ class StateExchange(Component):
     of a lower term are not taken; a follower that is told them tells its own, as who acts no more does, so
     that a master which did not go through pre-online gets what was changed while another broker acted for it.
     Such a master serves: it takes what is news to it, and then tells all.
+
+    Args:
+        save: returns when the changes of a table are on disk; raises OSError.
     """
 
     name = "state exchange"
@@ -67,8 +73,10 @@ class StateExchange(Component):
         feed: ChangeFeed,
         store: MessageStore,
         peers: Peers,
+        save: Callable[[str], Awaitable[None]],
     ) -> None:
         self._clock = clock
+        self._save = save
         self._events = events
         self._role = role
         self._feed = feed
@@ -133,9 +141,12 @@ class StateExchange(Component):
     def _changed(self, table: str, key: str, value: object) -> None:
         if self._sending and self._role.takes_messages:
             self._outbox.note(table, key, value)
-            if self._flushing is None:
+            at_once = table in _METADATA
+            if self._flushing is not None and at_once:
+                self._flushing.cancel()
+            if self._flushing is None or at_once:
                 loop = asyncio.get_running_loop()
-                self._flushing = loop.call_later(COLLECT_SECONDS, self._flush)
+                self._flushing = loop.call_later(0 if at_once else COLLECT_SECONDS, self._flush)
 
     def _flush(self) -> None:
         if self._flushing is not None:
@@ -255,11 +266,14 @@ class StateExchange(Component):
         while True:
             self._news.clear()
             for link, inbox in list(self._inboxes.items()):
-                before = inbox.applied
-                for at, action in enumerate(inbox.ready(self._store.max_commit_log_offset), start=1):
+                before, ready = inbox.applied, inbox.ready(self._store.max_commit_log_offset)
+                for at, action in enumerate(ready, start=1):
                     self._do(link, action)
                     if at % SLICE == 0:
                         await asyncio.sleep(0)
+                if any(isinstance(action, Complete) or action.table in _METADATA for action in ready):
+                    await self._save_metadata()
+                inbox.made()
                 if inbox.applied != before and link in self._inboxes:
                     link.send(Kind.STATE_ACK, encode(Ack(inbox.received, inbox.applied)))
             waits = any(len(inbox) for inbox in self._inboxes.values())
@@ -268,6 +282,19 @@ class StateExchange(Component):
                     await self._news.wait()
             except TimeoutError:
                 pass
+
+    async def _save_metadata(self) -> None:
+        for table in _METADATA:
+            try:
+                await self._save(table)
+            except OSError as error:
+                self._limiter.write(
+                    logging.ERROR,
+                    f"{table} not saved",
+                    "the master's %s are not on the disk: %s",
+                    table,
+                    error,
+                )
 
     def _do(self, link: PeerLink, action: Action) -> None:
         if isinstance(action, Entry):

@@ -36,12 +36,13 @@ class Inbox:
 
     Attributes:
         received: number of the last frame.
-        applied: sequence up to which changes were given out.
+        applied: sequence up to which changes were made.
     """
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[int, int, Action | None]] = deque()
         self._keys: dict[str, set[str]] | None = None
+        self._given = 0
         self.received = 0
         self.applied = 0
 
@@ -82,10 +83,14 @@ class Inbox:
         while waiting and (waiting[0][0] <= log_end or len(waiting) > MAX_WAITING):
             _, sequence, action = waiting.popleft()
             if action is None:
-                self.applied = max(self.applied, sequence)
+                self._given = max(self._given, sequence)
             else:
                 found.append(action)
         return found
+
+    def made(self) -> None:
+        """All that was given out is made."""
+        self.applied = self._given
 
     def rest(self) -> list[Action]:
         """All that waits, though the log will not come so far: its sender is gone."""

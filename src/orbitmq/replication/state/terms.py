@@ -42,6 +42,12 @@ class Terms:
             table.version = DataVersion(term, version.timestamp, version.counter)
         return term
 
+    def outdate(self) -> None:
+        """Let the tables of any other broker be newer than ours; the next term is higher all the same."""
+        self._highest = self.term
+        for table in self._tables():
+            table.version = DataVersion(state_version=0, timestamp=0, counter=0)
+
     def saw(self, term: int) -> None:
         """Another broker leads with this term."""
         self._highest = max(self._highest, term)
