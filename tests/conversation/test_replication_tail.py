@@ -7,6 +7,7 @@ from tests.replicas import ACTING, BOTH, MASTER, SLAVE, Watch, online, shown
 
 from orbitmq import Message
 from orbitmq.testing import Keep, World
+from orbitmq.wire.bodies import TopicConfig
 
 LOSES = {**ACTING, "flushDiskType": "ASYNC_FLUSH", "flushIntervalCommitLog": "60000"}
 ends_of = tuple[int, int]
@@ -99,3 +100,28 @@ async def test_a_master_with_an_empty_disk_gets_the_log_of_a_slave_that_comes_la
         await world.until(lambda: ends(world)[0] == ends(world)[1] > 0)
         await world.until(lambda: watch.leaders() == [MASTER] and shown(world) == BOTH)
         assert await received(world, 21) == {-1, *range(20)}
+
+
+@pytest.mark.orbitmq(replicas=2, settings=ACTING)
+@pytest.mark.behaviour("PO-23")
+async def test_a_master_that_leads_takes_the_tables_of_a_slave_that_led_since(orbitmq_world: World) -> None:
+    """It began alone, in a lower term than that of the slave, which followed it no more for ever."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await online(world, watch)
+        await send(world, 0, 5)
+        await world.until(lambda: ends(world)[0] == ends(world)[1])
+        world.crash(MASTER)
+        for made in ("one", "two", "three"):
+            await world.until(lambda: watch.leaders() == [SLAVE])
+            world.brokers[SLAVE].services.topics.update(TopicConfig(made))
+            await world.stop_broker(SLAVE)
+            await world.start_broker(SLAVE)
+        await world.stop_broker(SLAVE)
+        await world.start_broker(MASTER)
+        await world.until(lambda: watch.leaders() == [MASTER])
+        await world.start_broker(SLAVE)
+        await world.until(lambda: watch.leaders() == [MASTER] and shown(world) == BOTH)
+        assert "three" in world.brokers[MASTER].services.topics
+        await send(world, 5, 5)
+        await world.until(lambda: ends(world)[0] == ends(world)[1])

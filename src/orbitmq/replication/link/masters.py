@@ -176,7 +176,7 @@ class StreamMaster:
         if refusal:
             self._transport.write(structs.replace(own, refusal=refusal).encode())
             raise LinkError(refusal)
-        self._port.peers.greeted(hello.broker_id, hello.address, hello.end)
+        self._port.peers.greeted(hello.broker_id, hello.address, hello.end, hello.term)
         if hello.start < 0:
             matched = first_match(hello.marks, store.raw.data, own.begin, own.end)
             self._transport.write(structs.replace(own, matched=matched).encode())

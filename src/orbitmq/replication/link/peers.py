@@ -33,8 +33,8 @@ class PeerLink(Protocol):
 
 Receiver: TypeAlias = Callable[[PeerLink, bytes], object]
 Watcher: TypeAlias = Callable[[PeerLink, bool], object]
-# Broker id, address, and where its log ends.
-Greeting: TypeAlias = Callable[[int, str, int], object]
+# Broker id, address, where its log ends, and its term.
+Greeting: TypeAlias = Callable[[int, str, int, int], object]
 
 
 class Peers:
@@ -62,14 +62,14 @@ class Peers:
         self._watchers.append(watcher)
 
     def on_greeting(self, listener: Greeting) -> None:
-        """Call ``listener(broker_id, address, log_end)`` when a broker comes that would follow us."""
+        """Call ``listener(broker_id, address, log_end, term)`` when a broker comes that would follow us."""
         self._greetings.append(listener)
 
     # -- for the two ends of a link --------------------------------------------------------------------
 
-    def greeted(self, broker_id: int, address: str, log_end: int) -> None:
+    def greeted(self, broker_id: int, address: str, log_end: int, term: int) -> None:
         """A broker would follow us, whether it can or not."""
-        tell(self._greetings, broker_id, address, log_end)
+        tell(self._greetings, broker_id, address, log_end, term)
 
     def opened(self, link: PeerLink) -> None:
         """A link is up."""

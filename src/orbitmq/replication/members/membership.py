@@ -135,6 +135,7 @@ class Membership(Component):
         self._leaving = False
         # Slaves that came by themselves and have a say in whether we serve, by id.
         self._came: dict[int, str] = {}
+        self._outdated = False  # one of them has led since
         self._master_ha: tuple[str, str] | None = None
         if config.enable_slave_acting_master:
             role.may_lead = self._may_lead
@@ -239,15 +240,18 @@ class Membership(Component):
         self.fence.leases.given(broker_id, number)
         self._wake.set()
 
-    def greeted(self, broker_id: int, address: str, log_end: int) -> None:
+    def greeted(self, broker_id: int, address: str, log_end: int, term: int) -> None:
         """A slave comes over the link. Name servers may not show it yet, or not run.
 
         It counts while this master prepares to serve, and when it serves without a log and the slave has one:
-        then we lost our disk, and came back while no slave was there.
+        then we lost our disk, and came back while no slave was there. And when it is of a higher term: it led
+        since, it went before we took its tables, and it does not follow us before we have.
         """
         if self._config.broker_id != MASTER_ID:
             return
-        if self._role.role is Role.PRE_ONLINE or self._own.log_end() == 0 < log_end:
+        if self._role.role is Role.MASTER and self._own.term() < term:
+            self._outdated = True
+        if self._role.role is Role.PRE_ONLINE or self._outdated or self._own.log_end() == 0 < log_end:
             self._came[broker_id] = address
             self._wake.set()
 
@@ -333,7 +337,7 @@ class Membership(Component):
     async def _consider(self) -> None:
         if self._leaving or await self._meets_rival():
             return
-        await self._isolate_emptied()
+        await self._isolate_behind()
         if self._role.role is Role.PRE_ONLINE:
             await self._go_online()
             return
@@ -426,14 +430,19 @@ class Membership(Component):
                 await self._change_role(Role.PRE_ONLINE)
         return True
 
-    async def _isolate_emptied(self) -> None:
-        """Copy the log of a slave back, as at a start, before there is one of our own."""
+    async def _isolate_behind(self) -> None:
+        """Take from a slave what this leader lacks, as at a start: tables, or a log before we have one."""
         if not self._came or self._role.role not in (Role.MASTER, Role.FENCED):
             return
-        if self._own.log_end():
+        if self._outdated:
+            lacks = "the tables of a slave that led since"
+        elif not self._own.log_end():
+            lacks = "the log, a slave has one"
+        else:
             self._came.clear()
             return
-        log.warning("broker %s has no log, a slave has: isolated until it is copied back", self._address)
+        self._outdated = False
+        log.warning("broker %s lacks %s: isolated until it has that", self._address, lacks)
         async with self._moving:
             if not self._leaving:
                 self.fence.withdraw()
