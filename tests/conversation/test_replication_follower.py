@@ -10,6 +10,7 @@ from tests.replicas import (
     SLAVE,
     following,
     ha_port,
+    leave,
     log_of,
     same_end,
     send,
@@ -53,6 +54,30 @@ async def test_a_slave_that_was_away_for_too_long_begins_anew(
     assert store(world, SLAVE).min_commit_log_offset == 2 * FILE_BYTES
     assert log_of(world, SLAVE) == log_of(world, MASTER)
     assert len(warnings(caplog, "set aside")) == 1
+    await send(world, 10)
+    await world.until(lambda: same_end(world))
+
+
+async def test_a_slave_that_is_told_to_follow_nobody_while_its_log_is_flushed_asks_nobody(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = orbitmq_world
+    await send(world, 10)
+    await world.until(lambda: same_end(world))
+    slave, machine = following(world), world.machines[SLAVE]
+    address = slave.master_address
+    delay_s, machine.disk_delay_s = machine.disk_delay_s, 0.5
+    await send(world, 10)
+    await world.until(lambda: slave.received == store(world, MASTER).max_commit_log_offset)
+    await leave(world)
+    await world.sleep(0.01)
+    slave.follow(None, address)
+    await world.sleep(0.1)
+    slave.follow(None, None)
+    await world.sleep(2)
+    assert warnings(caplog, "failed") == []
+    machine.disk_delay_s = delay_s
+    slave.follow(None, address)
     await send(world, 10)
     await world.until(lambda: same_end(world))
 

@@ -149,6 +149,8 @@ class Following(Component):
         """
         self._store.drop_partial()
         await self._store.flush()
+        if self._changed.is_set():
+            return  # another master, or none, is to be followed since the flush began
         make, ha_address = await self._ask()
         host, port = parse_address(ha_address)
         if self._changed.is_set():
