@@ -51,6 +51,11 @@ def test_a_run_repeats_exactly_and_without_faults_all_is_acknowledged() -> None:
     assert simulate(make_plan(7, ())) == outcome
 
 
+def test_a_disk_that_fails_can_be_lost() -> None:
+    fails = Fault(1.0, 6.0, Kind.FAIL_DISK, "broker-a", detail=0.99)
+    assert found(QUORUM, fails, Fault(2.0, 1.0, Kind.LOSE_DISK, "broker-a")) == set()
+
+
 # -- the test of the checkers: a planted bug of each kind is found ------------------------------------------
 
 

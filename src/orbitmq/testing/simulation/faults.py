@@ -84,6 +84,7 @@ class Faults:
                 self._site.lose_power(fault.target, keep)
             case Kind.LOSE_DISK:
                 self._site.lose_power(fault.target, Keep.NOTHING)
+                server.machine.disk.heal()  # the new disk is empty and works
                 server.machine.disk.remove_tree("/")
             case Kind.STOP:
                 await self._site.stop(fault.target)
