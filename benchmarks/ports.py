@@ -1,20 +1,16 @@
-"""Ports for servers that are killed and started again: while one is down, nobody else gets its port."""
+"""Consecutive ports for servers that are killed and started again: nobody else gets them meanwhile."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import functools
 import itertools
 import os
 import socket
-from pathlib import Path
 
-# Below the range that the kernel hands out, and apart from that of `orbitmq up`.
+from orbitmq.runtime import ports as system
+
+# Below the range that the kernel hands out, and apart from those of `orbitmq up` and of the tests' clusters.
 _PORTS = range(12_000, 20_000)
-# One file for all processes of a user, so not in TMPDIR.
-_CLAIMS = Path(f"/tmp/orbitmq-bench-ports-{os.getuid()}")
-_claimed: set[int] = set()
 
 
 class PortsTakenError(Exception):
@@ -37,21 +33,7 @@ def free_ports(count: int = 1) -> int:
 
 def claim(ports: range) -> bool:
     """Claim ports. False: one of them is claimed already, by this process or another, or is in use."""
-    if not _claimed.isdisjoint(ports) or not _unused(ports):
-        return False
-    try:
-        # A claim is a lock on the bytes of these numbers. A fork does not inherit it.
-        fcntl.lockf(_claims(os.getpid()), fcntl.LOCK_EX | fcntl.LOCK_NB, len(ports), ports.start)
-    except OSError:
-        return False
-    _claimed.update(ports)
-    return True
-
-
-@functools.cache
-def _claims(_process: int) -> int:
-    """The file of claims, opened once in a process: closing it would end all of them."""
-    return os.open(_CLAIMS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    return _unused(ports) and system.claim(ports)
 
 
 def _unused(ports: range) -> bool:

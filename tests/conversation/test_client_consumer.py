@@ -221,6 +221,24 @@ async def test_a_message_that_cannot_be_sent_back_goes_to_the_retry_topic(world:
     assert broker.offsets["cg", "t", 0] == 1
 
 
+@pytest.mark.behaviour("CR-20")
+async def test_what_is_sent_anew_waits_until_it_is_stored(world: Any) -> None:
+    """A broker wrote WAIT=false when it took the message back the first time; now it refuses."""
+    world.topics["%RETRY%cg"] = {"a": 1}
+    broker = world.brokers["a"]
+    broker.script = lambda command: (
+        command.reply(1, "no") if command.code == RequestCode.CONSUMER_SEND_MSG_BACK else "default"
+    )
+    stored = {"UNIQ_KEY": "ID", "WAIT": "false", "RETRY_TOPIC": "t", "DELAY": "3"}
+    broker.store("%RETRY%cg", b"x", properties=encode_properties(stored), reconsume_times=1)
+    async with running(consumer_of(world), Collector(lambda message: message.reconsume_times == 1)):
+        await until(world, lambda: broker.requests(RequestCode.SEND_MESSAGE_V2))
+    (command,) = broker.requests(RequestCode.SEND_MESSAGE_V2)
+    properties = parse_properties(command.ext["i"])
+    assert "WAIT" not in properties, "a message without it waits (MV-11)"
+    assert properties["DELAY"] == "4"
+
+
 @pytest.mark.behaviour("CR-09")
 @pytest.mark.behaviour("CR-10")
 async def test_a_message_that_no_broker_takes_back_stays_and_holds_the_offset(world: Any) -> None:

@@ -208,6 +208,24 @@ async def test_a_producer_must_run(world: Any) -> None:
     await producer.close()
 
 
+@pytest.mark.behaviour("MO-18")
+async def test_a_broker_whose_connection_ended_is_greeted_again_at_once(world: Any) -> None:
+    """It forgets who is not connected, and asked nobody how a transaction ended for up to 30 s (seed 301)."""
+    async with producer_of(world) as producer:
+        await producer.send(Message("t", b"x"))
+        await world.runtime.clock.sleep(0.1)
+        broker = world.brokers["a"]
+        beats = len(broker.requests(RequestCode.HEART_BEAT))
+        world.runtime.network.cut()
+        await world.runtime.clock.sleep(1)
+        assert len(broker.requests(RequestCode.HEART_BEAT)) == beats + 1
+        await broker.stop()
+        await world.runtime.clock.sleep(20)
+        await broker.start()
+        await world.runtime.clock.sleep(16)
+        assert len(broker.requests(RequestCode.HEART_BEAT)) == beats + 2, "less and less often"
+
+
 async def test_brokers_hear_of_the_group_and_of_its_end(world: Any) -> None:
     async with producer_of(world) as producer:
         await producer.send(Message("t", b"x"))

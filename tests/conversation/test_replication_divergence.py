@@ -9,6 +9,7 @@ from tests.replicas import (
     MASTER,
     SLAVE,
     following,
+    ha_port,
     leave,
     log_of,
     same_end,
@@ -67,6 +68,18 @@ async def test_what_the_master_lost_is_set_aside(
     await send(world, 30, 3000)
     await world.until(lambda: same_end(world))
     assert log_of(world, MASTER) == log_of(world, SLAVE)
+
+
+@pytest.mark.behaviour("QW-14")
+async def test_reports_of_a_log_that_was_cut_count_no_more(orbitmq_world: World) -> None:
+    """A report that is older than the cut may be of bytes that this broker has no more."""
+    world = orbitmq_world
+    await lose_the_tail(world, 30, 10)
+    replicas = ha_port(world, SLAVE).shared.replicas
+    replicas.connected("a follower", 2, 0.0)
+    replicas.reported("a follower", len(log_of(world, SLAVE)), 0, 0.0)
+    await world.until(lambda: same_end(world))
+    assert replicas.states == {}
 
 
 @pytest.mark.parametrize("classic", [False, True])

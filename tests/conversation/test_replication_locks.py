@@ -1,15 +1,17 @@
-"""Queue locks with replicas: strict mode asks the others of the name (LK-04..07, LK-09..11)."""
+"""Queue locks with replicas: strict mode asks the others of the name, else one broker decides (LK-04..12)."""
 
 from __future__ import annotations
 
 import asyncio
 
 import pytest
-from tests.replicas import ACTING, MASTER, SLAVE, Watch, following, online
+from tests.replicas import ACTING, MASTER, SLAVE, Watch, following, online, send
 
 from orbitmq.broker.role import Role
 from orbitmq.cluster.layout import ClusterError
 from orbitmq.message.model import MessageQueue
+from orbitmq.replication.members.queue_locks import TRUSTED_S
+from orbitmq.runtime.seam import Runtime
 from orbitmq.testing import World
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.bodies import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
@@ -20,15 +22,23 @@ STRICT = {**ACTING, "lockInStrictMode": "true"}
 QUEUES = {MessageQueue("t", MASTER, number) for number in range(4)}
 ONE = {MessageQueue("t", MASTER, 0)}
 
+NOT_TOLD = "was not told all queue locks of its name"
+
 two = pytest.mark.orbitmq(replicas=2, settings=STRICT)
 three = pytest.mark.orbitmq(replicas=3, settings=STRICT)
 loose = pytest.mark.orbitmq(replicas=2, settings=ACTING)
 
 
 async def ask(
-    world: World, name: str, client_id: str, queues: set[MessageQueue], *, only: bool = False
+    world: World,
+    name: str,
+    client_id: str,
+    queues: set[MessageQueue],
+    *,
+    only: bool = False,
+    runtime: Runtime | None = None,
 ) -> Command:
-    client = RemotingClient(world.runtime)
+    client = RemotingClient(runtime or world.runtime)
     body = LockBatchRequestBody("g", client_id, only, queues)
     answer = await client.request(
         world.brokers[name].address, Command(RequestCode.LOCK_BATCH_MQ, body=body.encode()), 5000
@@ -45,8 +55,10 @@ async def lock(
     return LockBatchResponseBody.decode(answer.body).lock_ok_mq_set
 
 
-async def refuses(world: World, name: str, why: str = "the master of its name keeps the queue locks") -> None:
-    refused = await ask(world, name, "other", QUEUES)
+async def refuses(
+    world: World, name: str, why: str = "who leads keeps the queue locks", queues: set[MessageQueue] = QUEUES
+) -> None:
+    refused = await ask(world, name, "other", queues)
     assert refused.code == ResponseCode.SLAVE_NOT_AVAILABLE
     assert why in (refused.remark or "")
 
@@ -57,6 +69,11 @@ async def locked_and_slave_lost(world: World, watch: Watch) -> None:
     assert await lock(world, MASTER, "me", QUEUES) == QUEUES
     world.crash(SLAVE)
     world.partition(MASTER)
+
+
+def apart(world: World) -> tuple[list[str], list[str]]:
+    """The hosts of master and slave, for a cut of their link."""
+    return [world.machines[MASTER].host], [world.machines[SLAVE].host]
 
 
 async def unlock(world: World, name: str, client_id: str, queues: set[MessageQueue]) -> None:
@@ -134,10 +151,10 @@ async def test_a_lock_survives_the_change_of_master(orbitmq_world: World) -> Non
 async def test_without_strict_mode_the_own_table_decides(orbitmq_world: World) -> None:
     world = orbitmq_world
     await world.sleep(5)
-    world.partition(SLAVE)
     begin = world.clock.monotonic()
+    assert await lock(world, SLAVE, "other", ONE, only=True) == ONE
     assert await lock(world, MASTER, "me", QUEUES) == QUEUES
-    assert world.clock.monotonic() - begin < 1.1
+    assert world.clock.monotonic() - begin < 0.1
 
 
 @pytest.mark.orbitmq(replicas=2, settings={"lockInStrictMode": "true"})
@@ -175,10 +192,257 @@ async def test_a_slave_that_began_anew_and_acts_grants_what_it_was_told(orbitmq_
     world = orbitmq_world
     async with Watch(world) as watch:
         await locked_and_slave_lost(world, watch)
-        began_s = world.clock.monotonic()
         with pytest.raises(ClusterError):
             await world.start_broker(SLAVE)  # it waits until all have registered
         await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
-        await refuses(world, SLAVE, "acting master that began anew and was not told the queue locks")
-        await world.sleep(began_s + 31 - world.clock.monotonic())
+        await refuses(world, SLAVE, NOT_TOLD)
+        await world.sleep(28)
+        await refuses(world, SLAVE, NOT_TOLD)
+        await world.sleep(2)
         assert await lock(world, SLAVE, "other", QUEUES) == QUEUES
+
+
+# -- one holder, whoever leads -----------------------------------------------------------------------------
+
+
+@loose
+@pytest.mark.behaviour("LK-12")
+async def test_in_a_long_cut_a_queue_has_one_holder(orbitmq_world: World) -> None:
+    """The holder reaches the master only, another client the slave only, for longer than a lock lives."""
+    world = orbitmq_world
+    far = world.runtime.machine("10.0.0.99")
+    held: list[tuple[str, float, float]] = []
+
+    async def tries(name: str, client_id: str, runtime: Runtime | None) -> None:
+        asked = world.clock.monotonic()
+        answer = await ask(world, name, client_id, ONE, runtime=runtime)
+        if answer.code == ResponseCode.SUCCESS and LockBatchResponseBody.decode(answer.body).lock_ok_mq_set:
+            held.append((client_id, asked, asked + TRUSTED_S))
+
+    async with Watch(world) as watch:
+        await online(world, watch)
+        await tries(MASTER, "me", None)
+        world.partition(MASTER, "clients")
+        for _ in range(40):
+            await world.sleep(3)
+            await tries(MASTER, "me", None)
+            await tries(SLAVE, "other", far)
+        assert watch.role(MASTER) is Role.FENCED
+    mine = [one for one in held if one[0] == "me"]
+    others = [one for one in held if one[0] == "other"]
+    assert len(others) > 10, "it goes on at the slave"
+    assert mine[-1][2] <= others[0][1], "not before nobody counts on a lock of the master any more"
+
+
+@loose
+@pytest.mark.behaviour("LK-12")
+async def test_a_new_lock_waits_until_who_may_take_over_knows_it(orbitmq_world: World) -> None:
+    """The link is cut; the name servers see both."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await online(world, watch)
+        await world.sleep(2)
+        assert await lock(world, MASTER, "me", ONE) == ONE
+        cut = world.runtime.network.partition(*apart(world))
+        begin = world.clock.monotonic()
+        await refuses(world, MASTER, "a slave that may take over does not answer")
+        assert world.clock.monotonic() - begin < 1, "a client waits 1 s for the answer"
+        begin = world.clock.monotonic()
+        assert await lock(world, MASTER, "me", ONE) == ONE
+        assert world.clock.monotonic() - begin < 0.1, "the slave knows who holds it"
+        await world.sleep(7)
+        await refuses(world, MASTER, "a slave that may take over does not answer", QUEUES - ONE)
+        await world.sleep(2)
+        assert await lock(world, MASTER, "other", QUEUES) == QUEUES - ONE, "the slave cannot use its copy now"
+        cut()
+        await world.sleep(10)
+        world.crash(MASTER)
+        await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
+        assert await lock(world, SLAVE, "me", QUEUES) == ONE
+
+
+@loose
+@pytest.mark.behaviour("LK-12")
+@pytest.mark.parametrize("clean", [True, False])
+async def test_a_slave_that_is_gone_holds_up_no_lock(orbitmq_world: World, clean: bool) -> None:
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await online(world, watch)
+        await world.sleep(2)
+        if clean:
+            await world.stop_broker(SLAVE)
+        else:
+            world.crash(SLAVE)
+        begin = world.clock.monotonic()
+        assert await lock(world, MASTER, "me", QUEUES) == QUEUES
+        assert world.clock.monotonic() - begin < 0.1
+
+
+@loose
+@pytest.mark.behaviour("LK-11")
+@pytest.mark.behaviour("LK-12")
+async def test_who_takes_over_with_an_old_copy_waits(orbitmq_world: World) -> None:
+    """The link broke, the master went on and gave a queue away, and is gone."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await online(world, watch)
+        cut = world.runtime.network.partition(*apart(world))
+        await world.sleep(10)
+        assert await lock(world, MASTER, "me", QUEUES) == QUEUES
+        world.crash(MASTER)
+        cut()
+        await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
+        await refuses(world, SLAVE, NOT_TOLD)
+        await world.sleep(30)
+        assert await lock(world, SLAVE, "other", QUEUES) == QUEUES
+
+
+@loose
+@pytest.mark.behaviour("LK-12")
+async def test_a_lock_that_was_renewed_before_the_change_is_held_behind_it(orbitmq_world: World) -> None:
+    """The copy of it is nearly a minute old."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await online(world, watch)
+        assert await lock(world, MASTER, "me", ONE) == ONE
+        await world.sleep(57)
+        cut = world.runtime.network.partition(*apart(world))
+        assert await lock(world, MASTER, "me", ONE) == ONE
+        world.crash(MASTER)
+        cut()
+        await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
+        acts_s = world.clock.monotonic()
+        await world.sleep(5)
+        assert await lock(world, SLAVE, "other", QUEUES) == QUEUES - ONE
+        await world.sleep(acts_s + 30.5 - world.clock.monotonic())
+        assert await lock(world, SLAVE, "other", ONE) == ONE
+
+
+@loose
+@pytest.mark.behaviour("LK-12")
+async def test_a_master_that_leads_again_without_being_told_waits(orbitmq_world: World) -> None:
+    """No name server answered for a while, and its slave, which may have led, is not there."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await online(world, watch)
+        await world.stop_broker(SLAVE)
+        assert await lock(world, MASTER, "me", QUEUES) == QUEUES
+        world.partition("nameserver")
+        await world.until(lambda: watch.role(MASTER) is Role.FENCED)
+        await refuses(world, MASTER)
+        world.heal()
+        await world.until(lambda: watch.role(MASTER) is Role.MASTER)
+        await refuses(world, MASTER, NOT_TOLD)
+        await world.sleep(30)
+        assert await lock(world, MASTER, "me", QUEUES) == QUEUES
+
+
+async def with_a_group(world: World, watch: Watch) -> None:
+    """Both serve, and a group consumes here."""
+    await online(world, watch)
+    await send(world, 1)
+    async with world.consumer("g") as consumer:
+        consumer.subscribe("t")
+        await world.sleep(2)
+
+
+@loose
+@pytest.mark.behaviour("LK-11")
+async def test_a_master_waits_that_returns_to_a_slave_without_the_locks(orbitmq_world: World) -> None:
+    """The slave began anew, was not told anything yet, and the master is lost too (found by seed 10559)."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await with_a_group(world, watch)
+        assert await lock(world, MASTER, "me", QUEUES) == QUEUES
+        world.crash(SLAVE)
+        world.partition(MASTER)
+        begins = asyncio.ensure_future(world.start_broker(SLAVE))
+        await world.until(lambda: watch.role(SLAVE) is Role.SLAVE)
+        world.crash(MASTER)
+        world.heal()
+        await asyncio.gather(begins, world.start_broker(MASTER))
+        await world.until(lambda: watch.role(MASTER) is Role.MASTER)
+        await refuses(world, MASTER, NOT_TOLD)
+        await world.sleep(30)
+        assert await lock(world, MASTER, "other", QUEUES) == QUEUES
+
+
+@loose
+@pytest.mark.behaviour("LK-11")
+async def test_when_both_began_anew_the_master_waits(orbitmq_world: World) -> None:
+    """Clients go on with locks that no broker has any more."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await with_a_group(world, watch)
+        assert await lock(world, MASTER, "me", QUEUES) == QUEUES
+        world.crash(MASTER)
+        world.crash(SLAVE)
+        await asyncio.gather(world.start_broker(SLAVE), world.start_broker(MASTER))
+        await world.until(lambda: watch.role(MASTER) is Role.MASTER)
+        await refuses(world, MASTER, NOT_TOLD)
+        await world.sleep(30)
+        assert await lock(world, MASTER, "other", QUEUES) == QUEUES
+
+
+@loose
+@pytest.mark.behaviour("LK-11")
+async def test_a_master_waits_whose_own_empty_table_went_to_its_slave(orbitmq_world: World) -> None:
+    """A name server that just began showed no slave: it served fenced, and told its slave, whom the link
+    brought, that there are no locks (seed 215)."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await with_a_group(world, watch)
+        assert await lock(world, MASTER, "me", QUEUES) == QUEUES
+        await world.sleep(2)
+        world.crash(MASTER)
+        await world.stop_name_server()
+        heals = world.runtime.network.partition(["10.0.0.1"], [world.machines[SLAVE].host])
+        serves = asyncio.gather(world.start_name_server(), world.start_broker(MASTER))
+        begin = world.clock.monotonic()
+        await world.until(lambda: watch.role(MASTER) is Role.FENCED and following(world).transferring)
+        await world.sleep(0.2)
+        heals()
+        await serves
+        await world.until(lambda: watch.role(MASTER) is Role.MASTER)
+        assert watch.since(begin, MASTER)[-3:] == [Role.FENCED, Role.PRE_ONLINE, Role.MASTER]
+        assert watch.role(SLAVE) is Role.SLAVE
+        await refuses(world, MASTER, NOT_TOLD)
+        await world.sleep(30)
+        assert await lock(world, MASTER, "other", QUEUES) == QUEUES
+
+
+@loose
+@pytest.mark.behaviour("LK-11")
+@pytest.mark.parametrize("acts", [True, False])
+async def test_a_master_that_returns_to_its_heir_grants_at_once(orbitmq_world: World, acts: bool) -> None:
+    """Whether the slave has led meanwhile, or the master was back before."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await with_a_group(world, watch)
+        assert await lock(world, MASTER, "me", ONE) == ONE
+        begin = world.clock.monotonic()
+        world.crash(MASTER)
+        if acts:
+            await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
+            assert await lock(world, SLAVE, "other", QUEUES) == QUEUES - ONE
+        await world.start_broker(MASTER)
+        await world.until(lambda: watch.role(MASTER) is Role.MASTER)
+        assert (Role.ACTING_MASTER in watch.since(begin, SLAVE)) is acts
+        assert await lock(world, MASTER, "me", QUEUES) == (ONE if acts else QUEUES)
+        assert await lock(world, MASTER, "third", QUEUES) == set()
+
+
+@loose
+@pytest.mark.behaviour("LK-12")
+async def test_a_copy_of_the_locks_takes_none_back(orbitmq_world: World) -> None:
+    """The client comes to the master again, which takes it for one that has the lock still."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await online(world, watch)
+        assert await lock(world, MASTER, "me", QUEUES) == QUEUES
+        await world.sleep(2)
+        await unlock(world, SLAVE, "me", QUEUES)
+        assert await lock(world, MASTER, "me", QUEUES) == QUEUES
+        world.crash(MASTER)
+        await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
+        assert await lock(world, SLAVE, "other", QUEUES) == set()

@@ -6,10 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.replicas import MASTER, SLAVE
+from tests.replicas import ACTING, MASTER, SLAVE, Watch, following, online
 from tests.seeds import seeds
 
 from orbitmq import Message, SendStatus
+from orbitmq.broker.role import Role
 from orbitmq.errors import SendError
 from orbitmq.message.record import iter_records
 from orbitmq.replication.gate import ReplicaGate
@@ -254,3 +255,28 @@ async def test_the_check_finds_answers_that_do_not_wait(
     assert not set(sends.acknowledged) <= bodies(world, SLAVE)
     sends.stop()
     await task
+
+
+@pytest.mark.orbitmq(replicas=2, settings={**STRICT, **ACTING})
+@pytest.mark.behaviour("QW-14")
+async def test_a_slave_stays_in_sync_while_its_master_is_isolated(orbitmq_world: World) -> None:
+    """Its link lasted, but its report was forgotten; with nothing written it had no reason to report again.
+
+    So the first sends after that were refused, for up to 5 s (haSendHeartbeatInterval).
+    """
+    world = orbitmq_world
+    async with Watch(world) as watch, world.producer(retries=0) as producer:
+        await online(world, watch)
+        hosts = [world.machines[name].host for name in ("nameserver", MASTER)]
+        world.runtime.network.partition(hosts[:1], hosts[1:])
+        await world.until(lambda: watch.leaders() == [SLAVE])
+        link = following(world).link
+        begin = world.clock.monotonic()
+        world.heal()
+        await world.until(lambda: watch.leaders() == [MASTER])
+        assert watch.since(begin, MASTER) == [Role.PRE_ONLINE, Role.MASTER]
+        assert link is not None
+        assert following(world).link is link
+        begin = world.clock.monotonic()
+        assert (await producer.send(Message("t", b"first"))).status is SendStatus.SEND_OK
+        assert world.clock.monotonic() - begin <= 0.05

@@ -181,11 +181,14 @@ async def test_a_name_server_that_restarts_changes_no_role(orbitmq_world: World,
 
 
 @pytest.mark.behaviour("HB-10")
+@pytest.mark.parametrize("phase_s", [0, 0.2, 0.4, 0.6, 0.8])
 async def test_without_a_name_server_the_master_leads_while_its_slave_leaves_it_to_it(
-    orbitmq_world: World, watch: Watch
+    orbitmq_world: World, watch: Watch, phase_s: float
 ) -> None:
+    """When it was back the slave promised nothing more, seconds before its answers counted for the master."""
     world = orbitmq_world
     await online(world, watch)
+    await world.sleep(phase_s)
     before = len(watch.roles)
     await world.stop_name_server()
     await world.sleep(30)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.replicas import ACTING, BOTH, MASTER, SLAVE, Watch, online, shown
+import asyncio
+from contextlib import suppress
 
-from orbitmq import Message
+import pytest
+from tests.replicas import ACTING, BOTH, MASTER, SLAVE, Watch, bodies, online, shown
+
+from orbitmq import Message, SendStatus
+from orbitmq.broker.role import Role
+from orbitmq.errors import SendError
 from orbitmq.testing import Keep, World
 from orbitmq.wire.bodies import TopicConfig
 
@@ -72,7 +77,6 @@ async def test_a_master_with_an_empty_disk_gets_the_log_of_its_slave(orbitmq_wor
 @pytest.mark.orbitmq(replicas=2, settings=ACTING)
 @pytest.mark.behaviour("PO-18")
 @pytest.mark.behaviour("PO-22")
-@pytest.mark.behaviour("MO-17")
 @pytest.mark.parametrize("stops", [0, 3])
 async def test_a_master_with_an_empty_disk_gets_the_log_of_a_slave_that_comes_later(
     orbitmq_world: World, stops: int
@@ -104,6 +108,25 @@ async def test_a_master_with_an_empty_disk_gets_the_log_of_a_slave_that_comes_la
 
 @pytest.mark.orbitmq(replicas=2, settings=ACTING)
 @pytest.mark.behaviour("PO-23")
+async def test_the_term_of_who_begins_to_lead_is_on_its_disk_soon(orbitmq_world: World) -> None:
+    """It was written with the next change of a table: killed before, the broker led in an older term."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await online(world, watch)
+        world.crash(MASTER)
+        await world.until(lambda: watch.leaders() == [SLAVE])
+        await world.sleep(2)
+        services = world.brokers[SLAVE].services
+        topics, offsets = services.topics.version, services.offsets.version
+        world.crash(SLAVE)
+        await world.start_broker(SLAVE)
+        services = world.brokers[SLAVE].services
+        assert services.topics.version.state_version == topics.state_version
+        assert services.offsets.version.state_version == offsets.state_version
+
+
+@pytest.mark.orbitmq(replicas=2, settings=ACTING)
+@pytest.mark.behaviour("PO-23")
 async def test_a_master_that_leads_takes_the_tables_of_a_slave_that_led_since(orbitmq_world: World) -> None:
     """It began alone, in a lower term than that of the slave, which followed it no more for ever."""
     world = orbitmq_world
@@ -125,3 +148,109 @@ async def test_a_master_that_leads_takes_the_tables_of_a_slave_that_led_since(or
         assert "three" in world.brokers[MASTER].services.topics
         await send(world, 5, 5)
         await world.until(lambda: ends(world)[0] == ends(world)[1])
+
+
+@pytest.mark.orbitmq(replicas=2, settings=ACTING)
+@pytest.mark.behaviour("PO-24")
+@pytest.mark.parametrize("began_anew", [True, False])
+async def test_a_master_with_an_empty_disk_leads_beside_no_slave_that_is_not_shown(
+    orbitmq_world: World, began_anew: bool
+) -> None:
+    """It took itself for new, and led at once beside its acting slave (found by seed 3000)."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await online(world, watch)
+        await send(world, 0, 20)
+        await world.until(lambda: ends(world)[0] == ends(world)[1])
+        world.crash(MASTER)
+        world.machines[MASTER].disk.remove_tree(f"/store/{MASTER}")
+        await world.until(lambda: watch.leaders() == [SLAVE])
+        if began_anew:
+            await world.stop_name_server()
+            others = asyncio.ensure_future(world.start_name_server())
+        else:
+            world.disconnect(SLAVE)
+            others = asyncio.ensure_future(asyncio.sleep(0))
+        await world.start_broker(MASTER)
+        await others
+        await world.until(lambda: watch.leaders() == [MASTER] and shown(world) == BOTH)
+        assert watch.both == []
+        await world.until(lambda: ends(world)[0] == ends(world)[1] > 0)
+        assert await received(world, 21) == {-1, *range(20)}
+
+
+@pytest.mark.orbitmq(replicas=2, settings={**ACTING, "brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"})
+@pytest.mark.behaviour("PO-24")
+async def test_a_new_group_takes_its_first_message_and_leads_at_once(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    async with Watch(world) as watch, world.producer(retries=0) as producer:
+        for number in range(100):
+            assert (await producer.send(Message("t", b"%d" % number))).status is SendStatus.SEND_OK
+            await world.sleep(0.01)
+        assert watch.leaders() == [MASTER]
+        assert world.clock.monotonic() <= 1.5, "the start is part of it"
+
+
+ALONE = {**LOSES, "totalReplicas": "2"}
+
+
+def aside(world: World) -> list[str]:
+    return world.machines[SLAVE].disk.list_dir(f"/store/{SLAVE}/aside")
+
+
+async def alone_with_a_part(world: World, watch: Watch) -> None:
+    """Both lose power, the slave last; the master comes back first, without its last ten messages."""
+    await online(world, watch)
+    await send(world, 0, 10)
+    await world.brokers[MASTER].services.store.flush()
+    await send(world, 10, 10)
+    await world.until(lambda: ends(world)[0] == ends(world)[1])
+    await world.brokers[SLAVE].services.store.flush()
+    world.crash(MASTER)
+    world.crash(SLAVE)
+    await world.start_broker(MASTER)
+    await world.until(lambda: watch.role(MASTER) is Role.FENCED)
+
+
+@pytest.mark.orbitmq(replicas=2, settings=ALONE)
+@pytest.mark.behaviour("PO-25")
+async def test_a_slave_keeps_its_end_for_a_master_that_came_back_alone(orbitmq_world: World) -> None:
+    """It set aside at once what the master would have copied back a moment later."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await alone_with_a_part(world, watch)
+        await world.start_broker(SLAVE)
+        await world.until(lambda: watch.leaders() == [MASTER] and shown(world) == BOTH)
+        assert aside(world) == []
+        assert await received(world, 21) == {-1, *range(20)}
+        await world.until(lambda: ends(world)[0] == ends(world)[1])
+
+
+@pytest.mark.orbitmq(replicas=2, settings=ACTING)
+@pytest.mark.behaviour("PO-24")
+async def test_a_master_with_an_empty_disk_takes_nothing_before_its_slave_can_be_shown(
+    orbitmq_world: World,
+) -> None:
+    """What it took on an empty log was set aside when its slave was there, though it was acknowledged."""
+    world = orbitmq_world
+    async with Watch(world) as watch, world.producer(retries=0, timeout_ms=500) as producer:
+        await online(world, watch)
+        await send(world, 0, 20)
+        await world.until(lambda: ends(world)[0] == ends(world)[1])
+        world.crash(MASTER)
+        world.machines[MASTER].disk.remove_tree(f"/store/{MASTER}")
+        await world.until(lambda: watch.leaders() == [SLAVE])
+        await world.stop_name_server()
+        servers = [world.start_name_server(), world.start_broker(MASTER)]
+        starting = asyncio.gather(*servers)
+        acknowledged = set[int]()
+        for number in range(100, 400):
+            with suppress(SendError):
+                if (await producer.send(Message("t", b"%d" % number))).status is SendStatus.SEND_OK:
+                    acknowledged.add(number)
+            await world.sleep(0.01)
+        await starting
+        assert acknowledged
+        await world.until(lambda: ends(world)[0] == ends(world)[1])
+        kept = {int(body.rstrip(b"\0")) for body in bodies(world, MASTER) if body != b"x"}
+        assert {*range(20), *acknowledged} - kept == set()

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from orbitmq import ConsumeFrom, Message
-from orbitmq.runtime.processes import free_ports
+from orbitmq.runtime.ports import free_ports
 from orbitmq.sync import Producer, PullConsumer
 
 ROOT = Path(__file__).resolve().parents[2]

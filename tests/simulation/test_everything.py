@@ -12,6 +12,7 @@ from tests.seeds import seeds
 from orbitmq.broker.messaging.outlet import Handed, Outlet
 from orbitmq.replication.gate import ReplicaGate
 from orbitmq.replication.members.fence import Terms
+from orbitmq.replication.members.queue_locks import ReplicatedLocks
 from orbitmq.replication.replicas import EVERYTHING
 from orbitmq.store import NewMessage, PutStatus
 from orbitmq.store.log import commit_log
@@ -23,6 +24,15 @@ from orbitmq.wire.errors import RemotingError
 QUORUM = Mode(name_servers=1, quorum=True, sync_flush=False)
 ASYNC = Mode(name_servers=1, quorum=False, sync_flush=False)
 SAFE = Mode(name_servers=1, quorum=False, sync_flush=True)
+
+# One consumer and the producers reach the master only, the other consumer all else; locks live 60 s.
+LONG_CUT = [
+    Fault(3.0, 90.0, Kind.CUT, one, other)
+    for one in ("broker-a", "consumers-1", "producers")
+    for other in ("nameserver", "broker-a-1", "broker-b", "broker-b-1", "consumers-2")
+]
+# The brokers that it does not reach see at once that the first consumer is gone.
+LONG_CUT.append(Fault(3.1, 0.0, Kind.RESET, "consumers-1"))
 
 
 def shown(outcome: Outcome) -> str:
@@ -121,3 +131,14 @@ def test_a_truncation_in_memory_only_is_found(monkeypatch: pytest.MonkeyPatch) -
         return found(ASYNC, lost, apart, Fault(at_s, 1.0, Kind.POWER, "broker-a-1"))
 
     assert any("the slave's log is the master's" in lost_again(19.05 + 0.005 * step) for step in range(10))
+
+
+def test_a_lock_that_is_granted_without_the_right_to_lead_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ReplicatedLocks, "_check_decides", lambda _self: None)
+    assert "one holder of a queue lock" in found(SAFE, *LONG_CUT)
+
+
+@pytest.mark.behaviour("LK-12")
+def test_in_a_long_cut_a_queue_has_one_holder() -> None:
+    # A transaction is asked for more often than the faults of a seed last.
+    assert found(SAFE, *LONG_CUT) <= {"everything is bounded"}

@@ -14,7 +14,7 @@ import pytest
 from tests.seeds import seeds
 
 from orbitmq.message.record import iter_records
-from orbitmq.runtime.memory_files import Keep
+from orbitmq.runtime.memory_files import Keep, MemorySegment
 from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
 from orbitmq.store import GetStatus, MessageStore, NewMessage, StoreConfig
 
@@ -204,4 +204,111 @@ async def test_a_full_disk_refuses_and_then_goes_on() -> None:
     assert store.accepting
     await waiting
     assert store.get("orders", 0, 0, 1).count == 1
+    await store.stop()
+
+
+def fill(store: MessageStore, count: int) -> None:
+    for number in range(count):
+        store.put(NewMessage("orders", number % QUEUES, b"%d" % number, b""))
+    store.write()
+
+
+def bodies(store: MessageStore) -> list[bytes]:
+    told: list[bytes] = []
+    for queue_id in range(QUEUES):
+        offset = 0
+        while (found := store.get("orders", queue_id, offset, 100)).status is GetStatus.FOUND:
+            told += [record.body for record in iter_records(found.body)]
+            offset = found.next_offset
+    return sorted(told)
+
+
+@pytest.mark.behaviour("DU-01")
+@pytest.mark.parametrize("count", [7, 90])  # 90 are more than one file
+async def test_what_a_failed_flush_left_in_memory_is_written_again_before_it_counts(count: int) -> None:
+    runtime = simulated_runtime(1)
+    store = await open_store(runtime, config(commit_log_file_bytes=8 * 1024))
+    runtime.files.fail("sync", "commitlog", times=-1)
+    fill(store, count)
+    await store.flush()
+    assert not store.accepting
+    await kill(store)
+    runtime.files.end_process()
+    # The pages are there, and count as clean.
+    runtime.files.heal()
+    store = await open_store(runtime, config(commit_log_file_bytes=8 * 1024))
+    told = bodies(store)
+    assert len(told) == count
+    assert store.flushed_offset == store.max_commit_log_offset
+    await kill(store)
+    runtime.files.crash(keep=Keep.NOTHING)
+    store = await open_store(runtime, config(commit_log_file_bytes=8 * 1024))
+    assert bodies(store) == told
+    await store.stop()
+
+
+@pytest.mark.behaviour("DU-01")
+async def test_a_start_that_cannot_bring_the_log_to_the_device_fails() -> None:
+    runtime = simulated_runtime(1)
+    store = await open_store(runtime, config())
+    runtime.files.fail("sync", "commitlog", times=-1)
+    fill(store, 7)
+    await store.flush()
+    await kill(store)
+    runtime.files.end_process()
+    for operation in ("sync", "pwrite"):
+        runtime.files.heal()
+        runtime.files.fail(operation, "commitlog")
+        with pytest.raises(OSError, match=f"injected into {operation}"):
+            await open_store(runtime, config())
+    store = await open_store(runtime, config())
+    assert len(bodies(store)) == 7
+    await store.stop()
+
+
+@pytest.mark.behaviour("DU-01")
+@pytest.mark.parametrize("clean", [True, False])
+async def test_only_what_is_behind_the_checkpoint_is_written_again(
+    clean: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = simulated_runtime(1)
+    store = await open_store(runtime, config())
+    fill(store, 40)
+    await asyncio.sleep(2)
+    safe = store.max_commit_log_offset
+    fill(store, 7)
+    if clean:
+        await store.stop()
+    else:
+        await kill(store)
+        runtime.files.end_process()
+    written: list[int] = []
+    plain = MemorySegment.pwrite
+
+    def noted(segment: MemorySegment, data: bytes, offset: int) -> None:
+        if "commitlog" in segment.path:
+            written.append(offset)
+        plain(segment, data, offset)
+
+    monkeypatch.setattr(MemorySegment, "pwrite", noted)
+    store = await open_store(runtime, config())
+    assert written == ([] if clean else [safe])
+    assert len(bodies(store)) == 47
+    await store.stop()
+
+
+@pytest.mark.behaviour("DU-02")
+async def test_queue_files_of_a_failed_sync_are_written_again() -> None:
+    runtime = simulated_runtime(1)
+    store = await open_store(runtime, config())
+    runtime.files.fail("sync", "consumequeue")
+    fill(store, 40)
+    told = bodies(store)
+    await asyncio.sleep(3)  # the first checkpoint fails, the next one passes
+    await kill(store)
+    runtime.files.crash(keep=Keep.NOTHING)
+    store = await open_store(runtime, config())
+    assert store.recovered is not None
+    assert store.recovered.records == 0
+    assert bodies(store) == told
     await store.stop()

@@ -12,7 +12,7 @@ from tests.seeds import seeds
 from orbitmq.message.record import iter_records
 from orbitmq.runtime.memory_files import Keep
 from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
-from orbitmq.store import GetStatus, MessageStore, NewMessage, RawAppendError, StoreConfig
+from orbitmq.store import GetStatus, MessageStore, NewMessage, RawAppendError, StoreClosedError, StoreConfig
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 
@@ -278,4 +278,47 @@ async def test_truncation_is_durable_and_the_log_goes_on_there(orbitmq_seed: int
     slave.put(NewMessage("orders", 1, b"other", b""))
     slave.write()
     assert slave.get("orders", 1, slave.max_offset("orders", 1) - 1, 1).count == 1
+    await slave.stop()
+
+
+@pytest.mark.behaviour("DU-03")
+async def test_a_part_of_a_record_that_cannot_be_wiped_ends_all_flushes() -> None:
+    runtime, master, slave, log = await both()
+    slave.append_raw(0, log[: master.max_commit_log_offset - 5])
+    runtime.files.fail("sync", "/slave/commitlog")
+    with pytest.raises(StoreClosedError):
+        slave.drop_partial()
+    # The same refusal took what was written before and is not flushed yet.
+    await slave.flush()
+    assert slave.flushed_offset == 0
+    assert "a flush of the commit log failed" in (slave.refusal or "")
+    await master.stop()
+    await slave.stop()
+
+
+@pytest.mark.behaviour("DU-03")
+async def test_a_cut_that_the_device_refuses_is_not_done_by_asking_again() -> None:
+    runtime, master, slave, log = await both()
+    slave.append_raw(0, log[: master.max_commit_log_offset])
+    await slave.flush()
+    await master.stop()
+    to = slave.entry("orders", 0, 3)
+    assert to is not None
+    runtime.files.fail("sync", "/slave/commitlog")
+    with pytest.raises(OSError, match="injected into sync"):
+        await slave.truncate(to[0])
+    assert slave.refusal is not None
+    for task in [one for one in asyncio.all_tasks() if one.get_name().startswith("store-")]:
+        task.cancel()
+    runtime.files.end_process("/slave")
+    slave = await opened(runtime, "/slave")
+    set_topics(slave)
+    told = messages(slave)
+    assert slave.max_commit_log_offset == to[0]
+    for task in [one for one in asyncio.all_tasks() if one.get_name().startswith("store-")]:
+        task.cancel()
+    runtime.files.crash("/slave")
+    slave = await opened(runtime, "/slave")
+    set_topics(slave)
+    assert messages(slave) == told
     await slave.stop()

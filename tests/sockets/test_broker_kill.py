@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from orbitmq.message.record import iter_records
-from orbitmq.runtime.processes import free_ports
+from orbitmq.runtime.ports import free_ports
 from orbitmq.transport.blocking import BlockingConnection
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import RequestCode, ResponseCode

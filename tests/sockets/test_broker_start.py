@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.runtime.processes import free_ports
+from orbitmq.runtime.ports import free_ports
 from orbitmq.runtime.system import system_runtime
 from orbitmq.store import MessageStore, NewMessage, StoreConfig
 from orbitmq.transport.blocking import BlockingConnection

@@ -21,7 +21,8 @@ from orbitmq.cluster.layout import ClusterError
 from orbitmq.cluster.local import LocalCluster
 from orbitmq.cluster.processes import ProcessCluster
 from orbitmq.runtime import system_runtime
-from orbitmq.runtime.processes import ChildProcess, ProcessError, free_ports
+from orbitmq.runtime.ports import free_ports, release
+from orbitmq.runtime.processes import ChildProcess, ProcessError
 
 LIMIT_SECONDS = 60
 
@@ -107,6 +108,22 @@ def _runs(pid: int) -> bool:
 def test_free_ports_are_different_and_free() -> None:
     ports = sorted(free_ports(5))
     assert all(second - first >= 4 for first, second in itertools.pairwise(ports))
+    release(ports)
+
+
+def test_a_port_that_was_given_is_not_given_to_another_process_though_nobody_listens() -> None:
+    """A cluster's name server found its port taken by a test that ran beside it."""
+    (port,) = free_ports(1)
+    claims = f"from orbitmq.runtime.ports import claim; print(claim(range({port}, {port + 1})))"
+
+    def claimed_elsewhere() -> str:
+        return subprocess.run(
+            [sys.executable, "-c", claims], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    assert claimed_elsewhere() == "False"
+    release([port])
+    assert claimed_elsewhere() == "True"
 
 
 def test_a_cluster_of_processes_serves_and_survives_a_kill(tmp_path: Path) -> None:

@@ -28,8 +28,9 @@ class Sending(asyncio.Protocol):
         sent: all bytes.
     """
 
-    def __init__(self, segment: Segment, part_bytes: int, *, in_memory: bool) -> None:
+    def __init__(self, segment: Segment, part_bytes: int, *, in_memory: bool, has_file: bool = True) -> None:
         self._segment = segment
+        self._has_file = has_file
         self._memory = bytearray(part_bytes) if in_memory else None
         self._part_bytes = part_bytes
         self._goes_on = asyncio.Event()
@@ -55,7 +56,12 @@ class Sending(asyncio.Protocol):
             await self._goes_on.wait()
             end = min(size, start + self._part_bytes)
             head, tail = b"head %d;" % start, b"tail %d;" % start
-            self.at_once.append(sender.send(head, self._segment, start, end, self._in_memory(start, end)))
+            memory = self._in_memory(start, end)
+            if self._has_file:
+                self.at_once.append(sender.send(head, self._segment, start, end, memory))
+            else:
+                assert memory is not None
+                self.at_once.append(sender.send_memory(head, memory))
             transport.write(tail)
             parts += [head, bytes(self._segment.view()[start:end]), tail]
         sender.close()
@@ -86,7 +92,7 @@ async def both_ends(sending: Sending) -> bytes:
 
 
 @LOOPS
-@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize(("in_memory", "has_file"), [(False, True), (True, True), (True, False)])
 @pytest.mark.parametrize(
     ("size_bytes", "part_bytes"), [(32 << 20, 1_000_003), (3 << 20, 64 * 1024), (500, 7)]
 )
@@ -96,12 +102,13 @@ def test_a_reader_gets_all_bytes_in_their_order(
     size_bytes: int,
     part_bytes: int,
     in_memory: bool,
+    has_file: bool,
 ) -> None:
     segment = SystemSegment(str(tmp_path / "file"), size_bytes, create=True)
     segment.pwrite(random.Random(1).randbytes(size_bytes), 0)
 
     async def main() -> Sending:
-        sending = Sending(segment, part_bytes, in_memory=in_memory)
+        sending = Sending(segment, part_bytes, in_memory=in_memory, has_file=has_file)
         async with asyncio.timeout(LIMIT_S):
             assert await both_ends(sending) == sending.sent
         return sending

@@ -344,6 +344,26 @@ def test_a_lock_that_is_not_renewed_is_free_after_a_minute() -> None:
     assert locks.lock("g", "one", [queue]) == [queue]
 
 
+@pytest.mark.behaviour("LK-01")
+def test_a_step_of_the_wall_clock_gives_no_lock_away() -> None:
+    class Stepping(Clock):
+        ahead_ms = 0
+
+        def now_ms(self) -> int:
+            return self.ms + self.ahead_ms
+
+    clock = Stepping()
+    feed, other_feed = ChangeFeed(), ChangeFeed()
+    locks, copy = QueueLocks(clock, feed), QueueLocks(clock, other_feed)
+    feed.follow(other_feed.apply)
+    queue = MessageQueue("T", "b", 0)
+    assert locks.lock("g", "one", [queue]) == [queue]
+    for clock.ahead_ms in (3_600_000, -3_600_000):
+        assert locks.lock("g", "two", [queue]) == copy.lock("g", "two", [queue]) == []
+    clock.ms += 60_001
+    assert locks.lock("g", "two", [queue]) == [queue]
+
+
 @pytest.mark.behaviour("MV-03")
 @pytest.mark.parametrize("good", ["T", "%RETRY%g", "a|b-c_9", "t" * 127, "%DLQ%" + "g" * 250])
 def test_good_topic_names(good: str) -> None:

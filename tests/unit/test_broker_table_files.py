@@ -19,7 +19,7 @@ from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.table_files import Persistence, TableError
 from orbitmq.broker.metadata.topics import TopicConfigs
-from orbitmq.runtime.memory_files import Keep
+from orbitmq.runtime.memory_files import Keep, MemorySegment
 from orbitmq.runtime.simulated import SimulatedRuntime, SimulatedThreads
 from orbitmq.wire import fastjson
 from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
@@ -27,6 +27,14 @@ from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
 T = TypeVar("T")
 FOLDER = "/store/config"
 MAX_AGE_S = 5.0
+
+
+class KilledError(Exception):
+    """Here a process ends."""
+
+
+def killed(_segment: MemorySegment) -> None:
+    raise KilledError
 
 
 class Tables:
@@ -240,6 +248,28 @@ async def test_changes_that_the_disk_refused_are_written_with_the_next_flush(
     assert {"a", "pwrite-0", "pwrite-2", "after-pwrite", "sync-1", "after-sync"} <= {
         config.topic_name for config in again.topics
     }
+
+
+@pytest.mark.behaviour("DU-04")
+@pytest.mark.parametrize("refused", [True, False])
+async def test_what_a_start_reads_of_the_journal_outlives_a_power_loss(
+    runtime: SimulatedRuntime, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker was killed before its last change was on the device, or went on without it."""
+    tables = Tables(runtime)
+    await tables.create("a")
+    if refused:
+        runtime.files.fail("sync", change_journal.PREFIX)
+    else:
+        monkeypatch.setattr(MemorySegment, "sync", killed)
+    with pytest.raises((OSError, KilledError)):
+        await tables.create("b")
+    monkeypatch.undo()
+    runtime.files.end_process()
+    told = {config.topic_name for config in Tables(runtime).topics}
+    assert "b" in told
+    runtime.files.crash()
+    assert {config.topic_name for config in Tables(runtime).topics} == told
 
 
 async def test_the_journal_goes_on_in_another_file_when_one_is_full(

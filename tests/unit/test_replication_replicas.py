@@ -327,7 +327,7 @@ def test_changes_are_told_once_and_only_changes() -> None:
     assert heard == 2
 
 
-def test_a_broker_that_was_no_master_for_a_while_begins_anew() -> None:
+def test_a_broker_whose_log_was_cut_begins_anew() -> None:
     replicas = Replicas(STRICT, lambda: 100)
     replicas.connected("a", 1, 0.0)
     replicas.reported("a", 90, 80, 0.0)

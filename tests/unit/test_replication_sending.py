@@ -30,6 +30,11 @@ class Steps(asyncio.Transport):
         super().__init__()
         self._clock = runtime.clock
         self.steps: list[tuple[float, int]] = []
+        self.data: list[bytes | bytearray | memoryview[int]] = []
+
+    def write(self, data: bytes | bytearray | memoryview[int]) -> None:
+        self.writelines([data])
+        self.data.append(data)
 
     def writelines(self, list_of_data: object) -> None:
         size = sum(len(part) for part in list_of_data)  # type: ignore[attr-defined]
@@ -59,9 +64,10 @@ def write(store: MessageStore, size_bytes: int) -> None:
 
 
 def sender(
-    runtime: SimulatedRuntime, store: MessageStore, *, awaited: bool = True
+    runtime: SimulatedRuntime, store: MessageStore, *, awaited: bool = True, limit: int = 0
 ) -> tuple[LogSender, Steps]:
-    config, steps = BrokerConfig(), Steps(runtime)
+    config = BrokerConfig(ha_flow_control_enable=bool(limit), max_ha_transfer_bytes_per_second=limit or 1)
+    steps = Steps(runtime)
     pace = Pace(runtime.clock, config)
     log = LogSender(runtime.clock, store, pace, steps, 0, data_frame_header, STEP_BYTES, lambda: awaited)
     return log, steps
@@ -180,4 +186,49 @@ async def test_what_a_master_sends_in_the_place_of_a_batch_is_not_taken_for_it(
     assert found is not None
     assert found.end - found.start == len(of_master)
     assert found.memory is None
+    await store.stop()
+
+
+async def test_what_senders_wait_for_goes_from_memory_in_one_step(orbitmq_runtime: SimulatedRuntime) -> None:
+    store = await filled(orbitmq_runtime, 100_000)
+    log, steps = sender(orbitmq_runtime, store)
+    log.pump()
+    while log.cursor.behind:
+        await asyncio.sleep(0)
+    for size_bytes in (10_000, 300_000):
+        begin = log.cursor.position
+        write(store, size_bytes)
+        batch = store.log.in_memory(begin)
+        assert batch is not None
+        sent = steps.data = []
+        log.pump()
+        assert bytes(sent[-1]) == data_frame_header(begin, len(batch)) + batch
+        assert log.cursor.position == store.max_commit_log_offset
+    log.stop()
+    await store.stop()
+
+
+async def test_a_paused_follower_and_one_with_a_limit_get_no_batch_at_once(
+    orbitmq_runtime: SimulatedRuntime,
+) -> None:
+    store = await filled(orbitmq_runtime, 100_000)
+    log, steps = sender(orbitmq_runtime, store)
+    log.pump()
+    while log.cursor.behind:
+        await asyncio.sleep(0)
+    log.pause()
+    count = len(steps.steps)
+    write(store, 10_000)
+    log.pump()
+    assert len(steps.steps) == count
+    write(store, 10_000)
+    log.resume()
+    assert log.cursor.behind == 0, "both batches, the first one from the file"
+    log.stop()
+    limited, _ = sender(orbitmq_runtime, store, limit=5_000)
+    begin = limited.cursor.position = store.max_commit_log_offset
+    write(store, 10_000)
+    limited.pump()
+    assert begin < limited.cursor.position <= begin + 5_000
+    limited.stop()
     await store.stop()

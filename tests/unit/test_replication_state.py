@@ -15,6 +15,8 @@ from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.peers import Peers
 from orbitmq.replication.link.stream import Kind
 from orbitmq.replication.members.ports import ExchangeError
+from orbitmq.replication.state.codes import TableCodes
+from orbitmq.replication.state.copies import TravellingTables
 from orbitmq.replication.state.exchange import StateExchange
 from orbitmq.replication.state.frames import Ack, Changes, decode_ack, decode_state, encode
 from orbitmq.replication.state.inbox import MAX_WAITING, Complete, Inbox
@@ -35,6 +37,7 @@ class Side:
         self.tables = Tables(runtime.clock)  # type: ignore[arg-type]
         self.peers = Peers()
         self.role = RoleState(role, 0)
+        self.noted: list[str] = []
         self.exchange = StateExchange(
             runtime.clock,
             self.tables.events,
@@ -43,6 +46,7 @@ class Side:
             self,
             self.peers,  # type: ignore[arg-type]
             self.save,
+            self.noted.append,
         )
         self.saved: list[str] = []
 
@@ -174,6 +178,23 @@ async def test_a_topic_is_told_at_once_and_counts_when_it_is_on_the_followers_di
         assert pair.slave.saved == []
 
 
+@pytest.mark.behaviour("MO-17")
+async def test_topics_that_wait_for_the_log_when_the_link_ends_are_saved(runtime: SimulatedRuntime) -> None:
+    """They were made in memory only, and written with the next change."""
+    async with Pair(runtime) as pair:
+        ends = connect(pair.master, pair.slave)
+        await pair.sleep(0.2)
+        pair.master.tables.log_end = 1000
+        pair.master.tables.topics.update(TopicConfig("new"))
+        await pair.sleep(0.2)
+        pair.slave.saved.clear()
+        assert "new" not in pair.slave.tables.topics
+        cut(*ends)
+        assert "new" in pair.slave.tables.topics
+        await pair.sleep(0)
+        assert TOPICS in pair.slave.saved
+
+
 @pytest.mark.behaviour("PO-22")
 async def test_who_lost_its_disk_takes_tables_of_any_version(runtime: SimulatedRuntime) -> None:
     async with Pair(runtime) as pair:
@@ -301,6 +322,22 @@ async def test_a_master_of_an_older_term_is_told_and_not_heard(runtime: Simulate
         master.tables.offsets.commit("g", "T", 0, 51)
         await pair.sleep(0.3)
         assert slave.tables.offsets.query("g", "T", 0) == 51
+
+
+@pytest.mark.behaviour("PO-27")
+async def test_a_slave_that_came_again_is_asked_on_its_new_link(runtime: SimulatedRuntime) -> None:
+    """A cut had left our half of the old one, and nobody answered there (found by seed 753)."""
+    async with Pair(runtime) as pair:
+        master, slave = pair.master, pair.slave
+        slave.tables.topics.update(TopicConfig("made meanwhile"))
+        master.become(Role.PRE_ONLINE)
+        _, there = connect(master, slave)
+        slave.peers.closed(there)
+        there.other = None
+        connect(master, slave)
+        tables = TravellingTables(master.peers, master.exchange, TableCodes(None, None, None))  # type: ignore[arg-type]
+        await tables.take(1, "10.0.0.1:1")
+        assert "made meanwhile" in master.tables.topics
 
 
 async def test_who_does_not_answer_is_not_waited_for(runtime: SimulatedRuntime) -> None:

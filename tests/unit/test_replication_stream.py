@@ -22,6 +22,7 @@ from orbitmq.replication.link.stream import (
     piece_header,
     read_ack,
 )
+from orbitmq.replication.link.stream_follower import copies_back
 
 FILE_BYTES = 1 << 20
 
@@ -68,6 +69,47 @@ def test_frames_may_come_in_any_pieces(seed: int) -> None:
                 got.append((len(copied), bytes(payload)))
         stream = stream[cut:]
     assert (copied, got) == (log, sent)
+
+
+def test_a_piece_that_comes_alone_is_read_as_any_other() -> None:
+    reader = StreamReader(FILE_BYTES)
+    reader.expected = 10
+    for flags in (NO_HURRY, 0):
+        alone = reader.only_piece(memoryview(piece_header(reader.expected, 3, flags) + b"abc"))
+        assert alone is not None
+        offset, piece = alone
+        assert (offset, bytes(piece), reader.hurry) == (reader.expected - 3, b"abc", flags == 0)
+    whole = piece_header(16, 3) + b"abc"
+    others = [
+        piece_header(16, 0), whole[:-1], whole[:12], whole + b"x", piece_header(17, 3) + b"abc",
+        piece_header(-1, 3) + b"abc", frame(Kind.STATE, bytes(11)), frame(Kind.ACK, bytes(16)),
+    ]  # fmt: skip
+    assert [reader.only_piece(memoryview(each)) for each in others] == [None] * len(others)
+    assert reader.expected == 16, "what is not taken changes nothing"
+    list(reader.feed(memoryview(whole[:-1])))
+    assert reader.only_piece(memoryview(piece_header(18, 3) + b"abc")) is None, "a byte is missing before it"
+    list(reader.feed(memoryview(b"c" + MAGIC[:3])))
+    assert reader.only_piece(memoryview(piece_header(19, 3) + b"abc")) is None, "a frame has begun before it"
+
+
+def test_a_piece_that_comes_alone_crosses_no_border() -> None:
+    reader = StreamReader(FILE_BYTES)
+    reader.expected = FILE_BYTES - 2
+    assert reader.only_piece(memoryview(piece_header(FILE_BYTES - 2, 3) + b"abc")) is None
+    with pytest.raises(LinkError, match="crosses the border"):
+        list(reader.feed(memoryview(piece_header(FILE_BYTES - 2, 3) + b"abc")))
+    reader = StreamReader(FILE_BYTES)
+    assert reader.only_piece(memoryview(piece_header(0, 3) + b"abc")) is None, "none was asked for"
+
+
+def test_an_acknowledgement_that_comes_alone() -> None:
+    reader = StreamReader(FILE_BYTES)
+    assert reader.only_ack(ack(7, 5)) == (7, 5)
+    assert reader.only_ack(ack(7, 5)[:-1]) is None
+    assert reader.only_ack(ack(7, 5) * 2) is None
+    assert reader.only_ack(frame(Kind.STATE, bytes(16))) is None
+    list(reader.feed(memoryview(ack(7, 5)[:4])))
+    assert reader.only_ack(ack(7, 5)) is None, "a frame has begun before it"
 
 
 def test_acknowledgements() -> None:
@@ -165,3 +207,27 @@ def test_the_last_common_record_is_found(seed: int) -> None:
         rounds += 1
     assert search.common == common
     assert rounds <= 5
+
+
+@pytest.mark.behaviour("PO-26")
+@pytest.mark.parametrize(
+    ("role", "common", "has", "copies"),
+    [
+        ("pre-online", 600, 600, True),
+        ("pre-online", 600, 800, True),  # the longer log stays, also of two that differ
+        ("pre-online", 600, 1000, False),  # it waited for our link, we for a copy that never came
+        ("pre-online", 600, 1200, False),
+        ("master", 600, 600, True),
+        ("fenced master", 600, 600, True),
+        ("fenced master", 600, 800, False),  # it has taken other messages since
+        ("master", 600, 1200, False),
+    ],
+)
+def test_what_a_master_copies_back_from_a_log_that_ends_at_1000(
+    role: str, common: int, has: int, copies: bool
+) -> None:
+    assert copies_back(hello(role=role, copies_back=True), common, has, 1000) is copies
+
+
+def test_a_master_that_does_not_say_so_copies_nothing_back() -> None:
+    assert not copies_back(hello(role="master"), 600, 600, 1000)

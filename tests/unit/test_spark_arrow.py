@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 
 import pytest
 
@@ -63,6 +64,19 @@ def test_all_columns_have_their_values() -> None:
     assert second["properties"] == []
     assert second["message_id"] == "00000000000000000000000000000003"
     assert second["reconsume_times"] == 2
+
+
+def test_the_names_of_brokers_follow_the_batches_however_long_they_are() -> None:
+    maker = BatchMaker(message_schema(("queue_id", "broker")))
+    for names in (["a", "a"], ["a"], ["a", "a", "a"], ["b", "b"], [], ["a", "b"], ["b"], ["a", "a"]):
+        runs = [(name, len(list(group))) for name, group in itertools.groupby(names)]
+        batch = maker.batch([encode_record(Record("flights", b"", queue_id=4))] * len(names), runs)
+        batch.validate(full=True)
+        assert batch.column("broker").to_pylist() == names
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        assert pa.ipc.open_stream(sink.getvalue()).read_all().column("broker").to_pylist() == names
 
 
 def test_a_subset_in_any_order_and_the_body_as_text() -> None:

@@ -53,6 +53,35 @@ def test_arrow_takes_memory_from_the_heap_unless_told_otherwise(given: dict[str,
     assert done.stdout == f"{pool}\n"
 
 
+ROUNDS_OF_A_READER = """
+import ctypes, resource
+c = ctypes.CDLL(None)
+c.malloc.restype, c.malloc.argtypes, c.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+faults = []
+for _ in range(6):
+    held = [c.malloc(1 << 20) for _ in range(16)]
+    for at in held:
+        ctypes.memset(at, 1, 1 << 20)
+    for at in held:
+        c.free(at)
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+print(faults[-1] - faults[1])
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the C library's settings are glibc's")
+def test_memory_that_a_reader_takes_again_and_again_stays_with_the_worker() -> None:
+    done = subprocess.run(
+        [WRAPPER, "-c", ROUNDS_OF_A_READER],
+        env={"PATH": os.environ["PATH"], "ORBITMQ_SPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    # Handed back to the system, 16 MiB are 4096 pages that each round would fault in again.
+    assert int(done.stdout) < 1000
+
+
 def test_only_local_sessions_with_the_installed_pyspark_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
     monkeypatch.setenv("ORBITMQ_SPARK_PYTHON", "")

@@ -80,7 +80,13 @@ class TableSaved:
 
 @dataclass(frozen=True, slots=True)
 class TablesTold:
-    """Another broker of this make has told all that its tables hold, and they are made here."""
+    """Another broker of this make has told all that its tables hold, and they are made here.
+
+    Attributes:
+        all_locks: no queue lock that a client counts on is missing in them.
+    """
+
+    all_locks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from orbitmq.cluster.layout import (
     wait_until_live,
 )
 from orbitmq.runtime import Runtime, system_runtime
-from orbitmq.runtime.processes import ChildProcess, ProcessError, free_ports, is_free
+from orbitmq.runtime.ports import free_ports, is_free, release
+from orbitmq.runtime.processes import ChildProcess, ProcessError
 from orbitmq.settings import properties_text
 from orbitmq.transport.client import RemotingClient
 
@@ -63,6 +64,8 @@ class ProcessCluster:
         self._root = root
         self._cluster = cluster
         self._name_server_port = name_server_port
+        # Nobody else gets them, also while a broker is down.
+        self._claimed: list[int] = []
         self._settings = settings_of_all(replicas, settings or {})
         self._runtime = runtime or system_runtime()
         self._ready_seconds = ready_seconds
@@ -105,6 +108,7 @@ class ProcessCluster:
         if self._name_server_port and not is_free(self._name_server_port, HOST):
             raise ClusterError(f"port {self._name_server_port} of the name server is in use")
         ports = free_ports(2 * len(self._members) + 1)
+        self._claimed = list(ports)
         self._name_server_port = self._name_server_port or ports.pop()
         self._write_settings(ports)
         try:
@@ -121,6 +125,7 @@ class ProcessCluster:
         for process in self.processes.values():
             await process.stop(timeout_s)
         self.processes.clear()
+        release(self._claimed)
 
     async def stop_broker(self, name: str, *, kill: bool = False) -> None:
         """End one broker with SIGTERM, or with SIGKILL."""

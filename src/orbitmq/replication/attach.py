@@ -20,9 +20,9 @@ from orbitmq.replication.link.stream_follower import Ours
 from orbitmq.replication.members import lease
 from orbitmq.replication.members.handlers import MemberHandlers
 from orbitmq.replication.members.links import Links
-from orbitmq.replication.members.membership import Membership, OwnState, Surroundings
+from orbitmq.replication.members.membership import Membership
 from orbitmq.replication.members.name_servers import NameServerQueries
-from orbitmq.replication.members.ports import TableExchange
+from orbitmq.replication.members.ports import OwnState, Surroundings, TableExchange
 from orbitmq.replication.members.queue_locks import LockHandlers, ReplicatedLocks
 from orbitmq.replication.passing_on import PassingOn
 from orbitmq.replication.replicas import Replicas
@@ -48,22 +48,34 @@ def attach(host: Host) -> Attachment:
         return s.topics.version.state_version
 
     peers, cutting = Peers(), Cutting(s.runtime, s.store)
+    cutting.on_cut = replicas.forget
     identity = Identity(s.runtime, s.config, s.store, s.role, s.address, term)
     port = HaPort(s.runtime, s.config, s.store, replicas, peers, identity, listens)
     following = Following(s.runtime, s.config, s.store, s.address, Ours(peers, identity, cutting))
     status = ReplicationStatus(s.runtime.clock, s.role, s.store, port, following)
 
     escape = s.outlet.elsewhere = Escape(s.runtime, s.config, s.groups)
-    exchange = StateExchange(s.runtime.clock, s.events, s.role, s.feed, s.store, peers, s.persistence.flush)
+    exchange = StateExchange(
+        s.runtime.clock,
+        s.events,
+        s.role,
+        s.feed,
+        s.store,
+        peers,
+        s.persistence.flush,
+        s.persistence.note_version,
+    )
     client = RemotingClient(s.runtime)
     codes = TableCodes(client, s.feed, s.topics)
     copies = TableCopies(s.runtime.clock, codes, lambda: following.classic_master)
     tables = TravellingTables(peers, exchange, codes)
     journal = ActingJournal(s.runtime.clock, s.persistence)
     membership = _membership(host, port, following, peers, client, tables, term)
+    # Behind the exchange: what waits there is made before the locks say what they know.
     locks = ReplicatedLocks(
-        s.runtime.clock, s.events, s.config, s.role, s.locks, client, membership.others, tables.push
-    )
+        s.runtime.clock, s.events, s.config, s.role, s.locks, client, membership.others, exchange,
+        membership.terms, membership.took_locks, s.groups.any_known,
+    )  # fmt: skip
 
     s.to_master.ask = PassingOn(s.runtime.clock, s.role, following, client).ask
 
@@ -75,6 +87,7 @@ def attach(host: Host) -> Attachment:
 
     async def pushed(news: ExchangeBrokerHaInfoRequest) -> bool:
         if s.config.enable_slave_acting_master:
+            locks.master_returns()
             return await membership.announced(news.master_ha_address, news.master_address)
         master_named(news.master_ha_address, news.master_address)
         return s.role.leads
@@ -153,5 +166,6 @@ def _membership(
     peers.on(Kind.TAKE_OVER, asked)
     peers.on(Kind.HAND_OVER, lambda _link, _payload: membership.master_releases())
     peers.on_greeting(membership.greeted)
+    peers.on_longer(membership.longer)
     peers.on_change(lambda link, up: None if up or not link.is_master else membership.look_now())
     return membership

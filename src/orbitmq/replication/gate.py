@@ -66,13 +66,16 @@ class ReplicaGate(Component):
         self._settings_changed()
 
     async def stop(self) -> None:
-        """Give replicas a moment for what is written; then answers that still wait for them are late."""
+        """Give replicas a moment for what is written; then answers that still wait for them are late.
+
+        What the links have reported stays: one that lasts has nothing to report while nothing is written, and
+        nothing is written before it counts.
+        """
         if self._waits and self._replicas.enough and self._durability.waits:
             with suppress(StoreError):
                 await self._last_acknowledgements()
         self._running = False
         self._settings_changed()
-        self._replicas.forget()
 
     async def _last_acknowledgements(self) -> None:
         end = self._store.max_commit_log_offset

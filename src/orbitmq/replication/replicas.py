@@ -179,7 +179,7 @@ class Replicas:
             self.judge(now)
 
     def forget(self) -> None:
-        """Begin anew: this broker was no master for a while, so its log may have become another one."""
+        """Begin anew: our log was cut, so what was reported may be of another one."""
         self._links.clear()
         self._reached = 0
         self._decide()

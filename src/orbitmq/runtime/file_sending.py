@@ -56,6 +56,21 @@ class FileSender:
             self._transport.writelines([head[sent:], file_bytes] if sent < len(head) else [file_bytes])
         return not self._transport.get_write_buffer_size()
 
+    def send_memory(self, head: bytes, memory: memoryview) -> bool:
+        """Write ``head`` and ``memory``, which may change after the call; as :meth:`send`."""
+        sent, held = 0, self._socket
+        if held is not None and not self._transport.get_write_buffer_size():
+            try:
+                sent = held.sendmsg((head, memory))
+            except BlockingIOError:
+                pass
+            except OSError:
+                self.close()  # the transport will find that too
+        if sent == len(head) + len(memory):
+            return True
+        self._transport.write(b"".join((head, memory))[sent:])
+        return not self._transport.get_write_buffer_size()
+
     def _send_at_once(
         self, head: bytes, segment: Segment, start: int, end: int, memory: memoryview | None
     ) -> int:

@@ -52,7 +52,9 @@ class _File:
         self.durable = _zeros(size_bytes)
         self.dirty: list[tuple[int, bytes]] = []
         self.dirty_bytes = 0
+        # What has blocks, and what was ever written.
         self.allocated = 0
+        self.written = 0
         # What a crash brings back when this file replaced another without a sync.
         self.replaced: _File | None = None
         self.unsynced_replacement = False
@@ -69,6 +71,7 @@ class _File:
             end = offset + len(data)
             self.content[offset:end] = data
             self.allocated = max(self.allocated, end)
+            self.written = max(self.written, end)
             self.dirty.append((offset, data))
             self.dirty_bytes += len(data)
             while self.dirty_bytes > WRITE_BACK_BYTES:
@@ -160,7 +163,7 @@ class MemorySegment:
         pass
 
     def data_end(self, start: int) -> int:
-        return max(start, min(self._open().allocated, self._size_bytes))
+        return max(start, min(self._open().written, self._size_bytes))
 
     def sync(self) -> None:
         file = self._open()

@@ -9,9 +9,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
-import random
 import signal
-import socket
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -22,45 +20,12 @@ from orbitmq.errors import OrbitError
 _TAIL_LINES = 200
 _MAX_LINE_BYTES = 64 * 1024
 _PR_SET_PDEATHSIG = 1
-_PORT_RANGE = (20_000, 32_000)
-_MAX_PORTS_TRIED = 1000
 _LIBC = ctypes.CDLL(None)
 _SOURCE = str(Path(__file__).resolve().parents[2])
 
 
 class ProcessError(OrbitError):
     """A child could not be started or ended when it should not; the text ends with its last lines."""
-
-
-def free_ports(count: int, host: str = "127.0.0.1", *, apart: int = 4) -> list[int]:
-    """TCP ports that nobody listens on now, at least ``apart`` from each other.
-
-    They lie below the range from which the system takes ports for outgoing connections, so only another
-    server may take one before the caller does.
-
-    Raises:
-        ProcessError: not so many could be found.
-    """
-    ports: list[int] = []
-    for port in random.sample(range(*_PORT_RANGE), _MAX_PORTS_TRIED):
-        if len(ports) == count:
-            break
-        if all(abs(port - other) >= apart for other in ports) and is_free(port, host):
-            ports.append(port)
-    if len(ports) < count:
-        raise ProcessError(f"found {len(ports)} free ports on {host}, wanted {count}")
-    return ports
-
-
-def is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether nobody listens on this TCP port now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind((host, port))
-        except OSError:
-            return False
-        return True
 
 
 class ChildProcess:

@@ -16,8 +16,16 @@ LOCK_LIVES_MS = 60_000
 
 @dataclass(slots=True)
 class _Lock:
+    """One lock.
+
+    Attributes:
+        renewed_s: on the monotonic clock, so that a step of the wall clock gives no queue to a second client.
+        shared: whether everybody who could take over knows who holds it, see ``replication.members``.
+    """
+
     client_id: str
-    renewed_ms: int
+    renewed_s: float
+    shared: bool = False
 
 
 class QueueLocks:
@@ -29,7 +37,8 @@ class QueueLocks:
         feed.register(
             LOCKS,
             FedTable(
-                lambda lock: [lock.client_id, lock.renewed_ms],
+                # Another machine's clocks show other times: it is told the age.
+                lambda lock: [lock.client_id, round(self._age_ms(lock))],
                 self._apply,
                 items=self._items,
                 is_news=lambda key, _: not self._is_held(key),
@@ -39,13 +48,15 @@ class QueueLocks:
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         """Lock or renew; the queues that the client now holds."""
-        now = self._clock.now_ms()
         locks = self._groups.setdefault(group, {})
         held = []
         for queue in queues:
             lock = locks.get(queue)
-            if lock is None or lock.client_id == client_id or now - lock.renewed_ms > LOCK_LIVES_MS:
-                locks[queue] = _Lock(client_id, now)
+            alive = lock is not None and self._is_alive(lock)
+            if lock is None or lock.client_id == client_id or not alive:
+                # Who comes back behind the end of its lock is as new as anybody else.
+                shared = lock is not None and lock.client_id == client_id and alive and lock.shared
+                locks[queue] = _Lock(client_id, self._clock.monotonic(), shared)
                 self._feed.changed(LOCKS, _key(group, queue), locks[queue])
                 held.append(queue)
         return held
@@ -63,8 +74,38 @@ class QueueLocks:
 
     def any_held(self, group: str) -> bool:
         """Whether any lock of the group is alive: the group consumes in order (behaviour SB-16)."""
-        now = self._clock.now_ms()
-        return any(now - lock.renewed_ms <= LOCK_LIVES_MS for lock in self._groups.get(group, {}).values())
+        return any(self._is_alive(lock) for lock in self._groups.get(group, {}).values())
+
+    # -- for who shares the table ----------------------------------------------------------------------
+
+    def all_shared(self, group: str, queues: Iterable[MessageQueue]) -> bool:
+        """Whether everybody who could take over knows who holds these queues."""
+        locks = self._groups.get(group, {})
+        return all(queue in locks and locks[queue].shared for queue in queues)
+
+    def share(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """Everybody knows by now: those of these queues that the client still holds."""
+        locks = self._groups.get(group, {})
+        held = {queue for queue in queues if queue in locks and locks[queue].client_id == client_id}
+        for queue in held:
+            locks[queue].shared = True
+        return held
+
+    def prolong(self, lives_s: float, ended_s: float) -> None:
+        """Let each lock live for ``lives_s`` at least, also one that has ended up to ``ended_s`` ago."""
+        least_s = self._clock.monotonic() - LOCK_LIVES_MS / 1000 + lives_s
+        for locks in self._groups.values():
+            for lock in locks.values():
+                if self._age_ms(lock) <= LOCK_LIVES_MS + ended_s * 1000:
+                    lock.renewed_s = max(lock.renewed_s, least_s)
+
+    # -- the table -------------------------------------------------------------------------------------
+
+    def _age_ms(self, lock: _Lock) -> float:
+        return (self._clock.monotonic() - lock.renewed_s) * 1000
+
+    def _is_alive(self, lock: _Lock) -> bool:
+        return self._age_ms(lock) <= LOCK_LIVES_MS
 
     def _items(self) -> list[tuple[str, _Lock]]:
         return [
@@ -76,7 +117,7 @@ class QueueLocks:
     def _is_held(self, key: str) -> bool:
         group, queue = _of_key(key)
         lock = self._groups.get(group, {}).get(queue)
-        return lock is not None and self._clock.now_ms() - lock.renewed_ms <= LOCK_LIVES_MS
+        return lock is not None and self._is_alive(lock)
 
     def _apply(self, key: str, value: list[str | int] | None) -> None:
         group, queue = _of_key(key)
@@ -87,7 +128,8 @@ class QueueLocks:
                 self._groups.pop(group, None)
             self._feed.changed(LOCKS, key, None)
         else:
-            lock = self._groups.setdefault(group, {})[queue] = _Lock(str(value[0]), int(value[1]))
+            renewed_s = self._clock.monotonic() - int(value[1]) / 1000
+            lock = self._groups.setdefault(group, {})[queue] = _Lock(str(value[0]), renewed_s, shared=True)
             self._feed.changed(LOCKS, key, lock)
 
 

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from orbitmq.broker.change_feed import Entry
+from orbitmq.runtime.again import write_again
 from orbitmq.runtime.seam import Files, Segment
 
 log = logging.getLogger(__name__)
@@ -158,6 +159,14 @@ class ChangeJournal:
             raise
         self._end += len(data)
 
+    def _write_again(self, number: int, size_bytes: int) -> None:
+        """What is read counts as kept: also what a run before this one could not bring to the device."""
+        segment = self._files.open_segment(self._path(number), size_bytes)
+        try:
+            write_again(segment, 0)
+        finally:
+            segment.close()
+
     def _open(self, size_bytes: int) -> None:
         number = self._numbers[-1] + 1 if self._numbers else 1
         self._numbers.append(number)
@@ -181,7 +190,11 @@ class ChangeJournal:
             self._numbers.remove(number)
 
     def read(self) -> list[Entry]:
-        """All changes on disk, in order."""
+        """All changes on disk, in order; on the device too when this returns.
+
+        Raises:
+            OSError: the disk refused.
+        """
         changes: list[Entry] = []
         self._numbers = sorted(
             int(name.removeprefix(PREFIX))
@@ -190,6 +203,7 @@ class ChangeJournal:
         )
         for number in self._numbers:
             data = self._files.read_bytes(self._path(number))
+            self._write_again(number, len(data))
             if not data.startswith(MAGIC):
                 continue
             for kind, payload in _frames(data):

@@ -60,6 +60,12 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
         self._put(group, config)
         return config
 
+    def any_known(self) -> bool:
+        """Whether there is a group that is not the system's."""
+        return any(
+            name not in reserved.SYSTEM_GROUPS and not reserved.is_system_group(name) for name in self._table
+        )
+
     def forbidden(self, groups: Mapping[str, object] | None = None) -> dict[str, dict[str, int]]:
         """What is forbidden by group and topic, of all groups or of those in ``groups``."""
         return {

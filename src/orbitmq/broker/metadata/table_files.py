@@ -119,6 +119,14 @@ class Persistence:
             self._last_change = self._clock.monotonic()
             self._changed.set()
 
+    def note_version(self, table: str) -> None:
+        """The version of ``table`` changed, and no key of it: its file is written anew soon."""
+        stored = self._by_table.get(table)
+        if stored is not None:
+            stored.stale = True
+            self._last_change = self._clock.monotonic()
+            self._changed.set()
+
     def saved(self, table: str, key: str) -> bool:
         """Whether the last change of ``key`` is on disk."""
         stored = self._by_table[table]

@@ -139,6 +139,8 @@ class Redelivery:
             properties[property_names.MAX_RECONSUME_TIMES] = str(limit)
         properties[property_names.DELAY] = str(FIRST_RETRY_LEVEL + message.reconsume_times)
         properties.pop(property_names.TRANSACTION_PREPARED, None)
+        # The broker wrote it into the copy when it took the message back before; this send is to be safe.
+        properties.pop(property_names.WAIT, None)
         again = Message(retry_topic(self._group), message.body, flag=message.flag, properties=properties)
         try:
             await self._send(again)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
+from orbitmq.client.core.heartbeats import Heartbeats
 from orbitmq.client.core.name_servers import TIMEOUT_MS, NameServers, parse_addresses
 from orbitmq.client.core.namespaced import NamespacedRemoting
 from orbitmq.client.core.routes import RouteCache
@@ -15,17 +16,16 @@ from orbitmq.errors import BrokerError, ClientStateError, OrbitError, TopicNotFo
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import AUTO_CREATE_TOPIC, MASTER_ID
 from orbitmq.runtime.seam import Runtime
-from orbitmq.runtime.tasks import Background, every
+from orbitmq.runtime.tasks import Background
 from orbitmq.transport.client import MAX_IN_FLIGHT, RemotingClient
 from orbitmq.transport.errors import TransportError
-from orbitmq.wire.bodies import ConsumerData, HeartbeatData, ProducerData
+from orbitmq.wire.bodies import ConsumerData
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.connection import not_supported
 
 log = logging.getLogger("orbitmq.client")
 
-HEARTBEAT_S = 30.0
 # The least time between two looks at the routes, whatever their times say.
 LEAST_ROUTE_PAUSE_S = 0.02
 REQUEST_TIMEOUT_MS = 3000
@@ -87,9 +87,15 @@ class ClientInstance:
         self.client_id = client_id or _make_client_id(runtime)
         self.default_topic_queues = default_topic_queues
         self.remoting = (
-            NamespacedRemoting(namespace_v2, runtime, self._handle, max_async, max_oneway)
+            NamespacedRemoting(namespace_v2, runtime, self._handle, max_async, max_oneway, self._lost)
             if namespace_v2
-            else RemotingClient(runtime, handle=self._handle, max_async=max_async, max_oneway=max_oneway)
+            else RemotingClient(
+                runtime,
+                handle=self._handle,
+                max_async=max_async,
+                max_oneway=max_oneway,
+                on_lost=self._lost,
+            )
         )
         self.name_servers = NameServers(self.remoting, parse_addresses(name_servers), runtime.random)
         self._routes = RouteCache()
@@ -101,12 +107,16 @@ class ClientInstance:
         self._consumers: dict[str, GroupMember] = {}
         self._handlers: dict[int, ServerRequestHandler] = {}
         self._parts: dict[Callable[[ClientInstance], Any], Any] = {}
-        self._greeted: set[str] = set()
-        self._refused: dict[str, str] = {}
-        # Of the brokers that answered a heartbeat.
-        self._versions: dict[str, int] = {}
-        self._heartbeating = asyncio.Lock()
         self._background = Background("client")
+        self._heartbeats = Heartbeats(
+            runtime,
+            self._background,
+            self.client_id,
+            self.invoke,
+            self._brokers,
+            self._producers,
+            self._consumers,
+        )
         self._users = 0
         self._started = False
         self._closed = False
@@ -124,8 +134,7 @@ class ClientInstance:
         self._users += 1
         if not self._started:
             self._started = True
-            clock = self.runtime.clock
-            self._background.spawn(every(clock, HEARTBEAT_S, self.heartbeat), "heartbeat")
+            self._heartbeats.start()
             self._background.spawn(self._keep_routes_fresh(), "routes")
 
     async def close(self) -> None:
@@ -170,7 +179,7 @@ class ClientInstance:
             raise ClientStateError(f"this client instance has a consumer of group {group!r} already")
         self._consumers[group] = member
         # Brokers greeted earlier do not know the new group: greet them all again.
-        self._greeted.clear()
+        self._heartbeats.greeted.clear()
 
     async def unregister_consumer(self, group: str) -> None:
         """Tell the brokers, so that the other members take over at once."""
@@ -188,7 +197,7 @@ class ClientInstance:
             except TransportError as error:
                 log.info("could not unregister from %s: %s", address, error)
 
-        await asyncio.gather(*(tell(address) for address in sorted(self._greeted)))
+        await asyncio.gather(*(tell(address) for address in sorted(self._heartbeats.greeted)))
 
     def on_server_request(self, code: int, handler: ServerRequestHandler) -> None:
         """Let ``handler(connection, command)`` answer requests of this code that brokers send."""
@@ -446,51 +455,21 @@ class ClientInstance:
                 found.update(a for i, a in members.items() if i == MASTER_ID or self._consumers)
         return found
 
+    def _lost(self, address: str) -> None:
+        if self._started:
+            self._heartbeats.lost(address)
+
     async def heartbeat(self, *, only_new: bool = False) -> None:
         """Send HEART_BEAT to the brokers; returns when they have answered or failed.
 
         Args:
             only_new: leave out brokers that had a heartbeat since they appeared.
         """
-        if only_new and not self._brokers() - self._greeted and not self._heartbeating.locked():
-            return
-        # A call during a heartbeat returns after it: the brokers know this client then.
-        async with self._heartbeating:
-            await self._heartbeat(only_new)
-
-    async def _heartbeat(self, only_new: bool) -> None:
-        brokers = self._brokers()
-        self._greeted &= brokers
-        wanted = brokers - self._greeted if only_new else brokers
-        if not wanted or not (self._producers or self._consumers):
-            return
-        data = HeartbeatData(
-            client_id=self.client_id,
-            producer_data_set=[ProducerData(group_name=group) for group in sorted(self._producers)],
-            consumer_data_set=[member.consumer_data() for _, member in sorted(self._consumers.items())],
-        )
-        body = data.encode()
-        await asyncio.gather(*(self._heartbeat_to(address, body) for address in sorted(wanted)))
+        await self._heartbeats.send(only_new=only_new)
 
     def broker_version(self, address: str | None = None) -> int:
         """The protocol version of a broker, or the oldest of all; 0 as long as that is not known."""
-        if address is not None:
-            return self._versions.get(address, 0)
-        return min((self._versions.get(known, 0) for known in self._brokers()), default=0)
-
-    async def _heartbeat_to(self, address: str, body: bytes) -> None:
-        self._greeted.add(address)
-        try:
-            answer = await self.invoke(address, Command(code=RequestCode.HEART_BEAT, body=body))
-            self._versions[address] = answer.version
-            self._refused.pop(address, None)
-        except (TransportError, BrokerError) as error:
-            self._greeted.discard(address)
-            # A refusal is for the user (strictSubscription), but not with every heartbeat.
-            new = isinstance(error, BrokerError) and self._refused.get(address) != error.remark
-            if isinstance(error, BrokerError):
-                self._refused[address] = error.remark
-            log.log(logging.WARNING if new else logging.INFO, "heartbeat to %s failed: %s", address, error)
+        return self._heartbeats.version(address)
 
 
 def _make_client_id(runtime: Runtime) -> str:

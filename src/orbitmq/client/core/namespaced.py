@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from orbitmq.runtime.seam import Runtime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.connection import Handler
@@ -12,9 +14,15 @@ class NamespacedRemoting(RemotingClient):
     """Says in every request which namespace is meant."""
 
     def __init__(
-        self, namespace: str, runtime: Runtime, handle: Handler, max_async: int, max_oneway: int
+        self,
+        namespace: str,
+        runtime: Runtime,
+        handle: Handler,
+        max_async: int,
+        max_oneway: int,
+        on_lost: Callable[[str], None],
     ) -> None:
-        super().__init__(runtime, handle=handle, max_async=max_async, max_oneway=max_oneway)
+        super().__init__(runtime, handle=handle, max_async=max_async, max_oneway=max_oneway, on_lost=on_lost)
         self._fields = {"nsd": "true", "ns": namespace}
 
     async def request(self, address: str, command: Command, timeout_ms: int) -> Command:

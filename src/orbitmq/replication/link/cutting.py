@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore
@@ -17,6 +18,7 @@ class Cutting:
 
     Attributes:
         times, size_bytes: how often that was done since the start, and how much was set aside.
+        on_cut: called each time, when the log is shorter.
     """
 
     def __init__(self, runtime: Runtime, store: MessageStore) -> None:
@@ -24,6 +26,7 @@ class Cutting:
         self._store = store
         self.times = 0
         self.size_bytes = 0
+        self.on_cut: Callable[[], object] = lambda: None
 
     async def cut(self, start: int, end: int, master: str) -> None:
         """Let the log end at ``start`` durably; what it has up to ``end`` is in a file then.
@@ -34,6 +37,7 @@ class Cutting:
         path = f"{self._store.config.root}/aside/{start:020d}-{self._runtime.clock.now_ms()}.log"
         await self._runtime.threads.run(self._copy, path, start, end)
         await self._store.truncate(start)
+        self.on_cut()
         self.times += 1
         self.size_bytes += end - start
         log.warning(

@@ -36,8 +36,10 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
 
     def __init__(self, clock: Clock, config: BrokerConfig, store: MessageStore, address: str) -> None:
         self._clock = clock
+        self._monotonic = clock.monotonic
         self._config = config
         self._store = store
+        self._flusher = store.flusher
         self._sync = store.flusher.sync
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._transport: asyncio.Transport | None = None
@@ -90,30 +92,31 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
     def buffer_updated(self, nbytes: int) -> None:
         if self._ended.done():
             return
-        self.last_read = self._clock.monotonic()
-        self._flow.sent(self.last_read, nbytes)
+        self.last_read = now = self._monotonic()
+        self._flow.sent(now, nbytes)
         try:
             try:
                 self._take(self._buffer[:nbytes])
             finally:
-                self._append()
+                if self._pieces:
+                    self._append()
         except (LinkError, StoreError) as error:
             self.end(error)
         except Exception as error:
             self._mistake(error)
         else:
             if self._sync:
-                self._store.flusher.want(self._store.max_commit_log_offset)
+                self._flusher.want(self._store.max_commit_log_offset)
             else:
-                self._written.set()
                 if self.transferring:
-                    self._report(self._store.received_offset, self._store.flushed_offset)
+                    self._report(self._store.received_offset, self._flusher.flushed)
+                self._written.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.end(exc if isinstance(exc, OSError) else ConnectionResetError("the master closed the link"))
 
     def _write(self, data: bytes) -> None:
-        self.last_write = self._clock.monotonic()
+        self.last_write = self._monotonic()
         if self._transport is not None and not self._ended.done():
             self._transport.write(data)
 

@@ -61,7 +61,7 @@ class HaPort(Component):
         self.shared = Port(runtime.clock, config, store, pace, replicas, peers, identity)
         self.connections: dict[HaConnection, None] = {}
         # Those that are sent something: a thousand idle connections must cost a batch of messages nothing.
-        self._followers: dict[HaConnection, None] = {}
+        self._followers: tuple[HaConnection, ...] = ()
         self.on_follower: Callable[[], object] = lambda: None
 
     async def start(self) -> None:
@@ -94,7 +94,7 @@ class HaPort(Component):
         return HaConnection(self)
 
     def _written(self) -> None:
-        for connection in list(self._followers):
+        for connection in self._followers:
             connection.pump()
 
     def _look_after(self) -> None:
@@ -113,13 +113,14 @@ class HaPort(Component):
         """A connection tells that it is sent the log."""
         # With the first one only: a lone broker's writes wake nobody.
         if self._written not in self._store.log.wakers:
-            self._store.log.wakers.append(self._written)
-        self._followers[connection] = None
+            # Before all others: senders may wait for the followers.
+            self._store.log.wakers.insert(0, self._written)
+        self._followers = (*self._followers, connection)
         self.on_follower()
 
     def lost(self, connection: HaConnection) -> bool:
         """A connection tells that it is gone; whether it was one of ours."""
-        self._followers.pop(connection, None)
+        self._followers = tuple(each for each in self._followers if each is not connection)
         if connection not in self.connections:
             return False
         del self.connections[connection]

@@ -30,6 +30,7 @@ class Hello(msgspec.Struct, frozen=True):
         matched: a master's answer: which of the marks is the first that its log has too, -1: none.
         start: a follower's: send the log from here on; -1: not yet.
         refusal: a master's: why it sends nothing.
+        copies_back: a master's: it gets what only a follower has, before anything else is stored there.
     """
 
     cluster: str
@@ -46,6 +47,7 @@ class Hello(msgspec.Struct, frozen=True):
     matched: int = -1
     start: int = -1
     refusal: str = ""
+    copies_back: bool = False
 
     def encode(self) -> bytes:
         """The whole frame."""

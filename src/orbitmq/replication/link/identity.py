@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.role import RoleState
+from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.link.hello import Hello
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore
@@ -52,4 +53,5 @@ class Identity:
             file_bytes=config.mapped_file_size_commit_log,
             begin=store.min_commit_log_offset,
             end=store.max_commit_log_offset,
+            copies_back=config.enable_slave_acting_master and config.broker_id == MASTER_ID,
         )

@@ -157,6 +157,10 @@ class StreamMaster:
         self._received += len(data)
         if self.sender is None and self._received > MAX_HELLO_BYTES:
             raise LinkError(f"it sends {self._received} bytes before it follows")
+        told = self._reader.only_ack(data) if self.sender is not None else None
+        if told is not None:  # nearly always
+            self._acknowledged(*told, now)
+            return
         for kind, _, payload in self._reader.feed(memoryview(data)):
             if kind is Kind.HELLO:
                 self._greeted(Hello.decode(payload), now)
@@ -180,6 +184,8 @@ class StreamMaster:
         if hello.start < 0:
             matched = first_match(hello.marks, store.raw.data, own.begin, own.end)
             self._transport.write(structs.replace(own, matched=matched).encode())
+            if own.end < hello.end and matched >= 0 and hello.marks[matched][1] == own.end:
+                self._port.peers.longer(hello.broker_id, hello.address)
         elif not own.begin <= hello.start <= own.end:
             raise LinkError(
                 f"it asks for the log from {hello.start} on, it goes from {own.begin} to {own.end}"

@@ -45,6 +45,7 @@ class Peers:
         self._receivers: dict[Kind, Receiver] = {}
         self._watchers: list[Watcher] = []
         self._greetings: list[Greeting] = []
+        self._longer: list[Callable[[int, str], object]] = []
 
     @property
     def links(self) -> tuple[PeerLink, ...]:
@@ -65,11 +66,19 @@ class Peers:
         """Call ``listener(broker_id, address, log_end, term)`` when a broker comes that would follow us."""
         self._greetings.append(listener)
 
+    def on_longer(self, listener: Callable[[int, str], object]) -> None:
+        """Call ``listener(broker_id, address)`` when a broker comes whose log goes on where ours ends."""
+        self._longer.append(listener)
+
     # -- for the two ends of a link --------------------------------------------------------------------
 
     def greeted(self, broker_id: int, address: str, log_end: int, term: int) -> None:
         """A broker would follow us, whether it can or not."""
         tell(self._greetings, broker_id, address, log_end, term)
+
+    def longer(self, broker_id: int, address: str) -> None:
+        """A broker that would follow us has all of our log, and more."""
+        tell(self._longer, broker_id, address)
 
     def opened(self, link: PeerLink) -> None:
         """A link is up."""

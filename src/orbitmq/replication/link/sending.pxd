@@ -3,6 +3,8 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from orbitmq.replication.link.cursor cimport Cursor, Flow
+from orbitmq.runtime.file_sending cimport FileSender
+from orbitmq.store.log.appender cimport Appender
 
 @cython.final
 cdef class Rest:
@@ -15,11 +17,13 @@ cdef class Rest:
 
 @cython.final
 cdef class LogSender:
-    cdef object _clock
+    cdef object _monotonic
     cdef object _store
+    cdef Appender _appender
+    cdef object _in_memory
     cdef object _pace
     cdef object _transport
-    cdef object _out
+    cdef FileSender _out
     cdef object _header
     cdef int64_t _piece_bytes
     cdef object _awaited
@@ -38,6 +42,8 @@ cdef class LogSender:
     @cython.locals(position=int64_t)
     cpdef str broken(self)
     cpdef pump(self)
+    @cython.locals(offset=int64_t, size=int64_t, now=double)
+    cdef bint _send_batch(self) except -1
     @cython.locals(cursor=Cursor, end=int64_t, left=int64_t, allowed=int64_t, share=int64_t, behind=int64_t, flows=bint)
     cpdef _step(self)
     @cython.locals(now=double)

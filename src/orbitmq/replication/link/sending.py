@@ -41,6 +41,11 @@ class Pace:
         self._config = config
         self._flow = Flow(clock.monotonic())
 
+    @property
+    def unlimited(self) -> bool:
+        """Whether any number of bytes may be sent."""
+        return not self._config.ha_flow_control_enable
+
     def allowed(self) -> int:
         """How many bytes may be sent now."""
         if not self._config.ha_flow_control_enable:
@@ -110,19 +115,21 @@ class LogSender:
         piece_bytes: int,
         awaited: Callable[[], bool],
     ) -> None:
-        self._clock = clock
+        self._monotonic = clock.monotonic
         self._store = store
+        self._appender = store.appender
+        self._in_memory = store.log.in_memory
         self._pace = pace
         self._transport = transport
         self._out = FileSender(transport)
         self._header = header
-        self._piece_bytes = min(piece_bytes, MAX_DATA_BYTES)
+        self._piece_bytes = min(piece_bytes, MAX_DATA_BYTES, STEP_BYTES)
         self._awaited = awaited
         self._paused = False
         self._next: asyncio.Handle | None = None
         self._gathers = False
         self._ahead = position
-        self._end_seen = store.max_commit_log_offset
+        self._end_seen = self._appender.batch_base
         self._flow = Flow(clock.monotonic())
         self._last_step = -math.inf
         self._rest = Rest()
@@ -133,12 +140,12 @@ class LogSender:
     @property
     def rate(self) -> int:
         """Bytes sent in the last whole second."""
-        return self._flow.rate(self._clock.monotonic())
+        return self._flow.rate(self._monotonic())
 
     def broken(self) -> str:
         """Why the follower cannot get what comes next; empty: it can."""
         position, store = self.cursor.position, self._store
-        if position > store.max_commit_log_offset:
+        if position > self._appender.batch_base:
             return "our log became shorter"
         if position < store.min_commit_log_offset:
             return f"it was too slow: what comes next for it, at {position}, is deleted"
@@ -148,11 +155,30 @@ class LogSender:
         """Something may have been written: send it now, or with what comes in the next moment."""
         if self._paused or self._next is not None:
             return
-        if not self._awaited() and self._clock.monotonic() - self._last_step < GATHER_S:
+        if self._awaited():
+            if not self._send_batch():
+                self._step()
+        elif self._monotonic() - self._last_step < GATHER_S:
             self._next = asyncio.get_running_loop().call_later(GATHER_S, self._step)
             self._gathers = True
         else:
             self._step()
+
+    def _send_batch(self) -> bool:
+        """Send what was just written when that is all, from where it was put together: the shortest way for
+        senders who wait. ``False``: nothing was sent, a step has to look what is to be done."""
+        offset = self.cursor.position
+        memory = self._in_memory(offset)
+        if memory is None or self._transport.is_closing():
+            return False
+        size = len(memory)
+        if size > self._piece_bytes or not self._pace.unlimited:
+            return False
+        self._out.send_memory(self._header(offset, size), memory)
+        self.cursor.position = self._end_seen = offset + size
+        self.last_sent = self._last_step = now = self._monotonic()
+        self._flow.sent(now, size)
+        return True
 
     def send_gathered(self) -> None:
         """What was kept for the next moment goes now: something else is to go behind it."""
@@ -163,10 +189,10 @@ class LogSender:
     def _step(self) -> None:
         """Send what is there, as far as the connection takes it and this iteration of the loop allows."""
         self._next, self._gathers = None, False
-        self._rest.ended(self._clock.monotonic())
+        self._rest.ended(self._monotonic())
         if self._paused or self._transport.is_closing():
             return
-        cursor, end = self.cursor, self._store.max_commit_log_offset
+        cursor, end = self.cursor, self._appender.batch_base
         share = self._share(end)
         left = allowed = min(self._pace.allowed(), share)
         flows = True
@@ -187,7 +213,7 @@ class LogSender:
             self._again(slowed=allowed < share, far=behind > FAR_BYTES)
 
     def _sent(self, size_bytes: int) -> None:
-        self.last_sent = self._last_step = now = self._clock.monotonic()
+        self.last_sent = self._last_step = now = self._monotonic()
         self._pace.sent(size_bytes, now)
         self._flow.sent(now, size_bytes)
 
@@ -205,7 +231,7 @@ class LogSender:
         elif self._paused:
             return
         elif far:
-            self._next = loop.call_later(self._rest.begins(self._clock.monotonic()), self._step)
+            self._next = loop.call_later(self._rest.begins(self._monotonic()), self._step)
         else:
             self._next = loop.call_soon(self._step)
 
@@ -217,7 +243,7 @@ class LogSender:
 
     def heartbeat(self) -> None:
         """Send a piece without bytes."""
-        self.last_sent = self._clock.monotonic()
+        self.last_sent = self._monotonic()
         self._transport.write(self._header(self.cursor.position, 0))
 
     def pause(self) -> None:

@@ -10,6 +10,9 @@ cdef class StreamReader:
     cdef bytearray _kept
     cdef int64_t _left
 
+    cpdef tuple only_ack(self, bytes data)
+    @cython.locals(offset=int64_t, size=int64_t)
+    cpdef tuple only_piece(self, data)
     @cython.locals(missing=int64_t)
     cdef _keep(self, data, int64_t wanted)
     @cython.locals(least=int64_t, most=int64_t, size=int64_t)

@@ -25,6 +25,7 @@ _PIECE_HEAD = Struct(">BBxxIq")
 NO_HURRY = 1
 _OFFSET_BYTES = 8
 _ACK = Struct(">qq")
+_ACK_FRAME = Struct(">BBxxIqq")
 # Of a frame that is kept until it is whole.
 MAX_FRAME_BYTES = 4 << 20
 # What may wait to be sent when one more frame comes; a link that is slower is closed.
@@ -55,6 +56,9 @@ class Kind(IntEnum):
 
 
 _KINDS = {kind.value: kind for kind in Kind}
+_ACK_KIND = Kind.ACK.value
+_ACK_HEAD = _HEAD.pack(_ACK_KIND, 0, _ACK.size)
+_PIECE_KIND = Kind.PIECE.value
 
 
 def frame(kind: Kind, payload: bytes) -> bytes:
@@ -70,12 +74,12 @@ def frame(kind: Kind, payload: bytes) -> bytes:
 
 def piece_header(offset: int, size_bytes: int, flags: int = 0) -> bytes:
     """What stands before ``size_bytes`` of the log from ``offset`` on."""
-    return _PIECE_HEAD.pack(Kind.PIECE, flags, _OFFSET_BYTES + size_bytes, offset)
+    return _PIECE_HEAD.pack(_PIECE_KIND, flags, _OFFSET_BYTES + size_bytes, offset)
 
 
 def ack(received: int, durable: int) -> bytes:
     """A frame that says how far a follower is."""
-    return frame(Kind.ACK, _ACK.pack(received, durable))
+    return _ACK_FRAME.pack(_ACK_KIND, 0, _ACK.size, received, durable)
 
 
 def read_ack(payload: bytes | memoryview) -> tuple[int, int]:
@@ -104,6 +108,28 @@ class StreamReader:
         self._file_bytes = file_bytes
         self._kept = bytearray()
         self._left = 0
+
+    def only_ack(self, data: bytes) -> tuple[int, int] | None:
+        """What an acknowledgement says when it is all that came; ``None``: :meth:`feed` has to look."""
+        if self._left or self._kept or len(data) != _ACK_FRAME.size or not data.startswith(_ACK_HEAD):
+            return None
+        received, durable = _ACK.unpack_from(data, _HEAD.size)
+        return received, durable
+
+    def only_piece(self, data: memoryview) -> tuple[int, memoryview] | None:
+        """Offset and bytes of the next piece of the log when it is all that came, and whole; ``None``:
+        :meth:`feed` has to look."""
+        if self._left or self._kept or len(data) <= _PIECE_HEAD.size:
+            return None
+        kind, flags, size, offset = _PIECE_HEAD.unpack_from(data)
+        size -= _OFFSET_BYTES
+        if kind != _PIECE_KIND or size != len(data) - _PIECE_HEAD.size or offset != self.expected:
+            return None
+        if offset < 0 or offset // self._file_bytes != (offset + size - 1) // self._file_bytes:
+            return None
+        self.hurry = not flags & NO_HURRY
+        self.expected = offset + size
+        return offset, data[_PIECE_HEAD.size :]
 
     def feed(self, data: memoryview) -> Iterator[tuple[Kind, int, memoryview]]:
         """Kind, offset (of pieces) and payload; a piece without bytes is a heartbeat.

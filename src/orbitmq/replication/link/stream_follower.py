@@ -92,7 +92,7 @@ class StreamFollowerLink(FollowerLink):
         raw, own = self._store.raw, self._ours.identity.hello()
         if own.begin == own.end:
             return max(own.begin, (await self._exchange(own, [])).begin)
-        search = Agreement(own.begin, own.end)
+        search, has = Agreement(own.begin, own.end), -1
         while search.common < 0:
             if search.near and search.high is not None:
                 places = search.borders(await raw.record_starts(search.low, search.high))
@@ -101,8 +101,9 @@ class StreamFollowerLink(FollowerLink):
             marks = [mark(raw.data, *search.block(place)) for place in places]
             master = await self._exchange(own, marks)
             search.answered(master.matched)
+            has = master.end if has < 0 else has  # at first: it may be growing by what it copies from us
         common = search.common if search.common >= master.begin else own.begin
-        if common < own.end and master.role == _CATCHING_UP:
+        if common < own.end and copies_back(master, common, has, own.end):
             # It copies what only we have before it serves; then there is nothing to set aside.
             raise LinkError(f"{master.address} has yet to copy what this log has from {common} to {own.end}")
         if common < own.end:
@@ -141,6 +142,10 @@ class StreamFollowerLink(FollowerLink):
     # -- what comes ------------------------------------------------------------------------------------
 
     def _take(self, data: memoryview) -> None:
+        piece = self._reader.only_piece(data)
+        if piece is not None:  # nearly always
+            self._store.append_raw(*piece)
+            return
         for kind, offset, payload in self._reader.feed(data):
             if kind is Kind.PIECE:
                 self._collect(offset, payload)
@@ -170,7 +175,8 @@ class StreamFollowerLink(FollowerLink):
             self._later = asyncio.get_running_loop().call_later(ACK_SECONDS, self._repeat)
 
     def _repeat(self) -> None:
-        self._forget_later()
+        if self._later is not None:
+            self._forget_later()
         self._write(stream.ack(*self._reported))
 
     def _forget_later(self) -> None:
@@ -182,3 +188,12 @@ class StreamFollowerLink(FollowerLink):
         self._forget_later()
         super().end(error)
         self._ours.peers.closed(self)
+
+
+def copies_back(master: Hello, common: int, has: int, end: int) -> bool:
+    """Whether a master that has the log up to ``has`` copies what ours has from ``common`` to ``end``.
+
+    It does so before it serves, from a longer log only. And one that serves prepares once more when its log
+    is the beginning of ours: it came back alone, without its last messages.
+    """
+    return has < end and (master.role == _CATCHING_UP or (master.copies_back and common == has))

@@ -47,6 +47,9 @@ class GoingOnline:
         known: whether that is all of them.
         terms: a member's consent holds as long as a master's right to lead.
         log_end: gives the end of our own log.
+
+    Attributes:
+        took_locks: whether the last way brought all queue locks that a client may count on.
     """
 
     def __init__(
@@ -76,6 +79,8 @@ class GoingOnline:
         self._known = known
         self._log_end = log_end
         self._terms = terms
+        self.took_locks = False
+        self._told_locks: list[bool] = []  # by whom tables were taken from
 
     async def run(self) -> dict[int, str] | None:
         """Return when the broker can serve: the members that did not agree that it leads.
@@ -83,6 +88,7 @@ class GoingOnline:
         ``None``: who the members are is not known.
         """
         plan = PreOnline(self._config.broker_id)
+        self._told_locks.clear()
         patience_s = max(MAX_RETRY_SECONDS, self._terms.patience_s) + LOOK_MORE_S
         deadline = self._clock.monotonic() + patience_s
         while True:
@@ -100,6 +106,8 @@ class GoingOnline:
                     await self._clock.sleep(RETRY_S)
         if self._config.broker_id == MASTER_ID:
             self._following.follow(None, None)
+        told = not self._told_locks or any(self._told_locks)
+        self.took_locks = known and not plan.left_out and told
         for left_out in plan.left_out:
             log.warning("broker %s goes online without: %s", self._address, left_out)
         if not known:
@@ -122,7 +130,8 @@ class GoingOnline:
                     )
                 case Step.TAKE:
                     async with asyncio.timeout(TAKE_LIMIT_S):
-                        await self._tables.take(task.broker_id, task.address)
+                        told = await self._tables.take(task.broker_id, task.address)
+                    self._told_locks.append(told)
                     return Outcome(True)
                 case Step.FOLLOW:
                     self._following.follow(self._config.ha_master_address or None, task.address)

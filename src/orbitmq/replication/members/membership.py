@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
 
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
@@ -18,13 +18,12 @@ from orbitmq.replication.members.fence import Fence, Terms
 from orbitmq.replication.members.going_online import GoingOnline
 from orbitmq.replication.members.looking import Looking, addresses
 from orbitmq.replication.members.name_servers import NameServerQueries
-from orbitmq.replication.members.ports import FollowsMaster, LooksAtLinks, TableExchange
+from orbitmq.replication.members.ports import OwnState, Surroundings
+from orbitmq.replication.members.probe import refuses
 from orbitmq.replication.members.rivals import Rivals
 from orbitmq.replication.members.view import Decision, Move, Port, Sightings, Situation, decide
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.client import RemotingClient
-from orbitmq.transport.errors import ConnectError, TransportError
-from orbitmq.wire.headers import ExchangeBrokerHaInfoRequest
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +31,9 @@ PROBE_PERIOD_S = 1.0
 IDLE_PERIOD_S = 0.25
 ASK_PERIOD_S = 1.0
 YIELD_S = 15.0
-ASK_MEMBER_TIMEOUT_MS = 1000
 HAND_OVER_STEP_S = 0.3
+# A slave that has more of the log and does not give it must not keep a master from serving again and again.
+COPY_AGAIN_S = 30.0
 
 _ROLE_OF = {
     Move.ACT: Role.ACTING_MASTER,
@@ -43,39 +43,6 @@ _ROLE_OF = {
     Move.PRE_ONLINE: Role.PRE_ONLINE,
     Move.ISOLATE: Role.PRE_ONLINE,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class OwnState:
-    """What a broker tells others of itself.
-
-    Attributes:
-        address: where clients reach it.
-        ha_address: gives where followers reach it.
-        log_end: gives the end of its log.
-        term: gives the state version of its tables, which grows when a broker takes the lead.
-    """
-
-    address: str
-    ha_address: Callable[[], str]
-    log_end: Callable[[], int]
-    term: Callable[[], int]
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """The parts of replication that membership works with.
-
-    Attributes:
-        settle: returns when what special services have begun is settled.
-        master_back: called when clients can use the master again that this broker stood in for.
-    """
-
-    following: FollowsMaster
-    links: LooksAtLinks
-    tables: TableExchange
-    settle: Callable[[], Awaitable[None]]
-    master_back: Callable[[], object]
 
 
 class Membership(Component):
@@ -126,6 +93,8 @@ class Membership(Component):
         )
         self._yielded_until = 0.0
         self._released_until = 0.0
+        self._stale_s = -math.inf  # when our own right was last seen not to be renewed
+        self._isolated_s = -math.inf  # since when this broker is isolated, or was last
         self._stood_in = False
         self._port = Port.UNKNOWN
         self._probed_s = 0.0
@@ -136,6 +105,8 @@ class Membership(Component):
         # Slaves that came by themselves and have a say in whether we serve, by id.
         self._came: dict[int, str] = {}
         self._outdated = False  # one of them has led since
+        self._part = -1  # one of them has our log up to here, and more
+        self._part_again_s = 0.0
         self._master_ha: tuple[str, str] | None = None
         if config.enable_slave_acting_master:
             role.may_lead = self._may_lead
@@ -195,6 +166,10 @@ class Membership(Component):
         await self._looking.look()
         return self._others()
 
+    def took_locks(self) -> bool:
+        """Whether this broker was told all queue locks on its last way into service."""
+        return self._going_online.took_locks
+
     # -- what others tell ------------------------------------------------------------------------------
 
     def _settings_changed(self, event: SettingsChanged) -> None:
@@ -226,11 +201,15 @@ class Membership(Component):
         """Our master, in ``term``, asks whether we leave the background work to it.
 
         Only who could not lead itself promises: no name server answers it either, and it has not acted since.
+        When they are back it promises for some time more: what they answer the master counts only when they
+        have shown it for a while, and for the slave it may count at once.
         """
         now = self._clock.monotonic()
         if self._role.role is not Role.SLAVE or self._leaving or now < self._released_until:
             return False
-        if self._own.term() > term or not self.fence.is_stale(now):
+        if self.fence.is_stale(now):
+            self._stale_s = now
+        if self._own.term() > term or now - self._stale_s > self.terms.patience_s:
             return False
         self.seen.again(now)
         return True
@@ -252,6 +231,14 @@ class Membership(Component):
         if self._role.role is Role.MASTER and self._own.term() < term:
             self._outdated = True
         if self._role.role is Role.PRE_ONLINE or self._outdated or self._own.log_end() == 0 < log_end:
+            self._came[broker_id] = address
+            self._wake.set()
+
+    def longer(self, broker_id: int, address: str) -> None:
+        """A slave has all of our log, and more: this master lost its last messages, and came back alone."""
+        now = self._clock.monotonic()
+        if self._config.broker_id == MASTER_ID and now >= self._part_again_s:
+            self._part = self._own.log_end()
             self._came[broker_id] = address
             self._wake.set()
 
@@ -294,9 +281,18 @@ class Membership(Component):
         return {number: at for number, at in members.items() if at != self._address and number != own}
 
     def _knows_others(self) -> bool:
-        """Whether enough name servers tell who else is there, or everybody else has come by himself."""
-        told = self.seen.told(self._clock.monotonic())
-        return told or 0 < self._config.total_replicas - 1 <= len(self._came)
+        """Whether enough name servers tell who else is there, or everybody else has come by himself.
+
+        A master without a log may have lost it, and name servers that just began anew do not show yet who has
+        it: the others get the time in which they register before it takes messages of its own.
+        """
+        now, needed = self._clock.monotonic(), self._config.total_replicas - 1
+        if 0 < needed <= len(self._came):
+            return True
+        emptied = self._config.broker_id == MASTER_ID and not self._own.log_end()
+        if emptied and len(self._others()) < needed and now < self._isolated_s + self.terms.gap_s:
+            return False
+        return self.seen.told(now)
 
     # -- acting ----------------------------------------------------------------------------------------
 
@@ -404,14 +400,7 @@ class Membership(Component):
             return
         self._probed_s = now
         before = self._port
-        try:
-            await self._client.request(master, ExchangeBrokerHaInfoRequest().command(), ASK_MEMBER_TIMEOUT_MS)
-            self._port = Port.SILENT
-        except ConnectError as error:
-            refused = isinstance(error.__cause__, ConnectionRefusedError)
-            self._port = Port.REFUSES if refused else Port.SILENT
-        except TransportError:
-            self._port = Port.SILENT
+        self._port = Port.REFUSES if await refuses(self._client, master) else Port.SILENT
         if self._port is not before:
             self._wake.set()
 
@@ -438,10 +427,13 @@ class Membership(Component):
             lacks = "the tables of a slave that led since"
         elif not self._own.log_end():
             lacks = "the log, a slave has one"
+        elif self._own.log_end() == self._part:
+            lacks = "the end of the log, a slave has it"
+            self._part_again_s = self._clock.monotonic() + COPY_AGAIN_S
         else:
             self._came.clear()
             return
-        self._outdated = False
+        self._outdated, self._part = False, -1
         log.warning("broker %s lacks %s: isolated until it has that", self._address, lacks)
         async with self._moving:
             if not self._leaving:
@@ -451,12 +443,15 @@ class Membership(Component):
     def _misses_others(self) -> bool:
         """Whether nobody is there though others may have led: a name server that just began knows nobody.
 
-        A slave that shows up is asked then; else the time of its right to lead has to pass.
+        A slave that shows up is asked then; else the time of its right to lead has to pass. Without a log
+        too: whoever lost its disk cannot know that it is not new.
         """
-        return self._config.total_replicas > 1 and self._own.log_end() > 0 and not self._others()
+        return self._config.total_replicas > 1 and not self._others()
 
     async def _go_online(self) -> None:
         log.info("broker %s is isolated until it has caught up with the others", self._address)
+        self._isolated_s = self._clock.monotonic()
+        self.look_now()
         silent = await self._going_online.run()
         agreed, misses_others = silent is not None and not silent, self._misses_others()
         self._came.clear()

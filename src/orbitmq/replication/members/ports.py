@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from orbitmq.errors import OrbitError
@@ -66,13 +68,46 @@ class TableExchange(Protocol):
         ...
 
     def outdate(self) -> None:
-        """Our disk was empty: what a member has is newer, whatever the versions say (PO-18)."""
+        """Our disk was empty: what a member has is newer, whatever the versions say (PO-22)."""
         ...
 
-    async def take(self, broker_id: int, address: str) -> None:
-        """Take over what is newer at a member (PO-08, PO-09).
+    async def take(self, broker_id: int, address: str) -> bool:
+        """Take over what is newer at a member (PO-08, PO-09); whether it knows of all queue locks.
 
         Raises:
             ExchangeError, TransportError: not all of it was there; what was taken stays.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class OwnState:
+    """What a broker tells others of itself.
+
+    Attributes:
+        address: where clients reach it.
+        ha_address: gives where followers reach it.
+        log_end: gives the end of its log.
+        term: gives the state version of its tables, which grows when a broker takes the lead.
+    """
+
+    address: str
+    ha_address: Callable[[], str]
+    log_end: Callable[[], int]
+    term: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The parts of replication that membership works with.
+
+    Attributes:
+        settle: returns when what special services have begun is settled.
+        master_back: called when clients can use the master again that this broker stood in for.
+    """
+
+    following: FollowsMaster
+    links: LooksAtLinks
+    tables: TableExchange
+    settle: Callable[[], Awaitable[None]]
+    master_back: Callable[[], object]

@@ -1,4 +1,4 @@
-"""Queue locks of a broker that has replicas: strict mode asks the others, else the table is shared."""
+"""Queue locks of a broker that has replicas: strict mode asks the others, else the heir has the table."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
 
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, TablesTold
 from orbitmq.broker.handlers.base import Family, Handler
-from orbitmq.broker.role import Role, RoleChanged, RoleState
+from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState
 from orbitmq.message.model import MessageQueue
+from orbitmq.replication.members.fence import Terms
+from orbitmq.replication.members.heir import Claim, Heir, Will, hold_s
+from orbitmq.replication.members.probe import refuses
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
@@ -27,21 +31,36 @@ log = logging.getLogger(__name__)
 
 MEMBER_TIMEOUT_MS = 1000
 TOTAL_S = 2.0
-# A grant is answered when the followers have it, but a consumer does not wait longer for that than this.
-SHARE_S = 1.0
+# A new lock waits so long for the heir to have it: RocketMQ's clients wait 1 s for the answer.
+SHARE_S = 0.8
 # A client trusts a lock for so long after it was granted or renewed (LK-02).
 TRUSTED_S = 30.0
 
 
+class SharesTables(Protocol):
+    """The tables beside the log, see ``replication.state.exchange``."""
+
+    promise: Callable[[int, str, float], bool]
+    whole: Callable[[int], object]
+    knows_locks: Callable[[], bool]
+
+    def ask_whole(self, number: int, hold_s: float) -> None: ...
+
+    async def shared_with(self, broker_id: int) -> bool: ...
+
+
 class ReplicatedLocks(Component):
-    """Grants queue locks.
+    """Grants queue locks: only who leads does, and only what its heir knows (see ``heir``).
 
     Args:
         members: gives the other living brokers of this name.
-        share: returns when the followers that are linked have all changes of tables.
+        tables: tells the followers what changes.
+        terms: the times that the brokers of one name agree on.
+        took_locks: whether this broker was told all locks on its way into service.
+        has_groups: whether any group has ever consumed here.
     """
 
-    name = "strict queue locks"
+    name = "queue locks"
 
     def __init__(
         self,
@@ -52,19 +71,34 @@ class ReplicatedLocks(Component):
         locks: QueueLocks,
         client: RemotingClient,
         members: Callable[[], Awaitable[Mapping[int, str]]],
-        share: Callable[[], Awaitable[None]],
+        tables: SharesTables,
+        terms: Terms,
+        took_locks: Callable[[], bool],
+        has_groups: Callable[[], bool],
     ) -> None:
         self._clock = clock
         self._config = config
         self._role = role
-        # Until then others may have granted what this broker's table, empty at its start, does not hold.
-        self._knows_from_s = 0.0 if role.role is Role.MASTER else clock.monotonic() + TRUSTED_S
-        events.subscribe(TablesTold, lambda _: self._knows())
-        events.subscribe(RoleChanged, self._role_changed)
         self._locks = locks
         self._client = client
         self._members = members
-        self._share = share
+        self._tables = tables
+        self._look_s = terms.look_s
+        self._took_locks = took_locks
+        self._has_groups = has_groups
+        self._will, self._claim = Will(terms), Claim(hold_s(terms))
+        # Until then clients may trust locks that others have granted and that this broker does not know.
+        self._grants_from_s = 0.0
+        # Until then nobody can have granted what this broker's table lacks since it led, or was told all.
+        self._knows_until_s = 0.0
+        self._roles = 0
+        tables.promise, tables.whole, tables.knows_locks = self._promises, self._whole, self._knows
+        events.subscribe(TablesTold, self._told)
+        events.subscribe(RoleChanged, self._role_changed)
+
+    async def start(self) -> None:
+        if self._config.enable_slave_acting_master:
+            self._every(self._clock, self._look_s, self._ask, first_s=0.0)
 
     @property
     def quorum(self) -> int:
@@ -75,7 +109,8 @@ class ReplicatedLocks(Component):
         """The queues that the client holds now (LK-06).
 
         Raises:
-            RemotingError: SLAVE_NOT_AVAILABLE, another broker has the table that decides (LK-10).
+            RemotingError: SLAVE_NOT_AVAILABLE, another broker may grant locks, or take over and not know
+                these (LK-10..12).
         """
         if self.quorum <= 1 and not request.only_this_broker:
             self._check_decides()
@@ -83,8 +118,9 @@ class ReplicatedLocks(Component):
         if request.only_this_broker or not held:
             return set(held)
         if self.quorum <= 1:
-            await self._shared()
-            return set(held)
+            if not self._locks.all_shared(request.consumer_group, held):
+                await self._share()
+            return self._locks.share(request.consumer_group, request.client_id, held)
         granted = Counter(held)
         members = list((await self._members()).values())
         tasks = [asyncio.ensure_future(self._lock_at(at, request, held)) for at in members]
@@ -95,41 +131,123 @@ class ReplicatedLocks(Component):
             granted.update(task.result())
         return {queue for queue in held if granted[queue] >= self.quorum}
 
-    def _role_changed(self, change: RoleChanged) -> None:
-        if change.after is Role.MASTER:
-            self._knows()  # by consent of all others, whose tables it took
+    # -- who leads -------------------------------------------------------------------------------------
 
-    def _knows(self) -> None:
-        self._knows_from_s = 0.0
+    def _role_changed(self, change: RoleChanged) -> None:
+        self._roles += 1
+        if change.after not in LEADING:
+            now = self._clock.monotonic()
+            if change.before in LEADING and now >= self._grants_from_s:
+                self._knows_until_s = now + self._claim.hold_s
+            self._claim.void()
+        elif change.before not in LEADING:
+            self._leads(change.before)
+
+    def _leads(self, before: Role) -> None:
+        """This broker leads from now on; before it another one may have."""
+        inherits = before is Role.SLAVE and self._claim.holds(self._clock.monotonic())
+        self._claim.void()
+        if inherits:
+            # The locks that their holders have renewed meanwhile are renewed here.
+            self._locks.prolong(TRUSTED_S, self._claim.hold_s)
+        told = before is Role.PRE_ONLINE and (self._took_locks() or not self._has_groups())
+        if inherits or told:
+            self._grants_from_s = 0.0
+            return
+        self._grants_from_s = self._clock.monotonic() + TRUSTED_S
+        log.info("this broker was not told all queue locks of its name: it grants some in %g s", TRUSTED_S)
 
     def _check_decides(self) -> None:
-        """Refuse where the table is a copy, or may lack what another broker has granted.
+        """Refuse where another broker may grant locks, or has granted some that are not in our table.
 
         A name server shows clients a slave in its master's place as soon as it does not see the master
-        (NR-11), also before the slave acts.
+        (NR-11), also before the slave acts. And a master may go on serving clients where a slave acts.
         """
         role = self._role.role.value
-        if not (self._role.takes_messages or self._role.leads):
+        if not self._role.leads:
             raise RemotingError(
                 ResponseCode.SLAVE_NOT_AVAILABLE,
-                f"this broker is a {role}: the master of its name keeps the queue locks",
+                f"this broker is a {role} and does not lead: who leads keeps the queue locks of its name",
             )
-        left_s = self._knows_from_s - self._clock.monotonic()
+        left_s = self._grants_from_s - self._clock.monotonic()
         if left_s > 0:
             raise RemotingError(
                 ResponseCode.SLAVE_NOT_AVAILABLE,
-                f"this broker is a {role} that began anew and was not told the queue locks of its name: "
+                f"this broker is a {role} that was not told all queue locks of its name: "
                 f"it grants some in {left_s:.1f} s",
             )
 
-    async def _shared(self) -> None:
+    # -- the heir --------------------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        if self._role.role is Role.SLAVE:
+            self._tables.ask_whole(self._claim.ask(self._clock.monotonic()), self._claim.hold_s)
+
+    def _whole(self, number: int) -> None:
+        if self._role.role is Role.SLAVE:
+            self._claim.answered(number)
+
+    def master_returns(self) -> None:
+        """Our master is on its way into service: what one before it promised counts for it alone."""
+        now = self._clock.monotonic()
+        if self._claim.holds(now):
+            self._knows_until_s = now + self._claim.hold_s
+        self._claim.void()
+
+    def _knows(self) -> bool:
+        """Whether no client counts on a lock that our table does not have.
+
+        Whoever leads without our table grants nothing for longer than we say so.
+        """
+        now = self._clock.monotonic()
+        if self._role.leads:
+            return now >= self._grants_from_s
+        if self._role.role is not Role.SLAVE:
+            return False
+        return self._claim.holds(now) or now < self._knows_until_s
+
+    def _told(self, told: TablesTold) -> None:
+        """Our master serves again; one that has not the right to lead may have fewer locks than we had."""
+        if self._role.role is Role.SLAVE:
+            self._knows_until_s = 0.0
+            if not told.all_locks:
+                self._claim.void()
+
+    def _promises(self, broker_id: int, address: str, hold_s: float) -> bool:
+        now = self._clock.monotonic()
+        if not self._role.leads or now < self._grants_from_s:
+            return False
+        return self._will.asked(broker_id, address, hold_s, now)
+
+    async def _share(self) -> None:
+        """Return when the heir has the table as it is now.
+
+        Raises:
+            RemotingError: it does not answer; or meanwhile another broker may have led.
+        """
+        roles, now = self._roles, self._clock.monotonic
         try:
             async with asyncio.timeout(SHARE_S):
-                await self._share()
-        except TimeoutError:
-            log.warning(
-                "the followers do not have the queue locks yet: a change of master may grant them twice"
-            )
+                while (heir := self._will.heir(now())) is not None and not await self._has_all(heir):
+                    pass
+        except TimeoutError as error:
+            raise RemotingError(
+                ResponseCode.SLAVE_NOT_AVAILABLE,
+                "a slave that may take over does not answer: no new queue locks until it cannot",
+            ) from error
+        if roles != self._roles:
+            raise RemotingError(ResponseCode.SLAVE_NOT_AVAILABLE, "another broker may keep the queue locks")
+        self._check_decides()
+
+    async def _has_all(self, heir: Heir) -> bool:
+        """Whether the heir has all changes; ``False``: look again whether there is one."""
+        if await self._tables.shared_with(heir.broker_id):
+            return True
+        if await refuses(self._client, heir.address):
+            self._will.is_gone(heir)
+        else:
+            await self._clock.sleep(max(0.0, heir.until_s - self._clock.monotonic()))
+        return False
 
     async def _lock_at(
         self, address: str, request: LockBatchRequestBody, queues: Sequence[MessageQueue]
@@ -147,7 +265,13 @@ class ReplicatedLocks(Component):
             return set()
 
     async def unlock(self, request: UnlockBatchRequestBody) -> None:
-        """Give locks back here, and tell the others without waiting for them (LK-07)."""
+        """Give locks back here, and tell the others without waiting for them (LK-07).
+
+        Not at a copy: its leader would take the client that comes back for one that has the lock still.
+        """
+        strict = request.only_this_broker or self.quorum > 1
+        if not (strict or self._role.leads or self._role.takes_messages):
+            return
         self._locks.unlock(request.consumer_group, request.client_id, request.mq_set)
         if request.only_this_broker or self.quorum <= 1:
             return

@@ -108,13 +108,14 @@ class TravellingTables:
         """See ``TableExchange``."""
         self._exchange.terms.outdate()
 
-    async def take(self, broker_id: int, address: str) -> None:
+    async def take(self, broker_id: int, address: str) -> bool:
         """See ``TableExchange``."""
         link = self._link(broker_id)
         if link is not None:
-            await self._exchange.ask(link)
-        else:
-            await self._codes.take_back(address)
+            return await self._exchange.ask(link)
+        await self._codes.take_back(address)
+        return False  # RocketMQ's brokers tell no locks
 
     def _link(self, broker_id: int) -> PeerLink | None:
-        return next((link for link in self._peers.links if link.broker_id == broker_id), None)
+        # The newest: of an older one a cut may have left our half only.
+        return next((link for link in reversed(self._peers.links) if link.broker_id == broker_id), None)

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, TOPICS, ChangeFeed, Entry, FedTable
 from orbitmq.broker.component import Component
 from orbitmq.broker.events import Events, TablesTold
-from orbitmq.broker.role import Role, RoleChanged, RoleState
+from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.peers import PeerLink, Peers
 from orbitmq.replication.link.stream import Kind
 from orbitmq.replication.members.ports import ExchangeError
-from orbitmq.replication.state.frames import Ack, Ask, Changes, decode_ack, decode_state, encode
+from orbitmq.replication.state.frames import (
+    Ack,
+    Ask,
+    AskWhole,
+    Changes,
+    State,
+    Whole,
+    decode_ack,
+    decode_state,
+    encode,
+)
 from orbitmq.replication.state.inbox import Action, Complete, Inbox
 from orbitmq.replication.state.outbox import MAX_ENTRIES, Outbox, SendingLink, everything
 from orbitmq.replication.state.terms import Terms, begins_term
@@ -61,6 +71,13 @@ class StateExchange(Component):
 
     Args:
         save: returns when the changes of a table are on disk; raises OSError.
+        note_version: told the tables whose version is another one, though nothing in them changed.
+
+    Attributes:
+        promise: asked by a follower with its id, its address and a time in seconds, whether this broker
+            shares with it before it grants anything, for that time from now on.
+        whole: called with the number of a question when our leader has told us all that its tables hold.
+        knows_locks: tells whether no client counts on a queue lock that our tables do not have.
     """
 
     name = "state exchange"
@@ -74,9 +91,11 @@ class StateExchange(Component):
         store: MessageStore,
         peers: Peers,
         save: Callable[[str], Awaitable[None]],
+        note_version: Callable[[str], object],
     ) -> None:
         self._clock = clock
         self._save = save
+        self._note_version = note_version
         self._events = events
         self._role = role
         self._feed = feed
@@ -86,11 +105,17 @@ class StateExchange(Component):
         self._outbox = Outbox(feed)
         self._sending: dict[PeerLink, SendingLink] = {}
         self._inboxes: dict[PeerLink, Inbox] = {}
-        self._asked: dict[PeerLink, asyncio.Future[None]] = {}
+        self._asked: dict[PeerLink, asyncio.Future[bool]] = {}
         self._answers: dict[PeerLink, _Answer] = {}
         self._told_own: set[PeerLink] = set()
+        # Links whose changes were not all taken, from a beginning on.
+        self._lacking: set[PeerLink] = set()
         self._flushing: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
+        self._heard = asyncio.Event()  # an acknowledgement came, or a link went
+        self.promise: Callable[[int, str, float], bool] = lambda _id, _address, _hold_s: False
+        self.whole: Callable[[int], object] = lambda _number: None
+        self.knows_locks: Callable[[], bool] = lambda: False
         self._limiter = LogLimiter(log)
         peers.on(Kind.STATE, self._received)
         peers.on(Kind.STATE_ACK, self._acknowledged)
@@ -115,17 +140,44 @@ class StateExchange(Component):
         while any(sending.waits for sending in self._followers().values()):
             await self._clock.sleep(LOOK_SECONDS / 2)
 
-    async def ask(self, link: PeerLink) -> None:
+    async def shared_with(self, broker_id: int) -> bool:
+        """Send all changes to one who copies our log; return when it has them. ``False``: it is not linked.
+
+        What it has it makes before it leads, wherever its log ends.
+        """
+        self._flush()
+        for link, sending in self._followers().items():
+            if link.broker_id == broker_id:
+                number = sending.number
+                while sending.received < number:
+                    self._heard.clear()
+                    await self._heard.wait()
+                    if self._sending.get(link) is not sending:
+                        return False
+                return True
+        return False
+
+    def ask_whole(self, number: int, hold_s: float) -> None:
+        """Ask our leader whether we were told all that its tables hold; :attr:`whole` gets the answer."""
+        for link in self._sending:
+            if link.is_master:
+                link.send(Kind.STATE, encode(AskWhole(number, hold_s)))
+
+    async def ask(self, link: PeerLink) -> bool:
         """Take over what is newer at a peer (PO-08); what only we have stays.
+
+        Returns:
+            Whether it knows of all queue locks.
 
         Raises:
             ExchangeError: it did not tell all in time.
         """
-        answer = self._asked[link] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._asked[link] = answer
         try:
             link.send(Kind.STATE, encode(Ask()))
             async with asyncio.timeout(ASK_SECONDS):
-                await answer
+                return await answer
         except (TimeoutError, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and not answer.cancelled():
                 raise
@@ -206,8 +258,15 @@ class StateExchange(Component):
     ) -> None:
         # Older changes go first, so that none of them undoes what was read after it.
         self._flush()
+        knows_locks = ends and self.knows_locks()
         for payload in sending.frames(
-            self.terms.term, self._feed.sequence, entries, begins=begins, ends=ends, asked=asked
+            self.terms.term,
+            self._feed.sequence,
+            entries,
+            begins=begins,
+            ends=ends,
+            asked=asked,
+            knows_locks=knows_locks,
         ):
             link.send(Kind.STATE, payload)
 
@@ -215,8 +274,8 @@ class StateExchange(Component):
 
     def _received(self, link: PeerLink, payload: bytes) -> None:
         frame = decode_state(payload)
-        if isinstance(frame, Ask):
-            self._spawn(self._tell_everything(link, asked=True), f"tables for {link.address}")
+        if not isinstance(frame, Changes):
+            self._asked_or_answered(link, frame)
             return
         inbox = self._inboxes.get(link)
         if inbox is None:
@@ -225,16 +284,34 @@ class StateExchange(Component):
         link.send(Kind.STATE_ACK, encode(Ack(inbox.received, inbox.applied)))
         self._news.set()
 
+    def _asked_or_answered(self, link: PeerLink, frame: State) -> None:
+        if isinstance(frame, Ask):
+            self._spawn(self._tell_everything(link, asked=True), f"tables for {link.address}")
+        elif isinstance(frame, AskWhole):
+            sending = self._followers().get(link)
+            if sending is None or sending.telling:
+                return
+            if self.promise(link.broker_id, link.address, frame.hold_s):
+                self._flush()
+                link.send(Kind.STATE, encode(Whole(frame.number, self.terms.term)))
+        elif isinstance(frame, Whole) and link not in self._lacking and frame.term >= self.terms.term:
+            # Of a leader of a lower term we shall take nothing.
+            self.whole(frame.number)
+
     def _acceptance(self, link: PeerLink, frame: Changes) -> Callable[[Entry], bool]:
         """Which changes of a frame are made here."""
         if frame.asked:
             return self._of_answer(link, frame)
         if not link.is_master or self._role.takes_messages or self._role.leads:
+            self._lacking.add(link)
             return lambda _entry: False
         if frame.term < self.terms.term:
+            self._lacking.add(link)
             if link not in self._told_own:
                 self._tell_own(link)
             return lambda _entry: False
+        if frame.begins:
+            self._lacking.discard(link)
         self.terms.saw(frame.term)
         return lambda _entry: True
 
@@ -271,7 +348,7 @@ class StateExchange(Component):
                     self._do(link, action)
                     if at % SLICE == 0:
                         await asyncio.sleep(0)
-                if any(isinstance(action, Complete) or action.table in _METADATA for action in ready):
+                if _has_metadata(ready):
                     await self._save_metadata()
                 inbox.made()
                 if inbox.applied != before and link in self._inboxes:
@@ -300,7 +377,7 @@ class StateExchange(Component):
         if isinstance(action, Entry):
             self._apply(action)
             return
-        self._events.publish(TablesTold())
+        self._events.publish(TablesTold(action.knows_locks))
         if not action.asked:
             self._remove_others(action)
         elif link in self._sending and self._answers[link].welcome:
@@ -310,7 +387,7 @@ class StateExchange(Component):
             else:
                 self._remove_others(action)
         if action.asked and (asked := self._asked.get(link)) is not None and not asked.done():
-            asked.set_result(None)
+            asked.set_result(action.knows_locks)
 
     def _apply(self, entry: Entry) -> None:
         try:
@@ -342,27 +419,31 @@ class StateExchange(Component):
         sending = self._sending.get(link)
         if sending is not None and not sending.acknowledged(decode_ack(payload)):
             raise LinkError("it acknowledges tables that were not sent")
+        self._heard.set()
 
     # -- what happens around -----------------------------------------------------------------------------
 
     def _link_changed(self, link: PeerLink, up: bool) -> None:
         if not up:
             self._sending.pop(link, None)
+            self._heard.set()
             inbox = self._inboxes.pop(link, None)
             if inbox is not None:
                 self._make_the_rest(link, inbox)
             self._answers.pop(link, None)
             self._told_own.discard(link)
+            self._lacking.discard(link)
             if (answer := self._asked.get(link)) is not None:
                 answer.cancel()
             return
         self._sending[link] = SendingLink()
         self._inboxes[link] = Inbox()
+        self._lacking.add(link)
         if not link.is_master and self._role.takes_messages:
             self._begin_telling(link)
 
     def _role_changed(self, changed: RoleChanged) -> None:
-        if self._role.leads or self._role.takes_messages:
+        if changed.after in LEADING or self._role.takes_messages:
             for link, inbox in self._inboxes.items():
                 self._make_the_rest(link, inbox)
         if changed.before is Role.ACTING_MASTER and self._role.role is Role.SLAVE:
@@ -372,14 +453,24 @@ class StateExchange(Component):
             return
         term = self.terms.begin()
         log.info("the tables of this broker are of term %d", term)
+        for name, table in self._feed.tables().items():
+            if table.versioned is not None:
+                self._note_version(name)
         if self._role.takes_messages:
             for link in self._followers():
                 self._begin_telling(link)
 
     def _make_the_rest(self, link: PeerLink, inbox: Inbox) -> None:
         """What the leader told counts, though the log may not come as far."""
-        for action in inbox.rest():
+        rest = inbox.rest()
+        for action in rest:
             self._do(link, action)
+        if self._background is not None and _has_metadata(rest):
+            self._spawn(self._save_metadata(), "save what was told last")
+
+
+def _has_metadata(actions: Iterable[Action]) -> bool:
+    return any(isinstance(action, Complete) or action.table in _METADATA for action in actions)
 
 
 def _is_known_whole(table: FedTable, key: str, complete: Complete) -> bool:

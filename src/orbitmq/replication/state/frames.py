@@ -19,6 +19,8 @@ class Changes(msgspec.Struct, frozen=True, tag="changes"):
         sequence: of the sender's last change that this frame or one before has told.
         begins, ends: the first and the last frame of all that the tables hold.
         asked: all of it was asked for.
+        knows_locks: with the last frame of all: no client counts on a queue lock that the sender's tables do
+            not have.
     """
 
     number: int
@@ -28,10 +30,35 @@ class Changes(msgspec.Struct, frozen=True, tag="changes"):
     begins: bool = False
     ends: bool = False
     asked: bool = False
+    knows_locks: bool = False
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask"):
     """Tell me all that your tables hold."""
+
+
+class AskWhole(msgspec.Struct, frozen=True, tag="whole?"):
+    """A follower asks its leader whether it was told all.
+
+    Attributes:
+        number: comes back with the answer.
+        hold_s: for so long after the answer the follower may count on it.
+    """
+
+    number: int
+    hold_s: float
+
+
+class Whole(msgspec.Struct, frozen=True, tag="whole"):
+    """The frames before this one told all that the leader's tables hold.
+
+    Attributes:
+        number: of the question.
+        term: of the leader's tables.
+    """
+
+    number: int
+    term: int
 
 
 class Ack(msgspec.Struct, frozen=True):
@@ -46,10 +73,10 @@ class Ack(msgspec.Struct, frozen=True):
     applied: int
 
 
-State: TypeAlias = Changes | Ask
+State: TypeAlias = Changes | Ask | AskWhole | Whole
 
 _encoder = msgspec.msgpack.Encoder()
-_state: msgspec.msgpack.Decoder[State] = msgspec.msgpack.Decoder(Changes | Ask)
+_state: msgspec.msgpack.Decoder[State] = msgspec.msgpack.Decoder(State)
 _ack = msgspec.msgpack.Decoder(Ack)
 
 

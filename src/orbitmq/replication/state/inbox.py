@@ -22,10 +22,12 @@ class Complete:
     Attributes:
         keys: by table; what else is in these tables is not in the sender's.
         asked: we had asked for it.
+        knows_locks: no queue lock that a client counts on is missing in it.
     """
 
     keys: dict[str, set[str]]
     asked: bool
+    knows_locks: bool = False
 
 
 Action: TypeAlias = Entry | Complete
@@ -72,7 +74,7 @@ class Inbox:
             if accept(entry):
                 self._waiting.append((behind, 0, entry))
         if frame.ends and self._keys is not None:
-            self._waiting.append((behind, 0, Complete(self._keys, frame.asked)))
+            self._waiting.append((behind, 0, Complete(self._keys, frame.asked, frame.knows_locks)))
             self._keys = None
         self._waiting.append((behind, frame.sequence, None))
 

@@ -50,6 +50,7 @@ class SendingLink:
     """What one follower has been told.
 
     Attributes:
+        number: of the last frame that was made for it.
         received: number of the last frame that it has.
         applied: sequence up to which it has made the changes.
         told: sequence up to which frames were made for it.
@@ -58,7 +59,7 @@ class SendingLink:
     """
 
     def __init__(self) -> None:
-        self._number = 0
+        self.number = 0
         self.received = 0
         self.applied = 0
         self.told = 0
@@ -73,7 +74,7 @@ class SendingLink:
     @property
     def has_room(self) -> bool:
         """Whether more of the tables may be sent."""
-        return self._number - self.received < WINDOW
+        return self.number - self.received < WINDOW
 
     def frames(
         self,
@@ -84,22 +85,26 @@ class SendingLink:
         begins: bool = False,
         ends: bool = False,
         asked: bool = False,
+        knows_locks: bool = False,
     ) -> Iterator[bytes]:
         """The payloads of the next frames, which tell these entries; one at least."""
-        frame = Changes(self._number + 1, term, max(self.told, sequence), entries, begins, ends, asked)
+        told = max(self.told, sequence)
+        frame = Changes(self.number + 1, term, told, entries, begins, ends, asked, knows_locks)
         payload = encode(frame)
         if len(entries) > 1 and (len(entries) > MAX_ENTRIES or len(payload) > FRAME_BYTES):
             half = len(entries) // 2
             yield from self.frames(term, self.told, entries[:half], begins=begins, asked=asked)
-            yield from self.frames(term, sequence, entries[half:], ends=ends, asked=asked)
+            yield from self.frames(
+                term, sequence, entries[half:], ends=ends, asked=asked, knows_locks=knows_locks
+            )
             return
-        self._number = frame.number
+        self.number = frame.number
         self.told = frame.sequence
         yield payload
 
     def acknowledged(self, ack: Ack) -> bool:
         """Note an acknowledgement; ``False``: it speaks of frames that were not sent."""
-        if not self.received <= ack.received <= self._number or ack.applied > self.told:
+        if not self.received <= ack.received <= self.number or ack.applied > self.told:
             return False
         self.received = ack.received
         self.applied = max(self.applied, ack.applied)

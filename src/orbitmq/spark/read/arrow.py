@@ -33,6 +33,8 @@ class BatchMaker:
         self._schema = schema
         self._bad_body = bad_body
         self._tags = None if tags == "*" else pa.array([t.strip() for t in tags.split("||")], pa.string())
+        self._broker = ""
+        self._brokers = pa.array([], pa.string())
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -69,8 +71,7 @@ class BatchMaker:
     def _array(self, field: pa.Field, columns: Columns, runs: Sequence[tuple[str, int]]) -> pa.Array:
         name = field.name.lower()
         if name == BROKER:
-            pieces = [pa.repeat(pa.scalar(broker, field.type), rows) for broker, rows in runs]
-            return pa.concat_arrays(pieces) if pieces else pa.array([], field.type)
+            return self._broker_names(field.type, runs)
         if name == ERROR:
             return pa.array([columns.errors.get(row) for row in range(columns.rows)], field.type)
         if name == names.PROPERTIES and columns.properties is None:
@@ -86,6 +87,16 @@ class BatchMaker:
         times = pa.Array.from_buffers(pa.timestamp("ms", "UTC"), columns.rows, [None, values])
         # Unsafe: a sender may claim any time, and an absurd one must not stop the query.
         return times.cast(field.type, safe=False)
+
+    def _broker_names(self, kind: Any, runs: Sequence[tuple[str, int]]) -> pa.Array:
+        if len(runs) != 1:
+            pieces = [pa.repeat(pa.scalar(broker, kind), rows) for broker, rows in runs]
+            return pa.concat_arrays(pieces) if pieces else pa.array([], kind)
+        # Nearly always: the column is kept for the next batch, which needs one as long or a little longer.
+        broker, rows = runs[0]
+        if broker != self._broker or rows > len(self._brokers):
+            self._broker, self._brokers = broker, pa.repeat(pa.scalar(broker, kind), rows + rows // 8)
+        return self._brokers.slice(0, rows)
 
 
 def _decoded(name: str, kind: DataType) -> str:

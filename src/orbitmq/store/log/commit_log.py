@@ -256,6 +256,11 @@ class CommitLog:
             raise StoreClosedError(f"the commit log could not be written: {self.write_error}")
         self._batch_at = -1
         try:
+            at, size, segment = self.received - self._segment_start, len(data), self._segment
+            if segment is not None and at + size <= self._allocated:  # nearly always
+                segment.pwrite(data, at)
+                self.received += size
+                return
             while len(data):
                 segment = self.files.segment(self.received) or self.files.add()
                 at = self.received - self.files.start_of(self.received)
@@ -298,10 +303,12 @@ class CommitLog:
         try:
             while start < end:
                 stop = min(end, self.files.start_of(start) + self.files.file_bytes)
-                wipe(self.files, start, stop)
+                if wipe(self.files, start, stop):
+                    self._flusher.sync_now(self.files.between(start, stop))
                 start = stop
         except OSError as error:
-            self._fail(error)
+            if self._flusher.error is None:
+                self._fail(error)  # else it is final already: nothing is to be tried again
             raise StoreClosedError(f"the commit log could not be written: {error}") from error
 
     def cut(self, to: int) -> None:
@@ -311,6 +318,7 @@ class CommitLog:
         if self.files.segment(to) is None:
             self.files.add()
         wipe(self.files, to, self.files.start_of(to) + self.files.file_bytes)
+        self._flusher.sync_now(self.files.between(to, to + 1))
         self.received = to
         self._use_segment(to)
         for wake in self.wakers:

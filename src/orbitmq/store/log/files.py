@@ -132,7 +132,10 @@ def sync_all(segments: list[Segment]) -> None:
 
 
 def wipe(log: LogFiles, start: int, end: int) -> int:
-    """Write zeros over what stands from ``start`` to ``end`` of one log file, durably; how many bytes."""
+    """Write zeros over what stands from ``start`` to ``end`` of one log file; how many bytes.
+
+    The caller brings them to the device.
+    """
     segment = log.segment(start)
     if segment is None:
         return 0
@@ -147,6 +150,4 @@ def wipe(log: LogFiles, start: int, end: int) -> int:
             segment.pwrite(bytes(len(piece)), at)
             wiped += len(piece)
         at += len(piece)
-    if wiped:
-        segment.sync()
     return wiped

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -161,10 +162,21 @@ class Flusher:
 
     def flush_blocking(self) -> None:
         """Bring all that is written to the device on the calling thread; a failure is final as ever."""
+        with contextlib.suppress(OSError):
+            self.sync_now(self._segments(self.flushed, self.written))
+
+    def sync_now(self, segments: list[Segment]) -> None:
+        """Bring files of the log to the device on the calling thread.
+
+        Raises:
+            OSError: the device refused. That is final: the system tells it once, so a flush of other bytes
+                of these files would pass though they are lost.
+        """
         try:
-            sync_all(self._segments(self.flushed, self.written))
+            sync_all(segments)
         except OSError as error:
             self._fail(error)
+            raise
 
     def _fail(self, error: BaseException) -> None:
         # After a failed fdatasync the kernel may have dropped the pages: a later success would prove nothing.

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from orbitmq.runtime import Runtime
+from orbitmq.runtime.again import write_again
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.queues import layout as table
@@ -75,6 +76,8 @@ class Queues:
         self._ids = array("i")
         self._open: OrderedDict[int, ConsumeQueue] = OrderedDict()
         self._unsynced: set[tuple[int, int]] = set()
+        # Changed files of which the device refused something: it may lack what counts as being there.
+        self._doubtful: set[tuple[int, int]] = set()
         self._file_created = False
         self.dropped = 0
 
@@ -315,12 +318,15 @@ class Queues:
         """Bring the changed files to the device.
 
         Raises:
-            OSError: the disk refused; the same files are synced by the next call.
+            OSError: the disk refused; the same files are written again and synced by the next call.
         """
         with self._mutex:
             changed, self._unsynced = self._unsynced, set()
+            doubtful, self._doubtful = self._doubtful, set()
             created, self._file_created = self._file_created, False
         try:
+            for slot, number in sorted(doubtful):
+                self._sync_file(slot, number, again=True)
             if created or len(changed) > SYNC_EACH_LIMIT:
                 self._runtime.files.sync_all(self._config.root)
             else:
@@ -329,10 +335,11 @@ class Queues:
         except BaseException:
             with self._mutex:
                 self._unsynced |= changed
+                self._doubtful |= doubtful | changed
                 self._file_created |= created
             raise
 
-    def _sync_file(self, slot: int, number: int) -> None:
+    def _sync_file(self, slot: int, number: int, *, again: bool = False) -> None:
         known, queue_id = self.of_slot(slot)
         file_bytes = self._config.consume_queue_file_bytes
         folder = f"{self._config.consume_queue_path}/{known.topic}/{queue_id}"
@@ -342,7 +349,10 @@ class Queues:
         except FileNotFoundError:
             return  # the topic was dropped, or the file is expired
         try:
-            segment.sync()
+            if again:
+                write_again(segment, 0)
+            else:
+                segment.sync()
         finally:
             segment.close()
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from orbitmq.runtime import Runtime
+from orbitmq.runtime.again import write_again
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.errors import StoreLockedError
 from orbitmq.store.log.appender import Appender
-from orbitmq.store.log.files import LogFiles, sync_all
+from orbitmq.store.log.files import LogFiles
 from orbitmq.store.log.raw import first_record_time
 from orbitmq.store.log.records import RecordReader
 from orbitmq.store.queues import layout as table
@@ -111,6 +112,7 @@ class Opening:
         if start < 0:
             start = self._start(checkpoint, crashed)
             self._load_folders(start, crashed)
+        self._bring_to_device(self._durable(checkpoint, start), again=crashed)
         recovery = Recovery(
             self._files,
             self._queues,
@@ -120,10 +122,33 @@ class Opening:
             cancelled=lambda: self.cancelled,
         )
         outcome = recovery.run(start, rebuild=lost)
-        # What a killed process had written may be in the kernel only; from here on it counts as flushed.
-        sync_all(self._files.between(start, outcome.end_offset))
         self._queues.drop_below(self._files.first)
         return Opened(crashed, checkpoint, start, outcome, self._positions_name, self._positions_bytes)
+
+    def _durable(self, checkpoint: Checkpoint, start: int) -> int:
+        """The end of what a flush that passed has brought to the device, as far as that is known."""
+        safe = checkpoint.safe_offset
+        return max(start, safe) if self._is_border(safe) else start
+
+    def _bring_to_device(self, start: int, *, again: bool) -> None:
+        """What the files hold from ``start`` on counts as flushed when it is read: see that it is.
+
+        A killed process may have left it in the system's memory only. With ``again`` also what its own
+        failed flush has left there as clean pages, see :func:`write_again`.
+        """
+        files = self._files
+        for segment in files.between(start, files.end):
+            if self.cancelled:
+                raise StartCancelledError
+            try:
+                if again:
+                    at = max(0, start - int(segment.path.rpartition("/")[2]))
+                    write_again(segment, at, lambda: self.cancelled)
+                else:
+                    segment.sync()
+            except OSError as error:
+                logger.error("%s could not be brought to the device: %s", segment.path, error)
+                raise
 
     def _load_positions(self, checkpoint: Checkpoint) -> int:
         """Take the queues' positions from the file that the checkpoint names; the log offset up to which they

@@ -171,4 +171,6 @@ class Recovery:
         segment = self._log.segment(end)
         if segment is None:
             return cut
-        return cut + wipe(self._log, end, self._log.start_of(end) + self._log.file_bytes)
+        cut += wipe(self._log, end, self._log.start_of(end) + self._log.file_bytes)
+        segment.sync()
+        return cut

@@ -243,7 +243,8 @@ class Upkeep:
         self._drops += 1
         self._positions_offset = -1
         self.safe_offset = min(self.safe_offset, offset)
-        now = self._appender.now_ms
+        # Without an offset the next start goes by the times: then they must not say that all is safe.
+        now = self._appender.now_ms if self.safe_offset >= 0 else 0
         written = _Written(Checkpoint(now, now, 0, 0, 0, self.safe_offset), None)
         if self._writing_checkpoint:
             self._next_checkpoint = written

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from orbitmq.message.reserved import retry_topic
 from orbitmq.testing.simulation.history import Delivered, History, Sent, Stored
 from orbitmq.testing.simulation.load import LATER, ORDERED_GROUP, SUBSCRIPTIONS, TOPICS, TRADES, dies
 from orbitmq.testing.simulation.plan import (
@@ -131,13 +132,18 @@ def missed(plan: Plan, history: History) -> None:
 def not_handled(plan: Plan, history: History) -> Iterator[tuple[str, Stored]]:
     """What is stored and a group has not handled yet, though it will.
 
-    Not what took the place of a message that the group had handled before its broker forgot it: consumers
-    read what no replica has yet, and go on behind it (as with RocketMQ). And not what failed at first, when
-    its second copy may be lost.
+    Not what took the place of a message that the group had handled before its broker forgot it, in its queue
+    or, with its second copy, in the group's retry queue: consumers read what no replica has yet, and go on
+    behind it (as with RocketMQ). And not what failed at first, when its second copy may be lost.
     """
     gone = _handled_and_gone(history)
     for group, topics in SUBSCRIPTIONS.items():
         done = history.by_group.get(group, set()) | history.dead.get(group, set())
+        done |= {
+            copy.body
+            for copy in history.retried.get(group, ())
+            if copy.offset <= gone.get((group, copy.broker, copy.topic, copy.queue_id), -1)
+        }
         for topic in topics:
             for one in history.stored.get(topic, ()):
                 behind = one.offset > gone.get((group, one.broker, topic, one.queue_id), -1)
@@ -165,14 +171,15 @@ def _handled_and_gone(history: History) -> dict[tuple[str, str, str, int], int]:
     """By group and queue: the highest offset that it handled and where something else is now, or nothing."""
     stored = {
         (one.broker, one.topic, one.queue_id, one.offset): one.body
-        for records in history.stored.values()
+        for records in (*history.stored.values(), *history.retried.values())
         for one in records
     }
     gone: dict[tuple[str, str, str, int], int] = {}
     for one in history.delivered:
-        if one.again:
+        if one.again and one.group not in history.retried:
             continue
-        queue = (one.queue.broker_name, one.queue.topic, one.queue.queue_id)
+        topic = retry_topic(one.group) if one.again else one.queue.topic
+        queue = (one.queue.broker_name, topic, one.queue.queue_id)
         if stored.get((*queue, one.offset)) != one.body:
             place = (one.group, *queue)
             gone[place] = max(gone.get(place, -1), one.offset)

@@ -103,6 +103,7 @@ class History:
 
     Attributes:
         stored: at the end, by topic.
+        retried: at the end, what is in the retry topics of groups that pull, by group.
         dead: the dead letters at the end, by group.
         masters: when a broker became master.
     """
@@ -116,6 +117,7 @@ class History:
         self._lines: list[tuple[float, str, str]] = []
         self.violations: list[Violation] = []
         self.stored: dict[str, list[Stored]] = {}
+        self.retried: dict[str, list[Stored]] = {}
         self.dead: dict[str, set[bytes]] = {}
         self.masters: list[tuple[float, str]] = []
         self._told: set[tuple[str, str]] = set()

@@ -6,10 +6,8 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING
 
-from orbitmq.broker.clients.queue_locks import LOCK_LIVES_MS
 from orbitmq.client.consumer.consumer import Consumer
 from orbitmq.client.consumer.simple import SimpleConsumer
 from orbitmq.client.model import ConsumeFrom, SendResult, SendStatus
@@ -29,6 +27,7 @@ PLAIN, ORDERED, LATER, TRADES = TOPICS = ("plain", "ordered", "later", "trades")
 QUEUES = 2
 # What each consumer group subscribes to.
 PUSH_GROUP, ORDERED_GROUP, POP_GROUP = "push", "in-order", "pop"
+PULLING_GROUPS = (PUSH_GROUP, ORDERED_GROUP)
 SUBSCRIPTIONS: Mapping[str, tuple[str, ...]] = {
     PUSH_GROUP: TOPICS,
     ORDERED_GROUP: (ORDERED,),
@@ -83,6 +82,8 @@ class Load:
         self._longest_s = LONGEST_TIMER_S
         # Who handles messages of an ordered group now, by queue.
         self._busy: dict[MessageQueue, Delivered] = {}
+        # Whether a member of an ordered group counts on its lock of a queue.
+        self._holds: dict[str, Callable[[MessageQueue], bool]] = {}
 
     def begin(self, machine: str) -> None:
         """Start the clients of one machine."""
@@ -247,10 +248,13 @@ class Load:
             suspend_ms=100,
             max_reconsume_times=-1 if ordered else MOST_REDELIVERIES,
         )
+        member = f"{life}/{group}"
+        if consumer._locks is not None:
+            self._holds[member] = consumer._locks.holds
         async with consumer:
             for topic in SUBSCRIPTIONS[group]:
                 consumer.subscribe(topic)
-            await consumer.run(partial(self._handle, group, f"{life}/{group}", ordered))
+            await consumer.run(partial(self._handle, group, member, ordered))
 
     async def _handle(self, group: str, member: str, ordered: bool, message: ReceivedMessage) -> None:
         one = self._delivered(group, member, message)
@@ -274,27 +278,16 @@ class Load:
     def _take(self, one: Delivered) -> None:
         queue, member = one.queue, one.member
         busy = self._busy.get(queue)
-        if (
-            busy is not None
-            and busy.member != member
-            and self._alive(busy.member)
-            and self._locked(queue.broker_name)
-        ):
+        others = [other for other, holds in self._holds.items() if other != member and holds(queue)]
+        if busy is not None and busy.member != member:
+            others.append(busy.member)
+        for other in filter(self._alive, others):
             self._history.violate(
                 "one holder of a queue lock",
-                f"{member} handles a message of {queue.broker_name}:{queue.queue_id} "
-                f"while {busy.member} does",
+                f"{member} handles a message of {queue.broker_name}:{queue.queue_id}, which {other} has",
                 one.body,
             )
         self._busy[queue] = one
-
-    def _locked(self, group: str) -> bool:
-        """Whether brokers know of every lock.
-
-        They keep locks in memory (as RocketMQ): when both of a group are gone at once, a queue can be given
-        away before its holder asks again.
-        """
-        return self._site.clock.monotonic() - self._site.forgotten_s.get(group, -inf) > LOCK_LIVES_MS / 1000
 
     def _alive(self, member: str) -> bool:
         machine, life, _ = member.split("/")

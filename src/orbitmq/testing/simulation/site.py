@@ -19,7 +19,7 @@ from orbitmq.runtime.seam import Clock, Runtime
 from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.testing.machines import PowerMachine
 from orbitmq.testing.simulation.history import History
-from orbitmq.testing.simulation.plan import BROKERS, CLIENTS, GROUPS, NAME_SERVERS, Mode, group_of, partner
+from orbitmq.testing.simulation.plan import BROKERS, CLIENTS, GROUPS, NAME_SERVERS, Mode, partner
 
 PORT, HA_PORT, NAME_SERVER_PORT = 10911, 10912, 9876
 LEVELS = "1s 2s 5s 8s"
@@ -97,8 +97,6 @@ class Site:
         self.names = {machine.host: name for name, machine in self.machines.items()}
         self.servers = {name: Server(name, self.machines[name]) for name in names if name not in CLIENTS}
         self._pairs = {group: [self.servers[group], self.servers[partner(group)]] for group in GROUPS}
-        # When a group last had no broker at all, by its name: what brokers keep in memory only was gone then.
-        self.forgotten_s: dict[str, float] = {}
         self._members = {member.name: member for member in members(len(GROUPS), 2)}
 
     @property
@@ -222,9 +220,6 @@ class Site:
         if server is not None:
             server.wanted = False
             server.broker = server.name_server = server.begun = None
-            group = group_of(server.name)
-            if group in GROUPS and all(each.begun is None for each in self.brokers(group)):
-                self.forgotten_s[group] = self.clock.monotonic()
 
     # -- the network -----------------------------------------------------------------------------------
 

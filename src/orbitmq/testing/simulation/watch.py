@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Self
 
@@ -122,11 +122,13 @@ class Watch:
         now: dict[Place, int] = {}
         for group in GROUPS:
             now.update(self._committed(self._site.servers[group]))
-        return {
-            place: (now.get(place, 0), highest)
-            for place, highest in self._highest.items()
-            if now.get(place, 0) < highest
-        }
+        return behind(self._highest, now, self._end_of)
+
+    def _end_of(self, place: Place) -> int:
+        """Where a queue ends at its master."""
+        group, key, queue_id = place
+        broker = self._site.servers[group].broker
+        return 0 if broker is None else broker.services.store.max_offset(key.rpartition("@")[0], queue_id)
 
     def _look_at_what_is_aside(self, server: Server) -> None:
         """A master's log grows; what a slave has set aside and cut off may not be there another time."""
@@ -172,6 +174,21 @@ class Watch:
             text = f"{steps} steps of the event loop in {now - self._steps[1]:.2f} s: something turns idly"
             self._history.violate("everything is bounded", text, once="steps")
         self._steps = (loop.iterations, now)
+
+
+def behind(
+    highest: Mapping[Place, int], now: Mapping[Place, int], end_of: Callable[[Place], int]
+) -> dict[Place, tuple[int, int]]:
+    """Where an offset is lower than it was: so much, and how much it was.
+
+    A queue that lost its end to a fault, and got nothing since, has no higher one to commit. Whether it may
+    have lost what was there is asked of the messages.
+    """
+    return {
+        place: (now.get(place, 0), before)
+        for place, before in highest.items()
+        if now.get(place, 0) < before and now.get(place, 0) < end_of(place)
+    }
 
 
 class LogLines(logging.Handler):

@@ -1,0 +1,131 @@
+"""Telling brokers that this client is there, and for which groups: they ask only whom they know."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from orbitmq.errors import BrokerError
+from orbitmq.runtime.backoff import Backoff
+from orbitmq.runtime.seam import Runtime
+from orbitmq.runtime.tasks import Background, every
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire.bodies import HeartbeatData, ProducerData
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import Command
+
+log = logging.getLogger("orbitmq.client")
+
+HEARTBEAT_S = 30.0
+# A broker whose connection ended is greeted again so soon, then less and less often.
+FIRST_PAUSE_S = 0.5
+
+
+class Heartbeats:
+    """Sends HEART_BEAT to the brokers in use: each 30 s, to new ones, and again to one that was lost.
+
+    A broker forgets a client when its connection ends. Until it is greeted again it asks the client for no
+    transaction and tells it of no other members (Java: enableHeartbeatChannelEventListener).
+
+    Args:
+        invoke: one request to a broker and its answer; raises TransportError, BrokerError.
+        brokers: gives the addresses in use.
+        producers, consumers: the groups of this client.
+
+    Attributes:
+        greeted: who answered the last heartbeat on a connection that has not ended.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        background: Background,
+        client_id: str,
+        invoke: Callable[[str, Command], Awaitable[Command]],
+        brokers: Callable[[], set[str]],
+        producers: Mapping[str, int],
+        consumers: Mapping[str, Any],
+    ) -> None:
+        self._runtime = runtime
+        self._background = background
+        self._client_id = client_id
+        self._invoke = invoke
+        self._brokers = brokers
+        self._producers = producers
+        self._consumers = consumers
+        self.greeted: set[str] = set()
+        self._again: set[str] = set()
+        self._refused: dict[str, str] = {}
+        # Of the brokers that answered a heartbeat.
+        self._versions: dict[str, int] = {}
+        self._turn = asyncio.Lock()
+
+    def start(self) -> None:
+        """Begin to send them in the background."""
+        self._background.spawn(every(self._runtime.clock, HEARTBEAT_S, self.send), "heartbeat")
+
+    async def send(self, *, only_new: bool = False) -> None:
+        """Send HEART_BEAT to the brokers; returns when they have answered or failed.
+
+        Args:
+            only_new: leave out brokers that had a heartbeat since they appeared.
+        """
+        if only_new and not self._brokers() - self.greeted and not self._turn.locked():
+            return
+        # A call during a heartbeat returns after it: the brokers know this client then.
+        async with self._turn:
+            await self._send(only_new)
+
+    async def _send(self, only_new: bool) -> None:
+        brokers = self._brokers()
+        self.greeted &= brokers
+        wanted = brokers - self.greeted if only_new else brokers
+        if not wanted or not (self._producers or self._consumers):
+            return
+        data = HeartbeatData(
+            client_id=self._client_id,
+            producer_data_set=[ProducerData(group_name=group) for group in sorted(self._producers)],
+            consumer_data_set=[member.consumer_data() for _, member in sorted(self._consumers.items())],
+        )
+        body = data.encode()
+        await asyncio.gather(*(self._send_to(address, body) for address in sorted(wanted)))
+
+    async def _send_to(self, address: str, body: bytes) -> None:
+        self.greeted.add(address)
+        try:
+            answer = await self._invoke(address, Command(code=RequestCode.HEART_BEAT, body=body))
+            self._versions[address] = answer.version
+            self._refused.pop(address, None)
+        except (TransportError, BrokerError) as error:
+            self.greeted.discard(address)
+            # A refusal is for the user (strictSubscription), but not with every heartbeat.
+            new = isinstance(error, BrokerError) and self._refused.get(address) != error.remark
+            if isinstance(error, BrokerError):
+                self._refused[address] = error.remark
+            log.log(logging.WARNING if new else logging.INFO, "heartbeat to %s failed: %s", address, error)
+
+    def version(self, address: str | None = None) -> int:
+        """The protocol version of a broker, or the oldest of all; 0 as long as that is not known."""
+        if address is not None:
+            return self._versions.get(address, 0)
+        return min((self._versions.get(known, 0) for known in self._brokers()), default=0)
+
+    def lost(self, address: str) -> None:
+        """The connection to a broker ended: greet it again, as long as a route names it."""
+        if address in self.greeted:
+            self.greeted.discard(address)
+            if address not in self._again:
+                self._again.add(address)
+                self._background.spawn(self._greet_again(address), f"greet {address} again")
+
+    async def _greet_again(self, address: str) -> None:
+        pauses, tries = Backoff(FIRST_PAUSE_S, HEARTBEAT_S, self._runtime.random), 0
+        try:
+            while address not in self.greeted and address in self._brokers():
+                tries += 1
+                await self._runtime.clock.sleep(pauses.pause_s(tries))
+                await self.send(only_new=True)
+        finally:
+            self._again.discard(address)

@@ -1,0 +1,112 @@
+"""Who may grant queue locks at once when the broker that grants them is lost: one slave, for a while.
+
+A slave that takes over grants what is free in its copy of the locks, so the copy has to hold every lock that
+a client may still count on. The leader promises that to one slave, its heir: for a time from its answer on it
+grants nothing that the heir does not have. The heir asks again and again; when it takes over within that
+time, counted from its question, it grants at once. Any other broker waits until no client counts on an older
+lock.
+
+Pure: times are seconds of a monotonic clock, given by the caller.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from orbitmq.replication.members.fence import Terms
+
+# The heir asks in the period of the looks. So many of them later than its master's right has run out, and
+# then some, it leads at the latest.
+LOOKS = 4
+# Of questions that were not answered before so many others nothing counts any more.
+MAX_QUESTIONS = 16
+# Nobody is promised more than that, whatever he asks for.
+LONGEST_HOLD_S = 60.0
+
+
+def hold_s(terms: Terms) -> float:
+    """For how long an answer counts: from the last one before a leader was lost until a slave leads."""
+    return terms.patience_s + LOOKS * terms.look_s
+
+
+@dataclass(slots=True)
+class Heir:
+    """One slave with a promise.
+
+    Attributes:
+        until_s: the promise ends.
+    """
+
+    broker_id: int
+    address: str
+    until_s: float
+
+
+class Will:
+    """The leader's side: who has its promise. It is one at a time, the lowest id of those that ask."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._heir: Heir | None = None
+        self._asked_s: dict[int, float] = {}
+
+    def asked(self, broker_id: int, address: str, hold_s: float, now_s: float) -> bool:
+        """A slave asks for the promise, for ``hold_s`` from now on; whether it gets it."""
+        self._asked_s = {
+            number: at for number, at in self._asked_s.items() if now_s - at <= self._terms.gap_s
+        } | {broker_id: now_s}
+        heir = self.heir(now_s)
+        if not 0 < hold_s <= LONGEST_HOLD_S:
+            return False
+        if broker_id != min(self._asked_s) or (heir is not None and heir.broker_id != broker_id):
+            # The heir of before may count on its answer until that has run out.
+            return False
+        # Two clocks do not run alike.
+        until_s = now_s + hold_s + self._terms.guard_s
+        self._heir = Heir(broker_id, address, max(until_s, heir.until_s if heir is not None else 0.0))
+        return True
+
+    def heir(self, now_s: float) -> Heir | None:
+        """The slave without which nothing is granted now."""
+        if self._heir is not None and now_s >= self._heir.until_s:
+            self._heir = None
+        return self._heir
+
+    def is_gone(self, heir: Heir) -> None:
+        """No process is at the heir's address any more, so nobody counts on the promise."""
+        if self._heir is heir:
+            self._heir = None
+
+
+class Claim:
+    """The slave's side: until when it has all locks."""
+
+    def __init__(self, hold_s: float) -> None:
+        self.hold_s = hold_s
+        self._number = 0
+        self._asked: OrderedDict[int, float] = OrderedDict()
+        self._since_s: float | None = None
+
+    def ask(self, now_s: float) -> int:
+        """The number of a question that is sent now."""
+        self._number += 1
+        self._asked[self._number] = now_s
+        if len(self._asked) > MAX_QUESTIONS:
+            self._asked.popitem(last=False)
+        return self._number
+
+    def answered(self, number: int) -> None:
+        """Our leader has told us all locks; a question from before :meth:`void` gives nothing."""
+        sent_s = self._asked.get(number)
+        if sent_s is not None:
+            self._since_s = sent_s if self._since_s is None else max(sent_s, self._since_s)
+
+    def void(self) -> None:
+        """Another broker may grant locks without us from now on."""
+        self._asked.clear()
+        self._since_s = None
+
+    def holds(self, now_s: float) -> bool:
+        """Whether the copy has every lock that a client may count on."""
+        return self._since_s is not None and now_s < self._since_s + self.hold_s

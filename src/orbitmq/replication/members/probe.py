@@ -1,0 +1,20 @@
+"""Whether a process is behind an address at all."""
+
+from __future__ import annotations
+
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.errors import ConnectError, TransportError
+from orbitmq.wire.headers import ExchangeBrokerHaInfoRequest
+
+TIMEOUT_MS = 1000
+
+
+async def refuses(client: RemotingClient, address: str) -> bool:
+    """Whether the port refuses connections: then no process is there. Silence proves nothing."""
+    try:
+        await client.request(address, ExchangeBrokerHaInfoRequest().command(), TIMEOUT_MS)
+    except ConnectError as error:
+        return isinstance(error.__cause__, ConnectionRefusedError)
+    except TransportError:
+        return False
+    return False

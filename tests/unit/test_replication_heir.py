@@ -1,0 +1,147 @@
+"""Who inherits the queue locks, by scripts: what happens at which time, and behind it what follows."""
+
+from __future__ import annotations
+
+import pytest
+
+from orbitmq.replication.members.fence import Terms
+from orbitmq.replication.members.heir import LONGEST_HOLD_S, MAX_QUESTIONS, Claim, Will, hold_s
+
+TERMS = Terms(timeout_s=4.0, look_s=1.0)
+HOLD_S = hold_s(TERMS)
+
+
+def lines(script: str) -> list[tuple[float, list[str], str]]:
+    found = []
+    for line in script.strip().splitlines():
+        what, _, expected = line.partition("->")
+        at, *words = what.split()
+        found.append((float(at), words, expected.strip()))
+    return found
+
+
+def of_leader(script: str) -> None:
+    """Play a script: ``ask1`` slave 1 asks, ``gone`` the heir's port refuses; behind ``->`` the answers, and
+    after them the heir."""
+    will = Will(TERMS)
+    for now_s, words, expected in lines(script):
+        seen = []
+        for word in words:
+            if word == "gone":
+                heir = will.heir(now_s)
+                assert heir is not None
+                will.is_gone(heir)
+            else:
+                number = int(word.removeprefix("ask"))
+                seen.append("yes" if will.asked(number, f"h{number}:1", HOLD_S, now_s) else "no")
+        heir = will.heir(now_s)
+        seen.append("nobody" if heir is None else f"{heir.broker_id}@{heir.address} until {heir.until_s:g}")
+        assert " ".join(seen) == expected, f"at {now_s} s"
+
+
+def of_slave(script: str) -> None:
+    """Play a script: ``ask``, ``1`` the answer to the first question, ``void``; then whether all is here."""
+    claim = Claim(HOLD_S)
+    for now_s, words, expected in lines(script):
+        for word in words:
+            if word == "ask":
+                claim.ask(now_s)
+            elif word == "void":
+                claim.void()
+            else:
+                claim.answered(int(word))
+        assert ("all" if claim.holds(now_s) else "not all") == expected, f"at {now_s} s"
+
+
+@pytest.mark.behaviour("LK-12")
+def test_a_promise_ends_later_than_who_got_it_counts_on_it() -> None:
+    assert (HOLD_S, TERMS.guard_s) == (8.5, 0.5)
+    of_leader("""
+        0.0         -> nobody
+        1.0  ask1   -> yes 1@h1:1 until 10
+        2.0  ask1   -> yes 1@h1:1 until 11
+        10.9        -> 1@h1:1 until 11
+        11.0        -> nobody
+    """)
+    of_slave("""
+        0.9  ask    -> not all
+        1.1  1      -> all
+        1.9  ask    -> all
+        9.3         -> all
+        9.4         -> not all
+        9.5  2      -> all
+        10.4        -> not all
+    """)
+
+
+@pytest.mark.behaviour("LK-12")
+def test_the_heir_is_the_lowest_of_those_that_ask_and_one_at_a_time() -> None:
+    of_leader("""
+        0.0   ask2        -> yes 2@h2:1 until 9
+        1.0   ask2        -> yes 2@h2:1 until 10
+        1.5   ask1        -> no 2@h2:1 until 10
+        2.0   ask2        -> no 2@h2:1 until 10
+        3.5   ask1 ask2   -> no no 2@h2:1 until 10
+        9.5   ask1 ask2   -> no no 2@h2:1 until 10
+        10.0  ask1 ask2   -> yes no 1@h1:1 until 19
+        12.0  ask2        -> no 1@h1:1 until 19
+        13.0  ask2        -> no 1@h1:1 until 19
+        19.0  ask2        -> yes 2@h2:1 until 28
+    """)
+
+
+@pytest.mark.behaviour("LK-12")
+def test_nobody_counts_on_the_promise_to_a_process_that_is_gone() -> None:
+    of_leader("""
+        0.0  ask1         -> yes 1@h1:1 until 9
+        0.5  gone         -> nobody
+        3.5  ask2         -> yes 2@h2:1 until 12.5
+    """)
+    will = Will(TERMS)
+    assert will.asked(1, "h1:1", HOLD_S, 0.0)
+    before = will.heir(0.0)
+    assert before is not None
+    will.is_gone(before)
+    assert will.asked(1, "h1:1", HOLD_S, 1.0)
+    will.is_gone(before)
+    assert will.heir(1.0) is not None, "another one has come since"
+
+
+def test_nobody_is_promised_what_never_ends() -> None:
+    will = Will(TERMS)
+    for hold in (-1.0, 0.0, LONGEST_HOLD_S + 1, float("inf"), float("nan")):
+        assert not will.asked(1, "h1:1", hold, 0.0)
+    assert will.heir(0.0) is None
+
+
+def test_what_was_promised_before_is_void() -> None:
+    of_slave("""
+        0.0  ask 1   -> all
+        1.0  ask     -> all
+        1.1  void    -> not all
+        1.2  2       -> not all
+        2.0  ask     -> not all
+        2.1  3       -> all
+        2.2  1       -> all
+    """)
+
+
+def test_an_answer_that_comes_late_counts_from_its_question() -> None:
+    of_slave("""
+        0.0  ask     -> not all
+        1.0  ask     -> not all
+        2.0  2       -> all
+        2.1  1       -> all
+        9.4          -> all
+        9.5          -> not all
+        9.6  7       -> not all
+    """)
+
+
+def test_old_questions_are_forgotten() -> None:
+    claim = Claim(HOLD_S)
+    numbers = [claim.ask(0.0) for _ in range(MAX_QUESTIONS + 1)]
+    claim.answered(numbers[0])
+    assert not claim.holds(0.0)
+    claim.answered(numbers[1])
+    assert claim.holds(0.0)
