@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from benchmarks.faults.relay import End, Link
 from benchmarks.ports import free_ports
 from benchmarks.servers import Apache, Ours, Server, ServerError
 
+from orbitmq.admin import Admin
 from orbitmq.client.core.name_servers import NameServers
 from orbitmq.errors import OrbitError
 from orbitmq.runtime import system_runtime
@@ -116,7 +118,7 @@ class Place:
         await self.stop()
 
     async def start(self) -> None:
-        """Start all and wait until the name server knows every broker under its own id."""
+        """Start all, wait until the name server knows every broker under its id and the masters lead."""
         for name in self._name_servers:
             await self.start_name_server(name)
         first = free_ports(len(self._names) * 5)
@@ -129,6 +131,26 @@ class Place:
                 self.launch(seat.name)
             if seats:
                 await self.until_registered(*(seat.name for seat in seats))
+        await self._until_leading()
+
+    async def _until_leading(self) -> None:
+        """Wait until every master of the start leads.
+
+        A master that began alone and without a log unregisters for a moment when its slave shows up: it asks
+        first whether that one has a log (behaviour PO-24).
+        """
+        deadline = time.monotonic() + READY_S
+        masters = {seat.group for seat in self.seats.values() if seat.broker_id == 0}
+        async with Admin(self.sound_name_server) as admin:
+            while True:
+                with contextlib.suppress(OrbitError):
+                    states = await admin.broker_states()
+                    leads = {s.broker.name for s in states if s.role == "master" and not s.problem}
+                    if masters <= leads:
+                        return
+                if time.monotonic() > deadline:
+                    raise ServerError(f"not all of {sorted(masters)} lead after {READY_S:.0f} s")
+                await asyncio.sleep(POLL_S)
 
     async def _seat(self, name: str, number: int, port: int) -> None:
         bound = announced = names = "127.0.0.1"
