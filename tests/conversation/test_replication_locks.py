@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.replicas import ACTING, MASTER, SLAVE, Watch, following, online, send
+from tests.replicas import ACTING, MASTER, SLAVE, Watch, following, ha_port, online, send
 
 from orbitmq.broker.role import Role
 from orbitmq.cluster.layout import ClusterError
@@ -446,3 +446,25 @@ async def test_a_copy_of_the_locks_takes_none_back(orbitmq_world: World) -> None
         world.crash(MASTER)
         await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
         assert await lock(world, SLAVE, "other", QUEUES) == set()
+
+
+@loose
+@pytest.mark.behaviour("PO-27")
+async def test_half_of_an_older_link_holds_up_no_lock(orbitmq_world: World) -> None:
+    """A cut left it at the master; only after 20 s it is seen that nobody speaks there."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await online(world, watch)
+        await world.sleep(2)
+        cut = world.runtime.network.partition(*apart(world))
+        link = following(world).link
+        assert link is not None
+        link.end(ConnectionResetError("ended here alone"))
+        await world.sleep(0.5)
+        cut()
+        await world.until(lambda: following(world).transferring)
+        begin = world.clock.monotonic()
+        assert await lock(world, MASTER, "me", ONE) == ONE
+        assert world.clock.monotonic() - begin < 0.1
+        assert len(ha_port(world).connections) == 1
+        assert ha_port(world).shared.replicas.in_sync == 2

@@ -340,6 +340,27 @@ async def test_a_slave_that_came_again_is_asked_on_its_new_link(runtime: Simulat
         assert "made meanwhile" in master.tables.topics
 
 
+@pytest.mark.behaviour("PO-27")
+async def test_the_newest_link_of_a_slave_says_what_it_has(runtime: SimulatedRuntime) -> None:
+    """What had gone into our half of an older one is there when all was told on the new one."""
+    async with Pair(runtime) as pair:
+        master, slave = pair.master, pair.slave
+        here, there = connect(master, slave)
+        await pair.sleep(0.1)
+        slave.peers.closed(there)
+        here.other = None
+        master.tables.offsets.commit("g", "T", 0, 7)
+        waiting = asyncio.ensure_future(master.exchange.shared_with(1))
+        await pair.sleep(0.1)
+        connect(master, slave)
+        assert await master.exchange.shared_with(1)
+        await pair.sleep(0.01)
+        assert slave.tables.offsets.query("g", "T", 0) == 7
+        assert not waiting.done()
+        master.peers.closed(here)
+        assert await waiting
+
+
 async def test_who_does_not_answer_is_not_waited_for(runtime: SimulatedRuntime) -> None:
     async with Pair(runtime) as pair:
         here, there = connect(pair.master, pair.slave)

@@ -9,6 +9,7 @@ import pytest
 from tests.seeds import seeds
 
 from orbitmq.replication.link.agreement import Agreement
+from orbitmq.replication.link.come_again import MAX_REPLACED, ComeAgain
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.hello import Hello, first_match, mark
 from orbitmq.replication.link.stream import (
@@ -231,3 +232,24 @@ def test_what_a_master_copies_back_from_a_log_that_ends_at_1000(
 
 def test_a_master_that_does_not_say_so_copies_nothing_back() -> None:
     assert not copies_back(hello(role="master"), 600, 600, 1000)
+
+
+@pytest.mark.behaviour("PO-27")
+def test_a_process_that_comes_again_or_anew_replaces_its_older_link() -> None:
+    links, first = ComeAgain(), hello(run="1")
+    assert links.replaces(first, first)
+    assert links.replaces(hello(run="1", address="10.0.0.9:1"), first)
+    assert links.replaces(hello(run="2"), first)
+    assert not links.replaces(hello(run="3", broker_id=first.broker_id + 1), first)
+
+
+@pytest.mark.behaviour("PO-27")
+def test_two_that_live_with_one_id_keep_their_links() -> None:
+    links, first, second = ComeAgain(), hello(run="1"), hello(run="2")
+    assert not links.replaces(hello(run="2", address="10.0.0.9:1"), first)
+    # When they have one address too, each link but one is ended once.
+    assert links.replaces(second, first)
+    assert not links.replaces(first, second)
+    assert not links.replaces(first, second)
+    for run in range(3, 3 + MAX_REPLACED):
+        assert links.replaces(hello(run=f"{run}"), second)

@@ -10,7 +10,9 @@ from typing import cast
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.errors import StartError
+from orbitmq.replication.link.come_again import ComeAgain
 from orbitmq.replication.link.errors import LinkError
+from orbitmq.replication.link.hello import Hello
 from orbitmq.replication.link.identity import Identity
 from orbitmq.replication.link.masters import ClassicMaster, MasterEnd, Port, StreamMaster
 from orbitmq.replication.link.peers import Peers
@@ -62,6 +64,7 @@ class HaPort(Component):
         self.connections: dict[HaConnection, None] = {}
         # Those that are sent something: a thousand idle connections must cost a batch of messages nothing.
         self._followers: tuple[HaConnection, ...] = ()
+        self._come_again = ComeAgain()
         self.on_follower: Callable[[], object] = lambda: None
 
     async def start(self) -> None:
@@ -116,7 +119,16 @@ class HaPort(Component):
             # Before all others: senders may wait for the followers.
             self._store.log.wakers.insert(0, self._written)
         self._followers = (*self._followers, connection)
+        self._end_older(connection)
         self.on_follower()
+
+    def _end_older(self, connection: HaConnection) -> None:
+        """A broker has come: of a link that it had before, a cut may have left our half only."""
+        for older in list(self.connections):
+            if older is connection:
+                return
+            if older.hello and connection.hello and self._come_again.replaces(connection.hello, older.hello):
+                older.cut_off("it has come again")
 
     def lost(self, connection: HaConnection) -> bool:
         """A connection tells that it is gone; whether it was one of ours."""
@@ -153,6 +165,11 @@ class HaConnection(asyncio.Protocol):
     def sender(self) -> LogSender | None:
         """What it is sent, ``None`` before it has said where to begin."""
         return self.end.sender if self.end is not None else None
+
+    @property
+    def hello(self) -> Hello | None:
+        """What a follower of OrbitMQ has said of itself."""
+        return self.end.hello if isinstance(self.end, StreamMaster) else None
 
     @property
     def _heartbeat_s(self) -> float:

@@ -112,7 +112,7 @@ class StateExchange(Component):
         self._lacking: set[PeerLink] = set()
         self._flushing: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
-        self._heard = asyncio.Event()  # an acknowledgement came, or a link went
+        self._heard = asyncio.Event()  # an acknowledgement came, a link went, or was told all
         self.promise: Callable[[int, str, float], bool] = lambda _id, _address, _hold_s: False
         self.whole: Callable[[int], object] = lambda _number: None
         self.knows_locks: Callable[[], bool] = lambda: False
@@ -146,16 +146,27 @@ class StateExchange(Component):
         What it has it makes before it leads, wherever its log ends.
         """
         self._flush()
-        for link, sending in self._followers().items():
-            if link.broker_id == broker_id:
-                number = sending.number
-                while sending.received < number:
-                    self._heard.clear()
-                    await self._heard.wait()
-                    if self._sending.get(link) is not sending:
-                        return False
+        # The newest: of an older one a cut may have left our half only.
+        while link := next(
+            (each for each in reversed(self._followers()) if each.broker_id == broker_id), None
+        ):
+            if await self._has_all(link, self._sending[link]):
                 return True
         return False
+
+    async def _has_all(self, link: PeerLink, sending: SendingLink) -> bool:
+        """Return when a link's follower has what has changed by now; ``False``: the link is gone."""
+        number: int | None = None
+        while True:
+            if number is None and not sending.telling:
+                # Also what had gone over an older link is among what it was told at first.
+                number = sending.number
+            if number is not None and sending.received >= number:
+                return True
+            self._heard.clear()
+            await self._heard.wait()
+            if self._sending.get(link) is not sending:
+                return False
 
     def ask_whole(self, number: int, hold_s: float) -> None:
         """Ask our leader whether we were told all that its tables hold; :attr:`whole` gets the answer."""
@@ -221,6 +232,7 @@ class StateExchange(Component):
                 await self._tell_everything(link, asked=False)
             finally:
                 sending.telling -= 1
+                self._heard.set()
 
         self._spawn(telling(), f"tables for {link.address}")
 

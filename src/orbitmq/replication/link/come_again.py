@@ -1,0 +1,32 @@
+"""Whether a broker that comes has come again: of its older link a cut may have left one half (no I/O).
+
+A process follows over one link at a time. Another process with the same id and address has taken the place of
+the first one, unless that one comes again: then both live, with one address by mistake, as two containers
+have it. They must not end each other's links for ever.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from orbitmq.replication.link.hello import Hello
+
+MAX_REPLACED = 64
+
+
+class ComeAgain:
+    """Remembers the processes whose link was ended for another process."""
+
+    def __init__(self) -> None:
+        self._replaced: deque[str] = deque(maxlen=MAX_REPLACED)
+
+    def replaces(self, newer: Hello, older: Hello) -> bool:
+        """Whether nobody is at the other end of the older link any more."""
+        if newer.broker_id != older.broker_id:
+            return False
+        if newer.run == older.run:
+            return True
+        if newer.address != older.address or newer.run in self._replaced:
+            return False
+        self._replaced.append(older.run)
+        return True
