@@ -16,6 +16,7 @@ from orbitmq.store import NewMessage
 from orbitmq.testing import World
 
 SETTINGS = {"enableRemoteEscape": "true"}
+STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
 
 
 def stored(broker: Broker, topic: str) -> list[Record]:
@@ -74,11 +75,31 @@ async def test_delayed_messages_of_a_lost_master_come_from_another_group(orbitmq
         properties = decode_properties(record.properties)
         assert properties["colour"] == "red"
         assert properties["UNIQ_KEY"]
-        assert properties["WAIT"] == "false"
+        assert "WAIT" not in properties
         assert not {"DELAY", "REAL_TOPIC", "REAL_QID"} & properties.keys()
         assert record.store_timestamp - record.born_timestamp < 7000
     assert slave.part(ScheduleService).progress(2) == 5
     assert slave.services.store.end == end
+
+
+@pytest.mark.behaviour("ES-03")
+@pytest.mark.behaviour("ES-08")
+@pytest.mark.orbitmq(brokers=2, replicas=2, settings={**SETTINGS, **STRICT})
+async def test_progress_waits_for_the_replicas_of_the_other_group(orbitmq_world: World) -> None:
+    """Moved on at the other master's write, it would lose the message with that master's disk."""
+    world = orbitmq_world
+    topic(world, "orders")
+    bodies = put(world, "orders", 5, 2)
+    slave = await lose_master(world)
+    await world.sleep(4.8)
+    world.partition("broker-b-1")
+    other = world.brokers["broker-b"]
+    await world.until(lambda: len(stored(other, "orders")) == len(bodies))
+    await world.sleep(1)
+    assert slave.part(ScheduleService).progress(2) == 0
+    await world.sleep(4)
+    assert slave.part(ScheduleService).progress(2) == 5
+    assert sorted(record.body for record in stored(other, "orders")) == bodies, "not sent again meanwhile"
 
 
 @pytest.mark.orbitmq(brokers=2, replicas=2, settings=SETTINGS)

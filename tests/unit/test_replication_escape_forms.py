@@ -59,7 +59,7 @@ def test_what_a_message_waited_by_is_gone_and_what_it_is_stays() -> None:
         "T", 7, b"b", encode_properties(properties), 5, 1, born_timestamp=77, reconsume_times=2
     )
     sent = request(*outward(message, properties), Target("b", "2:1", 4), "inner", 16, 11)
-    assert sent.properties == "UNIQ_KEY\x01u\x02TAGS\x01x\x02WAIT\x01false\x02"
+    assert sent.properties == "UNIQ_KEY\x01u\x02TAGS\x01x\x02"
     assert (sent.topic, sent.queue_id, sent.producer_group, sent.broker_name) == ("T", 3, "inner", "b")
     assert (sent.flag, sent.sys_flag, sent.born_timestamp) == (5, 1, 77)
     assert (sent.reconsume_times, sent.max_reconsume_times) == (2, 16)
@@ -79,11 +79,11 @@ def test_a_timer_message_that_would_wait_on_is_what_its_producer_sent() -> None:
     }
     message, changed = outward(NewMessage("rmq_sys_wheel_timer", 0, b"b", b""), properties)
     assert (message.topic, message.queue_id) == ("T", 3)
-    assert changed == {"k": "v", "TIMER_DELIVER_MS": "5000", "WAIT": "false"}
+    assert changed == {"k": "v", "TIMER_DELIVER_MS": "5000"}
 
 
 @pytest.mark.behaviour("TX-04")
 def test_a_half_message_keeps_its_delay() -> None:
     properties = {"REAL_TOPIC": "T", "REAL_QID": "3", "DELAY": "2", "TRAN_PREPARED_QUEUE_OFFSET": "9"}
     _, changed = outward(NewMessage("T", 0, b"b", b"", sys_flag=4), properties)
-    assert changed == {"DELAY": "2", "WAIT": "false"}
+    assert changed == {"DELAY": "2"}

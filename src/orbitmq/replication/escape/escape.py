@@ -23,7 +23,8 @@ from orbitmq.wire.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
-SEND_TIMEOUT_MS = 3000
+# Beyond slaveTimeout: the other master answers when its replicas have the message, or that they have not.
+ANSWER_MARGIN_MS = 1000
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 COMPLAIN_EVERY_S = 60.0
@@ -215,7 +216,8 @@ class Escape(Component):
             self._runtime.random.randrange(1 << 30),
         )
         try:
-            answer = await self._client.request(target.address, header.command(message.body), SEND_TIMEOUT_MS)
+            timeout_ms = self._config.slave_timeout_ms + ANSWER_MARGIN_MS
+            answer = await self._client.request(target.address, header.command(message.body), timeout_ms)
         except TransportError as error:
             return None, target.broker_name, str(error)
         problem = f"{target.address}: code {answer.code}, {answer.remark}"

@@ -85,11 +85,12 @@ def outward(message: NewMessage, properties: Mapping[str, str]) -> tuple[NewMess
     """The message and its properties as another master is to get them.
 
     A timer message that would go back into the timer topic, because it waits for very long, becomes what its
-    producer sent: the other master lets it wait.
+    producer sent: the other master lets it wait. It answers when the message is as safe there as its settings
+    promise (no WAIT=false as RocketMQ's sets): here the progress of the delivery moves on then.
     """
     half = sysflag.transaction_of(message.sys_flag) == sysflag.TRANSACTION_PREPARED
     # The delay of a half message begins when its transaction is committed.
-    removed = _PLACES if half else _PLACES | _TIMES
+    removed = {property_names.WAIT} | (_PLACES if half else _PLACES | _TIMES)
     kept = {name: value for name, value in properties.items() if name not in removed}
     due = properties.get(property_names.TIMER_OUT_MS)
     if message.topic == reserved.TIMER_TOPIC and due:
@@ -97,7 +98,6 @@ def outward(message: NewMessage, properties: Mapping[str, str]) -> tuple[NewMess
         queue = properties.get(property_names.REAL_QUEUE_ID, "")
         topic = properties.get(property_names.REAL_TOPIC, message.topic)
         message = replace(message, topic=topic, queue_id=int(queue) if queue.isdecimal() else 0)
-    kept[property_names.WAIT] = "false"
     return message, kept
 
 

@@ -71,7 +71,7 @@ def may_be_lost(plan: Plan, history: History, sent: Sent) -> bool:
     """Whether the mode does not promise to keep this message through the faults of the plan.
 
     SYNC_FLUSH keeps what its master acknowledged, a quorum what one of the two still has and can give back.
-    What an acting master brings to another group is not waited for there (ES-03), so that group may lose it.
+    An acting master may have brought it to another group (ES-03), which keeps it as its mode promises.
     """
     assert sent.acked_s is not None
     assert sent.queue is not None
@@ -82,7 +82,7 @@ def may_be_lost(plan: Plan, history: History, sent: Sent) -> bool:
             continue
         if fault.target != own:
             # It left its group no earlier than it was due.
-            if any(fault.end_s >= moment for moment in later):
+            if any(fault.end_s >= moment for moment in later) and _may_forget(plan, history, fault):
                 return True
         elif _near(fault, sent.acked_s) and _may_forget(plan, history, fault):
             return True
@@ -160,7 +160,7 @@ def _copy_may_be_lost(plan: Plan, history: History, group: str, one: Stored) -> 
     for fault in plan.faults:
         if fault.kind not in FORGETS or fault.target not in GROUPS:
             continue
-        if fault.target == one.broker and not _may_forget(plan, history, fault):
+        if not _may_forget(plan, history, fault):
             continue
         if any(fault.at_s <= at_s + REDELIVERY_S and at_s <= fault.end_s + UNSYNCED_S for at_s in given):
             return True
