@@ -9,7 +9,7 @@ import pytest
 from orbitmq.runtime.memory_files import MemorySegment
 from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.store import GetStatus, MessageStore, NewMessage, StoreConfig
-from orbitmq.store.log.commit_log import ZEROS_BYTES
+from orbitmq.store.log.commit_log import FEW_BYTES, ZEROS_BYTES
 
 Writes = list[tuple[int, int, bool]]
 
@@ -71,6 +71,30 @@ async def test_batches_that_do_not_wait_and_large_batches_have_no_zeros_behind_t
     await store.stop()
     assert writes
     assert not any(empty for _, _, empty in writes)
+
+
+@pytest.mark.parametrize(
+    ("sync_flush", "body_bytes", "expected"), [(True, 1000, 2), (True, FEW_BYTES, 0), (False, 1000, 0)]
+)
+async def test_a_slave_has_zeros_behind_what_a_sender_waits_for(
+    runtime: SimulatedRuntime, sync_flush: bool, body_bytes: int, expected: int, writes: Writes
+) -> None:
+    master = await opened(runtime)
+    for _ in range(400):
+        await send(master, body_bytes)
+    log = bytes(master.raw.data(0, 400 * 1200) or b"")
+    ends = [end for _, end, empty in writes if not empty and end <= len(log)]
+    await master.stop()
+    slave = MessageStore(
+        runtime, StoreConfig(root="/slave", sync_flush=sync_flush, commit_log_file_bytes=4 << 20)
+    )
+    await slave.start()
+    writes.clear()
+    for start, end in zip([0, *ends], ends, strict=False):
+        slave.append_raw(start, log[start:end])
+    assert sum(empty for _, _, empty in writes) == expected
+    assert bytes(slave.raw.data(0, len(log)) or b"") == log[: ends[-1]]
+    await slave.stop()
 
 
 async def test_zeros_end_with_their_file(runtime: SimulatedRuntime, writes: Writes) -> None:

@@ -158,6 +158,10 @@ class StreamFollowerLink(FollowerLink):
             else:
                 raise LinkError(f"it sends a frame {kind.name} in the greeting")
 
+    @property
+    def _flush_later(self) -> bool:
+        return self._reader.within and not self._reader.hurry
+
     def _greeted(self, hello: Hello) -> None:
         if self._answer is None or self._answer.done():
             raise LinkError("it says hello without having been asked")
@@ -169,7 +173,9 @@ class StreamFollowerLink(FollowerLink):
         if (received, durable) == self._reported:
             return
         self._reported = received, durable
-        if self._reader.hurry:
+        # One report for a piece that comes in parts: each one wakes the master. What a flush has brought to
+        # the device was waited for already.
+        if self._reader.hurry and (self._sync or not self._reader.within):
             self._repeat()
         elif self._later is None:
             self._later = asyncio.get_running_loop().call_later(ACK_SECONDS, self._repeat)

@@ -21,6 +21,8 @@ PAGE_BYTES = 4096
 # A flush of blocks that were never written must also write the file's extents: measured, half of its time.
 ZEROS_BYTES = 256 * 1024
 ZEROS = memoryview(bytes(ZEROS_BYTES))
+# A master's senders wait for a piece of this size: it is a message or a few.
+FEW_BYTES = 8 * 1024
 
 
 class CommitLog:
@@ -260,6 +262,8 @@ class CommitLog:
             if segment is not None and at + size <= self._allocated:  # nearly always
                 segment.pwrite(data, at)
                 self.received += size
+                if size <= FEW_BYTES and self._flusher.sync and at + size > self._zeros_to:
+                    self._write_zeros(at + size, size)
                 return
             while len(data):
                 segment = self.files.segment(self.received) or self.files.add()
