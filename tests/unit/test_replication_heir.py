@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.replication.members.fence import Terms
-from orbitmq.replication.members.heir import LONGEST_HOLD_S, MAX_QUESTIONS, Claim, Will, hold_s
+from orbitmq.replication.members.heir import LONGEST_HOLD_S, Claim, Will, hold_s
+from orbitmq.replication.members.questions import MAX_QUESTIONS
 
 TERMS = Terms(timeout_s=4.0, look_s=1.0)
 HOLD_S = hold_s(TERMS)

@@ -8,13 +8,13 @@ from orbitmq.broker.role import Role
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.members.fence import Fence, Terms, to_acquire, to_renew
 from orbitmq.replication.members.lease import (
-    MAX_QUESTIONS,
     Leases,
     answer,
     question,
     read_answer,
     read_question,
 )
+from orbitmq.replication.members.questions import MAX_QUESTIONS
 from orbitmq.replication.members.view import Move, Port, Sightings, Situation, decide
 
 TERMS = Terms(timeout_s=4.0, look_s=1.0)

@@ -11,16 +11,14 @@ Pure: times are seconds of a monotonic clock, given by the caller.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 
 from orbitmq.replication.members.fence import Terms
+from orbitmq.replication.members.questions import Questions
 
 # The heir asks in the period of the looks. So many of them later than its master's right has run out, and
 # then some, it leads at the latest.
 LOOKS = 4
-# Of questions that were not answered before so many others nothing counts any more.
-MAX_QUESTIONS = 16
 # Nobody is promised more than that, whatever he asks for.
 LONGEST_HOLD_S = 60.0
 
@@ -84,27 +82,22 @@ class Claim:
 
     def __init__(self, hold_s: float) -> None:
         self.hold_s = hold_s
-        self._number = 0
-        self._asked: OrderedDict[int, float] = OrderedDict()
+        self._questions = Questions()
         self._since_s: float | None = None
 
     def ask(self, now_s: float) -> int:
         """The number of a question that is sent now."""
-        self._number += 1
-        self._asked[self._number] = now_s
-        if len(self._asked) > MAX_QUESTIONS:
-            self._asked.popitem(last=False)
-        return self._number
+        return self._questions.ask(now_s)
 
     def answered(self, number: int) -> None:
         """Our leader has told us all locks; a question from before :meth:`void` gives nothing."""
-        sent_s = self._asked.get(number)
+        sent_s = self._questions.sent_s(number)
         if sent_s is not None:
             self._since_s = sent_s if self._since_s is None else max(sent_s, self._since_s)
 
     def void(self) -> None:
         """Another broker may grant locks without us from now on."""
-        self._asked.clear()
+        self._questions.withdraw()
         self._since_s = None
 
     def holds(self, now_s: float) -> bool:

@@ -9,15 +9,13 @@ Pure, without a clock.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from struct import Struct
 
 from orbitmq.replication.link.errors import LinkError
+from orbitmq.replication.members.questions import Questions
 
 _QUESTION = Struct(">qq")
 _ANSWER = Struct(">q")
-# Of a question that was not answered before so many others nothing counts any more.
-MAX_QUESTIONS = 16
 
 
 def question(number: int, term: int) -> bytes:
@@ -64,27 +62,22 @@ class Leases:
 
     def __init__(self, needed: int) -> None:
         self._needed = needed
-        self._number = 0
-        self._asked: OrderedDict[int, float] = OrderedDict()
+        self._questions = Questions()
         self._given: dict[int, float] = {}
 
     def ask(self, now_s: float) -> int:
         """The number of a question that is sent now."""
-        self._number += 1
-        self._asked[self._number] = now_s
-        if len(self._asked) > MAX_QUESTIONS:
-            self._asked.popitem(last=False)
-        return self._number
+        return self._questions.ask(now_s)
 
     def given(self, broker_id: int, number: int) -> None:
         """A broker promised in answer to a question; one from before :meth:`withdraw` gives nothing."""
-        sent_s = self._asked.get(number)
+        sent_s = self._questions.sent_s(number)
         if sent_s is not None:
             self._given[broker_id] = max(sent_s, self._given.get(broker_id, sent_s))
 
     def withdraw(self) -> None:
         """Give back what was promised, and what is under way."""
-        self._asked.clear()
+        self._questions.withdraw()
         self._given.clear()
 
     @property
