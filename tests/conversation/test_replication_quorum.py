@@ -6,16 +6,18 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.replicas import ACTING, MASTER, SLAVE, Watch, following, online
+from tests.replicas import ACTING, MASTER, SLAVE, Watch, following, ha_port, online
 from tests.seeds import seeds
 
 from orbitmq import Message, SendStatus
+from orbitmq.broker.change_feed import TOPICS
 from orbitmq.broker.role import Role
 from orbitmq.errors import SendError
 from orbitmq.message.record import iter_records
 from orbitmq.replication.gate import ReplicaGate
 from orbitmq.replication.replicas import EVERYTHING
 from orbitmq.testing import Keep, World
+from orbitmq.wire.bodies import TopicConfig
 
 STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
 DEGRADING = {**STRICT, "enableAutoInSyncReplicas": "true"}
@@ -280,3 +282,30 @@ async def test_a_slave_stays_in_sync_while_its_master_is_isolated(orbitmq_world:
         begin = world.clock.monotonic()
         assert (await producer.send(Message("t", b"first"))).status is SendStatus.SEND_OK
         assert world.clock.monotonic() - begin <= 0.05
+
+
+@pytest.mark.behaviour("MO-17")
+@pytest.mark.orbitmq(replicas=2, settings=STRICT)
+async def test_a_slave_whose_disk_refuses_a_topic_is_no_copy(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It had the messages of a quorum without their topic, when it was killed then."""
+    world = orbitmq_world
+    replicas, disk = ha_port(world).shared.replicas, world.machines[SLAVE].disk
+    await world.until(lambda: replicas.in_sync == 2)
+    disk.fail("pwrite", f"/store/{SLAVE}/config", times=-1)
+    world.brokers[MASTER].services.topics.update(TopicConfig("new"))
+    await world.until(lambda: replicas.in_sync == 1)
+    for _ in range(60):
+        await world.sleep(1)
+        assert replicas.in_sync == 1
+    said = [line for line in caplog.messages if "the disk does not keep the topics that were told" in line]
+    assert len(said) == 1
+    async with world.producer(retries=0) as producer:
+        with pytest.raises(SendError):
+            await producer.send(Message("new", b"x"))
+        disk.heal()
+        await world.until(lambda: replicas.in_sync == 2, 10)
+        slave = world.brokers[SLAVE].services.persistence
+        await world.until(lambda: slave.saved(TOPICS, "new"), 1)
+        await producer.send(Message("new", b"x"))

@@ -20,6 +20,7 @@ from orbitmq.replication.state.copies import TravellingTables
 from orbitmq.replication.state.exchange import StateExchange
 from orbitmq.replication.state.frames import Ack, Changes, decode_ack, decode_state, encode
 from orbitmq.replication.state.inbox import MAX_WAITING, Complete, Inbox
+from orbitmq.replication.state.kept import Kept
 from orbitmq.replication.state.outbox import FRAME_BYTES, MAX_ENTRIES, WINDOW, Outbox, SendingLink
 from orbitmq.runtime.simulated import VirtualClock
 from orbitmq.testing import SimulatedRuntime
@@ -45,7 +46,7 @@ class Side:
             self.tables.feed,
             self,
             self.peers,  # type: ignore[arg-type]
-            self.save,
+            Kept(self.save),
             self.noted.append,
         )
         self.saved: list[str] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from orbitmq.broker.extension import Attachment, Host
+from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.escape.escape import Escape
 from orbitmq.replication.gate import ReplicaGate, rule_of
 from orbitmq.replication.ha_handlers import HaHandlers
@@ -30,6 +31,7 @@ from orbitmq.replication.state.acting_journal import ActingJournal
 from orbitmq.replication.state.codes import TableCodes
 from orbitmq.replication.state.copies import TableCopies, TravellingTables
 from orbitmq.replication.state.exchange import StateExchange
+from orbitmq.replication.state.kept import Kept
 from orbitmq.replication.status import ReplicationStatus
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.headers import ExchangeBrokerHaInfoRequest
@@ -55,6 +57,7 @@ def attach(host: Host) -> Attachment:
     status = ReplicationStatus(s.runtime.clock, s.role, s.store, port, following)
 
     escape = s.outlet.elsewhere = Escape(s.runtime, s.config, s.groups)
+    kept = Kept(s.persistence.flush)
     exchange = StateExchange(
         s.runtime.clock,
         s.events,
@@ -62,9 +65,12 @@ def attach(host: Host) -> Attachment:
         s.feed,
         s.store,
         peers,
-        s.persistence.flush,
+        kept,
         s.persistence.note_version,
     )
+    exchange.refused = following.broken
+    if s.config.broker_id != MASTER_ID:
+        following.prepare = kept.all
     client = RemotingClient(s.runtime)
     codes = TableCodes(client, s.feed, s.topics)
     copies = TableCopies(s.runtime.clock, codes, lambda: following.classic_master)

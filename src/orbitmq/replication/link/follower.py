@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeAlias
 
@@ -33,12 +33,17 @@ CONNECT_SECONDS = 3.0
 _MakeLink: TypeAlias = Callable[[Clock, BrokerConfig, MessageStore, str], FollowerLink]
 
 
+async def _nothing() -> None:
+    pass
+
+
 class Following(Component):
     """Follows one master at a time, whichever :meth:`follow` names.
 
     Attributes:
         connected: a connection to the master's HA port is open.
         transferring: the master has been told where to go on.
+        prepare: returns when what an older link brought is kept; an OSError that it raises is tried again.
         master_flushed: where the master's log on its device ended when it was first asked, with
             syncMasterFlushOffsetWhenStartup; else 0.
     """
@@ -61,6 +66,7 @@ class Following(Component):
         self._said = ""
         self._failures = 0
         self.master_flushed = 0
+        self.prepare: Callable[[], Awaitable[None]] = _nothing
         self.ha_address: str | None = config.ha_master_address or None
         self.master_address: str | None = None
 
@@ -86,6 +92,11 @@ class Following(Component):
     def classic_master(self) -> str | None:
         """The address of a master that is followed in RocketMQ's protocol, once that is known."""
         return self.master_address if isinstance(self._link, ClassicFollowerLink) else None
+
+    def broken(self, error: Exception) -> None:
+        """Follow anew: this broker cannot keep what came over the link."""
+        if self._link is not None:
+            self._link.end(error)
 
     def follow(self, ha_address: str | None, master_address: str | None) -> None:
         """Follow this master from now on, at once; none when both are ``None``.
@@ -149,6 +160,7 @@ class Following(Component):
         """
         self._store.drop_partial()
         await self._store.flush()
+        await self.prepare()
         if self._changed.is_set():
             return  # another master, or none, is to be followed since the flush began
         make, ha_address = await self._ask()

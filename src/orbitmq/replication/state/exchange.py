@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from orbitmq.broker.change_feed import FORBIDDEN, GROUPS, TOPICS, ChangeFeed, Entry, FedTable
+from orbitmq.broker.change_feed import ChangeFeed, Entry, FedTable
 from orbitmq.broker.component import Component
 from orbitmq.broker.events import Events, TablesTold
 from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState
@@ -27,6 +27,7 @@ from orbitmq.replication.state.frames import (
     encode,
 )
 from orbitmq.replication.state.inbox import Action, Complete, Inbox
+from orbitmq.replication.state.kept import METADATA, Kept, has_metadata
 from orbitmq.replication.state.outbox import MAX_ENTRIES, Outbox, SendingLink, everything
 from orbitmq.replication.state.terms import Terms, begins_term
 from orbitmq.runtime.log_limiter import LogLimiter
@@ -38,9 +39,6 @@ log = logging.getLogger(__name__)
 
 # From a change until it is sent; what changes meanwhile again is sent once.
 COLLECT_SECONDS = 0.05
-# What messages need to be read. Told at once, so before the messages that come after it, and on a follower's
-# disk before it counts as made there: else a message that a quorum has outlives its topic.
-_METADATA = (TOPICS, GROUPS, FORBIDDEN)
 # How often it is looked whether the log has come as far as changes that wait for it.
 LOOK_SECONDS = 0.02
 ASK_SECONDS = 5.0
@@ -70,7 +68,7 @@ class StateExchange(Component):
     Such a master serves: it takes what is news to it, and then tells all.
 
     Args:
-        save: returns when the changes of a table are on disk; raises OSError.
+        kept: what has to be on the disk before it counts.
         note_version: told the tables whose version is another one, though nothing in them changed.
 
     Attributes:
@@ -78,6 +76,7 @@ class StateExchange(Component):
             shares with it before it grants anything, for that time from now on.
         whole: called with the number of a question when our leader has told us all that its tables hold.
         knows_locks: tells whether no client counts on a queue lock that our tables do not have.
+        refused: called when the disk refuses what our leader told.
     """
 
     name = "state exchange"
@@ -90,11 +89,11 @@ class StateExchange(Component):
         feed: ChangeFeed,
         store: MessageStore,
         peers: Peers,
-        save: Callable[[str], Awaitable[None]],
+        kept: Kept,
         note_version: Callable[[str], object],
     ) -> None:
         self._clock = clock
-        self._save = save
+        self._kept = kept
         self._note_version = note_version
         self._events = events
         self._role = role
@@ -116,6 +115,7 @@ class StateExchange(Component):
         self.promise: Callable[[int, str, float], bool] = lambda _id, _address, _hold_s: False
         self.whole: Callable[[int], object] = lambda _number: None
         self.knows_locks: Callable[[], bool] = lambda: False
+        self.refused: Callable[[OSError], object] = lambda _error: None
         self._limiter = LogLimiter(log)
         peers.on(Kind.STATE, self._received)
         peers.on(Kind.STATE_ACK, self._acknowledged)
@@ -204,7 +204,7 @@ class StateExchange(Component):
     def _changed(self, table: str, key: str, value: object) -> None:
         if self._sending and self._role.takes_messages:
             self._outbox.note(table, key, value)
-            at_once = table in _METADATA
+            at_once = table in METADATA
             if self._flushing is not None and at_once:
                 self._flushing.cancel()
             if self._flushing is None or at_once:
@@ -360,8 +360,8 @@ class StateExchange(Component):
                     self._do(link, action)
                     if at % SLICE == 0:
                         await asyncio.sleep(0)
-                if _has_metadata(ready):
-                    await self._save_metadata()
+                if has_metadata(ready) and not await self._keep_what(link):
+                    continue
                 inbox.made()
                 if inbox.applied != before and link in self._inboxes:
                     link.send(Kind.STATE_ACK, encode(Ack(inbox.received, inbox.applied)))
@@ -372,18 +372,20 @@ class StateExchange(Component):
             except TimeoutError:
                 pass
 
-    async def _save_metadata(self) -> None:
-        for table in _METADATA:
-            try:
-                await self._save(table)
-            except OSError as error:
-                self._limiter.write(
-                    logging.ERROR,
-                    f"{table} not saved",
-                    "the master's %s are not on the disk: %s",
-                    table,
-                    error,
-                )
+    async def _keep_what(self, link: PeerLink) -> bool:
+        """Bring what was made to the disk; ``False``: it refuses what our leader told.
+
+        Who leads would take us for a copy, which has the messages of a topic and not the topic.
+        """
+        if not link.is_master:
+            await self._kept.tried()
+            return True
+        try:
+            await self._kept.all()
+        except OSError as error:
+            self.refused(error)
+            return False
+        return True
 
     def _do(self, link: PeerLink, action: Action) -> None:
         if isinstance(action, Entry):
@@ -477,12 +479,8 @@ class StateExchange(Component):
         rest = inbox.rest()
         for action in rest:
             self._do(link, action)
-        if self._background is not None and _has_metadata(rest):
-            self._spawn(self._save_metadata(), "save what was told last")
-
-
-def _has_metadata(actions: Iterable[Action]) -> bool:
-    return any(isinstance(action, Complete) or action.table in _METADATA for action in actions)
+        if self._background is not None and has_metadata(rest):
+            self._spawn(self._kept.tried(), "save what was told last")
 
 
 def _is_known_whole(table: FedTable, key: str, complete: Complete) -> bool:
