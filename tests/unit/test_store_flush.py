@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from orbitmq.runtime import system_runtime
 from orbitmq.runtime.seam import Segment
 from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.store import MessageStore, NewMessage, StoreConfig
@@ -151,3 +155,45 @@ async def test_a_refused_write_does_not_keep_earlier_ones_from_their_flush(
     flushes[1](None)
     assert store.flushed_offset == second
     await store.stop()
+
+
+async def test_a_topic_is_dropped_beside_a_flush_that_fails(runtime: SimulatedRuntime) -> None:
+    """Its error was told to that flush alone, and the checkpoint counted what the device never got."""
+    store = await opened(runtime)
+    store.set_topic("dropped", read_queues=1, write_queues=1, perm=6)
+    runtime.files.fail("sync", "commitlog")
+    end = put(store)
+    await iteration()
+    store.drop_topic("dropped")
+    assert store.flusher.error is None, "told a moment later"
+    runtime.files.crash()
+    store = await opened(runtime)
+    assert store.max_commit_log_offset == end
+    assert store.record_at(0) is not None
+    await store.stop()
+
+
+def test_queues_that_another_thread_syncs_are_not_taken_for_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint beside it said so, and the sync failed."""
+    runtime = system_runtime()
+    begun, goes_on, synced = threading.Event(), threading.Event(), list[str]()
+
+    def sync_all(path: str) -> None:
+        begun.set()
+        goes_on.wait(10)
+        synced.append(path)
+        if len(synced) == 1:
+            raise OSError(errno.EIO, "injected")
+
+    monkeypatch.setattr(runtime.files, "sync_all", sync_all)
+    queues = MessageStore(runtime, StoreConfig(root=str(tmp_path))).queues
+    queues._file_created = True
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(queues.sync)
+        assert begun.wait(10)
+        threading.Timer(0.05, goes_on.set).start()
+        queues.sync()
+        assert len(synced) == 2
+        assert isinstance(first.exception(), OSError)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
 from orbitmq.runtime import Runtime, Segment
+from orbitmq.runtime.again import write_again
 from orbitmq.store.errors import StoreClosedError
 from orbitmq.store.log.files import sync_all
 
@@ -162,8 +162,27 @@ class Flusher:
 
     def flush_blocking(self) -> None:
         """Bring all that is written to the device on the calling thread; a failure is final as ever."""
-        with contextlib.suppress(OSError):
-            self.sync_now(self._segments(self.flushed, self.written))
+        segments = self._segments(self.flushed, self.written)
+        try:
+            if self._running:
+                self._write_again(segments)
+            else:
+                sync_all(segments)
+        except OSError as error:
+            self._fail(error)
+
+    def _write_again(self, segments: list[Segment]) -> None:
+        """Bring files to the device while a run is under way, of which only the loop hears how it ended.
+
+        The system tells an error of one descriptor once, so this takes others; and what that run has failed
+        to write, and counts as clean therefore, is written again.
+        """
+        for segment in segments:
+            again = self._runtime.files.open_segment(segment.path, segment.size_bytes)
+            try:
+                write_again(again, max(0, self.flushed - int(segment.path.rpartition("/")[2])))
+            finally:
+                again.close()
 
     def sync_now(self, segments: list[Segment]) -> None:
         """Bring files of the log to the device on the calling thread.

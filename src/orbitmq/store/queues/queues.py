@@ -67,6 +67,8 @@ class Queues:
         self._appender = appender
         self._lookup = lookup
         self._mutex = runtime.threads.mutex()
+        # Held while files are synced: what another thread has begun to sync may not be taken for synced.
+        self._syncing = runtime.threads.mutex()
         self.topics: dict[str, TopicQueues] = {}
         # Also topics that have queues on disk and were not set.
         self._stored: dict[str, TopicQueues] = {}
@@ -320,6 +322,10 @@ class Queues:
         Raises:
             OSError: the disk refused; the same files are written again and synced by the next call.
         """
+        with self._syncing:
+            self._sync_changed()
+
+    def _sync_changed(self) -> None:
         with self._mutex:
             changed, self._unsynced = self._unsynced, set()
             doubtful, self._doubtful = self._doubtful, set()
