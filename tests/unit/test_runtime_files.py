@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -165,3 +167,33 @@ def test_the_used_share_of_the_disk(files: Files, root: str) -> None:
     assert 0.0 <= files.disk_used_ratio(f"{root}/not/there/yet") <= 1.0
     size, free = files.disk_bytes(f"{root}/not/there/yet")
     assert 0 <= free <= size
+
+
+def test_what_is_made_in_a_folder_that_is_not_synced_is_made_anew(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next try found it, synced no folder, and a power cut took all that was flushed into it."""
+    files, fsync = system_runtime().files, os.fsync
+    refused, synced = list[str](), list[str]()
+
+    def sync(descriptor: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if path in refused:
+            refused.remove(path)
+            raise OSError(errno.EIO, "injected")
+        synced.append(path)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    for folder in (root, f"{root}/log"):
+        refused.append(folder)
+        with pytest.raises(OSError, match="injected"):
+            files.open_segment(f"{root}/log/0", 100, create=True)
+        assert not files.exists(f"{root}/log/0")
+    synced.clear()
+    files.open_segment(f"{root}/log/0", 100, create=True).close()
+    assert synced == [f"{root}/log"]
+    monkeypatch.undo()
+    with pytest.raises(OSError):
+        files.open_segment(f"{root}/log/1", 1 << 62, create=True)
+    assert files.list_dir(f"{root}/log") == ["0"]

@@ -153,7 +153,8 @@ class Files(Protocol):
     def open_segment(
         self, path: str, size_bytes: int, *, create: bool = False, durable: bool = True
     ) -> Segment:
-        """Open a file of fixed size; ``create`` makes the file (zeros) and its folders when missing.
+        """Open a file of fixed size; ``create`` makes the file (zeros) and its folders when missing, or none
+        of them when it fails.
 
         A shorter existing file is extended with zeros to ``size_bytes``. Without ``durable`` a new file may
         be gone after a crash until :meth:`sync_all`.

@@ -179,9 +179,16 @@ class SystemFiles:
         while not os.path.isdir(folder):
             missing.append(folder)
             folder = os.path.dirname(folder)
-        os.makedirs(path, exist_ok=True)
-        for made in missing:
-            _sync_folder(os.path.dirname(made))
+        try:
+            os.makedirs(path, exist_ok=True)
+            for made in missing:
+                _sync_folder(os.path.dirname(made))
+        except OSError:
+            # The next call would find them, and sync nothing.
+            for made in missing:
+                with contextlib.suppress(OSError):
+                    os.rmdir(made)
+            raise
 
     def size_bytes(self, path: str) -> int:
         return os.stat(path).st_size
@@ -237,9 +244,20 @@ class SystemFiles:
             self.make_dirs(folder)
         elif new:
             os.makedirs(folder, exist_ok=True)
-        segment = SystemSegment(path, size_bytes, create=create)
-        if new and durable:
-            _sync_folder(folder)
+        if not new:
+            return SystemSegment(path, size_bytes, create=create)
+        segment: Segment | None = None
+        try:
+            segment = SystemSegment(path, size_bytes, create=True)
+            if durable:
+                _sync_folder(folder)
+        except OSError:
+            # The next call would find the file, and a power cut take it with all that was flushed into it.
+            if segment is not None:
+                segment.close()
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            raise
         return segment
 
     def sync_all(self, path: str) -> None:

@@ -255,8 +255,9 @@ class Upkeep:
         if written.positions is not None:
             offset = checkpoint.safe_offset
             data = written.positions.encoded(offset, self.config.consume_queue_file_bytes)
-            self._positions_name = 1 - self._positions_name
-            self._runtime.files.write_atomic(f"{root}/{NAMES[self._positions_name]}", data)
+            name = 1 - self._positions_name
+            self._runtime.files.write_atomic(f"{root}/{NAMES[name]}", data)
+            self._positions_name = name
             self._positions_offset, self._positions_bytes = offset, len(data)
             self._positions_crc = positions_checksum(data)
         checkpoint.positions_offset = self._positions_offset
