@@ -1,4 +1,4 @@
-"""What a follower says and flushes of a piece of its master's log that comes in parts."""
+"""What a follower says of a piece of its master's log that comes in parts."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import asyncio
 from typing import cast
 from unittest.mock import Mock
 
-import pytest
-
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.replication.link.stream import NO_HURRY, ack, piece_header
+from orbitmq.replication.link.stream import ack, piece_header
 from orbitmq.replication.link.stream_follower import ACK_SECONDS, Ours, StreamFollowerLink
 from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.store import MessageStore, NewMessage, StoreConfig
@@ -71,23 +69,6 @@ async def test_a_part_is_reported_soon_when_the_rest_does_not_come(orbitmq_runti
     link.comes((piece_header(0, len(log)) + log)[:5000])
     await orbitmq_runtime.clock.sleep(2 * ACK_SECONDS)
     assert link.said == [ack(store.received_offset, 0)]
-    link.end(None)
-    await store.stop()
-
-
-@pytest.mark.parametrize(("flags", "flushes"), [(0, True), (NO_HURRY, False)])
-async def test_a_part_is_flushed_at_once_only_when_somebody_waits(
-    orbitmq_runtime: SimulatedRuntime, flags: int, flushes: bool
-) -> None:
-    log = await log_of_a_master(orbitmq_runtime)
-    link, store = await follower(orbitmq_runtime, sync=True)
-    frames = piece_header(0, len(log), flags) + log
-    link.comes(frames[:5000])
-    await asyncio.sleep(0.05)
-    assert (store.flushed_offset > 0) is flushes
-    link.comes(frames[5000:])
-    await asyncio.sleep(0.05)
-    assert store.flushed_offset == len(log)
     link.end(None)
     await store.stop()
 

@@ -80,11 +80,6 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
     def _repeat(self) -> None:
         """Say it again, to show that we live."""
 
-    @property
-    def _flush_later(self) -> bool:
-        """Nobody waits, and the rest of a piece is on its way: one flush will do for all of it."""
-        return False
-
     # -- from the network ------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -111,8 +106,7 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
             self._mistake(error)
         else:
             if self._sync:
-                if not self._flush_later:
-                    self._flusher.want(self._store.max_commit_log_offset)
+                self._flusher.want(self._store.max_commit_log_offset)
             else:
                 if self.transferring:
                     self._report(self._store.received_offset, self._flusher.flushed)

@@ -158,10 +158,6 @@ class StreamFollowerLink(FollowerLink):
             else:
                 raise LinkError(f"it sends a frame {kind.name} in the greeting")
 
-    @property
-    def _flush_later(self) -> bool:
-        return self._reader.within and not self._reader.hurry
-
     def _greeted(self, hello: Hello) -> None:
         if self._answer is None or self._answer.done():
             raise LinkError("it says hello without having been asked")
