@@ -226,6 +226,22 @@ async def test_a_slave_keeps_its_end_for_a_master_that_came_back_alone(orbitmq_w
         await world.until(lambda: ends(world)[0] == ends(world)[1])
 
 
+@pytest.mark.orbitmq(replicas=2, settings=ALONE)
+@pytest.mark.behaviour("PO-26")
+@pytest.mark.parametrize("taken", [3, 30])
+async def test_two_logs_that_differ_wait_for_nobody(orbitmq_world: World, taken: int) -> None:
+    """The master that came back alone took other messages, fewer or more than its slave's end has."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await alone_with_a_part(world, watch)
+        await send(world, 100, taken)
+        await world.start_broker(SLAVE)
+        await world.until(lambda: watch.leaders() == [MASTER] and shown(world) == BOTH)
+        await world.until(lambda: ends(world)[0] == ends(world)[1])
+        assert len(aside(world)) == 1
+        assert await received(world, 11 + taken) == {-1, *range(10), *range(100, 100 + taken)}
+
+
 @pytest.mark.orbitmq(replicas=2, settings=ACTING)
 @pytest.mark.behaviour("PO-24")
 async def test_a_master_with_an_empty_disk_takes_nothing_before_its_slave_can_be_shown(
