@@ -14,6 +14,7 @@ import uvloop
 
 from orbitmq.runtime.file_sending import FileSender
 from orbitmq.runtime.seam import Segment
+from orbitmq.runtime.sockets import SocketStream
 from orbitmq.runtime.system import SystemSegment
 
 LOOPS = pytest.mark.parametrize("make_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
@@ -158,13 +159,14 @@ def test_a_broken_connection_ends_in_the_transport(
     segment.close()
 
 
+def algorithm(connection: socket.socket) -> bytes:
+    """Of congestion control, by its name."""
+    return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
+
+
 @pytest.mark.parametrize("from_host", ["127.0.0.1", "127.0.0.2"])
 def test_a_connection_within_a_machine_is_not_paced_another_is_left_alone(from_host: str) -> None:
     """bbr's pacing timers cost a master more than sending its log to a slave beside it."""
-
-    def algorithm(connection: socket.socket) -> bytes:
-        return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
-
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as far:
         far.bind((from_host, 0))
         far.connect(server.getsockname())
@@ -178,3 +180,11 @@ def test_a_connection_within_a_machine_is_not_paced_another_is_left_alone(from_h
 
             FileSender(Held()).close()
             assert algorithm(near) == (b"reno" if from_host == "127.0.0.1" else chosen)
+
+
+def test_a_task_of_spark_sends_unpaced_to_a_broker_within_the_machine() -> None:
+    """bbr's pacing timers are an eighth of what a row costs the writer of a sink."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        stream = SocketStream(*server.getsockname(), LIMIT_S)
+        assert algorithm(stream._socket) == b"reno"
+        stream.close()

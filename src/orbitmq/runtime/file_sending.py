@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
 from typing import Protocol, cast
 
 from orbitmq.runtime.seam import Segment
+from orbitmq.runtime.sockets import send_unpaced
 
 
 class _TransportSocket(Protocol):
@@ -34,7 +34,7 @@ class FileSender:
         self._socket = held.dup() if held is not None else None
         if self._socket is not None:
             self._socket.setblocking(False)
-            _send_unpaced(self._socket)
+            send_unpaced(self._socket)
 
     def send(
         self, head: bytes, segment: Segment, start: int, end: int, memory: memoryview | None = None
@@ -98,14 +98,3 @@ class FileSender:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-
-
-def _send_unpaced(connection: socket.socket) -> None:
-    """Let a connection within this machine use TCP without pacing: there is no network to spare.
-
-    Where the system's congestion control is bbr, its pacing timers cost more processor time than ``sendfile``
-    itself. To another machine the system's choice stays.
-    """
-    with contextlib.suppress(OSError, AttributeError):  # no such connection, or not Linux
-        if connection.getpeername()[0] == connection.getsockname()[0]:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import time
@@ -44,7 +45,7 @@ class Stream(Protocol):
 
 
 class SocketStream:
-    """TCP with TCP_NODELAY.
+    """TCP with TCP_NODELAY, and without pacing within this machine.
 
     Raises:
         OSError: refused, unreachable, or not connected within ``timeout_s``.
@@ -53,6 +54,7 @@ class SocketStream:
     def __init__(self, host: str, port: int, timeout_s: float) -> None:
         self._socket = socket.create_connection((host, port), timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        send_unpaced(self._socket)
         self._socket.setblocking(False)
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
@@ -85,3 +87,14 @@ class SocketStream:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def send_unpaced(connection: socket.socket) -> None:
+    """Let a connection within this machine use TCP without pacing: there is no network to spare.
+
+    Where the system's congestion control is bbr, its pacing timers cost more processor time than ``sendfile``
+    itself. To another machine the system's choice stays.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # no such connection, or not Linux
+        if connection.getpeername()[0] == connection.getsockname()[0]:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
