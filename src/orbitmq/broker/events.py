@@ -79,6 +79,16 @@ class TableSaved:
 
 
 @dataclass(frozen=True, slots=True)
+class LogCut:
+    """The end of the log was set aside: another broker has other messages there, or none.
+
+    What tells of places behind ``end`` tells nothing of what will be there.
+    """
+
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class TablesTold:
     """Another broker of this make has told all that its tables hold, and they are made here.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from orbitmq.broker.change_feed import DELAYS, TIMERS
+from orbitmq.broker.events import LogCut
 from orbitmq.broker.extension import Attachment, Host
 from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.escape.escape import Escape
@@ -50,7 +52,15 @@ def attach(host: Host) -> Attachment:
         return s.topics.version.state_version
 
     peers, cutting = Peers(), Cutting(s.runtime, s.store)
-    cutting.on_cut = replicas.forget
+
+    async def cut(end: int) -> None:
+        replicas.forget()
+        s.events.publish(LogCut(end))
+        # Before the master's log is copied: behind it nothing tells any more what the log had ended with.
+        for table in (DELAYS, TIMERS):
+            await s.persistence.flush(table)
+
+    cutting.on_cut = cut
     identity = Identity(s.runtime, s.config, s.store, s.role, s.address, term)
     port = HaPort(s.runtime, s.config, s.store, replicas, peers, identity, listens)
     following = Following(s.runtime, s.config, s.store, s.address, Ours(peers, identity, cutting))

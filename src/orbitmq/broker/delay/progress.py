@@ -67,6 +67,13 @@ class DelayProgress:
             self.version = self.version.next(self._clock.now_ms())
         self._feed.changed(DELAYS, str(level), place)
 
+    def cut(self, level: int, end: int, log_end: int) -> None:
+        """A level's queue and the log were cut to these ends: what comes there is not delivered yet."""
+        place = self._places[level]
+        self._places[level] = Place(min(place.offset, end), min(place.log_offset, log_end))
+        # With the version that it has: it is not newer than what its master knows.
+        self._feed.changed(DELAYS, str(level), self._places[level])
+
     def _apply(self, key: str, value: list[int] | int | None) -> None:
         """Take over progress of another broker, or from a journal; older journals have the offset only."""
         level = int(key)

@@ -14,7 +14,7 @@ from orbitmq.broker.component import Component, Table
 from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.delay.progress import DelayProgress, Place
 from orbitmq.broker.delay.search import DeliverySearch
-from orbitmq.broker.events import Events
+from orbitmq.broker.events import Events, LogCut
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
 from orbitmq.broker.messaging.stored import copied
 from orbitmq.broker.metadata.topics import TopicConfigs
@@ -94,6 +94,7 @@ class ScheduleService(Component):
         self._search = search
         outlet.on_stored(self._stored_elsewhere)
         events.subscribe(RoleChanged, self._role_changed)
+        events.subscribe(LogCut, self._log_cut)
         events.on_messages_arrived(self.on_arrival, topic=reserved.SCHEDULE_TOPIC)
         self.levels = levels
         self._levels = [_Level(number) for number in range(1, levels.highest + 1)]
@@ -175,6 +176,11 @@ class ScheduleService(Component):
         self._patient_until_ms = changed.at_ms + UNKNOWN_TOPIC_WAITS_MS
         self._anew = True
         self._wake.set()
+
+    def _log_cut(self, cut: LogCut) -> None:
+        for level in self._levels:
+            end = self._store.max_offset(reserved.SCHEDULE_TOPIC, level.number - 1)
+            self.delays.cut(level.number, end, cut.end)
 
     def _stored_elsewhere(self) -> None:
         self._wake.set()

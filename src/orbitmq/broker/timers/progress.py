@@ -78,7 +78,8 @@ class Progress:
     def within(self, taken: int, before: int) -> Progress:
         """The same in a log with these ends, which may have lost its own; ``before`` is found if unknown."""
         known = self.before if self.before >= 0 else before
-        return replace(self, taken=min(self.taken, taken), before=min(known, before))
+        ahead = tuple((min(place, before), up_to) for place, up_to in self.ahead)
+        return replace(self, taken=min(self.taken, taken), before=min(known, before), ahead=ahead)
 
     def advanced(self, done: int, taken: int, before: int) -> Progress:
         """Everything up to a higher mark is delivered, and more was looked at."""

@@ -8,6 +8,7 @@ from typing import Any
 from orbitmq.broker.change_feed import TIMERS, ChangeFeed, FedTable
 from orbitmq.broker.component import Table
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.events import LogCut
 from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
 from orbitmq.broker.timers.check_file import CheckFile
 from orbitmq.broker.timers.pending import TOPIC
@@ -41,8 +42,11 @@ class ProgressTable:
     def load(self) -> Progress:
         """From the file or from what the change feed brought, whichever is newer; within what the log has."""
         found = self._file.load()
-        if found is not None and not self.version.is_newer_than(found[0].version):
+        if found is not None and found[0].version.is_newer_than(self.version):
             self.version, self.saved = found[0].version, found[1]
+        return self._within()
+
+    def _within(self) -> Progress:
         high = self._store.max_offset(TOPIC, 0)
         return self.saved.within(high, self._place_behind(min(self.saved.taken, high)))
 
@@ -52,6 +56,14 @@ class ProgressTable:
             return self._store.end
         entry = self._store.entry(TOPIC, 0, taken - 1) if taken > 0 else None
         return entry[0] + entry[1] if entry is not None else 0
+
+    def cut(self, _cut: LogCut) -> None:
+        """The end of the log was set aside: what comes in its place is not delivered yet.
+
+        Keeps the version: this is not newer than what the master knows.
+        """
+        self.saved = self._within()
+        self._feed.changed(TIMERS, "progress", self.saved)
 
     def write(self, progress: Progress) -> None:
         """Write it down, and tell other brokers.

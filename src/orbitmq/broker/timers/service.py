@@ -12,7 +12,7 @@ from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.delay.delivered import Identity, identity_of
-from orbitmq.broker.events import Events
+from orbitmq.broker.events import Events, LogCut
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
 from orbitmq.broker.messaging.stored import record_at
 from orbitmq.broker.metadata.topics import TopicConfigs
@@ -107,6 +107,7 @@ class TimerService(Component):
         self._wake = asyncio.Event()
         outlet.on_stored(self._wake.set)
         events.subscribe(RoleChanged, self._role_changed)
+        events.subscribe(LogCut, self.written.cut)
         events.on_messages_arrived(self._arrived, topic=TOPIC)
 
     # -- life ------------------------------------------------------------------------------------------

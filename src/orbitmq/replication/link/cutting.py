@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore
@@ -13,12 +13,16 @@ log = logging.getLogger(__name__)
 COPY_BYTES = 1 << 20
 
 
+async def _nothing(_end: int) -> None:
+    pass
+
+
 class Cutting:
     """Cuts the end of the log.
 
     Attributes:
         times, size_bytes: how often that was done since the start, and how much was set aside.
-        on_cut: called each time, when the log is shorter.
+        on_cut: called each time with the new end, when the log is shorter; what it returns is awaited.
     """
 
     def __init__(self, runtime: Runtime, store: MessageStore) -> None:
@@ -26,7 +30,7 @@ class Cutting:
         self._store = store
         self.times = 0
         self.size_bytes = 0
-        self.on_cut: Callable[[], object] = lambda: None
+        self.on_cut: Callable[[int], Awaitable[None]] = _nothing
 
     async def cut(self, start: int, end: int, master: str) -> None:
         """Let the log end at ``start`` durably; what it has up to ``end`` is in a file then.
@@ -37,13 +41,13 @@ class Cutting:
         path = f"{self._store.config.root}/aside/{start:020d}-{self._runtime.clock.now_ms()}.log"
         await self._runtime.threads.run(self._copy, path, start, end)
         await self._store.truncate(start)
-        self.on_cut()
         self.times += 1
         self.size_bytes += end - start
         log.warning(
             "the master %s does not have what this log holds from %d to %d: set aside in %s, copied anew",
             master, start, end, path,
         )  # fmt: skip
+        await self.on_cut(start)
 
     def _copy(self, path: str, start: int, end: int) -> None:
         segment = self._runtime.files.open_segment(path, end - start, create=True)

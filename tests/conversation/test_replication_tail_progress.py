@@ -1,0 +1,74 @@
+"""What a slave delivered out of a tail that its master never had does not count for the master's messages."""
+
+from __future__ import annotations
+
+import pytest
+from tests.replicas import ESCAPING, MASTER, OTHER, SLAVE, Watch, bodies, store
+
+from orbitmq import Message
+from orbitmq.broker.role import Role
+from orbitmq.testing import World
+
+LOSES = {
+    **ESCAPING,
+    "flushDiskType": "ASYNC_FLUSH",
+    "flushIntervalCommitLog": "60000",
+    "totalReplicas": "2",
+}
+DELAY_S = 10.0
+
+
+async def send(world: World, what: str, *, timer: bool) -> None:
+    """A delayed message to the first group, and more messages behind it so that logs have other lengths."""
+    due_ms = world.clock.now_ms() + round(DELAY_S * 1000)
+    late = (
+        Message("t", what.encode(), deliver_at_ms=due_ms)
+        if timer
+        else Message("t", what.encode(), delay_level=3)
+    )
+    async with world.producer() as producer:
+        queue = next(queue for queue in await producer.queues("t") if queue.broker_name == MASTER)
+        await producer.send(late, queue=queue)
+
+
+def delivered(world: World) -> set[bytes]:
+    """What came out at either master."""
+    return {body for name in (MASTER, OTHER) if name in world.brokers for body in bodies(world, name)}
+
+
+@pytest.mark.behaviour("PO-28")
+@pytest.mark.parametrize("timer", [False, True], ids=["level", "timer"])
+@pytest.mark.orbitmq(brokers=2, replicas=2, settings=LOSES)
+async def test_progress_in_a_tail_that_is_set_aside_skips_nothing(orbitmq_world: World, timer: bool) -> None:
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await world.until(lambda: watch.role(MASTER) is Role.MASTER and watch.role(OTHER) is Role.MASTER)
+        async with world.producer() as producer:
+            for broker in (MASTER, OTHER):
+                world.brokers[broker].services.topics.create_if_absent("t", 1)
+            await world.sleep(2)
+            for _ in range(10):
+                await producer.send(Message("t", b"before"))
+        await store(world, MASTER).flush()
+        await send(world, "only the slave has it", timer=timer)
+        await world.until(lambda: store(world, SLAVE).end == store(world, MASTER).end)
+        await store(world, SLAVE).flush()
+        world.crash(MASTER)
+        world.crash(SLAVE)
+
+        await world.start_broker(MASTER)
+        await world.until(lambda: watch.role(MASTER) is Role.FENCED)
+        await send(world, "only the master has it", timer=timer)
+        async with world.producer() as producer:
+            queue = next(queue for queue in await producer.queues("t") if queue.broker_name == MASTER)
+            for _ in range(30):
+                await producer.send(Message("t", bytes(1000)), queue=queue)
+        await store(world, MASTER).flush()
+        world.crash(MASTER)
+
+        await world.start_broker(SLAVE)
+        await world.until(lambda: b"only the slave has it" in delivered(world))
+        await world.sleep(DELAY_S)
+        await world.start_broker(MASTER)
+        await world.until(lambda: watch.role(MASTER) is Role.MASTER)
+        await world.until(lambda: b"only the master has it" in delivered(world))
