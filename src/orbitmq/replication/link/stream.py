@@ -109,11 +109,6 @@ class StreamReader:
         self._kept = bytearray()
         self._left = 0
 
-    @property
-    def within(self) -> bool:
-        """Whether the rest of a piece is still to come."""
-        return self._left > 0
-
     def only_ack(self, data: bytes) -> tuple[int, int] | None:
         """What an acknowledgement says when it is all that came; ``None``: :meth:`feed` has to look."""
         if self._left or self._kept or len(data) != _ACK_FRAME.size or not data.startswith(_ACK_HEAD):

@@ -169,9 +169,7 @@ class StreamFollowerLink(FollowerLink):
         if (received, durable) == self._reported:
             return
         self._reported = received, durable
-        # One report for a piece that comes in parts: each one wakes the master. What a flush has brought to
-        # the device was waited for already.
-        if self._reader.hurry and (self._sync or not self._reader.within):
+        if self._reader.hurry:
             self._repeat()
         elif self._later is None:
             self._later = asyncio.get_running_loop().call_later(ACK_SECONDS, self._repeat)
