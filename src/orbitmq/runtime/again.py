@@ -1,4 +1,4 @@
-"""Files that were read at a start, and count as being on the device from then on."""
+"""Files of which the system may count pages as written that the device has refused."""
 
 from __future__ import annotations
 

@@ -125,6 +125,11 @@ class LogFiles:
         self.count = 0
 
 
+def place_in(segment: Segment, offset: int) -> int:
+    """Where an offset of the log lies in one of its files, which its first offset names; 0: before it."""
+    return max(0, offset - int(segment.path.rpartition("/")[2]))
+
+
 def sync_all(segments: list[Segment]) -> None:
     """Bring the files to the device, one after the other."""
     for segment in segments:

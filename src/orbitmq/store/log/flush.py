@@ -11,7 +11,7 @@ from typing import Protocol
 from orbitmq.runtime import Runtime, Segment
 from orbitmq.runtime.again import write_again
 from orbitmq.store.errors import StoreClosedError
-from orbitmq.store.log.files import sync_all
+from orbitmq.store.log.files import place_in, sync_all
 
 logger = logging.getLogger(__name__)
 
@@ -180,7 +180,7 @@ class Flusher:
         for segment in segments:
             again = self._runtime.files.open_segment(segment.path, segment.size_bytes)
             try:
-                write_again(again, max(0, self.flushed - int(segment.path.rpartition("/")[2])))
+                write_again(again, place_in(segment, self.flushed))
             finally:
                 again.close()
 

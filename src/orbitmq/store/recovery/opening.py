@@ -11,7 +11,7 @@ from orbitmq.runtime.again import write_again
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.errors import StoreLockedError
 from orbitmq.store.log.appender import Appender
-from orbitmq.store.log.files import LogFiles
+from orbitmq.store.log.files import LogFiles, place_in
 from orbitmq.store.log.raw import first_record_time
 from orbitmq.store.log.records import RecordReader
 from orbitmq.store.queues import layout as table
@@ -142,8 +142,7 @@ class Opening:
                 raise StartCancelledError
             try:
                 if again:
-                    at = max(0, start - int(segment.path.rpartition("/")[2]))
-                    write_again(segment, at, lambda: self.cancelled)
+                    write_again(segment, place_in(segment, start), lambda: self.cancelled)
                 else:
                     segment.sync()
             except OSError as error:
