@@ -50,6 +50,9 @@ class TaskLimits:
 def task_count(rows: int, default: int, limits: TaskLimits, size_bytes: int = 0) -> int:
     """In how many tasks to read ``rows`` rows of together about ``size_bytes``.
 
+    Where the limits ask for more tasks than run at a time, they are filled up to whole rounds of them,
+    unless ``limits.tasks`` is set.
+
     Args:
         default: how many tasks run at a time; fewer are made of few rows.
     """
@@ -58,6 +61,9 @@ def task_count(rows: int, default: int, limits: TaskLimits, size_bytes: int = 0)
         count = max(count, -(-rows // limits.rows))
     if limits.size_bytes is not None:
         count = max(count, -(-size_bytes // limits.size_bytes))
+    if limits.tasks is None and count > default:
+        # Three equal tasks on two cores would leave one core idle for half of the time.
+        count = -(-count // default) * default
     return max(1, min(count, rows))
 
 
