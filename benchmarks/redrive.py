@@ -19,7 +19,7 @@ from benchmarks.servers import Ours, Server
 from orbitmq import Message, Producer
 from orbitmq.admin import Admin
 from orbitmq.message.reserved import dead_letter_topic
-from orbitmq.wire.bodies import Redrive, RedriveRequest, RedriveState
+from orbitmq.wire.bodies.redrive import Redrive, RedriveRequest, RedriveState
 
 GROUP, TOPIC, QUEUES = "bench_redrive", "redriven", 8
 MESSAGES, SHORT_MESSAGES = 200_000, 40_000

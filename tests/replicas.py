@@ -13,7 +13,7 @@ from orbitmq.replication.link.follower import Following
 from orbitmq.replication.link.ha_port import HaPort
 from orbitmq.store import MessageStore
 from orbitmq.testing import World
-from orbitmq.wire.bodies import TopicRouteData
+from orbitmq.wire.bodies.route import TopicRouteData
 
 MASTER, SLAVE = "broker-a", "broker-a-1"
 # The master of another group.

@@ -9,7 +9,7 @@ from benchmarks.faults.history import Receipt, Send
 from benchmarks.faults.load import Load
 from benchmarks.servers import ROOT, child_settings
 
-from orbitmq.wire.bodies import MessageRequestMode, SetMessageRequestModeRequestBody
+from orbitmq.wire.bodies.pop import MessageRequestMode, SetMessageRequestModeRequestBody
 from orbitmq.wire.headers.pop import SetMessageRequestModeRequest
 
 READY_S = 60.0

@@ -10,7 +10,7 @@ from benchmarks.faults.place import Place
 
 from orbitmq.client.core.name_servers import NameServers
 from orbitmq.errors import OrbitError
-from orbitmq.wire.bodies import KVTable
+from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 

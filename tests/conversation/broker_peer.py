@@ -14,7 +14,8 @@ from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import PullMessageRequest, SendMessageResponse, SendMessageV2Request
+from orbitmq.wire.headers.pull import PullMessageRequest
+from orbitmq.wire.headers.send import SendMessageResponse, SendMessageV2Request
 
 KIB = 1024
 ADDRESS = "127.0.0.1:10911"

@@ -20,7 +20,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.record import iter_records
 from orbitmq.message.tags import java_hash
 from orbitmq.runtime.simulated import run, simulated_runtime
-from orbitmq.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from orbitmq.wire.bodies.client import ConsumerData, HeartbeatData, SubscriptionData
 from orbitmq.wire.command import Command, Serialization
 from orbitmq.wire.frame import FrameDecoder, encode_frame
 

@@ -18,10 +18,7 @@ from orbitmq import (
 )
 from orbitmq.client.consumer.allocation import ByBroker
 from orbitmq.testing import World
-from orbitmq.wire.bodies import (
-    MessageRequestMode,
-    SetMessageRequestModeRequestBody,
-)
+from orbitmq.wire.bodies.pop import MessageRequestMode, SetMessageRequestModeRequestBody
 from orbitmq.wire.codes import RequestCode
 
 POPPED = [MessageQueue("T", "broker-a", -1)]

@@ -12,16 +12,14 @@ from orbitmq.message.batch import iter_batch
 from orbitmq.message.record import Record, encode_record
 from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.transport.server import RemotingServer
-from orbitmq.wire.bodies import (
-    BrokerData,
+from orbitmq.wire.bodies.client import (
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
     LockBatchRequestBody,
     LockBatchResponseBody,
-    QueueData,
-    TopicRouteData,
     UnlockBatchRequestBody,
 )
+from orbitmq.wire.bodies.route import BrokerData, QueueData, TopicRouteData
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 

@@ -10,7 +10,7 @@ from orbitmq import BrokerError, ConsumeFrom, Message, ReceivedMessage, Validati
 from orbitmq.admin.groups import Move
 from orbitmq.message.model import MessageQueue
 from orbitmq.testing import World
-from orbitmq.wire.bodies import SubscriptionGroupConfig
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 
 pytestmark = pytest.mark.orbitmq(brokers=2)
 

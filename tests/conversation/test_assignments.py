@@ -12,14 +12,12 @@ from orbitmq.broker.clients.assignment import share_for_pop
 from orbitmq.client.consumer.allocation import ByBroker, average
 from orbitmq.message.model import MessageQueue
 from orbitmq.testing import World
-from orbitmq.wire.bodies import (
-    ConsumerData,
-    HeartbeatData,
+from orbitmq.wire.bodies.client import ConsumerData, HeartbeatData, SubscriptionData
+from orbitmq.wire.bodies.pop import (
     MessageRequestMode,
     QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,
     SetMessageRequestModeRequestBody,
-    SubscriptionData,
 )
 from orbitmq.wire.codes import RequestCode, ResponseCode
 

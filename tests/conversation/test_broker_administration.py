@@ -13,31 +13,28 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import decode_record
 from orbitmq.testing import SimulatedLoop, SimulatedRuntime
 from orbitmq.wire import fastjson
-from orbitmq.wire.bodies import (
+from orbitmq.wire.bodies.client import (
     CheckClientRequestBody,
     ConsumerConnection,
     ConsumerData,
-    ConsumeStats,
-    ConsumeStatsList,
     GetConsumerListByGroupResponseBody,
-    GetConsumerStatusBody,
-    GroupForbidden,
-    GroupList,
     HeartbeatData,
     LockBatchRequestBody,
     LockBatchResponseBody,
     ProducerConnection,
     ProducerData,
     ProducerTableInfo,
-    ResetOffsetBody,
     SubscriptionData,
-    SubscriptionGroupConfig,
-    SubscriptionGroupWrapper,
-    TopicConfig,
-    TopicConfigAndMappingSerializeWrapper,
-    TopicList,
+)
+from orbitmq.wire.bodies.group import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupWrapper
+from orbitmq.wire.bodies.stats import (
+    ConsumeStats,
+    ConsumeStatsList,
+    GetConsumerStatusBody,
+    ResetOffsetBody,
     TopicStatsTable,
 )
+from orbitmq.wire.bodies.topic import GroupList, TopicConfig, TopicConfigAndMappingSerializeWrapper, TopicList
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 

@@ -26,7 +26,8 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command, Serialization
 from orbitmq.wire.errors import RemotingError
 from orbitmq.wire.frame import encode_frame
-from orbitmq.wire.headers import PullMessageRequest, SendMessageV2Request
+from orbitmq.wire.headers.pull import PullMessageRequest
+from orbitmq.wire.headers.send import SendMessageV2Request
 
 KIB = 1024
 

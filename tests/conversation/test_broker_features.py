@@ -20,7 +20,7 @@ from orbitmq.broker.role import LEADING, Role
 from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.store import NewMessage
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire.bodies import KVTable
+from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 

@@ -14,21 +14,19 @@ from orbitmq.broker.events import SettingsChanged
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.tags import java_hash
 from orbitmq.testing import SimulatedLoop, SimulatedRuntime
-from orbitmq.wire.bodies import (
+from orbitmq.wire.bodies.client import ConsumerData, HeartbeatData, SubscriptionData
+from orbitmq.wire.bodies.ha import HARuntimeInfo
+from orbitmq.wire.bodies.stats import (
     BrokerStatsData,
-    ConsumerData,
     ConsumeStats,
-    HARuntimeInfo,
-    HeartbeatData,
-    KVTable,
     QueryConsumeQueueResponseBody,
     QueryConsumeTimeSpanBody,
     QueryCorrectionOffsetBody,
     ResetOffsetBody,
     ResetOffsetBodyForC,
-    SubscriptionData,
     TopicStatsTable,
 )
+from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command, Language
 

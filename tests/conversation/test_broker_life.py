@@ -16,7 +16,8 @@ from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import EndTransactionRequest, SendMessageV2Request
+from orbitmq.wire.headers.send import SendMessageV2Request
+from orbitmq.wire.headers.transaction import EndTransactionRequest
 
 
 def settings(**changes: Any) -> BrokerConfig:

@@ -13,9 +13,9 @@ from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.settings import properties_text
-from orbitmq.wire.bodies import KVTable
+from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
-from orbitmq.wire.headers import PullMessageResponse, QueryMessageRequest
+from orbitmq.wire.headers.pull import PullMessageResponse, QueryMessageRequest
 
 MIB = 1024 * 1024
 

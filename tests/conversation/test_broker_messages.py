@@ -17,14 +17,10 @@ from orbitmq.message.properties import decode_properties, properties_text
 from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime
 from orbitmq.testing import SimulatedLoop
 from orbitmq.transport.errors import TransportError
-from orbitmq.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from orbitmq.wire.bodies.client import ConsumerData, HeartbeatData, SubscriptionData
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import (
-    SendBatchMessageRequest,
-    SendMessageRequest,
-    SendMessageResponse,
-)
+from orbitmq.wire.headers.send import SendBatchMessageRequest, SendMessageRequest, SendMessageResponse
 
 FORBIDDEN_TOPICS = [
     "SCHEDULE_TOPIC_XXXX",

@@ -8,7 +8,8 @@ from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
-from orbitmq.wire.headers import GetMaxOffsetRequest, GetMaxOffsetResponse, SendMessageV2Request
+from orbitmq.wire.headers.offset import GetMaxOffsetRequest, GetMaxOffsetResponse
+from orbitmq.wire.headers.send import SendMessageV2Request
 
 
 async def test_one_way_sends_alone_are_stored_at_once(runtime: SimulatedRuntime) -> None:

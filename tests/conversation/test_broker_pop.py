@@ -14,7 +14,9 @@ from orbitmq.message.record import decode_record
 from orbitmq.message.tags import tags_code
 from orbitmq.store import NewMessage
 from orbitmq.testing import Keep, SimulatedRuntime
-from orbitmq.wire import bodies, headers, pop_info
+from orbitmq.wire import all_bodies as bodies
+from orbitmq.wire import all_headers as headers
+from orbitmq.wire import pop_info
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 

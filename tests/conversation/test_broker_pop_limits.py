@@ -12,7 +12,8 @@ from tests.conversation.test_broker_pop import Popped, ack, pop
 from orbitmq.broker.broker import Broker
 from orbitmq.message import property_names
 from orbitmq.message.properties import decode_properties
-from orbitmq.wire import bodies, headers
+from orbitmq.wire import all_bodies as bodies
+from orbitmq.wire import all_headers as headers
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 

@@ -16,7 +16,8 @@ from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import PullMessageRequest, SendMessageV2Request
+from orbitmq.wire.headers.pull import PullMessageRequest
+from orbitmq.wire.headers.send import SendMessageV2Request
 
 KIB = 1024
 

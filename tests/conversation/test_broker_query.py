@@ -12,11 +12,8 @@ from orbitmq.message.record import iter_records
 from orbitmq.testing import SimulatedLoop
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import (
-    QueryMessageRequest,
-    QueryMessageResponse,
-    SendMessageResponse,
-)
+from orbitmq.wire.headers.pull import QueryMessageRequest, QueryMessageResponse
+from orbitmq.wire.headers.send import SendMessageResponse
 
 
 class Peer(BrokerPeer):

@@ -13,9 +13,7 @@ from orbitmq.nameserver.server import NameServer
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.server import RemotingServer
-from orbitmq.wire.bodies import (
-    TopicRouteData,
-)
+from orbitmq.wire.bodies.route import TopicRouteData
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 

@@ -17,10 +17,11 @@ from orbitmq.nameserver.routes import RouteTable
 from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.server import RemotingServer
-from orbitmq.wire.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicRouteData
+from orbitmq.wire.bodies.route import RegisterBrokerBody, TopicRouteData
+from orbitmq.wire.bodies.topic import DataVersion, TopicConfig
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import UpdateAndCreateTopicRequest
+from orbitmq.wire.headers.topic import UpdateAndCreateTopicRequest
 
 ADDRESS = "127.0.0.1:9876"
 

@@ -13,13 +13,10 @@ from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record
 from orbitmq.store import PutStatus
 from orbitmq.testing import SimulatedLoop
-from orbitmq.wire.bodies import SubscriptionGroupConfig
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import (
-    ConsumerSendMsgBackRequest,
-    SendMessageResponse,
-)
+from orbitmq.wire.headers.send import ConsumerSendMsgBackRequest, SendMessageResponse
 from orbitmq.wire.versions import V3_4_9
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"

@@ -14,7 +14,7 @@ from orbitmq.message.record import Record
 from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.store import NewMessage
 from orbitmq.testing import SimulatedLoop
-from orbitmq.wire.headers import SendMessageResponse
+from orbitmq.wire.headers.send import SendMessageResponse
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 LEVELS_S = [1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200]

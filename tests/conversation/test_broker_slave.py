@@ -15,7 +15,7 @@ from orbitmq.store import GetResult, GetStatus, MessageStore
 from orbitmq.testing import World
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import PullMessageResponse
+from orbitmq.wire.headers.pull import PullMessageResponse
 
 READABLE = pytest.mark.broker(slave_read_enable=True)
 SLAVES = [Role.SLAVE, Role.ACTING_MASTER]

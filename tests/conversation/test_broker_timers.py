@@ -15,9 +15,9 @@ from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record
 from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.testing import Keep, SimulatedLoop
-from orbitmq.wire.bodies import TimerMetricsSerializeWrapper
+from orbitmq.wire.bodies.stats import TimerMetricsSerializeWrapper
 from orbitmq.wire.codes import ResponseCode
-from orbitmq.wire.headers import SendMessageResponse
+from orbitmq.wire.headers.send import SendMessageResponse
 from orbitmq.wire.recall_handle import RecallHandle
 
 TIMERS = "rmq_sys_wheel_timer"

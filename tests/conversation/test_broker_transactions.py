@@ -16,15 +16,14 @@ from orbitmq.message.properties import decode_properties, properties_text
 from orbitmq.message.record import Record, decode_record, iter_records
 from orbitmq.runtime.simulated import SimulatedRuntime, run, simulated_runtime
 from orbitmq.testing import SimulatedLoop
-from orbitmq.wire.bodies import HeartbeatData, ProducerData
+from orbitmq.wire.bodies.client import HeartbeatData, ProducerData
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import (
+from orbitmq.wire.headers.send import SendMessageResponse, SendMessageV2Request
+from orbitmq.wire.headers.transaction import (
     CheckTransactionStateRequest,
     EndTransactionRequest,
     ResumeCheckHalfMessageRequest,
-    SendMessageResponse,
-    SendMessageV2Request,
 )
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"

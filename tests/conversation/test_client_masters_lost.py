@@ -15,7 +15,7 @@ from orbitmq import ConsumeFrom, Message, MessageQueue, ReceivedMessage
 from orbitmq.client.consumer.assigned import AssignedConsumer
 from orbitmq.client.core.broker_calls import BrokerCalls
 from orbitmq.errors import OrbitError, SendError
-from orbitmq.wire.bodies import HeartbeatData
+from orbitmq.wire.bodies.client import HeartbeatData
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 

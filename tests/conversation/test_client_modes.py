@@ -18,7 +18,7 @@ from orbitmq.message.model import UnreadableMessage
 from orbitmq.message.properties import encode_properties, parse_properties
 from orbitmq.message.sysflag import COMPRESSED
 from orbitmq.testing import SimulatedRuntime
-from orbitmq.wire.bodies import LockBatchRequestBody
+from orbitmq.wire.bodies.client import LockBatchRequestBody
 from orbitmq.wire.codes import RequestCode
 
 QUEUE = MessageQueue("t", "a", 0)

@@ -11,13 +11,8 @@ from tests.conversation.scripted import producer_of
 
 from orbitmq import ConsumeFrom, Consumer, Message, MessageQueue, Producer, ReceivedMessage
 from orbitmq.message.record import Record, encode_record
-from orbitmq.wire.bodies import (
-    CMResult,
-    ConsumeMessageDirectlyResult,
-    ConsumerRunningInfo,
-    GetConsumerStatusBody,
-    ResetOffsetBody,
-)
+from orbitmq.wire.bodies.client import CMResult, ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from orbitmq.wire.bodies.stats import GetConsumerStatusBody, ResetOffsetBody
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 

@@ -30,11 +30,8 @@ from orbitmq import (
 from orbitmq.client.consumer.puller import FlowLimits
 from orbitmq.message import property_names
 from orbitmq.testing import World
-from orbitmq.wire.bodies import (
-    ConsumerRunningInfo,
-    GetConsumerListByGroupResponseBody,
-    MessageRequestMode,
-)
+from orbitmq.wire.bodies.client import ConsumerRunningInfo, GetConsumerListByGroupResponseBody
+from orbitmq.wire.bodies.pop import MessageRequestMode
 from orbitmq.wire.codes import RequestCode
 
 

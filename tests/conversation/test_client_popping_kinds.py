@@ -20,9 +20,7 @@ from orbitmq import (
 )
 from orbitmq.client.consumer.allocation import ByBroker
 from orbitmq.testing import World
-from orbitmq.wire.bodies import (
-    MessageRequestMode,
-)
+from orbitmq.wire.bodies.pop import MessageRequestMode
 
 
 @pytest.mark.behaviour("SH-04")

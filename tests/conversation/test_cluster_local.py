@@ -16,9 +16,10 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.simulated import simulated_runtime
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
-from orbitmq.wire.bodies import SubscriptionGroupConfig
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.codes import ResponseCode
-from orbitmq.wire.headers import SendMessageV2Request, UpdateConsumerOffsetRequest
+from orbitmq.wire.headers.offset import UpdateConsumerOffsetRequest
+from orbitmq.wire.headers.send import SendMessageV2Request
 
 
 async def test_brokers_serve_and_come_back_on_their_data(runtime: SimulatedRuntime) -> None:

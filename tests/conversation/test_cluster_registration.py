@@ -12,10 +12,10 @@ from orbitmq.broker.broker import Broker
 from orbitmq.testing import SimulatedLoop, SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.server import RemotingServer
-from orbitmq.wire.bodies import RegisterBrokerBody, registration_crc
+from orbitmq.wire.bodies.route import RegisterBrokerBody, registration_crc
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import UpdateAndCreateTopicRequest
+from orbitmq.wire.headers.topic import UpdateAndCreateTopicRequest
 
 
 class Recorder:

@@ -17,7 +17,7 @@ from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import decode_record, iter_records
 from orbitmq.message.tags import java_hash
 from orbitmq.testing import SimulatedRuntime
-from orbitmq.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from orbitmq.wire.bodies.client import ConsumerData, HeartbeatData, SubscriptionData
 from orbitmq.wire.command import Command
 from orbitmq.wire.frame import FrameDecoder, decode_frame, encode_frame
 

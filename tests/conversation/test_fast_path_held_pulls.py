@@ -13,7 +13,8 @@ from orbitmq.testing import SimulatedLoop
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import PullMessageRequest, PullMessageResponse, SendMessageV2Request
+from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
+from orbitmq.wire.headers.send import SendMessageV2Request
 
 
 def send() -> Command:

@@ -15,14 +15,8 @@ from orbitmq.settings import properties_text
 from orbitmq.testing import SimulatedLoop, SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.server import RemotingServer
-from orbitmq.wire.bodies import (
-    ClusterInfo,
-    DataVersion,
-    GetBrokerMemberGroupResponseBody,
-    KVTable,
-    TopicList,
-    TopicRouteData,
-)
+from orbitmq.wire.bodies.route import ClusterInfo, GetBrokerMemberGroupResponseBody, TopicRouteData
+from orbitmq.wire.bodies.topic import DataVersion, KVTable, TopicList
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 

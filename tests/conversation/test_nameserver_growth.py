@@ -19,20 +19,17 @@ from orbitmq.nameserver.registration import SHORT_BYTES, read_long_registration,
 from orbitmq.nameserver.route_text import encode_route
 from orbitmq.nameserver.routes import RouteTable
 from orbitmq.runtime.simulated import SimulatedRuntime
-from orbitmq.wire.bodies import (
-    BrokerData,
+from orbitmq.wire.bodies.route import BrokerData, QueueData, RegisterBrokerBody, TopicRouteData
+from orbitmq.wire.bodies.topic import (
     DataVersion,
-    QueueData,
-    RegisterBrokerBody,
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
     TopicQueueMappingInfo,
-    TopicRouteData,
 )
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
-from orbitmq.wire.headers import GetRouteinfoByTopicRequest, RegisterBrokerRequest
+from orbitmq.wire.headers.route import GetRouteinfoByTopicRequest, RegisterBrokerRequest
 
 MANY = 3000
 

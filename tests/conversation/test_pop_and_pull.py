@@ -11,7 +11,7 @@ from tests.conversation.broker_peer import BrokerPeer
 from orbitmq import ConsumeFrom, Consumer, Message, OrbitError, SimpleConsumer
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.testing import World
-from orbitmq.wire.bodies import MessageRequestMode, SetMessageRequestModeRequestBody
+from orbitmq.wire.bodies.pop import MessageRequestMode, SetMessageRequestModeRequestBody
 from orbitmq.wire.codes import RequestCode
 
 

@@ -21,7 +21,7 @@ from orbitmq.message.properties import decode_properties, encode_properties
 from orbitmq.message.record import Record, iter_records
 from orbitmq.store import NewMessage
 from orbitmq.testing import Keep, SimulatedRuntime, World
-from orbitmq.wire.bodies import Redrive, RedriveRequest, RedriveState
+from orbitmq.wire.bodies.redrive import Redrive, RedriveRequest, RedriveState
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 

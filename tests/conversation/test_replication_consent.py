@@ -15,15 +15,11 @@ from orbitmq.broker.role import Role
 from orbitmq.testing import World
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.server import RemotingServer
-from orbitmq.wire.bodies import (
-    ConsumerOffsetSerializeWrapper,
-    DataVersion,
-    DelayOffsetSerializeWrapper,
-    KVTable,
-)
+from orbitmq.wire.bodies.stats import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
+from orbitmq.wire.bodies.topic import DataVersion, KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import RegisterBrokerRequest
+from orbitmq.wire.headers.route import RegisterBrokerRequest
 
 MASTER = "broker-a"
 SETTINGS = {

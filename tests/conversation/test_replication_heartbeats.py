@@ -16,16 +16,16 @@ from orbitmq.message.reserved import SYNC_MEMBER_TOPIC_PREFIX
 from orbitmq.testing import SimulatedLoop, SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.server import RemotingServer
-from orbitmq.wire.bodies import (
+from orbitmq.wire.bodies.route import (
     BrokerData,
     BrokerMemberGroup,
-    DataVersion,
     GetBrokerMemberGroupResponseBody,
     TopicRouteData,
 )
+from orbitmq.wire.bodies.topic import DataVersion
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import NotifyMinBrokerIdChangeRequest, QueryDataVersionResponse
+from orbitmq.wire.headers.route import NotifyMinBrokerIdChangeRequest, QueryDataVersionResponse
 
 MEMBERS = {0: "127.0.0.1:10911", 1: "10.0.0.9:10911"}
 HEARTBEATS = (RequestCode.QUERY_DATA_VERSION, RequestCode.BROKER_HEARTBEAT)

@@ -9,7 +9,7 @@ from tests.replicas import MASTER, SLAVE, following, leave, log_of, same_end, se
 from tests.seeds import seeds
 
 from orbitmq.testing import Keep, World
-from orbitmq.wire.bodies import TopicConfig
+from orbitmq.wire.bodies.topic import TopicConfig
 
 pytestmark = pytest.mark.orbitmq(replicas=2)
 

@@ -14,7 +14,7 @@ from orbitmq.replication.members.queue_locks import TRUSTED_S
 from orbitmq.runtime.seam import Runtime
 from orbitmq.testing import World
 from orbitmq.transport.client import RemotingClient
-from orbitmq.wire.bodies import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
+from orbitmq.wire.bodies.client import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 

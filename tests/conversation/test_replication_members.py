@@ -11,10 +11,10 @@ from orbitmq.broker.role import Role
 from orbitmq.message.model import MessageQueue
 from orbitmq.testing import World
 from orbitmq.transport.client import RemotingClient
-from orbitmq.wire.bodies import LockBatchRequestBody, LockBatchResponseBody
+from orbitmq.wire.bodies.client import LockBatchRequestBody, LockBatchResponseBody
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import PullMessageRequest
+from orbitmq.wire.headers.pull import PullMessageRequest
 
 SECOND_SLAVE = "broker-a-2"
 

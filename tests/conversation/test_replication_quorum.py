@@ -17,7 +17,7 @@ from orbitmq.message.record import iter_records
 from orbitmq.replication.gate import ReplicaGate
 from orbitmq.replication.replicas import EVERYTHING
 from orbitmq.testing import Keep, World
-from orbitmq.wire.bodies import TopicConfig
+from orbitmq.wire.bodies.topic import TopicConfig
 
 STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
 DEGRADING = {**STRICT, "enableAutoInSyncReplicas": "true"}

@@ -8,9 +8,10 @@ from tests.replicas import MASTER, SLAVE, following, ha_port, leave, same_end, s
 
 from orbitmq.replication.link.masters import StreamMaster
 from orbitmq.testing import World
-from orbitmq.wire.bodies import HARuntimeInfo, KVTable
+from orbitmq.wire.bodies.ha import HARuntimeInfo
+from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode
-from orbitmq.wire.headers import ExchangeBrokerHaInfoResponse
+from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoResponse
 
 pytestmark = pytest.mark.orbitmq(replicas=2)
 

@@ -21,13 +21,9 @@ from orbitmq.replication.state.copies import TableCopies
 from orbitmq.replication.state.outbox import MAX_ENTRIES
 from orbitmq.testing import World
 from orbitmq.transport.client import RemotingClient
-from orbitmq.wire.bodies import (
-    DataVersion,
-    LockBatchRequestBody,
-    LockBatchResponseBody,
-    SubscriptionGroupConfig,
-    TopicConfig,
-)
+from orbitmq.wire.bodies.client import LockBatchRequestBody, LockBatchResponseBody
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
+from orbitmq.wire.bodies.topic import DataVersion, TopicConfig
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 

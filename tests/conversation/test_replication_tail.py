@@ -12,7 +12,7 @@ from orbitmq import Message, SendStatus
 from orbitmq.broker.role import Role
 from orbitmq.errors import SendError
 from orbitmq.testing import Keep, World
-from orbitmq.wire.bodies import TopicConfig
+from orbitmq.wire.bodies.topic import TopicConfig
 
 LOSES = {**ACTING, "flushDiskType": "ASYNC_FLUSH", "flushIntervalCommitLog": "60000"}
 ends_of = tuple[int, int]

@@ -19,7 +19,7 @@ from orbitmq.message.batch import encode_batch
 from orbitmq.message.model import Message
 from orbitmq.message.properties import decode_properties
 from orbitmq.store import NewMessage
-from orbitmq.wire.bodies import (
+from orbitmq.wire.bodies.client import (
     CheckClientRequestBody,
     ConsumerConnection,
     ConsumerData,

@@ -13,7 +13,7 @@ from orbitmq import ConsumeFrom
 from orbitmq.spark import jobs
 from orbitmq.spark.jobs import tracing
 from orbitmq.sync import Consumer
-from orbitmq.wire.bodies import RedriveRequest
+from orbitmq.wire.bodies.redrive import RedriveRequest
 
 LETTERS = 9
 VISIBLE_S = 30.0

@@ -18,7 +18,7 @@ from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import ResponseCode
-from orbitmq.wire.headers import SendMessageV2Request
+from orbitmq.wire.headers.send import SendMessageV2Request
 
 KIB = 1024
 TOPICS = ("orders", "bills")

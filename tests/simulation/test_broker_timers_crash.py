@@ -24,7 +24,7 @@ from orbitmq.testing.machines import PowerMachine
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import ResponseCode
-from orbitmq.wire.headers import RecallMessageRequest, SendMessageResponse, SendMessageV2Request
+from orbitmq.wire.headers.send import RecallMessageRequest, SendMessageResponse, SendMessageV2Request
 
 KIB = 1024
 TIMERS = int(os.environ.get("ORBITMQ_TIMERS", "600"))

@@ -18,15 +18,11 @@ from orbitmq.runtime.memory_files import Keep
 from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
-from orbitmq.wire.bodies import HeartbeatData, ProducerData
+from orbitmq.wire.bodies.client import HeartbeatData, ProducerData
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import (
-    CheckTransactionStateRequest,
-    EndTransactionRequest,
-    SendMessageResponse,
-    SendMessageV2Request,
-)
+from orbitmq.wire.headers.send import SendMessageResponse, SendMessageV2Request
+from orbitmq.wire.headers.transaction import CheckTransactionStateRequest, EndTransactionRequest
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 GROUP = "CID_RMQ_SYS_TRANS"

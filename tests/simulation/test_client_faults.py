@@ -17,7 +17,7 @@ from orbitmq import Message, Producer, SendResult
 from orbitmq.message.properties import parse_properties
 from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.transport.server import RemotingServer
-from orbitmq.wire.bodies import BrokerData, QueueData, TopicRouteData
+from orbitmq.wire.bodies.route import BrokerData, QueueData, TopicRouteData
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 

@@ -34,7 +34,7 @@ from orbitmq.spark.read.reading import read_task
 from orbitmq.spark.read.stream import Stream
 from orbitmq.spark.schema import message_schema
 from orbitmq.transport.errors import ConnectError, ConnectionLostError, RequestTimeoutError
-from orbitmq.wire.bodies import BrokerData, QueueData, TopicRouteData
+from orbitmq.wire.bodies.route import BrokerData, QueueData, TopicRouteData
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.offset import GetMaxOffsetResponse, GetMinOffsetResponse

@@ -16,7 +16,8 @@ from orbitmq.message.properties import decode_properties
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.frame import decode_frame
-from orbitmq.wire.headers import PullMessageRequest, SendBatchMessageRequest, SendMessageV2Request
+from orbitmq.wire.headers.pull import PullMessageRequest
+from orbitmq.wire.headers.send import SendBatchMessageRequest, SendMessageV2Request
 
 SOURCE = Path(__file__).resolve().parents[2] / "benchmarks" / "loadgen.c"
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="no C compiler")

@@ -21,7 +21,8 @@ from orbitmq.transport.blocking import BlockingConnection
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import PullMessageRequest, SendMessageV2Request
+from orbitmq.wire.headers.pull import PullMessageRequest
+from orbitmq.wire.headers.send import SendMessageV2Request
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 LIMIT_S = 30

@@ -26,7 +26,7 @@ from orbitmq.errors import OrbitError
 from orbitmq.runtime import system_runtime
 from orbitmq.testing import running_cluster
 from orbitmq.transport.client import RemotingClient
-from orbitmq.wire.bodies import MessageRequestMode, SetMessageRequestModeRequestBody
+from orbitmq.wire.bodies.pop import MessageRequestMode, SetMessageRequestModeRequestBody
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 

@@ -20,7 +20,7 @@ from orbitmq.admin import Admin
 from orbitmq.cluster.processes import ProcessCluster
 from orbitmq.errors import OrbitError
 from orbitmq.message.reserved import dead_letter_topic
-from orbitmq.wire.bodies import Redrive, RedriveRequest, RedriveState
+from orbitmq.wire.bodies.redrive import Redrive, RedriveRequest, RedriveState
 
 COUNT = int(os.environ.get("ORBITMQ_REDRIVE", "10000"))
 SEED = int(os.environ.get("ORBITMQ_SEED", "7"))

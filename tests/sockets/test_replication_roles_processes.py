@@ -11,7 +11,7 @@ from orbitmq.admin import Admin
 from orbitmq.cluster.processes import ProcessCluster
 from orbitmq.errors import OrbitError
 from orbitmq.transport.client import RemotingClient
-from orbitmq.wire.bodies import KVTable
+from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 

@@ -20,7 +20,8 @@ from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.spark.options import Reading, read_options
 from orbitmq.spark.read.stream import Stream
-from orbitmq.wire.bodies import BrokerData, QueueData, TopicList, TopicRouteData
+from orbitmq.wire.bodies.route import BrokerData, QueueData, TopicRouteData
+from orbitmq.wire.bodies.topic import TopicList
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.frame import FrameDecoder, encode_frame

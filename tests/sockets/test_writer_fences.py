@@ -17,12 +17,9 @@ from orbitmq.transport.blocking import BlockingConnection
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import (
-    BindWriterRequest,
-    GetMaxOffsetRequest,
-    GetMaxOffsetResponse,
-    SendBatchMessageRequest,
-)
+from orbitmq.wire.headers.offset import GetMaxOffsetRequest, GetMaxOffsetResponse
+from orbitmq.wire.headers.send import SendBatchMessageRequest
+from orbitmq.wire.headers.writer import BindWriterRequest
 
 TOPIC = "fenced"
 BATCHES = 60

@@ -25,7 +25,7 @@ from orbitmq.spark.jobs import dead_letter_tables, kept_properties, tracing
 from orbitmq.spark.jobs.dead_letter_sending import send_again
 from orbitmq.sync import Consumer, Producer
 from orbitmq.testing import running_cluster
-from orbitmq.wire.bodies import RedriveRequest
+from orbitmq.wire.bodies.redrive import RedriveRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from orbitmq.spark.cluster.brokers import Brokers, QueueAddresses
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.spark.write import commit, fencing, flights, send, sink
 from orbitmq.transport.errors import ConnectionLostError
-from orbitmq.wire.bodies import KVTable
+from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.offset import GetMaxOffsetResponse

@@ -17,7 +17,8 @@ from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.simulated import VirtualClock
 from orbitmq.wire import fastjson
-from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
+from orbitmq.wire.bodies.topic import TopicConfig
 
 
 class Tables:

@@ -22,7 +22,7 @@ from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record, decode_record, iter_records
 from orbitmq.store import PutStatus
 from orbitmq.testing import SimulatedLoop, SimulatedRuntime
-from orbitmq.wire.bodies import SubscriptionGroupConfig
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError

@@ -22,7 +22,7 @@ from orbitmq.broker.role import Role, RoleChanged
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.tags import java_hash
 from orbitmq.store import MessageFilter
-from orbitmq.wire.bodies import ConsumerData, MessageModel, SubscriptionData
+from orbitmq.wire.bodies.client import ConsumerData, MessageModel, SubscriptionData
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError

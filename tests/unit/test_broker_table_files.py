@@ -22,7 +22,8 @@ from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.runtime.memory_files import Keep, MemorySegment
 from orbitmq.runtime.simulated import SimulatedRuntime, SimulatedThreads
 from orbitmq.wire import fastjson
-from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
+from orbitmq.wire.bodies.topic import TopicConfig
 
 T = TypeVar("T")
 FOLDER = "/store/config"

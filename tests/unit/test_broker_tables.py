@@ -13,7 +13,8 @@ from orbitmq.broker.metadata.pretty import body_text, pretty
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.runtime.simulated import simulated_runtime
 from orbitmq.wire import fastjson
-from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
+from orbitmq.wire.bodies.topic import TopicConfig
 from orbitmq.wire.errors import RemotingError
 
 # consumerOffset.json as RocketMQ's ConfigManager.persist writes it.

@@ -32,7 +32,7 @@ from orbitmq.broker.timers.wheel import NONE, Wheel
 from orbitmq.message.record import Record
 from orbitmq.runtime import system_runtime
 from orbitmq.runtime.simulated import simulated_runtime
-from orbitmq.wire.bodies import DataVersion
+from orbitmq.wire.bodies.topic import DataVersion
 
 NOW = 1_700_000_000_123
 

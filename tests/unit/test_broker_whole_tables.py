@@ -8,13 +8,8 @@ import pytest
 
 from orbitmq.broker.handlers.tables import SLICE, encode_with_table
 from orbitmq.testing import SimulatedRuntime
-from orbitmq.wire.bodies import (
-    DataVersion,
-    SubscriptionGroupConfig,
-    SubscriptionGroupWrapper,
-    TopicConfig,
-    TopicConfigAndMappingSerializeWrapper,
-)
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from orbitmq.wire.bodies.topic import DataVersion, TopicConfig, TopicConfigAndMappingSerializeWrapper
 
 
 @pytest.mark.parametrize("count", [0, 1, SLICE, SLICE + 1])

@@ -13,7 +13,7 @@ from orbitmq.client.core.routing import topic_route
 from orbitmq.errors import NameServerError
 from orbitmq.spark.cluster.brokers import queue_addresses
 from orbitmq.transport.errors import ConnectError
-from orbitmq.wire.bodies import BrokerData, QueueData, TopicRouteData
+from orbitmq.wire.bodies.route import BrokerData, QueueData, TopicRouteData
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 

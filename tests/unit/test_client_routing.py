@@ -17,7 +17,7 @@ from orbitmq.client.core.routes import (
 )
 from orbitmq.client.core.routing import TopicRoute, topic_route
 from orbitmq.message.model import MessageQueue
-from orbitmq.wire.bodies import BrokerData, QueueData, TopicRouteData
+from orbitmq.wire.bodies.route import BrokerData, QueueData, TopicRouteData
 
 
 def route_of(*names: str, **numbers: int) -> TopicRouteData:

@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from orbitmq.nameserver.brokers import Registered, Registration
 from orbitmq.nameserver.routes import RouteTable
 from orbitmq.nameserver.topics import TopicQueues
-from orbitmq.wire.bodies import DataVersion, TopicRouteData
+from orbitmq.wire.bodies.route import TopicRouteData
+from orbitmq.wire.bodies.topic import DataVersion
 
 RW = TopicQueues(read_queues=8, write_queues=8, perm=6)
 RO = TopicQueues(read_queues=8, write_queues=8, perm=4)

@@ -9,7 +9,7 @@ import pytest
 from orbitmq.message.properties import encode_properties
 from orbitmq.replication.escape.forms import Target, choose, outward, request, targets
 from orbitmq.store import NewMessage
-from orbitmq.wire.bodies import BrokerData, QueueData, TopicRouteData
+from orbitmq.wire.bodies.route import BrokerData, QueueData, TopicRouteData
 
 
 def data(name: str, **addresses: str) -> BrokerData:

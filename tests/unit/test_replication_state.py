@@ -24,7 +24,7 @@ from orbitmq.replication.state.kept import Kept
 from orbitmq.replication.state.outbox import FRAME_BYTES, MAX_ENTRIES, WINDOW, Outbox, SendingLink
 from orbitmq.runtime.simulated import VirtualClock
 from orbitmq.testing import SimulatedRuntime
-from orbitmq.wire.bodies import DataVersion, TopicConfig
+from orbitmq.wire.bodies.topic import DataVersion, TopicConfig
 
 # What it takes to bring a change to the disk.
 DISK_S = 0.01

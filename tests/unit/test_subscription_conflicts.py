@@ -8,7 +8,7 @@ import pytest
 
 from orbitmq.broker.clients.subscriptions import Conflict, Subscriptions
 from orbitmq.message.tags import java_hash
-from orbitmq.wire.bodies import SubscriptionData
+from orbitmq.wire.bodies.client import SubscriptionData
 
 
 def wants(topic: str, expression: str = "*", kind: str = "TAG", version: int = 1) -> SubscriptionData:

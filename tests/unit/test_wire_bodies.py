@@ -13,24 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbitmq.message.model import MessageQueue
-from orbitmq.wire import bodies
-from orbitmq.wire.bodies import (
-    AckMsg,
-    BatchAck,
-    Body,
-    BrokerData,
-    ConsumeStats,
+from orbitmq.wire import all_bodies as bodies
+from orbitmq.wire.bodies.auth import UserInfo
+from orbitmq.wire.bodies.base import Body, encode_list
+from orbitmq.wire.bodies.client import HeartbeatData
+from orbitmq.wire.bodies.pop import AckMsg, BatchAck
+from orbitmq.wire.bodies.route import BrokerData, QueueData, RegisterBrokerBody, TopicRouteData
+from orbitmq.wire.bodies.stats import ConsumeStats, OffsetWrapper
+from orbitmq.wire.bodies.topic import (
     DataVersion,
-    HeartbeatData,
-    OffsetWrapper,
-    QueueData,
-    RegisterBrokerBody,
     TopicConfig,
     TopicConfigSerializeWrapper,
     TopicQueueMappingInfo,
-    TopicRouteData,
-    UserInfo,
-    encode_list,
 )
 from orbitmq.wire.errors import BodyError
 

@@ -15,11 +15,11 @@ from orbitmq.message.properties import decode_properties, encode_properties, pro
 from orbitmq.message.record import body_crc, decode_record, encode_record, to_received
 from orbitmq.message.tags import java_hash, tags_code
 from orbitmq.runtime.system import system_runtime
-from orbitmq.wire import bodies
+from orbitmq.wire import all_bodies as bodies
 from orbitmq.wire.binary_header import decode_binary_header, encode_binary_header
 from orbitmq.wire.command import Command, Language, Serialization
 from orbitmq.wire.frame import decode_frame, encode_frame
-from orbitmq.wire.headers import SendMessageRequest, SendMessageV2Request
+from orbitmq.wire.headers.send import SendMessageRequest, SendMessageV2Request
 from orbitmq.wire.json_header import decode_json_header, encode_json_header
 from orbitmq.wire.pop_info import RETRY_V1, RETRY_V2, ExtraInfo
 from orbitmq.wire.recall_handle import RecallHandle

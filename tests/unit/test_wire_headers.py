@@ -9,20 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.wire import headers
+from orbitmq.wire import all_headers as headers
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command, Serialization
 from orbitmq.wire.errors import HeaderError
-from orbitmq.wire.headers import (
-    GetMaxOffsetRequest,
-    Header,
-    PullMessageRequest,
-    PullMessageResponse,
-    RequestHeader,
-    SendMessageResponse,
-    SendMessageV2Request,
-)
-from orbitmq.wire.headers.base import Int32, Int64
+from orbitmq.wire.headers.base import Header, Int32, Int64, RequestHeader
+from orbitmq.wire.headers.offset import GetMaxOffsetRequest
+from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
+from orbitmq.wire.headers.send import SendMessageResponse, SendMessageV2Request
 
 ALL = [
     kind

@@ -29,15 +29,10 @@ from orbitmq.runtime import Runtime, system_runtime
 from orbitmq.settings import properties_text
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
-from orbitmq.wire import headers
-from orbitmq.wire.bodies import (
-    ConsumeStats,
-    KVTable,
-    SubscriptionGroupConfig,
-    TopicFilterType,
-    TopicList,
-    TopicStatsTable,
-)
+from orbitmq.wire import all_headers as headers
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
+from orbitmq.wire.bodies.stats import ConsumeStats, TopicStatsTable
+from orbitmq.wire.bodies.topic import KVTable, TopicFilterType, TopicList
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import WireError

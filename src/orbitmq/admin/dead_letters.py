@@ -9,8 +9,10 @@ from orbitmq.admin.asking import Asking
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.errors import BrokerError
 from orbitmq.message.reserved import DLQ_PREFIX, dead_letter_topic
-from orbitmq.wire import headers
-from orbitmq.wire.bodies import Redrive, RedriveAction, RedriveRequest, TopicList, TopicStatsTable
+from orbitmq.wire import all_headers as headers
+from orbitmq.wire.bodies.redrive import Redrive, RedriveAction, RedriveRequest
+from orbitmq.wire.bodies.stats import TopicStatsTable
+from orbitmq.wire.bodies.topic import TopicList
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 

@@ -10,16 +10,10 @@ from orbitmq.admin.model import BrokerInfo
 from orbitmq.errors import BrokerError, ValidationError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import SYSTEM_GROUPS, is_system_group
-from orbitmq.wire import headers
-from orbitmq.wire.bodies import (
-    ConsumerConnection,
-    ConsumeStats,
-    QueryConsumeTimeSpanBody,
-    SubscriptionConflict,
-    SubscriptionGroupConfig,
-    SubscriptionGroupWrapper,
-    TopicStatsTable,
-)
+from orbitmq.wire import all_headers as headers
+from orbitmq.wire.bodies.client import ConsumerConnection, SubscriptionConflict
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from orbitmq.wire.bodies.stats import ConsumeStats, QueryConsumeTimeSpanBody, TopicStatsTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 

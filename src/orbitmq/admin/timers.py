@@ -11,8 +11,8 @@ from orbitmq.errors import MessageNotFoundError, ValidationError
 from orbitmq.message import property_names as names
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.reserved import TIMER_TOPIC, TOOLS_GROUP
-from orbitmq.wire import headers
-from orbitmq.wire.bodies import TimerMetricsSerializeWrapper
+from orbitmq.wire import all_headers as headers
+from orbitmq.wire.bodies.stats import TimerMetricsSerializeWrapper
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import HeaderError

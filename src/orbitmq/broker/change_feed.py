@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from orbitmq.broker.events import tell
-from orbitmq.wire.bodies import DataVersion
+from orbitmq.wire.bodies.topic import DataVersion
 from orbitmq.wire.errors import WireError
 
 TOPICS = "topics"

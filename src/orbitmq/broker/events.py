@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from orbitmq.store import MessageFilter
-from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
+from orbitmq.wire.bodies.topic import TopicConfig
 
 if TYPE_CHECKING:
     from orbitmq.broker.clients.registry import ConsumerGroup

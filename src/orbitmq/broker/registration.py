@@ -18,17 +18,12 @@ from orbitmq.settings import properties_text
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire import fastjson
-from orbitmq.wire.bodies import (
-    DataVersion,
-    KVTable,
-    RegisterBrokerBody,
-    TopicConfig,
-    TopicConfigAndMappingSerializeWrapper,
-)
+from orbitmq.wire.bodies.route import RegisterBrokerBody
+from orbitmq.wire.bodies.topic import DataVersion, KVTable, TopicConfig, TopicConfigAndMappingSerializeWrapper
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import WireError
-from orbitmq.wire.headers import (
+from orbitmq.wire.headers.route import (
     QueryDataVersionRequest,
     QueryDataVersionResponse,
     RegisterBrokerRequest,

@@ -20,7 +20,7 @@ from orbitmq.broker.events import Events, TopicChanged
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore
-from orbitmq.wire.bodies import BrokerStatsData, BrokerStatsItem
+from orbitmq.wire.bodies.stats import BrokerStatsData, BrokerStatsItem
 
 if TYPE_CHECKING:
     from datetime import date

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from orbitmq.admin.dead_letters import DeadLetters
     from orbitmq.message.model import ReceivedMessage
-    from orbitmq.wire.bodies import Redrive, RedriveAction, RedriveRequest
+    from orbitmq.wire.bodies.redrive import Redrive, RedriveAction, RedriveRequest
 
 app = make_app(
     "dlq",
@@ -233,7 +233,7 @@ def pause(group: str, /, *, common: Common = Common()) -> int:  # noqa: B008 - i
     group
         Whose.
     """
-    from orbitmq.wire.bodies import RedriveAction
+    from orbitmq.wire.bodies.redrive import RedriveAction
 
     return _change(group, RedriveAction.PAUSE, common)
 
@@ -247,7 +247,7 @@ def resume(group: str, /, *, common: Common = Common()) -> int:  # noqa: B008 - 
     group
         Whose.
     """
-    from orbitmq.wire.bodies import RedriveAction
+    from orbitmq.wire.bodies.redrive import RedriveAction
 
     return _change(group, RedriveAction.RESUME, common)
 
@@ -261,7 +261,7 @@ def stop(group: str, /, *, common: Common = Common()) -> int:  # noqa: B008 - im
     group
         Whose.
     """
-    from orbitmq.wire.bodies import RedriveAction
+    from orbitmq.wire.bodies.redrive import RedriveAction
 
     return _change(group, RedriveAction.STOP, common)
 

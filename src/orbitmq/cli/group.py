@@ -232,7 +232,7 @@ async def _create(
     common: Common,
 ) -> list[str]:
     from orbitmq.admin import Admin
-    from orbitmq.wire.bodies import SubscriptionGroupConfig
+    from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 
     config = SubscriptionGroupConfig(
         group_name=group,

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from orbitmq.cli.times import rate_per_s
 
 if TYPE_CHECKING:
-    from orbitmq.wire.bodies import RedriveRequest
+    from orbitmq.wire.bodies.redrive import RedriveRequest
 
 
 @Parameter(name="*")
@@ -47,7 +47,7 @@ class Redriving:
         Raises:
             UsageError: the rate is none.
         """
-        from orbitmq.wire.bodies import RedriveRequest
+        from orbitmq.wire.bodies.redrive import RedriveRequest
 
         return RedriveRequest(
             group=group,

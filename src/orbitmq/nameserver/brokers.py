@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from orbitmq.nameserver.topics import TopicQueues
-from orbitmq.wire.bodies import DataVersion, TopicQueueMappingInfo
+from orbitmq.wire.bodies.topic import DataVersion, TopicQueueMappingInfo
 
 DEFAULT_TIMEOUT_MS = 120_000
 

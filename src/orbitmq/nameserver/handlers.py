@@ -27,15 +27,9 @@ from orbitmq.nameserver.topics import TopicQueues
 from orbitmq.runtime import Runtime
 from orbitmq.settings import properties_text
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire import headers
-from orbitmq.wire.bodies import (
-    BrokerMemberGroup,
-    DataVersion,
-    GetBrokerMemberGroupResponseBody,
-    KVTable,
-    TopicList,
-    TopicRouteData,
-)
+from orbitmq.wire import all_headers as headers
+from orbitmq.wire.bodies.route import BrokerMemberGroup, GetBrokerMemberGroupResponseBody, TopicRouteData
+from orbitmq.wire.bodies.topic import DataVersion, KVTable, TopicList
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError, WireError

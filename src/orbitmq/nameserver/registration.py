@@ -12,17 +12,12 @@ from orbitmq.nameserver.brokers import Registration
 from orbitmq.nameserver.topics import TopicQueues, shared_queues
 from orbitmq.runtime.seam import Threads
 from orbitmq.wire import fastjson
-from orbitmq.wire.bodies import (
-    DataVersion,
-    RegisterBrokerBody,
-    TopicConfig,
-    TopicConfigAndMappingSerializeWrapper,
-    registration_crc,
-)
+from orbitmq.wire.bodies.route import RegisterBrokerBody, registration_crc
+from orbitmq.wire.bodies.topic import DataVersion, TopicConfig, TopicConfigAndMappingSerializeWrapper
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import BodyError, RemotingError
-from orbitmq.wire.headers import RegisterBrokerRequest
+from orbitmq.wire.headers.route import RegisterBrokerRequest
 from orbitmq.wire.versions import V3_0_11
 
 ZONE_NAME = "__ZONE_NAME"

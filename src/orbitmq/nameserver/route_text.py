@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from orbitmq.wire.bodies import BrokerData, QueueData, TopicRouteData
+from orbitmq.wire.bodies.route import BrokerData, QueueData, TopicRouteData
 
 VERSION_4_9_0 = 393  # from here on peers read topicSysFlag, before it topicSynFlag
 

@@ -21,14 +21,8 @@ from orbitmq.nameserver.brokers import (
     min_change,
 )
 from orbitmq.nameserver.topics import TopicQueues, TopicTable
-from orbitmq.wire.bodies import (
-    BrokerData,
-    ClusterInfo,
-    DataVersion,
-    QueueData,
-    TopicQueueMappingInfo,
-    TopicRouteData,
-)
+from orbitmq.wire.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from orbitmq.wire.bodies.topic import DataVersion, TopicQueueMappingInfo
 
 # Pairs of addresses that one broker id moved between, as far as they are remembered.
 MAX_MOVES = 64

@@ -17,7 +17,7 @@ from orbitmq.runtime.tasks import Background
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.transport.server import RemotingServer, ServerConnection
-from orbitmq.wire.headers import NotifyMinBrokerIdChangeRequest
+from orbitmq.wire.headers.route import NotifyMinBrokerIdChangeRequest
 
 log = logging.getLogger("orbitmq.nameserver")
 

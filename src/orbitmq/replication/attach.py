@@ -36,7 +36,7 @@ from orbitmq.replication.state.exchange import StateExchange
 from orbitmq.replication.state.kept import Kept
 from orbitmq.replication.status import ReplicationStatus
 from orbitmq.transport.client import RemotingClient
-from orbitmq.wire.headers import ExchangeBrokerHaInfoRequest
+from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoRequest
 
 
 def attach(host: Host) -> Attachment:

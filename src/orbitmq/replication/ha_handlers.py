@@ -13,7 +13,7 @@ from orbitmq.store import MessageStore
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import (
+from orbitmq.wire.headers.broker import (
     ExchangeBrokerHaInfoRequest,
     ExchangeBrokerHaInfoResponse,
     ResetMasterFlushOffsetRequest,

@@ -7,7 +7,7 @@ from orbitmq.replication.link.follower import Following
 from orbitmq.replication.link.ha_port import HaConnection, HaPort
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore
-from orbitmq.wire.bodies import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
+from orbitmq.wire.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 
 
 class ReplicationStatus:

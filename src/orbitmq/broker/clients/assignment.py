@@ -14,8 +14,8 @@ from orbitmq.broker.metadata.request_modes import RequestModes
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import RETRY_PREFIX
 from orbitmq.message.sharing import Allocation, average, average_by_circle
-from orbitmq.wire.bodies import (
-    MessageModel,
+from orbitmq.wire.bodies.client import MessageModel
+from orbitmq.wire.bodies.pop import (
     MessageQueueAssignment,
     MessageRequestMode,
     MessageRequestModeSerializeWrapper,

@@ -11,11 +11,12 @@ from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.message.model import MessageQueue
 from orbitmq.transport.errors import RequestTimeoutError, TransportError
-from orbitmq.wire.bodies import GetConsumerStatusBody
+from orbitmq.wire.bodies.stats import GetConsumerStatusBody
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError, WireError
-from orbitmq.wire.headers import ConsumeMessageDirectlyRequest, GetConsumerStatusFromClientRequest
+from orbitmq.wire.headers.client import ConsumeMessageDirectlyRequest
+from orbitmq.wire.headers.offset import GetConsumerStatusFromClientRequest
 
 CLIENT_TIMEOUT_MS = 10_000
 STATUS_TIMEOUT_MS = 5_000

@@ -16,7 +16,7 @@ from orbitmq.broker.events import Events, MembersChanged
 from orbitmq.broker.metadata.pretty import file_text, pretty_value, quoted
 from orbitmq.message.reserved import SQL92
 from orbitmq.runtime.seam import Clock
-from orbitmq.wire.bodies import SubscriptionData
+from orbitmq.wire.bodies.client import SubscriptionData
 
 CLEAN_AFTER_MS = 24 * 3600 * 1000  # filterDataCleanTimeSpan
 # BloomFilter.createByFn(20, 32), RocketMQ's defaults: hash functions and bits.

@@ -7,7 +7,8 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.message import reserved
-from orbitmq.wire.bodies import ConsumerData, ConsumeType, HeartbeatData, SubscriptionGroupConfig
+from orbitmq.wire.bodies.client import ConsumerData, ConsumeType, HeartbeatData
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.errors import RemotingError
 
 

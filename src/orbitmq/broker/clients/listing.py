@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple
 
 from orbitmq.broker.clients.registry import Client, ClientManager
-from orbitmq.wire.bodies import (
+from orbitmq.wire.bodies.client import (
     Connection,
     ConsumerConnection,
     ProducerConnection,

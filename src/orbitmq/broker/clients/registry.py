@@ -15,11 +15,17 @@ from orbitmq.broker.events import ConnectionClosed, Events, MembersChanged
 from orbitmq.broker.role import LEADING, RoleChanged
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.errors import TransportError
-from orbitmq.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
+from orbitmq.wire.bodies.client import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
-from orbitmq.wire.headers import NotifyConsumerIdsChangedRequest
+from orbitmq.wire.headers.client import NotifyConsumerIdsChangedRequest
 
 log = logging.getLogger(__name__)
 

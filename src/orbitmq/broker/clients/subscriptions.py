@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from orbitmq.message.reserved import RETRY_PREFIX, TAG
-from orbitmq.wire.bodies import SubscriptionData
+from orbitmq.wire.bodies.client import SubscriptionData
 
 # Topic, kind of expression and what it asks for, of all topics of a member: equal for equal wishes.
 Wishes: TypeAlias = frozenset[tuple[str, str, object]]

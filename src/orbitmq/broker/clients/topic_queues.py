@@ -11,10 +11,10 @@ from orbitmq.message.reserved import PERM_READ
 from orbitmq.runtime.seam import Runtime
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
-from orbitmq.wire.bodies import TopicRouteData
+from orbitmq.wire.bodies.route import TopicRouteData
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import WireError
-from orbitmq.wire.headers import GetRouteinfoByTopicRequest
+from orbitmq.wire.headers.route import GetRouteinfoByTopicRequest
 
 log = logging.getLogger(__name__)
 

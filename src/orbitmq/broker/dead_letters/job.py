@@ -15,7 +15,8 @@ from orbitmq.message.record import Record, iter_records
 from orbitmq.message.reserved import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX, dead_letter_topic
 from orbitmq.runtime.seam import Clock, Threads
 from orbitmq.store import GetStatus, MessageFilter, MessageStore, NewMessage, PutResult
-from orbitmq.wire.bodies import Redrive, RedriveState, TopicConfig
+from orbitmq.wire.bodies.redrive import Redrive, RedriveState
+from orbitmq.wire.bodies.topic import TopicConfig
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 

@@ -24,7 +24,7 @@ from orbitmq.broker.role import Role
 from orbitmq.errors import OrbitError
 from orbitmq.message.reserved import SQL92, dead_letter_topic
 from orbitmq.store import PASS_ALL, MessageFilter, StoreClosedError
-from orbitmq.wire.bodies import Redrive, RedriveAction, RedriveRequest, RedriveState
+from orbitmq.wire.bodies.redrive import Redrive, RedriveAction, RedriveRequest, RedriveState
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 

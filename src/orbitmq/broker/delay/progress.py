@@ -9,7 +9,7 @@ from typing import Any
 from orbitmq.broker.change_feed import DELAYS, ChangeFeed, FedTable
 from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
 from orbitmq.runtime.seam import Clock
-from orbitmq.wire.bodies import DataVersion
+from orbitmq.wire.bodies.topic import DataVersion
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from orbitmq.store import StoreClosedError
 from orbitmq.store.log.append import pack_host
 from orbitmq.store.ports import HotStore
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire.bodies import TopicFilterType
+from orbitmq.wire.bodies.topic import TopicFilterType
 
 
 class FastPath:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from orbitmq.broker.dead_letters.redrives import Redrives
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire import bodies, headers
+from orbitmq.wire import all_bodies as bodies
+from orbitmq.wire import all_headers as headers
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from orbitmq.broker.delay.progress import DelayProgress
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire.bodies import DelayOffsetSerializeWrapper
+from orbitmq.wire.bodies.stats import DelayOffsetSerializeWrapper
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 

@@ -8,14 +8,11 @@ from orbitmq.broker.clients.consumer_requests import ConsumerRequests
 from orbitmq.broker.handlers.base import Answer, Family, Handler, answer_with
 from orbitmq.message.model import MessageQueue
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire.bodies import GetConsumerStatusBody
+from orbitmq.wire.bodies.stats import GetConsumerStatusBody
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import (
-    ConsumeMessageDirectlyRequest,
-    GetConsumerRunningInfoRequest,
-    InvokeBrokerToGetConsumerStatusRequest,
-)
+from orbitmq.wire.headers.client import ConsumeMessageDirectlyRequest, GetConsumerRunningInfoRequest
+from orbitmq.wire.headers.offset import InvokeBrokerToGetConsumerStatusRequest
 
 
 class ForwardHandlers(Family):

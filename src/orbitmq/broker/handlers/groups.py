@@ -6,7 +6,8 @@ from orbitmq.broker.handlers.base import Answer, Family, Handler, reply_after
 from orbitmq.broker.metadata.administration import GroupAdministration
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire import bodies, headers
+from orbitmq.wire import all_bodies as bodies
+from orbitmq.wire import all_headers as headers
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 

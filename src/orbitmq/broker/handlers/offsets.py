@@ -7,8 +7,9 @@ from orbitmq.broker.messaging.group_reset import GroupReset
 from orbitmq.broker.messaging.queue_offsets import QueueOffsets
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire import fastjson, headers
-from orbitmq.wire.bodies import ResetOffsetBody
+from orbitmq.wire import all_headers as headers
+from orbitmq.wire import fastjson
+from orbitmq.wire.bodies.stats import ResetOffsetBody
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 

@@ -11,11 +11,11 @@ from orbitmq.broker.live_settings import LiveSettings
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.settings import properties_text
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire.bodies import KVTable
+from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
-from orbitmq.wire.headers import GetBrokerConfigResponse
+from orbitmq.wire.headers.broker import GetBrokerConfigResponse
 
 log = logging.getLogger(__name__)
 

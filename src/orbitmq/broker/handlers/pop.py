@@ -10,7 +10,7 @@ from orbitmq.broker.pop.service import Pops, PopsFullError
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.peer_clock import LATE_MS
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire import headers
+from orbitmq.wire import all_headers as headers
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 

@@ -8,7 +8,9 @@ from orbitmq.broker.handlers.base import Answer, Family, Handler, answer_with
 from orbitmq.broker.pop.settling import Changed, Missed, Settled, Settling
 from orbitmq.broker.to_master import ToMaster
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire import bodies, headers, pop_info
+from orbitmq.wire import all_bodies as bodies
+from orbitmq.wire import all_headers as headers
+from orbitmq.wire import pop_info
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 

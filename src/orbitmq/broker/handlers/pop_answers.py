@@ -5,7 +5,8 @@ from __future__ import annotations
 from orbitmq.broker.handlers.waiting import WaitingClient
 from orbitmq.broker.pop.popping import Popped
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire import headers, pop_info
+from orbitmq.wire import all_headers as headers
+from orbitmq.wire import pop_info
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 

@@ -6,7 +6,7 @@ from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.handlers.pop_answers import FOUND, NOTHING
 from orbitmq.broker.pop.service import Pops
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire import headers
+from orbitmq.wire import all_headers as headers
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 

@@ -7,7 +7,7 @@ from orbitmq.broker.handlers.waiting import WaitingClient
 from orbitmq.broker.pop.service import Pops, PopsFullError
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire import headers
+from orbitmq.wire import all_headers as headers
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 

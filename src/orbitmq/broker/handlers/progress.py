@@ -5,8 +5,8 @@ from __future__ import annotations
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.inspection.progress import ConsumeProgress
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire import headers
-from orbitmq.wire.bodies import QueryConsumeTimeSpanBody, QueryCorrectionOffsetBody
+from orbitmq.wire import all_headers as headers
+from orbitmq.wire.bodies.stats import QueryConsumeTimeSpanBody, QueryCorrectionOffsetBody
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 

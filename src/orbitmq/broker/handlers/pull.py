@@ -11,7 +11,7 @@ from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
-from orbitmq.wire.headers import PullMessageRequest
+from orbitmq.wire.headers.pull import PullMessageRequest
 
 
 class PullHandlers(Family):

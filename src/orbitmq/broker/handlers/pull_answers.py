@@ -6,7 +6,7 @@ from orbitmq.broker.handlers.waiting import WaitingClient
 from orbitmq.broker.messaging.pulling import Pulled, PullStatus
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import PullMessageResponse
+from orbitmq.wire.headers.pull import PullMessageResponse
 
 _CODES = {
     PullStatus.FOUND: ResponseCode.SUCCESS,

@@ -9,7 +9,7 @@ from orbitmq.broker.inspection.messages import FoundMessages, MessageLookup
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import QueryMessageRequest, QueryMessageResponse, ViewMessageByIdRequest
+from orbitmq.wire.headers.pull import QueryMessageRequest, QueryMessageResponse, ViewMessageByIdRequest
 
 # Header field that says: the key is a unique id (MixAll.UNIQUE_MSG_QUERY_FLAG).
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"

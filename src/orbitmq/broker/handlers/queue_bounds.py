@@ -5,7 +5,7 @@ from __future__ import annotations
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.broker.messaging.queue_offsets import QueueOffsets
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire import headers
+from orbitmq.wire import all_headers as headers
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 

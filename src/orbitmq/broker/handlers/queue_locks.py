@@ -5,7 +5,7 @@ from __future__ import annotations
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.handlers.base import Answer, Family, Handler
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire import bodies
+from orbitmq.wire import all_bodies as bodies
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 

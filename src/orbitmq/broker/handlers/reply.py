@@ -11,7 +11,7 @@ from orbitmq.broker.messaging.reply import Replied, Reply
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import SendMessageResponse
+from orbitmq.wire.headers.send import SendMessageResponse
 
 
 class ReplyHandlers(Family):

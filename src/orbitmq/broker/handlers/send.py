@@ -12,7 +12,7 @@ from orbitmq.broker.messaging.sending import Sending, Stored
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import SendMessageResponse
+from orbitmq.wire.headers.send import SendMessageResponse
 
 
 class SendHandlers(Family):

@@ -7,7 +7,7 @@ from orbitmq.broker.messaging.send_back import ReturnedMessage, SendBack
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import ConsumerSendMsgBackRequest
+from orbitmq.wire.headers.send import ConsumerSendMsgBackRequest
 
 
 class SendBackHandlers(Family):

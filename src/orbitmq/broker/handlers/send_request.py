@@ -9,7 +9,7 @@ from orbitmq.message.properties import parse_properties
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import SendMessageRequest, SendMessageResponse, SendMessageV2Request
+from orbitmq.wire.headers.send import SendMessageRequest, SendMessageResponse, SendMessageV2Request
 
 
 def origin(connection: ServerConnection, command: Command) -> Origin:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from orbitmq.wire.bodies import Body
-from orbitmq.wire.bodies.base import encode_object
+from orbitmq.wire.bodies.base import Body, encode_object
 
 SLICE = 500
 

@@ -13,7 +13,7 @@ from orbitmq.message import property_names
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import RecallMessageRequest, RecallMessageResponse
+from orbitmq.wire.headers.send import RecallMessageRequest, RecallMessageResponse
 
 
 class TimerHandlers(Family):

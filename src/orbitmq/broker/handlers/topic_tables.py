@@ -9,7 +9,8 @@ from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire import bodies, headers
+from orbitmq.wire import all_bodies as bodies
+from orbitmq.wire import all_headers as headers
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 

@@ -16,7 +16,7 @@ from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
-from orbitmq.wire.headers import EndTransactionRequest, ResumeCheckHalfMessageRequest
+from orbitmq.wire.headers.transaction import EndTransactionRequest, ResumeCheckHalfMessageRequest
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from orbitmq.broker.writers.fences import Epoch, Writers
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import BindWriterRequest
+from orbitmq.wire.headers.writer import BindWriterRequest
 
 
 class WriterHandlers(Family):

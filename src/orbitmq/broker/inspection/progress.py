@@ -14,7 +14,7 @@ from orbitmq.broker.statistics import GROUP_GET_NUMS, Stats
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore
-from orbitmq.wire.bodies import ConsumeStats, ConsumeStatsList, OffsetWrapper, QueueTimeSpan
+from orbitmq.wire.bodies.stats import ConsumeStats, ConsumeStatsList, OffsetWrapper, QueueTimeSpan
 
 _FAR_AHEAD = 2**63 - 1
 

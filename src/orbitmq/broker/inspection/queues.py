@@ -10,7 +10,12 @@ from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.statistics import TOPIC_PUT_NUMS, Stats
 from orbitmq.message.model import MessageQueue
 from orbitmq.store import MessageStore
-from orbitmq.wire.bodies import ConsumeQueueData, QueryConsumeQueueResponseBody, TopicOffset, TopicStatsTable
+from orbitmq.wire.bodies.stats import (
+    ConsumeQueueData,
+    QueryConsumeQueueResponseBody,
+    TopicOffset,
+    TopicStatsTable,
+)
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 

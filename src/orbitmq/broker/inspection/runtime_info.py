@@ -9,7 +9,7 @@ from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import Rates, Stats
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore
-from orbitmq.wire.bodies import HAClientRuntimeInfo, HARuntimeInfo
+from orbitmq.wire.bodies.ha import HAClientRuntimeInfo, HARuntimeInfo
 from orbitmq.wire.command import PROTOCOL_VERSION
 
 VERSION_TEXT = "V5_3_3"

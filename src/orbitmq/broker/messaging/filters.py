@@ -14,7 +14,7 @@ from orbitmq.message.tags import java_hash
 from orbitmq.store import PASS_ALL, MessageFilter
 from orbitmq.store.sql.compiler import compile_by_origin, compile_sql
 from orbitmq.store.sql.errors import SqlError
-from orbitmq.wire.bodies import SubscriptionData
+from orbitmq.wire.bodies.client import SubscriptionData
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 

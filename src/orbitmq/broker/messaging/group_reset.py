@@ -13,11 +13,11 @@ from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.message.model import MessageQueue
 from orbitmq.store import MessageStore
-from orbitmq.wire.bodies import MessageQueueForC, ResetOffsetBody, ResetOffsetBodyForC
+from orbitmq.wire.bodies.stats import MessageQueueForC, ResetOffsetBody, ResetOffsetBodyForC
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Language
 from orbitmq.wire.errors import RemotingError
-from orbitmq.wire.headers import ResetConsumerClientOffsetRequest
+from orbitmq.wire.headers.offset import ResetConsumerClientOffsetRequest
 
 ALL_QUEUES = -1
 NEWEST = -1

@@ -23,7 +23,8 @@ from orbitmq.message.reserved import TAG
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Host
 from orbitmq.store import GetResult, GetStatus, MessageFilter, MessageStore
-from orbitmq.wire.bodies import MessageModel, SubscriptionGroupConfig
+from orbitmq.wire.bodies.client import MessageModel
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 

@@ -13,10 +13,10 @@ from orbitmq.message import property_names
 from orbitmq.message.properties import properties_text
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.errors import TransportError
-from orbitmq.wire.bodies import TopicConfig
+from orbitmq.wire.bodies.topic import TopicConfig
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
-from orbitmq.wire.headers import PushReplyMessageToClientRequest
+from orbitmq.wire.headers.send import PushReplyMessageToClientRequest
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orbitmq.message import property_names
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, encode_properties
-from orbitmq.wire.bodies import SubscriptionGroupConfig
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.versions import V3_4_9
 
 # Delay level of the first redelivery when the consumer names none (behaviour SB-07).

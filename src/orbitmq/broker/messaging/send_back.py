@@ -24,7 +24,8 @@ from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record, decode_record
 from orbitmq.store import MessageStore, NewMessage, PutStatus, StoreClosedError
-from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
+from orbitmq.wire.bodies.topic import TopicConfig
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 

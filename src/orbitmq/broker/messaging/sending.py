@@ -25,7 +25,7 @@ from orbitmq.message.ids import UniqueIds
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, decode_properties, encode_properties
 from orbitmq.message.tags import tags_code
 from orbitmq.store import NewMessage, PutResult, PutStatus
-from orbitmq.wire.bodies import TopicConfig, TopicFilterType
+from orbitmq.wire.bodies.topic import TopicConfig, TopicFilterType
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 from orbitmq.wire.recall_handle import RecallHandle

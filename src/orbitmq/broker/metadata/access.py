@@ -7,7 +7,8 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.table_files import Persistence
 from orbitmq.broker.metadata.topics import TopicConfigs
-from orbitmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
+from orbitmq.wire.bodies.topic import TopicConfig
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 

@@ -10,7 +10,8 @@ from typing import Any, Generic, TypeVar
 from orbitmq.broker.change_feed import ChangeFeed, FedTable
 from orbitmq.broker.metadata.pretty import body_text, quoted
 from orbitmq.runtime.seam import Clock
-from orbitmq.wire.bodies import Body, DataVersion
+from orbitmq.wire.bodies.base import Body
+from orbitmq.wire.bodies.topic import DataVersion
 
 C = TypeVar("C", bound=Body)
 

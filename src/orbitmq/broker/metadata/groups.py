@@ -15,7 +15,7 @@ from orbitmq.broker.metadata.config_table import ConfigTable
 from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
 from orbitmq.message import reserved
 from orbitmq.runtime.seam import Clock
-from orbitmq.wire.bodies import SubscriptionGroupConfig
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.errors import RemotingError
 
 log = logging.getLogger(__name__)

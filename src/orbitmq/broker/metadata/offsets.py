@@ -9,7 +9,7 @@ from orbitmq.broker.change_feed import OFFSETS, RESETS, ChangeFeed, FedTable
 from orbitmq.broker.events import Events, OffsetsReset
 from orbitmq.broker.metadata.pretty import body_text, file_text, quoted
 from orbitmq.runtime.seam import Clock
-from orbitmq.wire.bodies import DataVersion
+from orbitmq.wire.bodies.topic import DataVersion
 
 SEPARATOR = "@"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from orbitmq.broker.change_feed import REQUEST_MODES, ChangeFeed, FedTable
 from orbitmq.broker.metadata.pretty import body_text, file_text, quoted
-from orbitmq.wire.bodies import SetMessageRequestModeRequestBody
+from orbitmq.wire.bodies.pop import SetMessageRequestModeRequestBody
 
 _SEPARATOR = "@"
 

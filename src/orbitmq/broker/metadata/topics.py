@@ -15,7 +15,7 @@ from orbitmq.broker.metadata.config_table import ConfigTable
 from orbitmq.broker.metadata.pretty import body_text, file_text
 from orbitmq.message import reserved
 from orbitmq.runtime.seam import Clock
-from orbitmq.wire.bodies import TopicConfig
+from orbitmq.wire.bodies.topic import TopicConfig
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from orbitmq.message.record import iter_records
 from orbitmq.message.tags import tags_code
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageFilter, MessageStore, NewMessage
-from orbitmq.wire.bodies import AckMsg, BatchAckMsg, PopCheckPoint
+from orbitmq.wire.bodies.pop import AckMsg, BatchAckMsg, PopCheckPoint
 from orbitmq.wire.errors import RemotingError, WireError
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from orbitmq.message.record import encode_record, iter_records
 from orbitmq.message.record_layout import QUEUE_OFFSET_AT
 from orbitmq.store import GetResult, GetStatus, MessageFilter, MessageStore
 from orbitmq.wire import pop_info
-from orbitmq.wire.bodies import TopicConfig
+from orbitmq.wire.bodies.topic import TopicConfig
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from orbitmq.wire.bodies import SubscriptionGroupConfig
-from orbitmq.wire.bodies.group import GroupRetryPolicyType
+from orbitmq.wire.bodies.group import GroupRetryPolicyType, SubscriptionGroupConfig
 
 # RocketMQ's bound of the exponent.
 _MOST_DOUBLINGS = 32

@@ -35,11 +35,8 @@ from orbitmq.message.record import Record
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore, NewMessage
 from orbitmq.wire import pop_info
-from orbitmq.wire.bodies import (
-    MessageRequestMode,
-    SetMessageRequestModeRequestBody,
-    SubscriptionGroupConfig,
-)
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
+from orbitmq.wire.bodies.pop import MessageRequestMode, SetMessageRequestModeRequestBody
 from orbitmq.wire.errors import RemotingError
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from orbitmq.broker.pop.popping import MAX_MESSAGES, Popped, Popping, PopRequest
 from orbitmq.errors import OrbitError
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import GetStatus, MessageFilter, MessageStore
-from orbitmq.wire.bodies import TopicConfig
+from orbitmq.wire.bodies.topic import TopicConfig
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 

@@ -21,7 +21,7 @@ from orbitmq.message import reserved
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore, StoreClosedError
 from orbitmq.wire import pop_info
-from orbitmq.wire.bodies import BatchAck
+from orbitmq.wire.bodies.pop import BatchAck
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 

@@ -7,7 +7,7 @@ from orbitmq.broker.timers import forms
 from orbitmq.broker.timers.progress import due_of
 from orbitmq.broker.timers.service import TimerService
 from orbitmq.runtime.seam import Clock
-from orbitmq.wire.bodies import LateTimer, TimerMetric, TimerMetricsSerializeWrapper
+from orbitmq.wire.bodies.stats import LateTimer, TimerMetric, TimerMetricsSerializeWrapper
 
 
 class TimerInspection:

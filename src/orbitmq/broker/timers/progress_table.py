@@ -15,7 +15,7 @@ from orbitmq.broker.timers.pending import TOPIC
 from orbitmq.broker.timers.progress import Check, Progress, check_of
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore
-from orbitmq.wire.bodies import DataVersion
+from orbitmq.wire.bodies.topic import DataVersion
 
 
 class ProgressTable:

@@ -31,7 +31,7 @@ from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore, NewMessage, PutResult
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
-from orbitmq.wire.headers import CheckTransactionStateRequest, EndTransactionRequest
+from orbitmq.wire.headers.transaction import CheckTransactionStateRequest, EndTransactionRequest
 
 log = logging.getLogger(__name__)
 

@@ -14,26 +14,22 @@ from orbitmq.client.core.broker_calls import Filter
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.record import decode_record, to_received
-from orbitmq.wire.bodies import (
+from orbitmq.wire.bodies.client import (
     ConsumeMessageDirectlyResult,
     ConsumerData,
     ConsumerRunningInfo,
     ConsumeType,
-    GetConsumerStatusBody,
     MessageModel,
     PopProcessQueueInfo,
     ProcessQueueInfo,
-    ResetOffsetBody,
 )
+from orbitmq.wire.bodies.stats import GetConsumerStatusBody, ResetOffsetBody
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import PROTOCOL_VERSION, Command
 from orbitmq.wire.connection import not_supported
 from orbitmq.wire.errors import RemotingError
-from orbitmq.wire.headers import (
-    ConsumeMessageDirectlyRequest,
-    GetConsumerStatusFromClientRequest,
-    ResetConsumerClientOffsetRequest,
-)
+from orbitmq.wire.headers.client import ConsumeMessageDirectlyRequest
+from orbitmq.wire.headers.offset import GetConsumerStatusFromClientRequest, ResetConsumerClientOffsetRequest
 
 
 class PushMember:

@@ -14,7 +14,7 @@ from orbitmq.client.keywords import shows_keywords
 from orbitmq.client.life import InBlock, Life, State
 from orbitmq.errors import ClientStateError, OrbitError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
-from orbitmq.wire.bodies import ConsumerData, ConsumeType, MessageModel
+from orbitmq.wire.bodies.client import ConsumerData, ConsumeType, MessageModel
 from orbitmq.wire.command import Command
 from orbitmq.wire.connection import not_supported
 

@@ -30,7 +30,7 @@ from orbitmq.client.keywords import shows_keywords
 from orbitmq.errors import ClientStateError, ValidationError
 from orbitmq.message.model import Processing, ReceivedMessage
 from orbitmq.message.settling import Settled
-from orbitmq.wire.bodies import ConsumeMessageDirectlyResult
+from orbitmq.wire.bodies.client import ConsumeMessageDirectlyResult
 
 log = logging.getLogger("orbitmq.client")
 

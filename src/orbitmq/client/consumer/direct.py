@@ -9,7 +9,7 @@ from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.settling import Ending, Settled, Verdict, give
 from orbitmq.runtime.seam import Clock
 from orbitmq.runtime.tasks import failed_itself
-from orbitmq.wire.bodies import CMResult, ConsumeMessageDirectlyResult
+from orbitmq.wire.bodies.client import CMResult, ConsumeMessageDirectlyResult
 
 log = logging.getLogger("orbitmq.client")
 

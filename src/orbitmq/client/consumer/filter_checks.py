@@ -12,8 +12,8 @@ from orbitmq.client.core.broker_calls import Filter
 from orbitmq.errors import NameServerError, TopicNotFoundError
 from orbitmq.message.reserved import TAG
 from orbitmq.transport.errors import TransportError
-from orbitmq.wire.bodies import CheckClientRequestBody
-from orbitmq.wire.headers import CheckClientConfigRequest
+from orbitmq.wire.bodies.client import CheckClientRequestBody
+from orbitmq.wire.headers.client import CheckClientConfigRequest
 
 log = logging.getLogger("orbitmq.client")
 

@@ -28,7 +28,7 @@ from orbitmq.errors import ClientStateError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.reserved import INNER_PRODUCER_GROUP, retry_topic
 from orbitmq.runtime.tasks import Background, every
-from orbitmq.wire.bodies import ConsumeMessageDirectlyResult
+from orbitmq.wire.bodies.client import ConsumeMessageDirectlyResult
 
 log = logging.getLogger("orbitmq.client")
 

@@ -15,7 +15,13 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import RETRY_PREFIX, SQL92, TAG
 from orbitmq.message.tags import java_hash
 from orbitmq.runtime.system import system_runtime
-from orbitmq.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
+from orbitmq.wire.bodies.client import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
 
 ALL = "*"
 # How long ago ConsumeFrom.TIMESTAMP begins when no time is given (DefaultMQPushConsumer.consumeTimestamp).

@@ -12,7 +12,7 @@ from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.paths import folder_of, joined
 from orbitmq.runtime.seam import Host, Runtime
-from orbitmq.wire.bodies import ResetOffsetBody
+from orbitmq.wire.bodies.stats import ResetOffsetBody
 from orbitmq.wire.errors import WireError
 
 log = logging.getLogger("orbitmq.client")

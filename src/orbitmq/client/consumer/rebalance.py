@@ -13,7 +13,7 @@ from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.core.routing import TopicRoute
 from orbitmq.errors import OrbitError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
-from orbitmq.wire.bodies import MessageRequestMode
+from orbitmq.wire.bodies.pop import MessageRequestMode
 
 log = logging.getLogger("orbitmq.client")
 

@@ -13,40 +13,40 @@ from orbitmq.message.record import readable_messages
 from orbitmq.message.reserved import TAG
 from orbitmq.message.sysflag import PullFlag
 from orbitmq.transport.errors import ConnectError
-from orbitmq.wire.bodies import (
+from orbitmq.wire.bodies.client import (
     GetConsumerListByGroupResponseBody,
     LockBatchRequestBody,
     LockBatchResponseBody,
     MessageModel,
+    UnlockBatchRequestBody,
+)
+from orbitmq.wire.bodies.pop import (
     MessageRequestMode,
     QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,
-    UnlockBatchRequestBody,
 )
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import HeaderError
-from orbitmq.wire.headers import (
-    ConsumerSendMsgBackRequest,
+from orbitmq.wire.headers.client import (
     GetConsumerListByGroupRequest,
+    LockBatchMqRequest,
+    UnlockBatchMqRequest,
+)
+from orbitmq.wire.headers.offset import (
     GetMaxOffsetRequest,
     GetMaxOffsetResponse,
     GetMinOffsetRequest,
     GetMinOffsetResponse,
-    LitePullMessageRequest,
-    LockBatchMqRequest,
-    PullMessageRequest,
-    PullMessageResponse,
-    QueryAssignmentRequest,
     QueryConsumerOffsetRequest,
     QueryConsumerOffsetResponse,
-    RecallMessageRequest,
-    RecallMessageResponse,
     SearchOffsetByTimestampRequest,
     SearchOffsetByTimestampResponse,
-    UnlockBatchMqRequest,
     UpdateConsumerOffsetRequest,
 )
+from orbitmq.wire.headers.pop import QueryAssignmentRequest
+from orbitmq.wire.headers.pull import LitePullMessageRequest, PullMessageRequest, PullMessageResponse
+from orbitmq.wire.headers.send import ConsumerSendMsgBackRequest, RecallMessageRequest, RecallMessageResponse
 from orbitmq.wire.recall_handle import RecallHandle
 from orbitmq.wire.versions import V4_9_3
 

@@ -12,7 +12,7 @@ from orbitmq.runtime.backoff import Backoff
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import Background, every
 from orbitmq.transport.errors import TransportError
-from orbitmq.wire.bodies import HeartbeatData, ProducerData
+from orbitmq.wire.bodies.client import HeartbeatData, ProducerData
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 

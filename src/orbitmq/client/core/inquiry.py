@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from orbitmq.errors import BrokerError, NameServerError, OrbitError
-from orbitmq.wire.bodies import TopicList, TopicRouteData
+from orbitmq.wire.bodies.route import TopicRouteData
+from orbitmq.wire.bodies.topic import TopicList
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import WireError

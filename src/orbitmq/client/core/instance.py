@@ -19,7 +19,7 @@ from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.tasks import Background
 from orbitmq.transport.client import MAX_IN_FLIGHT, RemotingClient
 from orbitmq.transport.errors import TransportError
-from orbitmq.wire.bodies import ConsumerData
+from orbitmq.wire.bodies.client import ConsumerData
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.connection import not_supported

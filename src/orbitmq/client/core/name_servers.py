@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from orbitmq.client.core.inquiry import Inquiry, route_inquiry
 from orbitmq.errors import ValidationError
 from orbitmq.transport.errors import TransportError
-from orbitmq.wire.bodies import ClusterInfo, TopicRouteData
+from orbitmq.wire.bodies.route import ClusterInfo, TopicRouteData
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 

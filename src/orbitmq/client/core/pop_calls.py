@@ -11,7 +11,9 @@ from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message import property_names
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.record import iter_records, readable
-from orbitmq.wire import bodies, headers, pop_info
+from orbitmq.wire import all_bodies as bodies
+from orbitmq.wire import all_headers as headers
+from orbitmq.wire import pop_info
 from orbitmq.wire.codes import ResponseCode
 
 # How much longer than its wait at the broker a pop may take.

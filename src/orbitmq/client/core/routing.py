@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import MASTER_ID, PERM_READ, PERM_WRITE
-from orbitmq.wire.bodies import QueueData, TopicRouteData
+from orbitmq.wire.bodies.route import QueueData, TopicRouteData
 
 
 @dataclass(frozen=True, slots=True)

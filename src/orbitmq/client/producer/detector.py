@@ -8,7 +8,7 @@ import logging
 from orbitmq.client.core.instance import ClientInstance
 from orbitmq.client.producer.faults import FaultTable
 from orbitmq.transport.errors import TransportError
-from orbitmq.wire.headers import GetMaxOffsetRequest
+from orbitmq.wire.headers.offset import GetMaxOffsetRequest
 
 log = logging.getLogger("orbitmq.client")
 

@@ -16,7 +16,7 @@ from orbitmq.message.properties import encode_properties, parse_properties
 from orbitmq.message.record import Record, to_received
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import PushReplyMessageToClientRequest
+from orbitmq.wire.headers.send import PushReplyMessageToClientRequest
 
 log = logging.getLogger("orbitmq.client")
 

@@ -27,7 +27,7 @@ from orbitmq.message.record import decode_record, to_received
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import CheckTransactionStateRequest, EndTransactionRequest
+from orbitmq.wire.headers.transaction import CheckTransactionStateRequest, EndTransactionRequest
 
 log = logging.getLogger("orbitmq.client")
 

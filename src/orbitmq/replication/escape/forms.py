@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from orbitmq.message import property_names, reserved, sysflag
 from orbitmq.message.properties import properties_text
 from orbitmq.store import NewMessage, PutStatus
-from orbitmq.wire.bodies import TopicRouteData
+from orbitmq.wire.bodies.route import TopicRouteData
 from orbitmq.wire.codes import ResponseCode
-from orbitmq.wire.headers import SendMessageV2Request
+from orbitmq.wire.headers.send import SendMessageV2Request
 
 if TYPE_CHECKING:
     from random import Random

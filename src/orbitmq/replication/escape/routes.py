@@ -10,10 +10,10 @@ from orbitmq.replication.escape.forms import Target, targets
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
-from orbitmq.wire.bodies import TopicRouteData
+from orbitmq.wire.bodies.route import TopicRouteData
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import WireError
-from orbitmq.wire.headers import GetRouteinfoByTopicRequest
+from orbitmq.wire.headers.route import GetRouteinfoByTopicRequest
 
 GOOD_FOR_S = 30.0
 # A route that did not help is asked for again, however many messages wait for it, once in this time.

@@ -5,15 +5,12 @@ from __future__ import annotations
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.settings import properties_text
 from orbitmq.transport.client import RemotingClient
-from orbitmq.wire.bodies import KVTable
+from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import WireError
-from orbitmq.wire.headers import (
-    ExchangeBrokerHaInfoRequest,
-    ExchangeBrokerHaInfoResponse,
-    ViewMessageByIdRequest,
-)
+from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoRequest, ExchangeBrokerHaInfoResponse
+from orbitmq.wire.headers.pull import ViewMessageByIdRequest
 
 TIMEOUT_MS = 3000
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from orbitmq.replication.members.ports import ExchangeError, TableExchange
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
-from orbitmq.wire.bodies import KVTable
+from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import WireError

@@ -18,7 +18,7 @@ from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import WireError
-from orbitmq.wire.headers import ExchangeBrokerHaInfoRequest, ExchangeBrokerHaInfoResponse
+from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoRequest, ExchangeBrokerHaInfoResponse
 
 log = logging.getLogger(__name__)
 

@@ -10,11 +10,12 @@ from orbitmq.errors import OrbitError
 from orbitmq.message.reserved import MEMBERS_SILENT_MS, SYNC_MEMBER_TOPIC_PREFIX
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import ConnectError, TransportError
-from orbitmq.wire.bodies import DataVersion, GetBrokerMemberGroupResponseBody, TopicRouteData
+from orbitmq.wire.bodies.route import GetBrokerMemberGroupResponseBody, TopicRouteData
+from orbitmq.wire.bodies.topic import DataVersion
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import WireError
-from orbitmq.wire.headers import (
+from orbitmq.wire.headers.route import (
     BrokerHeartbeatRequest,
     GetBrokerMemberGroupRequest,
     GetRouteinfoByTopicRequest,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import ConnectError, TransportError
-from orbitmq.wire.headers import ExchangeBrokerHaInfoRequest
+from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoRequest
 
 TIMEOUT_MS = 1000
 

@@ -22,7 +22,7 @@ from orbitmq.runtime.seam import Clock
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.transport.server import ServerConnection
-from orbitmq.wire.bodies import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
+from orbitmq.wire.bodies.client import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError, WireError

@@ -12,7 +12,7 @@ from orbitmq.replication.ha_handlers import TERM
 from orbitmq.replication.members.name_servers import NameServerQueries, NotAnsweredError
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
-from orbitmq.wire.headers import ExchangeBrokerHaInfoRequest
+from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoRequest
 
 log = logging.getLogger(__name__)
 

@@ -20,14 +20,10 @@ from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.timers.progress import decode_file
 from orbitmq.replication.members.ports import ExchangeError
 from orbitmq.transport.client import RemotingClient
-from orbitmq.wire.bodies import (
-    ConsumerOffsetSerializeWrapper,
-    DataVersion,
-    DelayOffsetSerializeWrapper,
-    MessageRequestModeSerializeWrapper,
-    SubscriptionGroupWrapper,
-    TopicConfigAndMappingSerializeWrapper,
-)
+from orbitmq.wire.bodies.group import SubscriptionGroupWrapper
+from orbitmq.wire.bodies.pop import MessageRequestModeSerializeWrapper
+from orbitmq.wire.bodies.stats import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
+from orbitmq.wire.bodies.topic import DataVersion, TopicConfigAndMappingSerializeWrapper
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import WireError

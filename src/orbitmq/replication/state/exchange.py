@@ -33,7 +33,7 @@ from orbitmq.replication.state.terms import Terms, begins_term
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore
-from orbitmq.wire.bodies import DataVersion
+from orbitmq.wire.bodies.topic import DataVersion
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from orbitmq.broker.change_feed import ChangeFeed, Versioned
 from orbitmq.broker.role import Role, RoleChanged
-from orbitmq.wire.bodies import DataVersion
+from orbitmq.wire.bodies.topic import DataVersion
 
 _LED_BEFORE = frozenset({Role.MASTER, Role.FENCED})
 

@@ -26,7 +26,7 @@ from orbitmq.spark.option_values import addresses
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from orbitmq.wire.bodies import RedriveRequest
+    from orbitmq.wire.bodies.redrive import RedriveRequest
 
 REQUEST_TIMEOUT_MS = 10_000
 # The clock of a broker may be behind that of another by so much.

@@ -18,7 +18,7 @@ from orbitmq.spark.jobs.dead_letter_sending import send_again
 from orbitmq.spark.jobs.failures import explained
 from orbitmq.spark.jobs.frames import ALL, Span, topic_frame, where, with_text
 from orbitmq.spark.jobs.report import TELL_EVERY_S, Report, Tell, counted, silent
-from orbitmq.wire.bodies import Redrive, RedriveRequest
+from orbitmq.wire.bodies.redrive import Redrive, RedriveRequest
 from orbitmq.wire.codes import ResponseCode
 
 if TYPE_CHECKING:

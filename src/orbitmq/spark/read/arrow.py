@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, DataType, StructType
 
 from orbitmq.message import columns as names
@@ -65,6 +64,9 @@ class BatchMaker:
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         if self._tags is None:
             return batch
+        # It takes 50 ms to import.
+        import pyarrow.compute as pc
+
         tags = _text(pa.string(), columns.rows, columns.texts[names.TAGS])
         return batch.filter(pc.is_in(tags, value_set=self._tags))
 

@@ -12,7 +12,7 @@ from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Brokers, Patience, is_busy
 from orbitmq.spark.errors import OptionError, UnreachableError
 from orbitmq.spark.options import ReadOptions
-from orbitmq.wire.bodies import CheckClientRequestBody, SubscriptionData
+from orbitmq.wire.bodies.client import CheckClientRequestBody, SubscriptionData
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.headers.client import CheckClientConfigRequest
 

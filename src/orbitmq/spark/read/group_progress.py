@@ -9,7 +9,7 @@ from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Brokers, by_address
-from orbitmq.wire.bodies import ConsumerData, ConsumeType, HeartbeatData, SubscriptionData
+from orbitmq.wire.bodies.client import ConsumerData, ConsumeType, HeartbeatData, SubscriptionData
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.client import HeartBeatRequest, UnregisterClientRequest

@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from orbitmq.message import columns as names
 from orbitmq.message.model import MessageQueue
@@ -111,6 +110,9 @@ class Pushed:
         """The rows that were stored in time; a narrowed range may hold others."""
         if self.times == Span():
             return batch
+        # It takes 50 ms to import.
+        import pyarrow.compute as pc
+
         at = next(i for i, name in enumerate(batch.schema.names) if name.lower() == names.STORE_TIMESTAMP)
         stored = batch.column(at).cast(pa.int64())
         for bound, passes in ((self.times.low, pc.greater_equal), (self.times.high, pc.less)):

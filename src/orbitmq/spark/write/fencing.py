@@ -13,7 +13,7 @@ from orbitmq.spark.write.task import TaskId
 from orbitmq.transport.blocking import BlockingConnection
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers import BindWriterRequest
+from orbitmq.wire.headers.writer import BindWriterRequest
 
 # RocketMQ's brokers cannot fence. What was sent on a connection that broke may still wait in one, which drops
 # it after 0.2 s (waitTimeMillsInSendQueue).

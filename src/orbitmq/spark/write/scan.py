@@ -22,7 +22,7 @@ from orbitmq.spark.read.pull import RangeReader
 from orbitmq.spark.schema import BROKER, message_schema
 from orbitmq.spark.write.fencing import Fencing
 from orbitmq.spark.write.task import StoredRow, stored_row
-from orbitmq.wire.bodies import KVTable
+from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 

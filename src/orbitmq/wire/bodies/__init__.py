@@ -1,12 +1,5 @@
-"""Typed bodies under their Java names, one module for each family."""
+"""Typed bodies under their Java names, one module for each family.
 
-from orbitmq.wire.bodies.auth import *
-from orbitmq.wire.bodies.base import *
-from orbitmq.wire.bodies.client import *
-from orbitmq.wire.bodies.group import *
-from orbitmq.wire.bodies.ha import *
-from orbitmq.wire.bodies.pop import *
-from orbitmq.wire.bodies.redrive import *
-from orbitmq.wire.bodies.route import *
-from orbitmq.wire.bodies.stats import *
-from orbitmq.wire.bodies.topic import *
+Making the classes of a family takes milliseconds, which a command and a worker of Spark spend at each start:
+import from the families, and from `orbitmq.wire.all_bodies` where most are needed anyway.
+"""

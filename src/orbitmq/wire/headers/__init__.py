@@ -2,20 +2,6 @@
 
 The class is named after the code: PULL_MESSAGE has ``PullMessageRequest`` and ``PullMessageResponse``.
 Responses without header fields have no class; every kind of send is answered with ``SendMessageResponse``.
-"""
 
-from orbitmq.wire.headers.auth import *
-from orbitmq.wire.headers.base import *
-from orbitmq.wire.headers.broker import *
-from orbitmq.wire.headers.client import *
-from orbitmq.wire.headers.controller import *
-from orbitmq.wire.headers.group import *
-from orbitmq.wire.headers.offset import *
-from orbitmq.wire.headers.pop import *
-from orbitmq.wire.headers.pull import *
-from orbitmq.wire.headers.redrive import *
-from orbitmq.wire.headers.route import *
-from orbitmq.wire.headers.send import *
-from orbitmq.wire.headers.topic import *
-from orbitmq.wire.headers.transaction import *
-from orbitmq.wire.headers.writer import *
+Import from the families, and from `orbitmq.wire.all_headers` where most are needed anyway.
+"""
