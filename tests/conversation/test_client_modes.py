@@ -191,6 +191,58 @@ async def test_a_lock_that_went_to_another_member_ends_the_work_on_its_queue(wor
         await until(world, lambda: QUEUE not in consumer.assignment(), 25)
 
 
+@pytest.mark.behaviour("LK-13")
+async def test_a_queue_that_cannot_be_begun_with_is_left_to_others(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    broker = world.brokers["a"]
+    failed: list[Any] = []
+
+    def script(command: Any) -> Any:
+        if command.code == RequestCode.QUERY_CONSUMER_OFFSET:
+            failed.append(command)
+            return command.reply(1, "out of order")
+        return "default"
+
+    broker.script = script
+
+    async def listener(message: ReceivedMessage) -> None:
+        pass
+
+    async with running(consumer_of(world, ordered=True), listener):
+        await until(world, lambda: failed)
+        # The group shares anew, and the queue is another member's: this one does not come back to it.
+        world.topics["t"] = {"a": 0}
+        await until(world, lambda: broker.locks.lock("cg", "somebody", [QUEUE]), 10)
+        await world.runtime.clock.sleep(100)
+        assert broker.locks.lock("cg", "somebody", [QUEUE]) == [QUEUE]
+
+
+@pytest.mark.behaviour("LK-13")
+async def test_a_queue_that_is_unsubscribed_while_it_is_taken_is_left_to_others(world: Any) -> None:
+    world.topics["t"] = {"a": 1}
+    broker = world.brokers["a"]
+    asked = asyncio.Event()
+
+    async def late(command: Any) -> Any:
+        asked.set()
+        await world.runtime.clock.sleep(1)
+        return command.reply(0, ext={"offset": "0"})
+
+    def script(command: Any) -> Any:
+        return late(command) if command.code == RequestCode.QUERY_CONSUMER_OFFSET else "default"
+
+    broker.script = script
+
+    async def listener(message: ReceivedMessage) -> None:
+        pass
+
+    async with running(consumer_of(world, ordered=True), listener) as consumer:
+        await asked.wait()
+        consumer.unsubscribe("t")
+        await until(world, lambda: broker.locks.lock("cg", "somebody", [QUEUE]), 10)
+        assert QUEUE not in consumer.assignment()
+
+
 @pytest.mark.behaviour("LK-08")
 @pytest.mark.parametrize(("work_s", "kept_s"), [(3.0, 3.0), (60.0, 20.0)])
 async def test_a_lost_queue_is_unlocked_when_its_work_ends_or_after_20_s(

@@ -82,17 +82,26 @@ class AssignedQueues:
             return False
         self._taking.add(queue)
         try:
+            return await self._take(queue)
+        finally:
+            self._taking.discard(queue)
+
+    async def _take(self, queue: MessageQueue) -> bool:
+        offset = None
+        try:
             if self._locks is not None and not await self._locks.lock(queue):
                 log.info("another member still holds the lock of %s", queue)
                 return False
             offset = await self._start(queue)
         except OrbitError as error:
             log.info("cannot begin with %s now: %s", queue, error)
-            return False
-        finally:
-            self._taking.discard(queue)
-        self._begin(queue, self._offsets.claim(queue, offset))
-        return True
+        if offset is not None and queue.topic in self._intake:
+            self._begin(queue, self._offsets.claim(queue, offset))
+            return True
+        if self._locks is not None and self._locks.holds(queue):
+            # Prolonged with the others, it would keep the queue from the member who gets it next.
+            await self._locks.unlock([queue])
+        return False
 
     async def drop(self, queue: MessageQueue) -> None:
         """Another member has the queue now: stop at once, and leave the offset behind what was in flight."""
