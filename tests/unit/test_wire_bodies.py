@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from orbitmq.message.model import MessageQueue
 from orbitmq.wire import all_bodies as bodies
+from orbitmq.wire.bodies import base
 from orbitmq.wire.bodies.auth import UserInfo
 from orbitmq.wire.bodies.base import Body, encode_list
 from orbitmq.wire.bodies.client import HeartbeatData
@@ -75,7 +76,7 @@ SHAPES = st.recursive(
 
 @given(st.sampled_from(KINDS), st.data())
 def test_fields_of_a_wrong_shape_are_body_errors(kind: type[Body], data: st.DataObject) -> None:
-    names = [name for name, _ in bodies.base._wire_names(kind)]
+    names = [name for name, _ in base._wire_names(kind)]
     value = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(names, SHAPES)))
     with suppress(BodyError):
         kind.from_json(value)
