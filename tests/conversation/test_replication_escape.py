@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
@@ -14,6 +15,7 @@ from orbitmq.message.record import Record, iter_records
 from orbitmq.replication.escape.escape import Escape
 from orbitmq.store import NewMessage
 from orbitmq.testing import World
+from orbitmq.wire.errors import RemotingError
 
 SETTINGS = {"enableRemoteEscape": "true"}
 STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
@@ -117,6 +119,27 @@ async def test_a_returning_master_does_not_wait_for_what_nobody_takes(orbitmq_wo
     await slave.services.outlet.settle()
     assert world.clock.monotonic() - before < 0.5
     assert len(elsewhere) == 0
+
+
+@pytest.mark.orbitmq(brokers=2, replicas=2, settings=SETTINGS)
+async def test_services_that_stop_side_by_side_call_the_same_messages_back(orbitmq_world: World) -> None:
+    """Seed 2933: a frozen master held what two services had sent; one of them did not stop cleanly."""
+    world = orbitmq_world
+    topic(world, "orders")
+    put(world, "orders", 5, 1)
+    slave = await lose_master(world)
+    elsewhere = slave.services.outlet.elsewhere
+    assert isinstance(elsewhere, Escape)
+    world.partition("broker-b")
+    await world.until(lambda: len(elsewhere) == 5)
+    one, other = (asyncio.ensure_future(slave.services.outlet.settle()) for _ in range(2))
+    await world.sleep(2)
+    late = elsewhere.hand(NewMessage("orders", 0, b"late", b"", born_timestamp=1), {}, lambda: None)
+    await one
+    await other
+    assert len(elsewhere) == 0
+    with pytest.raises(RemotingError, match="no longer delivers"):
+        await late.settled()
 
 
 @pytest.mark.behaviour("ES-07")

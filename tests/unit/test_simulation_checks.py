@@ -10,7 +10,7 @@ from orbitmq.runtime.virtual_loop import VirtualClock
 from orbitmq.testing.simulation.checks import not_handled
 from orbitmq.testing.simulation.history import Delivered, History, Stored
 from orbitmq.testing.simulation.plan import Mode, Plan
-from orbitmq.testing.simulation.watch import behind
+from orbitmq.testing.simulation.watch import again, behind
 
 PLAN = Plan(1, Mode(name_servers=1, quorum=True, sync_flush=False), ())
 QUEUE = MessageQueue("plain", "broker-b", 0)
@@ -59,3 +59,13 @@ def test_an_offset_is_not_behind_where_its_queue_ends(now: int, end: int, broken
     place = ("broker-a", "ordered@push", 0)
     found = behind({place: 108}, {place: now}, lambda _: end)
     assert found == ({place: (now, 108)} if broken else {})
+
+
+@pytest.mark.parametrize(
+    ("before", "count", "once_more"),
+    [(0, 1, False), (1, 2, True), (1, 0, False), (2, 1, False)],
+)
+def test_a_slave_that_lost_its_disk_sets_nothing_aside_once_more(
+    before: int, count: int, once_more: bool
+) -> None:
+    assert again(before, count) == once_more

@@ -113,8 +113,9 @@ class Escape(Component):
         await super().stop()
 
     async def end_work(self) -> None:
-        await self._tasks.stop()
-        self._tasks = self._background_of_messages()
+        # Replaced first: a message that is handed over meanwhile belongs to the work that comes after.
+        tasks, self._tasks = self._tasks, self._background_of_messages()
+        await tasks.stop()
         await super().end_work()
 
     def _background_of_messages(self) -> Background:
@@ -174,8 +175,10 @@ class Escape(Component):
         escaping.called_back()
 
     def _leaves(self, escaping: Escaping) -> None:
-        del self._on_the_way[escaping]
-        self._bytes -= escaping.size_bytes
+        # Services that stop side by side call the same messages back; each leaves once.
+        if escaping in self._on_the_way:
+            del self._on_the_way[escaping]
+            self._bytes -= escaping.size_bytes
 
     # -- one message -------------------------------------------------------------------------------------
 
