@@ -133,6 +133,21 @@ async def test_a_stop_that_the_disk_refuses_leaves_no_file_open(runtime: Simulat
     assert runtime.files.in_use == []
 
 
+async def test_a_disk_that_refuses_a_table_for_long_is_one_line_a_minute(
+    runtime: SimulatedRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    tables = Tables(runtime)
+    working = asyncio.ensure_future(tables.persistence.run(MAX_AGE_S))
+    await tables.create("a")
+    runtime.files.fail("write_atomic", "topics", times=-1)
+    await runtime.clock.sleep(130)
+    lines = [record.getMessage() for record in caplog.records if "cannot write" in record.getMessage()]
+    assert len(lines) == 3
+    assert all("/topics.json" in line for line in lines)
+    assert "11 more within 60 seconds" in lines[1]
+    working.cancel()
+
+
 async def test_a_clean_stop_leaves_no_journal(runtime: SimulatedRuntime) -> None:
     tables = Tables(runtime)
     await tables.create("a")

@@ -18,6 +18,7 @@ from orbitmq.broker.change_feed import ChangeFeed, Entry
 from orbitmq.broker.events import Events, TableSaved
 from orbitmq.broker.metadata.change_journal import ABSENT, ChangeJournal, KnownFile, change_frame
 from orbitmq.errors import OrbitError
+from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Runtime
 from orbitmq.wire import fastjson
 
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 
 QUIET_SECONDS = 1.0
 RETRY_SECONDS = 5.0
+# A disk that refuses is tried again every few seconds; one line a minute says so.
+FAILURES_LOGGED_SECONDS = 60.0
 # Entries that are encoded between two looks of the event loop at its other work: about 0.2 ms.
 SLICE_ENTRIES = 64
 
@@ -96,6 +99,7 @@ class Persistence:
         self._last_change = 0.0
         self._feed = feed
         self._events = events
+        self._failures_log = LogLimiter(log, FAILURES_LOGGED_SECONDS)
         feed.subscribe(self._on_change)
 
     def register(self, table: str, source: StoredTable, *, parts: Iterable[str] = ()) -> None:
@@ -233,7 +237,10 @@ class Persistence:
                 try:
                     await self._fold(stored)
                 except OSError as error:
-                    log.error("cannot write %s: %s", self._path(stored), error)
+                    path = self._path(stored)
+                    self._failures_log.write(
+                        logging.ERROR, "a table file", "cannot write %s: %s", path, error
+                    )
                     return False
             await self._drop(numbers)
             return True
