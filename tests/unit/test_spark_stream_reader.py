@@ -26,7 +26,7 @@ from orbitmq.spark.cluster.brokers import Patience, QueueAddresses
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import DataLossError, OffsetError, OptionError, UnreachableError
 from orbitmq.spark.loss import Gap
-from orbitmq.spark.options import read_options
+from orbitmq.spark.options import Reading, read_options
 from orbitmq.spark.read import positions
 from orbitmq.spark.read.partitions import CORES_VARIABLE
 from orbitmq.spark.read.reading import TaskPartition
@@ -56,6 +56,7 @@ class ScriptedCluster:
         """What the name servers say first: an error, or the brokers that they know."""
         self.away: set[str] = set()
         self.slaves: set[str] = set()
+        self.others_answer = False
         self.group: dict[MessageQueue, int] = {}
         self.by_time: dict[MessageQueue, int] = {}
         self.body_bytes = 100
@@ -79,7 +80,8 @@ class ScriptedCluster:
         self, queues: dict[MessageQueue, str], request: Callable[[MessageQueue], Command]
     ) -> tuple[dict[MessageQueue, int], dict[str, UnreachableError]]:
         there = {queue: at for queue, at in queues.items() if at not in self.away}
-        return self.offsets(there, request), {at: UnreachableError(f"{at} away") for at in self.away}
+        away = self.away & set(queues.values())
+        return self.offsets(there, request), {at: UnreachableError(f"{at} away") for at in away}
 
     def topics_like(self, pattern: str) -> tuple[str, ...]:
         return tuple(name for name in ("t",) if re.fullmatch(pattern, name))
@@ -118,6 +120,9 @@ class ScriptedCluster:
         there = {queue: f"{queue.broker_name}:1" for queue in self.last if queue.broker_name in told}
         return QueueAddresses(there, there, frozenset(there.values()))
 
+    def another_answers(self, topics: Any, broker_name: str | None) -> bool:
+        return self.others_answer
+
     def is_master(self, topic: str, address: str) -> bool:
         return address not in self.slaves
 
@@ -125,7 +130,9 @@ class ScriptedCluster:
         self, queues: dict[MessageQueue, str], request: Callable[[MessageQueue], Command]
     ) -> dict[MessageQueue, int]:
         found = {}
-        for queue in queues:
+        for queue, address in queues.items():
+            if address in self.away:
+                raise UnreachableError(f"{address} away")
             code = request(queue).code
             table = self.first if code == RequestCode.GET_MIN_OFFSET else self.last
             if code in BY_TIME:
@@ -146,7 +153,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
 
 def reader(**options: str) -> StreamReader:
     what = {} if {"topicPattern", "assign"} & options.keys() else {"topic": "t"}
-    return StreamReader(read_options({**what, "offsetTimeout": "50ms", **options}), message_schema())
+    given = {**what, "offsetTimeout": "50ms", **options}
+    return StreamReader(read_options(given, Reading.STREAM), message_schema())
 
 
 def places(value: dict[str, Any]) -> dict[MessageQueue, int]:
@@ -376,6 +384,25 @@ def test_one_broker_away_does_not_stop_the_others(
     assert places(stream.latestOffset(end, ReadAllAvailable())) == {A0: 100, A1: 60, B0: 59}
 
 
+def test_a_broker_that_the_name_servers_took_out_is_told_as_well(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.first[B0], cluster.last[B0] = 0, 50
+    stream = reader()
+    end = stream.latestOffset(at(), ReadAllAvailable())
+    del cluster.last[B0]
+    for rows in range(101, 105):
+        cluster.last[A0] = rows
+        end = stream.latestOffset(end, ReadAllAvailable())
+        assert places(end) == {A0: rows, A1: 60, B0: 50}
+    assert caplog.messages == [
+        "the queues of 1 brokers wait, the others go on: the name servers do not show broker-b any more"
+    ]
+    caplog.clear()
+    reader().latestOffset(end, ReadAllAvailable())
+    assert not caplog.messages, "who takes a broker out for good restarts the query"
+
+
 def test_failures_of_an_hour_ago_do_not_count(cluster: ScriptedCluster) -> None:
     stream = reader(offsetTimeout="300ms")
     for _ in range(12):
@@ -408,6 +435,57 @@ def test_available_now_ends_where_it_began(cluster: ScriptedCluster) -> None:
     end = stream.latestOffset(at(), ReadMinRows(1000))
     assert places(end) == {A0: 100, A1: 60}
     assert stream.latestOffset(end, ReadMinRows(1000)) == end
+
+
+def test_available_now_leaves_the_queues_of_a_silent_broker_to_the_next_run(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.first[B0], cluster.last[B0] = 0, 50
+    cluster.away = {"broker-a:1"}
+    stream = reader()
+    stream.prepareForTriggerAvailableNow()
+    (text,) = caplog.messages
+    assert text.startswith("broker-a does not answer, its queues are left to the next run (availableNow): ")
+    cluster.away.clear()
+    end = stream.latestOffset(at(), ReadAllAvailable())
+    assert places(end) == {A0: 0, A1: 10, B0: 50}
+    assert stream.latestOffset(end, ReadAllAvailable()) == end, "the run is over"
+    following = reader()
+    following.prepareForTriggerAvailableNow()
+    assert places(following.latestOffset(end, ReadAllAvailable())) == {A0: 100, A1: 60, B0: 50}
+    cluster.away = {"broker-a:1", "broker-b:1"}
+    with pytest.raises(UnreachableError, match="away"):
+        reader().prepareForTriggerAvailableNow()
+
+
+def test_a_first_start_at_the_first_messages_does_without_a_silent_broker(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.first[B0], cluster.last[B0] = 7, 50
+    cluster.away = {"broker-b:1"}
+    stream = reader()
+    start = stream.initialOffset()
+    assert places(start) == {A0: 0, A1: 10}
+    assert "broker-b does not answer, its queues are read from their first message on" in caplog.text
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert places(end) == {A0: 100, A1: 60}
+    cluster.away.clear()
+    after = stream.latestOffset(end, ReadAllAvailable())
+    assert rows_of(stream.partitions(end, after)) == {B0: (7, 50)}
+    # The first batch is played again after a restart, when the broker answers: it is the same.
+    again = reader()
+    assert rows_of(again.partitions(again.initialOffset(), end)) == {A0: (0, 100), A1: (10, 60)}
+    cluster.away = {"broker-a:1", "broker-b:1"}
+    with pytest.raises(UnreachableError, match="away"):
+        reader().initialOffset()
+
+
+@pytest.mark.parametrize("place", [{"startingOffsets": "latest"}, {"startingTimestamp": str(FIRST_MS + 20)}])
+def test_any_other_first_start_needs_every_broker(cluster: ScriptedCluster, place: dict[str, str]) -> None:
+    cluster.first[B0], cluster.last[B0] = 7, 50
+    cluster.away = {"broker-b:1"}
+    with pytest.raises(UnreachableError, match="broker-b:1 away"):
+        reader(**place).initialOffset()
 
 
 def test_offsets_between_two_places_are_tasks(cluster: ScriptedCluster) -> None:
@@ -458,7 +536,7 @@ def test_the_expression_is_checked_before_anything_is_read(cluster: ScriptedClus
     with pytest.raises(OptionError, match="option sql='price >'"):
         batch.partitions()
     cluster.refusal = ResponseCode.SYSTEM_BUSY
-    with pytest.raises(OptionError, match="cannot filter by it"):
+    with pytest.raises(UnreachableError, match="broker-a:1 is busy: column 7"):
         reader(sql="price > 5").partitions(at(), end)
 
 
@@ -482,6 +560,29 @@ def test_a_restart_with_an_expression_waits_for_its_name_servers(cluster: Script
     cluster.routes = [{"broker-a"}] * 1000
     with pytest.raises(UnreachableError, match=r"no broker serves t/broker-b/0"):
         reader(sql="price > 5").partitions(at(), end)
+
+
+def test_the_tasks_of_a_planned_batch_wait_for_a_silent_broker_while_another_one_answers(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.last[B0], cluster.first[B0] = 5, 2
+    end = reader().latestOffset(at(), ReadAllAvailable())
+    cluster.others_answer = True
+    cluster.routes = [{"broker-a"}] * 30  # for several time-outs
+    assert rows_of(reader(sql="price > 5").partitions(at(), end))[B0] == (2, 5)
+    assert caplog.messages == ["a batch waits for broker-b: no broker serves t/broker-b/0"]
+    caplog.clear()
+    # The ends of an older release do not tell where a new queue begins.
+    older = Offsets(places(end)).to_json()
+    cluster.error = UnreachableError("broker-b:1 away")
+
+    def another_answers(topics: Any, broker_name: str | None) -> bool:
+        cluster.error = None  # broker-b is back
+        return True
+
+    monkeypatch.setattr(cluster, "another_answers", another_answers)
+    assert rows_of(reader().partitions(at(), older))[B0] == (2, 5)
+    assert caplog.messages == ["a batch waits for a broker that does not answer: broker-b:1 away"]
 
 
 def lossy_tasks(stream: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:

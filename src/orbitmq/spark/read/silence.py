@@ -43,10 +43,10 @@ class Silence:
             # A topic that no name server knows for so long is gone.
             if isinstance(error, TopicNotFoundError) or not self._is_outlasted(broker_name):
                 raise error
-            self._warn(error)
+            self._warn(error, broker_name)
             self._patience.succeeded()
         elif self._options.is_stream and self._patience.lasted_s >= WARNING_SECONDS:
-            self._warn(error)
+            self._warn(error, broker_name)
         self._patience.pause()
 
     def _is_outlasted(self, broker_name: str | None) -> bool:
@@ -60,8 +60,8 @@ class Silence:
                 topics = ()  # those whose routes are known have to do
         return self._brokers.another_answers(topics, broker_name)
 
-    def _warn(self, error: Exception) -> None:
+    def _warn(self, error: Exception, broker_name: str | None) -> None:
         now = this_worker().clock.monotonic()
         if now - self._warned >= WARNING_SECONDS:
             self._warned = now
-            log.warning("a batch waits for a broker that does not answer: %s", error)
+            log.warning("a batch waits for %s: %s", broker_name or "a broker that does not answer", error)
