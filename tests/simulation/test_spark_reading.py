@@ -296,12 +296,14 @@ class Planned:
     machines: Machines
     brokers: tuple[str, ...] = ("broker-a", "broker-b")
     reading: Reading = Reading.STREAM
+    loss: str = "true"
 
     def __post_init__(self) -> None:
         self.machines.calm = True
         for broker in self.brokers:
             self.machines.queues[MessageQueue(TOPIC, broker, 0)] = Queue(0, 50)
         given = {"topic": TOPIC, "nameServers": NAME_SERVER, "parallelism": "1", "batchBytes": "1"}
+        given["failOnDataLoss"] = self.loss
         self.options = read_options(given, self.reading)
         if self.reading is Reading.STREAM:
             stream = Stream(self.options)
@@ -332,6 +334,16 @@ def test_a_batch_waits_for_a_silent_broker_while_another_one_answers(
     assert machines.now - began >= 3600
     assert 50 <= len(caplog.records) <= 60, "one warning a minute"
     assert all("a batch waits for broker-b: " in text for text in caplog.messages)
+
+
+def test_an_empty_broker_of_that_name_ends_the_wait(machines_of: Callable[[int], Machines]) -> None:
+    machines = machines_of(4)
+    batch = Planned(machines, loss="rows")
+    batch.silence(600, "broker-b")
+    machines.queues[MessageQueue(TOPIC, "broker-b", 0)] = Queue(0, 0)
+    rows = [row for part in read_task(batch.task, batch.options, SCHEMA) for row in part.to_pylist()]
+    assert len(rows) == 51
+    assert (rows[50]["broker"], rows[50]["queue_offset"], rows[50]["lost"]) == ("broker-b", 0, 50)
 
 
 def test_a_short_absence_is_no_warning(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -18,162 +16,37 @@ if not versions.HAS_READ_LIMITS:
     pytest.skip("Spark asks otherwise before 4.2", allow_module_level=True)
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+from tests.unit.spark_cluster import (
+    A0,
+    A1,
+    B0,
+    FIRST_MS,
+    ScriptedCluster,
+    at,
+    places,
+    reader,
+    rows_of,
+    scripted,
+)
 
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
-from orbitmq.message.record import Record, encode_record
-from orbitmq.spark.cluster.brokers import Patience, QueueAddresses
+from orbitmq.spark.cluster.brokers import Patience
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import DataLossError, OffsetError, OptionError, UnreachableError
 from orbitmq.spark.loss import Gap
-from orbitmq.spark.options import Reading, read_options
-from orbitmq.spark.read import positions
+from orbitmq.spark.options import read_options
 from orbitmq.spark.read.partitions import CORES_VARIABLE
 from orbitmq.spark.read.reading import TaskPartition
 from orbitmq.spark.read.source import BatchReader
 from orbitmq.spark.read.stream_reader import StreamReader
 from orbitmq.spark.schema import message_schema
-from orbitmq.wire.codes import RequestCode, ResponseCode
-from orbitmq.wire.command import Command
-
-A0, A1, B0 = (
-    MessageQueue("t", broker, n) for broker, n in (("broker-a", 0), ("broker-a", 1), ("broker-b", 0))
-)
-
-BY_TIME = (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,)
-# The time of a message is this and its offset, in every queue.
-FIRST_MS = 1_700_000_000_000
-
-
-class ScriptedCluster:
-    """Queues with a first and a last offset, which a test moves."""
-
-    def __init__(self) -> None:
-        self.first: dict[MessageQueue, int] = {A0: 0, A1: 10}
-        self.last: dict[MessageQueue, int] = {A0: 100, A1: 60}
-        self.error: Exception | None = None
-        self.routes: list[Exception | set[str]] = []
-        """What the name servers say first: an error, or the brokers that they know."""
-        self.away: set[str] = set()
-        self.slaves: set[str] = set()
-        self.others_answer = False
-        self.group: dict[MessageQueue, int] = {}
-        self.by_time: dict[MessageQueue, int] = {}
-        self.body_bytes = 100
-        self.samples = 0
-        self.refusal = ResponseCode.SUCCESS
-        self.remark = ""
-        self.checked: list[str] = []
-        self.heartbeats = 0
-        self.committed_offsets: list[tuple[str, str, str]] = []
-
-    def __call__(self, name_servers: Any, timeout_ms: int) -> ScriptedCluster:
-        return self
-
-    def readable(self, topics: Any, *, refresh: bool = False) -> dict[MessageQueue, str]:
-        if self.error is not None:
-            raise self.error
-        assert tuple(topics) == ("t",)
-        return {queue: f"{queue.broker_name}:1" for queue in self.last}
-
-    def offsets_where_possible(
-        self, queues: dict[MessageQueue, str], request: Callable[[MessageQueue], Command]
-    ) -> tuple[dict[MessageQueue, int], dict[str, UnreachableError]]:
-        there = {queue: at for queue, at in queues.items() if at not in self.away}
-        away = self.away & set(queues.values())
-        return self.offsets(there, request), {at: UnreachableError(f"{at} away") for at in away}
-
-    def topics_like(self, pattern: str) -> tuple[str, ...]:
-        return tuple(name for name in ("t",) if re.fullmatch(pattern, name))
-
-    def committed(self, group: str, queues: dict[MessageQueue, str]) -> dict[MessageQueue, int]:
-        assert group == "g"
-        return self.group
-
-    def ask(self, address: str, commands: Sequence[Command]) -> list[Command]:
-        """Messages of ``body_bytes``, as many as each pull wants."""
-        if any(command.code == RequestCode.UPDATE_CONSUMER_OFFSET for command in commands):
-            self.committed_offsets += [
-                (c.ext["consumerGroup"], c.ext["queueId"], c.ext["commitOffset"]) for c in commands
-            ]
-        elif commands[0].code == RequestCode.HEART_BEAT:
-            self.heartbeats += 1
-        if commands[0].code == RequestCode.CHECK_CLIENT_CONFIG:
-            self.checked.append(address)
-        if commands[0].code != RequestCode.PULL_MESSAGE:
-            return [Command(self.refusal, remark=self.remark) for _ in commands]
-        self.samples += len(commands)
-        assert all(command.code == RequestCode.PULL_MESSAGE for command in commands)
-        return [self.pulled(int(command.ext["queueOffset"])) for command in commands]
-
-    def pulled(self, offset: int) -> Command:
-        records = (
-            Record("t", b"x" * self.body_bytes, queue_offset=at, store_timestamp=FIRST_MS + at)
-            for at in (offset, offset + 1)
-        )
-        return Command(ResponseCode.SUCCESS, body=b"".join(map(encode_record, records)))
-
-    def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
-        told = self.routes.pop(0) if self.routes else {"broker-a", "broker-b"}
-        if isinstance(told, Exception):
-            raise told
-        there = {queue: f"{queue.broker_name}:1" for queue in self.last if queue.broker_name in told}
-        return QueueAddresses(there, there, frozenset(there.values()))
-
-    def another_answers(self, topics: Any, broker_name: str | None) -> bool:
-        return self.others_answer
-
-    def is_master(self, topic: str, address: str) -> bool:
-        return address not in self.slaves
-
-    def offsets(
-        self, queues: dict[MessageQueue, str], request: Callable[[MessageQueue], Command]
-    ) -> dict[MessageQueue, int]:
-        found = {}
-        for queue, address in queues.items():
-            if address in self.away:
-                raise UnreachableError(f"{address} away")
-            code = request(queue).code
-            table = self.first if code == RequestCode.GET_MIN_OFFSET else self.last
-            if code in BY_TIME:
-                wanted = int(request(queue).ext["timestamp"]) - FIRST_MS
-                right = min(max(wanted, self.first[queue]), self.last[queue])
-                found[queue] = self.by_time.get(queue, right)
-            else:
-                found[queue] = table[queue]
-        return found
+from orbitmq.wire.codes import ResponseCode
 
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
-    made = ScriptedCluster()
-    monkeypatch.setattr(positions, "Brokers", made)
-    return made
-
-
-def reader(**options: str) -> StreamReader:
-    what = {} if {"topicPattern", "assign"} & options.keys() else {"topic": "t"}
-    given = {**what, "offsetTimeout": "50ms", **options}
-    return StreamReader(read_options(given, Reading.STREAM), message_schema())
-
-
-def places(value: dict[str, Any]) -> dict[MessageQueue, int]:
-    return dict(Offsets.from_json(value))
-
-
-def rows_of(planned: Any) -> dict[MessageQueue, tuple[int, int]]:
-    ranges = [r for task in planned for r in task.ranges]
-    return {
-        queue: (
-            min(r.low for r in ranges if r.queue == queue),
-            max(r.high for r in ranges if r.queue == queue),
-        )
-        for queue in {r.queue for r in ranges}
-    }
-
-
-def at(**_: int) -> dict[str, Any]:
-    return Offsets({A0: 0, A1: 10}).to_json()
+    return scripted(monkeypatch)
 
 
 def test_the_start_is_where_the_option_says(cluster: ScriptedCluster) -> None:
@@ -367,42 +240,6 @@ def test_an_absent_cluster_is_waited_for_then_it_is_an_error(cluster: ScriptedCl
     assert reader().latestOffset(at(), ReadAllAvailable()) == at()
 
 
-def test_one_broker_away_does_not_stop_the_others(
-    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    cluster.first[B0], cluster.last[B0] = 0, 50
-    stream = reader(offsetTimeout="1ms")
-    cluster.away = {"broker-a:1"}
-    end = at()
-    for rows in range(50, 60):  # however long it lasts
-        cluster.last[B0] = rows
-        end = stream.latestOffset(end, ReadAllAvailable())
-        assert places(end) == {A0: 0, A1: 10, B0: rows}
-    assert [record.levelname for record in caplog.records] == ["WARNING"]  # one a minute
-    assert "broker-a:1 away" in caplog.text
-    cluster.away.clear()
-    assert places(stream.latestOffset(end, ReadAllAvailable())) == {A0: 100, A1: 60, B0: 59}
-
-
-def test_a_broker_that_the_name_servers_took_out_is_told_as_well(
-    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    cluster.first[B0], cluster.last[B0] = 0, 50
-    stream = reader()
-    end = stream.latestOffset(at(), ReadAllAvailable())
-    del cluster.last[B0]
-    for rows in range(101, 105):
-        cluster.last[A0] = rows
-        end = stream.latestOffset(end, ReadAllAvailable())
-        assert places(end) == {A0: rows, A1: 60, B0: 50}
-    assert caplog.messages == [
-        "the queues of 1 brokers wait, the others go on: the name servers do not show broker-b any more"
-    ]
-    caplog.clear()
-    reader().latestOffset(end, ReadAllAvailable())
-    assert not caplog.messages, "who takes a broker out for good restarts the query"
-
-
 def test_failures_of_an_hour_ago_do_not_count(cluster: ScriptedCluster) -> None:
     stream = reader(offsetTimeout="300ms")
     for _ in range(12):
@@ -435,57 +272,6 @@ def test_available_now_ends_where_it_began(cluster: ScriptedCluster) -> None:
     end = stream.latestOffset(at(), ReadMinRows(1000))
     assert places(end) == {A0: 100, A1: 60}
     assert stream.latestOffset(end, ReadMinRows(1000)) == end
-
-
-def test_available_now_leaves_the_queues_of_a_silent_broker_to_the_next_run(
-    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    cluster.first[B0], cluster.last[B0] = 0, 50
-    cluster.away = {"broker-a:1"}
-    stream = reader()
-    stream.prepareForTriggerAvailableNow()
-    (text,) = caplog.messages
-    assert text.startswith("broker-a does not answer, its queues are left to the next run (availableNow): ")
-    cluster.away.clear()
-    end = stream.latestOffset(at(), ReadAllAvailable())
-    assert places(end) == {A0: 0, A1: 10, B0: 50}
-    assert stream.latestOffset(end, ReadAllAvailable()) == end, "the run is over"
-    following = reader()
-    following.prepareForTriggerAvailableNow()
-    assert places(following.latestOffset(end, ReadAllAvailable())) == {A0: 100, A1: 60, B0: 50}
-    cluster.away = {"broker-a:1", "broker-b:1"}
-    with pytest.raises(UnreachableError, match="away"):
-        reader().prepareForTriggerAvailableNow()
-
-
-def test_a_first_start_at_the_first_messages_does_without_a_silent_broker(
-    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    cluster.first[B0], cluster.last[B0] = 7, 50
-    cluster.away = {"broker-b:1"}
-    stream = reader()
-    start = stream.initialOffset()
-    assert places(start) == {A0: 0, A1: 10}
-    assert "broker-b does not answer, its queues are read from their first message on" in caplog.text
-    end = stream.latestOffset(start, ReadAllAvailable())
-    assert places(end) == {A0: 100, A1: 60}
-    cluster.away.clear()
-    after = stream.latestOffset(end, ReadAllAvailable())
-    assert rows_of(stream.partitions(end, after)) == {B0: (7, 50)}
-    # The first batch is played again after a restart, when the broker answers: it is the same.
-    again = reader()
-    assert rows_of(again.partitions(again.initialOffset(), end)) == {A0: (0, 100), A1: (10, 60)}
-    cluster.away = {"broker-a:1", "broker-b:1"}
-    with pytest.raises(UnreachableError, match="away"):
-        reader().initialOffset()
-
-
-@pytest.mark.parametrize("place", [{"startingOffsets": "latest"}, {"startingTimestamp": str(FIRST_MS + 20)}])
-def test_any_other_first_start_needs_every_broker(cluster: ScriptedCluster, place: dict[str, str]) -> None:
-    cluster.first[B0], cluster.last[B0] = 7, 50
-    cluster.away = {"broker-b:1"}
-    with pytest.raises(UnreachableError, match="broker-b:1 away"):
-        reader(**place).initialOffset()
 
 
 def test_offsets_between_two_places_are_tasks(cluster: ScriptedCluster) -> None:
@@ -560,29 +346,6 @@ def test_a_restart_with_an_expression_waits_for_its_name_servers(cluster: Script
     cluster.routes = [{"broker-a"}] * 1000
     with pytest.raises(UnreachableError, match=r"no broker serves t/broker-b/0"):
         reader(sql="price > 5").partitions(at(), end)
-
-
-def test_the_tasks_of_a_planned_batch_wait_for_a_silent_broker_while_another_one_answers(
-    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    cluster.last[B0], cluster.first[B0] = 5, 2
-    end = reader().latestOffset(at(), ReadAllAvailable())
-    cluster.others_answer = True
-    cluster.routes = [{"broker-a"}] * 30  # for several time-outs
-    assert rows_of(reader(sql="price > 5").partitions(at(), end))[B0] == (2, 5)
-    assert caplog.messages == ["a batch waits for broker-b: no broker serves t/broker-b/0"]
-    caplog.clear()
-    # The ends of an older release do not tell where a new queue begins.
-    older = Offsets(places(end)).to_json()
-    cluster.error = UnreachableError("broker-b:1 away")
-
-    def another_answers(topics: Any, broker_name: str | None) -> bool:
-        cluster.error = None  # broker-b is back
-        return True
-
-    monkeypatch.setattr(cluster, "another_answers", another_answers)
-    assert rows_of(reader().partitions(at(), older))[B0] == (2, 5)
-    assert caplog.messages == ["a batch waits for a broker that does not answer: broker-b:1 away"]
 
 
 def lossy_tasks(stream: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
