@@ -29,8 +29,10 @@ from orbitmq.message.record import Record, encode_record
 from orbitmq.runtime import worker
 from orbitmq.spark.cluster import connections
 from orbitmq.spark.cluster.offsets import Offsets
+from orbitmq.spark.errors import UnreachableError
 from orbitmq.spark.options import Reading, read_options
 from orbitmq.spark.read.reading import read_task
+from orbitmq.spark.read.source import BatchReader
 from orbitmq.spark.read.stream import Stream
 from orbitmq.spark.schema import message_schema
 from orbitmq.transport.errors import ConnectError, ConnectionLostError, RequestTimeoutError
@@ -285,6 +287,95 @@ class Query:
             case _:
                 number = sum(other.broker_name == queue.broker_name for other in machines.queues)
                 machines.queues[MessageQueue(TOPIC, queue.broker_name, number)] = Queue()
+
+
+@dataclass
+class Planned:
+    """A batch of 50 messages from each of some brokers, that is about to be read in one task."""
+
+    machines: Machines
+    brokers: tuple[str, ...] = ("broker-a", "broker-b")
+    reading: Reading = Reading.STREAM
+    loss: str = "true"
+
+    def __post_init__(self) -> None:
+        self.machines.calm = True
+        for broker in self.brokers:
+            self.machines.queues[MessageQueue(TOPIC, broker, 0)] = Queue(0, 50)
+        given = {"topic": TOPIC, "nameServers": NAME_SERVER, "parallelism": "1", "batchBytes": "1"}
+        given["failOnDataLoss"] = self.loss
+        self.options = read_options(given, self.reading)
+        if self.reading is Reading.STREAM:
+            stream = Stream(self.options)
+            start = stream.initial()
+            (self.task,) = stream.tasks(start, stream.latest(start))
+        else:
+            (self.task,) = BatchReader(self.options, SCHEMA).partitions()
+
+    def silence(self, seconds: float, *names: str) -> None:
+        for name in names:
+            self.machines.away_until[f"{name}:1"] = self.machines.now + seconds
+
+    def read(self) -> int:
+        return sum(batch.num_rows for batch in read_task(self.task, self.options, SCHEMA))
+
+
+def test_a_batch_waits_for_a_silent_broker_while_another_one_answers(
+    machines_of: Callable[[int], Machines], caplog: pytest.LogCaptureFixture
+) -> None:
+    machines = machines_of(1)
+    batch = Planned(machines)
+    began = machines.now
+    rows = read_task(batch.task, batch.options, SCHEMA)
+    first = next(rows).num_rows
+    batch.silence(3600, "broker-b")
+    batch.silence(300, "ns")  # the brokers are known
+    assert first + sum(more.num_rows for more in rows) == 100
+    assert machines.now - began >= 3600
+    assert 50 <= len(caplog.records) <= 60, "one warning a minute"
+    assert all("a batch waits for broker-b: " in text for text in caplog.messages)
+
+
+def test_an_empty_broker_of_that_name_ends_the_wait(machines_of: Callable[[int], Machines]) -> None:
+    machines = machines_of(4)
+    batch = Planned(machines, loss="rows")
+    batch.silence(600, "broker-b")
+    machines.queues[MessageQueue(TOPIC, "broker-b", 0)] = Queue(0, 0)
+    rows = [row for part in read_task(batch.task, batch.options, SCHEMA) for row in part.to_pylist()]
+    lost = [(row["broker"], row["lost"]) for row in rows if row["lost"] is not None]
+    assert len(rows) - len(lost) == 50
+    assert {name for name, _ in lost} == {"broker-b"}
+    assert sum(count for _, count in lost) == 50
+
+
+def test_a_short_absence_is_no_warning(
+    machines_of: Callable[[int], Machines], caplog: pytest.LogCaptureFixture
+) -> None:
+    batch = Planned(machines_of(2))
+    batch.silence(20, "broker-b")
+    assert batch.read() == 100
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("silent", "chosen"),
+    [
+        (("broker-a", "broker-b"), {}),
+        (("broker-a",), {"brokers": ("broker-a",)}),
+        (("broker-b",), {"reading": Reading.BATCH}),
+    ],
+    ids=["no broker answers", "the only one", "a batch read"],
+)
+def test_otherwise_a_silent_broker_is_an_error_after_the_time_out(
+    machines_of: Callable[[int], Machines], silent: tuple[str, ...], chosen: dict[str, Any]
+) -> None:
+    machines = machines_of(3)
+    batch = Planned(machines, **chosen)
+    began = machines.now
+    batch.silence(3600, *silent)
+    with pytest.raises(UnreachableError, match=rf"{silent[0]}:1: "):
+        batch.read()
+    assert 60 <= machines.now - began <= 120
 
 
 @pytest.mark.parametrize("seed", seeds(250))

@@ -27,8 +27,8 @@ class Positions:
     def __init__(self, options: Any) -> None:
         self.options, self.brokers, self.skipped = options, None, 0
 
-    def start(self) -> Offsets:
-        return Offsets({QUEUE: 0})
+    def where_in_time(self, request: Any) -> tuple[Offsets, dict[str, Exception]]:
+        return Offsets({QUEUE: 0}), {}
 
     def latest_where_possible(self) -> tuple[dict[MessageQueue, int], dict[str, Exception]]:
         return {QUEUE: self.end}, {}

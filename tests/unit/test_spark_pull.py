@@ -267,8 +267,12 @@ def test_busy_or_behind_is_never_loss(on_loss: Loss) -> None:
         )  # fmt: skip
     busy = ScriptedBrokers()
     busy.failures = [ResponseCode.SYSTEM_BUSY] * 1000
-    with pytest.raises(UnreachableError, match="it answers 2 scripted"):
-        read(busy, [QueueRange(QUEUES[0], 0, 10)], offset_timeout_ms=60, on_loss=on_loss)
+    for is_stream in (False, True):  # a busy broker is no silent one
+        with pytest.raises(UnreachableError, match="it answers 2 scripted"):
+            read(
+                busy, [QueueRange(QUEUES[0], 0, 10)],
+                offset_timeout_ms=60, on_loss=on_loss, is_stream=is_stream,
+            )  # fmt: skip
 
 
 def test_a_reset_of_the_group_is_not_loss() -> None:

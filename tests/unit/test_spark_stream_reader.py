@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -18,154 +16,37 @@ if not versions.HAS_READ_LIMITS:
     pytest.skip("Spark asks otherwise before 4.2", allow_module_level=True)
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+from tests.unit.spark_cluster import (
+    A0,
+    A1,
+    B0,
+    FIRST_MS,
+    ScriptedCluster,
+    at,
+    places,
+    reader,
+    rows_of,
+    scripted,
+)
 
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
-from orbitmq.message.record import Record, encode_record
-from orbitmq.spark.cluster.brokers import Patience, QueueAddresses
+from orbitmq.spark.cluster.brokers import Patience
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import DataLossError, OffsetError, OptionError, UnreachableError
 from orbitmq.spark.loss import Gap
 from orbitmq.spark.options import read_options
-from orbitmq.spark.read import positions
 from orbitmq.spark.read.partitions import CORES_VARIABLE
 from orbitmq.spark.read.reading import TaskPartition
 from orbitmq.spark.read.source import BatchReader
 from orbitmq.spark.read.stream_reader import StreamReader
 from orbitmq.spark.schema import message_schema
-from orbitmq.wire.codes import RequestCode, ResponseCode
-from orbitmq.wire.command import Command
-
-A0, A1, B0 = (
-    MessageQueue("t", broker, n) for broker, n in (("broker-a", 0), ("broker-a", 1), ("broker-b", 0))
-)
-
-BY_TIME = (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,)
-# The time of a message is this and its offset, in every queue.
-FIRST_MS = 1_700_000_000_000
-
-
-class ScriptedCluster:
-    """Queues with a first and a last offset, which a test moves."""
-
-    def __init__(self) -> None:
-        self.first: dict[MessageQueue, int] = {A0: 0, A1: 10}
-        self.last: dict[MessageQueue, int] = {A0: 100, A1: 60}
-        self.error: Exception | None = None
-        self.routes: list[Exception | set[str]] = []
-        """What the name servers say first: an error, or the brokers that they know."""
-        self.away: set[str] = set()
-        self.slaves: set[str] = set()
-        self.group: dict[MessageQueue, int] = {}
-        self.by_time: dict[MessageQueue, int] = {}
-        self.body_bytes = 100
-        self.samples = 0
-        self.refusal = ResponseCode.SUCCESS
-        self.remark = ""
-        self.checked: list[str] = []
-        self.heartbeats = 0
-        self.committed_offsets: list[tuple[str, str, str]] = []
-
-    def __call__(self, name_servers: Any, timeout_ms: int) -> ScriptedCluster:
-        return self
-
-    def readable(self, topics: Any, *, refresh: bool = False) -> dict[MessageQueue, str]:
-        if self.error is not None:
-            raise self.error
-        assert tuple(topics) == ("t",)
-        return {queue: f"{queue.broker_name}:1" for queue in self.last}
-
-    def offsets_where_possible(
-        self, queues: dict[MessageQueue, str], request: Callable[[MessageQueue], Command]
-    ) -> tuple[dict[MessageQueue, int], dict[str, UnreachableError]]:
-        there = {queue: at for queue, at in queues.items() if at not in self.away}
-        return self.offsets(there, request), {at: UnreachableError(f"{at} away") for at in self.away}
-
-    def topics_like(self, pattern: str) -> tuple[str, ...]:
-        return tuple(name for name in ("t",) if re.fullmatch(pattern, name))
-
-    def committed(self, group: str, queues: dict[MessageQueue, str]) -> dict[MessageQueue, int]:
-        assert group == "g"
-        return self.group
-
-    def ask(self, address: str, commands: Sequence[Command]) -> list[Command]:
-        """Messages of ``body_bytes``, as many as each pull wants."""
-        if any(command.code == RequestCode.UPDATE_CONSUMER_OFFSET for command in commands):
-            self.committed_offsets += [
-                (c.ext["consumerGroup"], c.ext["queueId"], c.ext["commitOffset"]) for c in commands
-            ]
-        elif commands[0].code == RequestCode.HEART_BEAT:
-            self.heartbeats += 1
-        if commands[0].code == RequestCode.CHECK_CLIENT_CONFIG:
-            self.checked.append(address)
-        if commands[0].code != RequestCode.PULL_MESSAGE:
-            return [Command(self.refusal, remark=self.remark) for _ in commands]
-        self.samples += len(commands)
-        assert all(command.code == RequestCode.PULL_MESSAGE for command in commands)
-        return [self.pulled(int(command.ext["queueOffset"])) for command in commands]
-
-    def pulled(self, offset: int) -> Command:
-        records = (
-            Record("t", b"x" * self.body_bytes, queue_offset=at, store_timestamp=FIRST_MS + at)
-            for at in (offset, offset + 1)
-        )
-        return Command(ResponseCode.SUCCESS, body=b"".join(map(encode_record, records)))
-
-    def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
-        told = self.routes.pop(0) if self.routes else {"broker-a", "broker-b"}
-        if isinstance(told, Exception):
-            raise told
-        there = {queue: f"{queue.broker_name}:1" for queue in self.last if queue.broker_name in told}
-        return QueueAddresses(there, there, frozenset(there.values()))
-
-    def is_master(self, topic: str, address: str) -> bool:
-        return address not in self.slaves
-
-    def offsets(
-        self, queues: dict[MessageQueue, str], request: Callable[[MessageQueue], Command]
-    ) -> dict[MessageQueue, int]:
-        found = {}
-        for queue in queues:
-            code = request(queue).code
-            table = self.first if code == RequestCode.GET_MIN_OFFSET else self.last
-            if code in BY_TIME:
-                wanted = int(request(queue).ext["timestamp"]) - FIRST_MS
-                right = min(max(wanted, self.first[queue]), self.last[queue])
-                found[queue] = self.by_time.get(queue, right)
-            else:
-                found[queue] = table[queue]
-        return found
+from orbitmq.wire.codes import ResponseCode
 
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
-    made = ScriptedCluster()
-    monkeypatch.setattr(positions, "Brokers", made)
-    return made
-
-
-def reader(**options: str) -> StreamReader:
-    what = {} if {"topicPattern", "assign"} & options.keys() else {"topic": "t"}
-    return StreamReader(read_options({**what, "offsetTimeout": "50ms", **options}), message_schema())
-
-
-def places(value: dict[str, Any]) -> dict[MessageQueue, int]:
-    return dict(Offsets.from_json(value))
-
-
-def rows_of(planned: Any) -> dict[MessageQueue, tuple[int, int]]:
-    ranges = [r for task in planned for r in task.ranges]
-    return {
-        queue: (
-            min(r.low for r in ranges if r.queue == queue),
-            max(r.high for r in ranges if r.queue == queue),
-        )
-        for queue in {r.queue for r in ranges}
-    }
-
-
-def at(**_: int) -> dict[str, Any]:
-    return Offsets({A0: 0, A1: 10}).to_json()
+    return scripted(monkeypatch)
 
 
 def test_the_start_is_where_the_option_says(cluster: ScriptedCluster) -> None:
@@ -359,23 +240,6 @@ def test_an_absent_cluster_is_waited_for_then_it_is_an_error(cluster: ScriptedCl
     assert reader().latestOffset(at(), ReadAllAvailable()) == at()
 
 
-def test_one_broker_away_does_not_stop_the_others(
-    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    cluster.first[B0], cluster.last[B0] = 0, 50
-    stream = reader(offsetTimeout="1ms")
-    cluster.away = {"broker-a:1"}
-    end = at()
-    for rows in range(50, 60):  # however long it lasts
-        cluster.last[B0] = rows
-        end = stream.latestOffset(end, ReadAllAvailable())
-        assert places(end) == {A0: 0, A1: 10, B0: rows}
-    assert [record.levelname for record in caplog.records] == ["WARNING"]  # one a minute
-    assert "broker-a:1 away" in caplog.text
-    cluster.away.clear()
-    assert places(stream.latestOffset(end, ReadAllAvailable())) == {A0: 100, A1: 60, B0: 59}
-
-
 def test_failures_of_an_hour_ago_do_not_count(cluster: ScriptedCluster) -> None:
     stream = reader(offsetTimeout="300ms")
     for _ in range(12):
@@ -458,7 +322,7 @@ def test_the_expression_is_checked_before_anything_is_read(cluster: ScriptedClus
     with pytest.raises(OptionError, match="option sql='price >'"):
         batch.partitions()
     cluster.refusal = ResponseCode.SYSTEM_BUSY
-    with pytest.raises(OptionError, match="cannot filter by it"):
+    with pytest.raises(UnreachableError, match="broker-a:1 is busy: column 7"):
         reader(sql="price > 5").partitions(at(), end)
 
 

@@ -46,6 +46,7 @@ class ReadOptions:
         push_filters: whether a batch read takes Spark's filters; ``None``: as the session says.
         time_strategy: what a start at a time is when no message of a topic is so new: ``error``, ``latest``.
         plan_timeout_ms: as ``offset_timeout_ms``, for the planning of a query, before anything is read.
+        is_stream: a broker that is silent does not end the query while another one answers.
     """
 
     topics: tuple[str, ...] = ()
@@ -78,6 +79,7 @@ class ReadOptions:
     request_timeout_ms: int = 10_000
     offset_timeout_ms: int = 60_000
     plan_timeout_ms: int = 60_000
+    is_stream: bool = False
 
     @property
     def consumer_group(self) -> str:
@@ -257,7 +259,7 @@ def read_options(options: Mapping[str, str], reading: Reading | None = None) -> 
         values["plan_timeout_ms"] = BATCH_PLAN_TIMEOUT_MS
     _choose_place(values, "starting")
     _choose_place(values, "ending")
-    made = ReadOptions(**values)
+    made = ReadOptions(**values, is_stream=reading is Reading.STREAM)
     if made.starting is Start.GROUP and made.group_id is None:
         raise OptionError(
             "startingOffsets=group begins where the group of the option groupId stands: name it"

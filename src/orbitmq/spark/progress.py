@@ -54,7 +54,10 @@ class QueryState:
         query_id: Spark's id, the same after a restart.
         batch_id: of the last batch.
         input_rows: of the last batch.
+        place: up to where each queue is read.
         queues: how far each queue is behind.
+        silent: the names of brokers that do not answer; of their queues the last known rows stay, and the
+            seconds grow.
         tally: what the query's tasks and its planner did since it was started.
     """
 
@@ -62,7 +65,9 @@ class QueryState:
     name: str = ""
     batch_id: int = -1
     input_rows: int = 0
+    place: Mapping[MessageQueue, int] = field(default_factory=dict)
     queues: dict[MessageQueue, QueueLag] = field(default_factory=dict)
+    silent: tuple[str, ...] = ()
     tally: Tally = field(default_factory=Tally)
 
     @property
@@ -82,19 +87,33 @@ class QueryState:
         counts = {name: getattr(self.tally, name) for name in Tally.__slots__}
         behind = {"rows_behind": self.rows_behind, "seconds_behind": self.seconds_behind}
         head = {"query": self.query_id, "name": self.name, "batch": self.batch_id, "rows": self.input_rows}
-        return {**head, **behind, **counts, "queues": queues}
+        return {**head, **behind, **counts, "silent": list(self.silent), "queues": queues}
 
     def line(self) -> str:
         """For a log."""
+        silent = f"; silent: {', '.join(self.silent)}" if self.silent else ""
         return (
             f"query {self.name or self.query_id}, batch {self.batch_id}: {self.input_rows} rows; "
             f"behind by {self.rows_behind} rows, {self.seconds_behind:.1f} s, in {len(self.queues)} queues; "
             f"{self.tally.pulled_bytes} bytes pulled, {self.tally.retries} retries, "
-            f"{self.tally.skipped} offsets skipped"
+            f"{self.tally.skipped} offsets skipped{silent}"
         )
 
 
 Show = Callable[[QueryState], None]
+
+
+class _LogLines:
+    """One line for each batch, and when silence begins or ends."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, tuple[int, tuple[str, ...]]] = {}
+
+    def show(self, state: QueryState) -> None:
+        news = state.batch_id, state.silent
+        if self._told.get(state.query_id) != news:
+            self._told[state.query_id] = news
+            log.info("%s", state.line())
 
 
 class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
@@ -133,26 +152,35 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
         state.name, state.batch_id = progress.name or "", progress.batchId
         state.input_rows = sum(source.numInputRows for source, _ in ours)
         state.tally = self._total(state.query_id, [_json(source.latestOffset) for source, _ in ours])
-        try:
-            state.queues = {queue: lag for _, at in ours for queue, lag in self._meter.lag(at).items()}
-        except OrbitError as error:
-            log.warning("the lag of query %s is not known now: %s", state.name or state.query_id, error)
-        for show in self._shows:
-            show(state)
+        state.place = {queue: offset for _, at in ours for queue, offset in at.items()}
+        self._measure(state)
 
     @override
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing: a query that is idle has no new rows."""
+        """No batch since a while: there are no new rows, or the brokers that have some are silent."""
+        state = self.states.get(str(event.id))
+        if state is not None:
+            self._measure(state)
 
     @override
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         self.states.pop(str(event.id), None)
         self._workers.pop(str(event.id), None)
+        self._meter.forget(str(event.id))
 
     def close(self) -> None:
         """Give the port for reports back."""
         if self._inbox is not None:
             self._inbox.close()
+
+    def _measure(self, state: QueryState) -> None:
+        """Ask for the lag, and tell it."""
+        try:
+            state.queues, state.silent = self._meter.lag(state.query_id, state.place)
+        except OrbitError as error:
+            log.warning("the lag of query %s is not known now: %s", state.name or state.query_id, error)
+        for show in self._shows:
+            show(state)
 
     def _take_reports(self) -> None:
         for data in self._inbox.take() if self._inbox is not None else ():
@@ -182,8 +210,10 @@ def watch(
 
     Args:
         name_servers: of the cluster whose topics are read, ``host:port;host:port``.
-        log_lines: one line a batch in the log ``orbitmq.spark``, level INFO.
-        file: a JSON file that is replaced with each batch: what is known of every query.
+        log_lines: in the log ``orbitmq.spark``, level INFO: one for each batch, one when a broker of an idle
+            query falls silent or is back.
+        file: a JSON file that is replaced with each batch, and every 10 s while a query is idle: what is
+            known of every query.
         telemetry: OpenTelemetry metrics; needs ``orbitmq[otel]``.
         meter_provider: OpenTelemetry's; the one set globally by default.
 
@@ -193,7 +223,7 @@ def watch(
     """
     shows: list[Show] = []
     if log_lines:
-        shows.append(lambda state: log.info("%s", state.line()))
+        shows.append(_LogLines().show)
     if telemetry:
         from orbitmq.spark.telemetry import Gauges
 

@@ -13,7 +13,7 @@ SCOPE = "orbitmq.spark"
 
 
 class Gauges:
-    """The metrics of all queries: one value for each queue, or for each query.
+    """The metrics of all queries: one value for each queue, broker or query.
 
     Args:
         meter_provider: OpenTelemetry's; the one set globally by default.
@@ -32,6 +32,9 @@ class Gauges:
         self._seconds = meter.create_gauge(
             "orbitmq.spark.lag.time", "s", "Since the first message that is not read yet was stored."
         )
+        self._silent = meter.create_gauge(
+            "orbitmq.spark.broker.silent", "{broker}", "1 for a broker that does not answer, else 0."
+        )
         self._counts = {
             "pulled_bytes": meter.create_gauge("orbitmq.spark.pulled", "By", "Pulled since the query began."),
             "retries": meter.create_gauge("orbitmq.spark.retries", "{retry}", "Since the query began."),
@@ -45,6 +48,8 @@ class Gauges:
         query = {"spark.query": state.name or state.query_id}
         for name, gauge in self._counts.items():
             gauge.set(getattr(state.tally, name), query)
+        for broker in {queue.broker_name for queue in state.queues} | set(state.silent):
+            self._silent.set(int(broker in state.silent), {**query, "messaging.rocketmq.broker": broker})
         for queue, lag in state.queues.items():
             place = {
                 **query,

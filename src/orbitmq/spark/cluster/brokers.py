@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -84,6 +85,11 @@ class Patience:
     def is_over(self) -> bool:
         """Whether failures have lasted for the limit."""
         return self._end is not None and self._clock.monotonic() >= self._end
+
+    @property
+    def lasted_s(self) -> float:
+        """For how long there have been failures only."""
+        return 0.0 if self._end is None else self._clock.monotonic() - (self._end - self._limit_s)
 
     def succeeded(self) -> None:
         """End the run of failures: the next one has the whole time again."""
@@ -216,6 +222,28 @@ class Brokers:
     def is_master(self, topic: str, address: str) -> bool:
         """Whether the last route of ``topic`` names the broker at ``address`` as a master."""
         return address in self.route(topic).masters
+
+    def another_answers(self, topics: Iterable[str], broker_name: str | None) -> bool:
+        """Whether a broker beside ``broker_name`` answers, of those that the routes of ``topics`` name.
+
+        A busy one does not count, and a route that is known counts while no name server answers.
+        """
+        for topic in topics:
+            with suppress(UnreachableError, TopicNotFoundError):
+                self.route(topic)
+        others = {
+            address: queue
+            for route in self._routes.values()
+            for queue, address in route.readable.items()
+            if queue.broker_name != broker_name
+        }
+        answers = side_by_side([partial(self._answers, *other) for other in others.items()])
+        return any(answer is True for answer in answers)
+
+    def _answers(self, address: str, queue: MessageQueue) -> bool:
+        timeout_ms = min(self._timeout_ms, PROBE_TIMEOUT_MS)
+        (answer,) = self.ask(address, [max_offset(queue)], timeout_ms=timeout_ms)
+        return not is_busy(answer.code)
 
     def offsets(
         self, queues: dict[MessageQueue, str], request: Callable[[MessageQueue], Command]

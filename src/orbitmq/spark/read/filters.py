@@ -5,11 +5,9 @@ RocketMQ sends every message, unfiltered, when it is asked to pull by an express
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from orbitmq.message.reserved import SQL92
 from orbitmq.runtime.worker import this_worker
-from orbitmq.spark.cluster.brokers import Brokers, Patience, is_busy
+from orbitmq.spark.cluster.brokers import Brokers, is_busy
 from orbitmq.spark.errors import OptionError, UnreachableError
 from orbitmq.spark.options import ReadOptions
 from orbitmq.wire.bodies.client import CheckClientRequestBody, SubscriptionData
@@ -25,34 +23,22 @@ class FilterCheck:
         self._options = options
         self._checked: set[str] = set()
 
-    def check(self, topic: str, addresses: Iterable[str]) -> None:
-        """Ask the brokers at ``addresses``; waits for those that are away, as long as planning does.
+    def check(self, topic: str, address: str) -> None:
+        """Ask the broker at ``address``, unless it was asked before.
 
         Raises:
-            OptionError: one of them cannot filter by the expression; the text says why.
-            UnreachableError: one of them did not answer in time.
+            OptionError: it cannot filter by the expression; the text says why.
+            UnreachableError: it did not answer, or is busy.
         """
-        if self._options.sql is None:
+        sql = self._options.sql
+        if sql is None or address in self._checked:
             return
-        for address in sorted(set(addresses) - self._checked):
-            patience = Patience(self._options.plan_timeout_ms)
-            while not self._is_checked(topic, address, patience):
-                patience.pause()
-            self._checked.add(address)
-
-    def _is_checked(self, topic: str, address: str, patience: Patience) -> bool:
-        sql = self._options.sql or ""
         data = SubscriptionData(topic=topic, sub_string=sql, expression_type=SQL92)
         client_id = f"{this_worker().host.pid}@orbitmq-spark"
         body = CheckClientRequestBody(client_id, self._options.consumer_group, data).encode()
-        try:
-            (answer,) = self._brokers.ask(address, [CheckClientConfigRequest().command(body)])
-        except UnreachableError:
-            if patience.is_over:
-                raise
-            return False
-        if is_busy(answer.code) and not patience.is_over:
-            return False
+        (answer,) = self._brokers.ask(address, [CheckClientConfigRequest().command(body)])
+        if is_busy(answer.code):
+            raise UnreachableError(f"{address} is busy: {answer.remark}")
         if answer.code != ResponseCode.SUCCESS:
             raise OptionError(f"option sql={sql!r}: {address} cannot filter by it: {answer.remark}")
-        return True
+        self._checked.add(address)

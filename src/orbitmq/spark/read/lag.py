@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
-from orbitmq.errors import OrbitError
+from orbitmq.errors import OrbitError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Brokers, by_address, max_offset, messages_at
@@ -27,8 +28,33 @@ class QueueLag(NamedTuple):
     seconds: float | None
 
 
+class Lag(NamedTuple):
+    """One query.
+
+    Attributes:
+        queues: how far each queue is behind; those of a silent broker as far as is known.
+        silent: the names of brokers that do not answer, or that the name servers do not show any more.
+    """
+
+    queues: dict[MessageQueue, QueueLag]
+    silent: tuple[str, ...]
+
+
+class _Seen(NamedTuple):
+    """What a broker told of a queue when it answered last.
+
+    Attributes:
+        end: of the queue.
+        since_ms: when the first message that the query has not read was stored. Without one, when that was
+            so: anything may have come a moment later.
+    """
+
+    end: int
+    since_ms: float
+
+
 class LagMeter:
-    """Asks brokers for the lag of queries. A broker that is away is left out.
+    """Asks brokers for the lag of queries. While one is silent, what it told last counts.
 
     Args:
         group: the consumer group in the requests.
@@ -37,17 +63,64 @@ class LagMeter:
     def __init__(self, brokers: Brokers, group: str) -> None:
         self._brokers = brokers
         self._group = group
+        self._seen: dict[str, dict[MessageQueue, _Seen]] = {}
 
-    def lag(self, at: Mapping[MessageQueue, int]) -> dict[MessageQueue, QueueLag]:
-        """The lag of every queue of ``at`` that can be asked, where ``at`` is where the query stands."""
+    def lag(self, query_id: str, at: Mapping[MessageQueue, int]) -> Lag:
+        """The lag of every queue of ``at`` of which something is known.
+
+        Args:
+            at: where the query stands.
+
+        Raises:
+            OrbitError: a broker refuses to tell.
+        """
+        owners = self._owners({queue.topic for queue in at})
+        asked = {queue: owners[queue] for queue in at if queue in owners}
+        ends = self._brokers.offsets_where_possible(asked, max_offset)[0]
+        queues = self._lags(ends, asked, at)
+        seen = {queue: known for queue, known in self._seen.get(query_id, {}).items() if queue in at}
+        # Name servers take a silent broker from the routes. One that was never there, as far as is known
+        # here, may have been taken out for good: old checkpoints name such brokers too.
+        shown = {(queue.topic, queue.broker_name) for queue in owners}
+        gone = {queue for queue in seen if (queue.topic, queue.broker_name) not in shown}
+        missing = gone | (asked.keys() - ends.keys())
+        now_ms = this_worker().clock.now_ms()
+        for queue in missing & seen.keys():
+            known = seen[queue]
+            queues[queue] = QueueLag(max(0, known.end - at[queue]), max(0, now_ms - known.since_ms) / 1000)
+        for queue, end in ends.items():
+            seconds = queues[queue].seconds
+            if seconds is not None:
+                seen[queue] = _Seen(end, now_ms - seconds * 1000)
+            else:
+                seen[queue] = _Seen(end, seen[queue].since_ms if queue in seen else now_ms)
+        self._seen[query_id] = seen
+        return Lag(queues, tuple(sorted({queue.broker_name for queue in missing})))
+
+    def forget(self, query_id: str) -> None:
+        """The query has ended."""
+        self._seen.pop(query_id, None)
+
+    def _owners(self, topics: Iterable[str]) -> dict[MessageQueue, str]:
+        """Whom to ask, by the newest routes that can be had."""
         owners: dict[MessageQueue, str] = {}
-        for topic in {queue.topic for queue in at}:
+        for topic in topics:
             try:
-                readable = self._brokers.route(topic, refresh=True).readable
-            except OrbitError:
+                owners |= self._brokers.route(topic, refresh=True).readable
+            except TopicNotFoundError:
                 continue
-            owners |= {queue: address for queue, address in readable.items() if queue in at}
-        ends = self._brokers.offsets_where_possible(owners, max_offset)[0]
+            except OrbitError:
+                with suppress(OrbitError):
+                    owners |= self._brokers.route(topic).readable
+        return owners
+
+    def _lags(
+        self,
+        ends: Mapping[MessageQueue, int],
+        owners: Mapping[MessageQueue, str],
+        at: Mapping[MessageQueue, int],
+    ) -> dict[MessageQueue, QueueLag]:
+        """The lag of queues whose ends are known."""
         rows = {queue: max(0, end - at[queue]) for queue, end in ends.items()}
         late = sorted((queue for queue, count in rows.items() if count), key=lambda queue: -rows[queue])
         seconds = self._seconds({queue: owners[queue] for queue in late[:MOST_TIMES]}, at)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from orbitmq.errors import TopicNotFoundError
@@ -18,6 +19,7 @@ from orbitmq.spark.loss import Gap, Loss
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.read.filters import FilterCheck
 from orbitmq.spark.read.partitions import QueueRange
+from orbitmq.spark.read.silence import Silence
 from orbitmq.spark.read.sizes import FEW_ROWS, Sizes
 from orbitmq.wire.command import Command
 
@@ -58,15 +60,27 @@ class Positions:
 
         Raises:
             OptionError: one cannot.
-            UnreachableError: one did not answer, or is not known to the name servers, for ``offsetTimeout``.
+            UnreachableError: one did not answer, or is not known to the name servers, for ``offsetTimeout``;
+                in a stream: and no other one answers.
         """
         if self.options.sql is None:
             return
-        addresses: dict[str, set[str]] = {}
-        for queue, address in self._patiently(lambda: self._all_owners(ranges), is_known=True).items():
-            addresses.setdefault(queue.topic, set()).add(address)
-        for topic, found in sorted(addresses.items()):
-            self._filter.check(topic, found)
+        queues = {(item.queue.topic, item.queue.broker_name): item.queue for item in ranges}
+        for (_, broker_name), queue in sorted(queues.items()):
+            self._patiently_planned(partial(self._check_filter_at, queue), broker_name)
+
+    def _check_filter_at(self, queue: MessageQueue) -> None:
+        """Ask the broker of a queue: it may come back elsewhere, and to a new name server late."""
+        at = self.brokers.route(queue.topic).readable.get(queue)
+        if at is None:
+            at = self.brokers.route(queue.topic, refresh=True).readable.get(queue)
+        if at is None:
+            raise UnreachableError(f"no broker serves {queue}")
+        try:
+            self._filter.check(queue.topic, at)
+        except UnreachableError:
+            self.brokers.route(queue.topic, refresh=True)
+            raise
 
     def narrowed(
         self, ranges: Iterable[QueueRange], low_ms: int | None, high_ms: int | None
@@ -99,18 +113,6 @@ class Positions:
             readable |= self.brokers.route(topic).readable
         return {queue: at for queue, at in readable.items() if queue in queues}
 
-    def _all_owners(self, ranges: Sequence[QueueRange]) -> dict[MessageQueue, str]:
-        """:meth:`_owners` of every queue: a broker may come back to a new name server after the others.
-
-        Raises:
-            UnreachableError: nobody serves one of them now.
-        """
-        owners = self._owners(ranges)
-        for queue in (item.queue for item in ranges):
-            if queue not in owners and queue not in self.brokers.route(queue.topic, refresh=True).readable:
-                raise UnreachableError(f"no broker serves {queue}")
-        return self._owners(ranges)
-
     def earliest(self) -> Offsets:
         """The first offset of every readable queue."""
         return self._all(min_offset)
@@ -123,8 +125,14 @@ class Positions:
         return Offsets(self.brokers.offsets(self._queues(), request))
 
     def latest_where_possible(self) -> tuple[dict[MessageQueue, int], dict[str, UnreachableError]]:
-        """:meth:`latest` of the brokers that answer, and what is wrong with the others, by address."""
-        return self.brokers.offsets_where_possible(self._queues(), max_offset)
+        """:meth:`latest` of the brokers that answer, and what is wrong with the others, by name."""
+        return self._where_possible(self._queues(), max_offset)
+
+    def _where_possible(
+        self, queues: dict[MessageQueue, str], request: Callable[[MessageQueue], Command]
+    ) -> tuple[dict[MessageQueue, int], dict[str, UnreachableError]]:
+        found, failures = self.brokers.offsets_where_possible(queues, request)
+        return found, {q.broker_name: failures[at] for q, at in sorted(queues.items()) if at in failures}
 
     def first_of(self, queues: set[MessageQueue]) -> dict[MessageQueue, int]:
         """The first offset of some queues, of those whose brokers answer."""
@@ -174,20 +182,54 @@ class Positions:
         """:meth:`latest`, tried again while the cluster is away. Errors as with :meth:`start`."""
         return self._patiently(self.latest)
 
-    def _patiently(self, resolve: Callable[[], T], *, is_known: bool = False) -> T:
-        """What ``resolve`` gives, tried again while the cluster is away.
-
-        Args:
-            is_known: the topics were there before. A name server that just started knows none yet.
-        """
+    def _patiently(self, resolve: Callable[[], T]) -> T:
+        """What ``resolve`` gives, tried again while the cluster is away."""
         patience = Patience(self.options.plan_timeout_ms)
         while True:
             try:
                 return resolve()
-            except (UnreachableError, TopicNotFoundError) as error:
-                if patience.is_over or (isinstance(error, TopicNotFoundError) and not is_known):
+            except UnreachableError:
+                if patience.is_over:
                     raise
                 patience.pause()
+
+    def _patiently_planned(self, resolve: Callable[[], T], broker_name: str | None = None) -> T:
+        """The same for a batch whose end is planned: it needs each of its brokers, whose topics were there.
+
+        Args:
+            broker_name: whom ``resolve`` asks; ``None``: several.
+        """
+        silence = Silence(self.brokers, self.options, Patience(self.options.plan_timeout_ms))
+        while True:
+            try:
+                return resolve()
+            except (UnreachableError, TopicNotFoundError) as error:
+                # A name server that just started knows no topics yet.
+                silence.bear(error, broker_name)
+
+    def where_in_time(
+        self, request: Callable[[MessageQueue], Command]
+    ) -> tuple[Offsets, dict[str, UnreachableError]]:
+        """One offset of every readable queue whose broker answers in ``offsetTimeout``.
+
+        Returns:
+            The offsets, and what is wrong with the other brokers, by name.
+
+        Raises:
+            OffsetError: the option assign names a queue that does not exist.
+            UnreachableError: no broker answered in that time.
+        """
+        patience = Patience(self.options.plan_timeout_ms)
+        while True:
+            queues = self._patiently(self._queues)
+            self._check_assigned(queues)
+            found, failures = self._where_possible(queues, request)
+            if not failures or patience.is_over:
+                break
+            patience.pause()
+        if failures and not found:
+            raise next(iter(failures.values()))
+        return Offsets(found), failures
 
     def _resolve(self, place: Place, other: Start) -> Offsets:
         """The offsets of ``place``; queues that it does not name are at ``other``."""
@@ -309,7 +351,8 @@ class Positions:
         """The first messages of queues of which neither place tells the begin.
 
         Raises:
-            UnreachableError: a broker does not tell for ``offsetTimeout``.
+            UnreachableError: a broker does not tell for ``offsetTimeout``; in a stream: and no other one
+                answers.
         """
         unknown = {queue for queue in end if queue not in start and queue not in end.begins}
         if not unknown:
@@ -319,7 +362,7 @@ class Positions:
             owners = {queue: at for queue, at in self._queues().items() if queue in unknown}
             return self.brokers.offsets(owners, min_offset)
 
-        return self._patiently(firsts, is_known=True)
+        return self._patiently_planned(firsts)
 
     def _queues(self) -> dict[MessageQueue, str]:
         # Routes are asked for anew each time: queues are added and brokers move while a query runs.

@@ -26,6 +26,7 @@ from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.read.arrow import BatchMaker
 from orbitmq.spark.read.cursor import PULL_BYTES, Cursor, Part, PartSize
 from orbitmq.spark.read.partitions import QueueRange
+from orbitmq.spark.read.silence import Silence
 from orbitmq.spark.read.tally import Tally
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
@@ -127,6 +128,7 @@ class RangeReader:
         self.gaps: list[Gap] = []
         self._strict = not options.is_filtered
         self._patience = Patience(options.offset_timeout_ms)
+        self._silence = Silence(brokers, options, self._patience)
         self._answer_bytes = PULL_BYTES
         self._held_bytes = 0
         self._flight: _Flight | None = None
@@ -136,7 +138,7 @@ class RangeReader:
 
         Raises:
             DataLossError: messages of a range are gone and ``failOnDataLoss`` is on.
-            UnreachableError: a broker did not answer before the deadline.
+            UnreachableError: a broker did not answer before the deadline; in a stream: and no other one does.
             BrokerError: a broker refuses to be read.
             MessageFormatError: a broker sent damaged records; the text names broker, queue and offset.
         """
@@ -174,31 +176,39 @@ class RangeReader:
     def _advance(self, waiting: deque[Cursor]) -> None:
         """Take one answer from the broker of the first cursor, and have the next ones on their way."""
         queue = waiting[0].wanted.queue
-        try:
-            flight = self._flight_to(queue)
-            self._ask(flight, waiting)
-            asked, answer, body = flight.receive()
-            self.tally.pulled_bytes += len(body)
-            self._take(flight, asked, answer, body, waiting)
-            if flight.is_held and not len(flight):
-                self._bear(flight)
-            self._ask(flight, waiting)
-        except UnreachableError as error:
-            if self._flight is not None:
-                self._flight.give_up()
-                self._flight = None
-            self._wait(error)
-            self._refresh(queue)
-
-    def _flight_to(self, queue: MessageQueue) -> _Flight:
         if self._flight is not None and self._flight.broker_name != queue.broker_name:
             self._land()
-        if self._flight is None:
-            address, is_master = self._address(queue)
-            # Arrow's pool gives memory of earlier answers again, uncleared.
-            conversation = self._brokers.converse(address, pa.allocate_buffer)
-            self._flight = _Flight(queue.broker_name, address, conversation, is_master=is_master)
+        flight = self._flight
+        place = self._address(queue) if flight is None else (flight.address, flight.is_master)
+        try:
+            flight = flight or self._take_off(queue, *place)
+            self._ask(flight, waiting)
+            asked, answer, body = flight.receive()
+        except UnreachableError as error:
+            self._broke(queue, error)
+            return
+        self.tally.pulled_bytes += len(body)
+        self._take(flight, asked, answer, body, waiting)
+        if flight.is_held and not len(flight):
+            self._bear(flight)
+        try:
+            self._ask(flight, waiting)
+        except UnreachableError as error:
+            self._broke(queue, error)
+
+    def _take_off(self, queue: MessageQueue, address: str, is_master: bool) -> _Flight:
+        # Arrow's pool gives memory of earlier answers again, uncleared.
+        conversation = self._brokers.converse(address, pa.allocate_buffer)
+        self._flight = _Flight(queue.broker_name, address, conversation, is_master=is_master)
         return self._flight
+
+    def _broke(self, queue: MessageQueue, error: UnreachableError) -> None:
+        """Nothing came in time, or the connection broke: look for the broker anew after a while."""
+        if self._flight is not None:
+            self._flight.give_up()
+            self._flight = None
+        self._wait(queue, error)
+        self._refresh(queue)
 
     def _land(self) -> None:
         if self._flight is not None:
@@ -306,7 +316,8 @@ class RangeReader:
                 self._give_up(flight)
                 self._patience.succeeded()
             else:
-                self._pause()
+                self.tally.retries += 1
+                self._patience.pause()
         flight.empty.clear()
         flight.is_held = flight.has_progress = False
 
@@ -338,28 +349,23 @@ class RangeReader:
                 route = self._brokers.route(queue.topic)
             except (UnreachableError, TopicNotFoundError) as error:
                 # A name server that just started knows no topics yet.
-                self._wait(error)
+                self._wait(queue, error)
                 continue
             if queue in route.readable:
                 address = route.readable[queue]
                 return address, address in route.masters
-            self._wait(UnreachableError(f"no broker serves {queue}"))
+            self._wait(queue, UnreachableError(f"no broker serves {queue}"))
             self._refresh(queue)
 
     def _refresh(self, queue: MessageQueue) -> None:
         try:
             self._brokers.route(queue.topic, refresh=True)
         except (UnreachableError, TopicNotFoundError) as error:
-            self._wait(error)
+            self._wait(queue, error)
 
-    def _wait(self, error: Exception) -> None:
-        if self._patience.is_over:
-            raise error
-        self._pause()
-
-    def _pause(self) -> None:
+    def _wait(self, queue: MessageQueue, error: UnreachableError | TopicNotFoundError) -> None:
+        self._silence.bear(error, queue.broker_name)
         self.tally.retries += 1
-        self._patience.pause()
 
     def _lost(self, cursor: Cursor, low: int, to: int) -> None:
         to = min(to, cursor.wanted.high)

@@ -11,18 +11,18 @@ from pyspark.sql.datasource import InputPartition
 from orbitmq.errors import BrokerError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.worker import this_worker
-from orbitmq.spark.cluster.brokers import Patience
+from orbitmq.spark.cluster.brokers import Patience, max_offset, min_offset
 from orbitmq.spark.cluster.offsets import Offsets, backlog, prorate
+from orbitmq.spark.cluster.places import Start
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.read.batch_end import Shrunk, batch_ranges, lost_ends, next_end, shrunk_queues
 from orbitmq.spark.read.group_progress import GroupProgress
 from orbitmq.spark.read.positions import Positions
 from orbitmq.spark.read.reading import tasks, tasks_for
+from orbitmq.spark.read.silence import WARNING_SECONDS
 
 log = logging.getLogger("orbitmq.spark")
-
-SILENCE_WARNING_SECONDS = 60.0
 
 
 class Stream:
@@ -36,16 +36,27 @@ class Stream:
         self._progress = GroupProgress(self._positions.brokers, options.group_id)
         self._away = Patience(options.offset_timeout_ms)
         self._retries = 0
-        self._warned = -SILENCE_WARNING_SECONDS
+        self._routed: set[str] = set()
+        self._warned = -WARNING_SECONDS
         self._waiting_since: float | None = None
 
     def initial(self) -> dict[str, Any]:
-        """Where the query begins when there is no checkpoint."""
-        return self._positions.start().as_first().to_json()
+        """Where the query begins when there is no checkpoint.
+
+        A start at the first messages can do without a silent broker: its queues come later, as new ones, and
+        those begin at their first message. Any other start needs to know where each queue is now.
+        """
+        if self._options.starting is Start.EARLIEST:
+            begin, silent = self._positions.where_in_time(min_offset)
+            _tell_left(silent, "are read from their first message on as soon as it answers")
+        else:
+            begin = self._positions.start()
+        return begin.as_first().to_json()
 
     def prepare_available_now(self) -> None:
-        """What comes from now on is no part of this run."""
-        self._target = self._positions.latest_patiently()
+        """What comes from now on is no part of this run, nor what a silent broker has."""
+        self._target, silent = self._positions.where_in_time(max_offset)
+        _tell_left(silent, "are left to the next run (availableNow)")
 
     def latest(
         self, start: dict[str, Any], *, everything: bool = False, max_rows: int | None = None
@@ -116,7 +127,9 @@ class Stream:
             latest = self._target
         else:
             latest, failures = self._positions.latest_where_possible()
-            self._tell_silent(failures)
+            self._retries += len(failures)
+            gone = self._gone(begin, {queue.broker_name for queue in latest} | failures.keys())
+            self._tell_silent([str(error) for error in failures.values()] + gone)
             if failures and not latest:
                 raise next(iter(failures.values()))
             self._latest = Offsets({**begin, **latest})
@@ -136,16 +149,23 @@ class Stream:
         )
         return True
 
-    def _tell_silent(self, failures: Mapping[str, UnreachableError]) -> None:
+    def _gone(self, begin: Offsets, routed: set[str]) -> list[str]:
+        """What to tell of brokers that were in the routes since the query was started, and are not now.
+
+        Name servers take a frozen broker from the routes after two minutes: then nobody asks it any more.
+        """
+        self._routed |= routed
+        gone = {queue.broker_name for queue in begin} & self._routed - routed
+        return [f"the name servers do not show {name} any more" for name in sorted(gone)]
+
+    def _tell_silent(self, reasons: Sequence[str]) -> None:
         """One warning a minute about brokers whose queues wait."""
         now = this_worker().clock.monotonic()
-        self._retries += len(failures)
-        if failures and now - self._warned >= SILENCE_WARNING_SECONDS:
+        if reasons and now - self._warned >= WARNING_SECONDS:
             self._warned = now
             log.warning(
-                "the queues of %d brokers wait, the others go on: %s",
-                len(failures), "; ".join(str(error) for error in failures.values()),
-            )  # fmt: skip
+                "the queues of %d brokers wait, the others go on: %s", len(reasons), "; ".join(reasons)
+            )
 
     def _is_too_little(self, rows: int) -> bool:
         """Whether to wait: fewer rows than ``minRowsPerTrigger`` and ``maxTriggerDelay`` not over."""
@@ -157,3 +177,9 @@ class Stream:
         return (
             rows < self._options.min_rows and (now - self._waiting_since) * 1000 < self._options.max_delay_ms
         )
+
+
+def _tell_left(silent: Mapping[str, UnreachableError], what: str) -> None:
+    """Warn that a run begins without some brokers."""
+    for name, error in silent.items():
+        log.warning("%s does not answer, its queues %s: %s", name, what, error)

@@ -1,0 +1,147 @@
+"""Streams beside a broker that does not answer, against a scripted cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from orbitmq.spark import versions
+
+if not versions.HAS_READ_LIMITS:
+    pytest.skip("Spark asks otherwise before 4.2", allow_module_level=True)
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from tests.unit.spark_cluster import (
+    A0,
+    A1,
+    B0,
+    FIRST_MS,
+    ScriptedCluster,
+    at,
+    places,
+    reader,
+    rows_of,
+    scripted,
+)
+
+from orbitmq.spark.cluster.offsets import Offsets
+from orbitmq.spark.errors import UnreachableError
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
+    return scripted(monkeypatch)
+
+
+def test_the_tasks_of_a_planned_batch_wait_for_a_silent_broker_while_another_one_answers(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.last[B0], cluster.first[B0] = 5, 2
+    end = reader().latestOffset(at(), ReadAllAvailable())
+    cluster.others_answer = True
+    cluster.routes = [{"broker-a"}] * 30  # for several time-outs
+    assert rows_of(reader(sql="price > 5").partitions(at(), end))[B0] == (2, 5)
+    assert caplog.messages == ["a batch waits for broker-b: no broker serves t/broker-b/0"]
+    caplog.clear()
+    # The ends of an older release do not tell where a new queue begins.
+    older = Offsets(places(end)).to_json()
+    cluster.error = UnreachableError("broker-b:1 away")
+
+    def another_answers(topics: Any, broker_name: str | None) -> bool:
+        cluster.error = None  # broker-b is back
+        return True
+
+    monkeypatch.setattr(cluster, "another_answers", another_answers)
+    assert rows_of(reader().partitions(at(), older))[B0] == (2, 5)
+    assert caplog.messages == ["a batch waits for a broker that does not answer: broker-b:1 away"]
+
+
+def test_one_broker_away_does_not_stop_the_others(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.first[B0], cluster.last[B0] = 0, 50
+    stream = reader(offsetTimeout="1ms")
+    cluster.away = {"broker-a:1"}
+    end = at()
+    for rows in range(50, 60):  # however long it lasts
+        cluster.last[B0] = rows
+        end = stream.latestOffset(end, ReadAllAvailable())
+        assert places(end) == {A0: 0, A1: 10, B0: rows}
+    assert [record.levelname for record in caplog.records] == ["WARNING"]  # one a minute
+    assert "broker-a:1 away" in caplog.text
+    cluster.away.clear()
+    assert places(stream.latestOffset(end, ReadAllAvailable())) == {A0: 100, A1: 60, B0: 59}
+
+
+def test_a_broker_that_the_name_servers_took_out_is_told_as_well(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.first[B0], cluster.last[B0] = 0, 50
+    stream = reader()
+    end = stream.latestOffset(at(), ReadAllAvailable())
+    del cluster.last[B0]
+    for rows in range(101, 105):
+        cluster.last[A0] = rows
+        end = stream.latestOffset(end, ReadAllAvailable())
+        assert places(end) == {A0: rows, A1: 60, B0: 50}
+    assert caplog.messages == [
+        "the queues of 1 brokers wait, the others go on: the name servers do not show broker-b any more"
+    ]
+    caplog.clear()
+    reader().latestOffset(end, ReadAllAvailable())
+    assert not caplog.messages, "who takes a broker out for good restarts the query"
+
+
+def test_available_now_leaves_the_queues_of_a_silent_broker_to_the_next_run(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.first[B0], cluster.last[B0] = 0, 50
+    cluster.away = {"broker-a:1"}
+    stream = reader()
+    stream.prepareForTriggerAvailableNow()
+    (text,) = caplog.messages
+    assert text.startswith("broker-a does not answer, its queues are left to the next run (availableNow): ")
+    cluster.away.clear()
+    end = stream.latestOffset(at(), ReadAllAvailable())
+    assert places(end) == {A0: 0, A1: 10, B0: 50}
+    assert stream.latestOffset(end, ReadAllAvailable()) == end, "the run is over"
+    following = reader()
+    following.prepareForTriggerAvailableNow()
+    assert places(following.latestOffset(end, ReadAllAvailable())) == {A0: 100, A1: 60, B0: 50}
+    cluster.away = {"broker-a:1", "broker-b:1"}
+    with pytest.raises(UnreachableError, match="away"):
+        reader().prepareForTriggerAvailableNow()
+
+
+def test_a_first_start_at_the_first_messages_does_without_a_silent_broker(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.first[B0], cluster.last[B0] = 7, 50
+    cluster.away = {"broker-b:1"}
+    stream = reader()
+    start = stream.initialOffset()
+    assert places(start) == {A0: 0, A1: 10}
+    assert "broker-b does not answer, its queues are read from their first message on" in caplog.text
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert places(end) == {A0: 100, A1: 60}
+    cluster.away.clear()
+    after = stream.latestOffset(end, ReadAllAvailable())
+    assert rows_of(stream.partitions(end, after)) == {B0: (7, 50)}
+    # The first batch is played again after a restart, when the broker answers: it is the same.
+    again = reader()
+    assert rows_of(again.partitions(again.initialOffset(), end)) == {A0: (0, 100), A1: (10, 60)}
+    cluster.away = {"broker-a:1", "broker-b:1"}
+    with pytest.raises(UnreachableError, match="away"):
+        reader().initialOffset()
+
+
+@pytest.mark.parametrize("place", [{"startingOffsets": "latest"}, {"startingTimestamp": str(FIRST_MS + 20)}])
+def test_any_other_first_start_needs_every_broker(cluster: ScriptedCluster, place: dict[str, str]) -> None:
+    cluster.first[B0], cluster.last[B0] = 7, 50
+    cluster.away = {"broker-b:1"}
+    with pytest.raises(UnreachableError, match="broker-b:1 away"):
+        reader(**place).initialOffset()
