@@ -19,7 +19,11 @@ from orbitmq.transport.errors import ConnectionLostError
 from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers.offset import GetMaxOffsetResponse
+from orbitmq.wire.headers.offset import (
+    GetMaxOffsetResponse,
+    SearchOffsetByTimestampRequest,
+    SearchOffsetByTimestampResponse,
+)
 from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
 from orbitmq.wire.headers.send import SendMessageResponse, SendMessageV2Request
 from orbitmq.wire.headers.writer import BindWriterRequest
@@ -51,6 +55,7 @@ class ScriptedBrokers(Brokers):
         self.before_send: Callable[[], None] = lambda: None
         self.unanswered = 0
         self.order: Callable[[int], int] = lambda count: 0
+        self.searched_ms: list[int] = []
 
     def converse(self, address: str, allocate: Any = bytearray) -> Any:
         return ScriptedConversation(self, address)
@@ -80,6 +85,9 @@ class ScriptedBrokers(Brokers):
             return GetMaxOffsetResponse(offset=len(log)).reply_to(command)
         if command.code == RequestCode.GET_MIN_OFFSET:
             return GetMaxOffsetResponse(offset=0).reply_to(command)
+        if command.code == RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
+            self.searched_ms.append(SearchOffsetByTimestampRequest.from_ext(command.ext).timestamp)
+            return SearchOffsetByTimestampResponse(offset=0).reply_to(command)
         assert command.code == RequestCode.PULL_MESSAGE
         low = PullMessageRequest.from_ext(command.ext).queue_offset
         body = b"".join(
