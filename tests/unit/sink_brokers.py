@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -56,6 +57,9 @@ class ScriptedBrokers(Brokers):
         self.unanswered = 0
         self.order: Callable[[int], int] = lambda count: 0
         self.searched_ms: list[int] = []
+        # Who answers no sends now, and how many requests wait for an answer, by address.
+        self.holding: set[str] = set()
+        self.waiting: Counter[str] = Counter()
 
     def converse(self, address: str, allocate: Any = bytearray) -> Any:
         return ScriptedConversation(self, address)
@@ -160,11 +164,15 @@ class ScriptedConnection:
 
     def post(self, command: Command, body: Buffer | None = None) -> int:
         self._number += 1
+        self._brokers.waiting[self.address] += 1
         self._posted[self._number] = command, command.body if body is None else body
         return self._number
 
     def turn(self, _timeout_s: float = 0.0) -> dict[int, Command]:
+        if self.address in self._brokers.holding:
+            return {}
         posted, self._posted = self._posted, {}
+        self._brokers.waiting[self.address] -= len(posted)
         for command, body in posted.values():
             # Read now, as a socket does: it must not have been changed since.
             command.body = bytes(body)
