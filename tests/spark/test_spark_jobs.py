@@ -116,7 +116,8 @@ def test_an_archive_has_each_message_once_however_it_was_ended(
     assert rows(spark, to) == list(range(90))
 
     send(cluster, "kept", range(90, 93))
-    assert main(["spark", "archive", "kept", to, "-n", cluster.name_server, "--dry-run", "--json"]) == 0
+    asked = ["spark", "archive", "kept", to, "-n", cluster.name_server, "--until-now"]
+    assert main([*asked, "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["messages"] == 3
     assert main(["spark", "archive", "kept", to, "--verify"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith(f"{to} is complete: 90 messages in ")
