@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import random
 import shutil
 import sys
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +22,20 @@ pytest.importorskip("pyarrow")
 from tests.spark.test_spark_format import FILE_MANAGER
 
 from orbitmq import ConsumeFrom, Message
+from orbitmq.admin import Admin
 from orbitmq.cli.main import main
+from orbitmq.message.model import MessageQueue
 from orbitmq.spark import jobs
+from orbitmq.spark.cluster.brokers import Brokers, min_offset
 from orbitmq.spark.errors import JobError
-from orbitmq.spark.jobs import dead_letter_tables, kept_properties, tracing
+from orbitmq.spark.jobs import auditing, dead_letter_tables, kept_properties, tracing
 from orbitmq.spark.jobs.dead_letter_sending import send_again
 from orbitmq.sync import Consumer, Producer
 from orbitmq.testing import running_cluster
+from orbitmq.transport.blocking import BlockingConnection
 from orbitmq.wire.bodies.redrive import RedriveRequest
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import Command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,7 +116,8 @@ def test_an_archive_has_each_message_once_however_it_was_ended(
     assert rows(spark, to) == list(range(90))
 
     send(cluster, "kept", range(90, 93))
-    assert main(["spark", "archive", "kept", to, "-n", cluster.name_server, "--dry-run", "--json"]) == 0
+    asked = ["spark", "archive", "kept", to, "-n", cluster.name_server, "--until-now"]
+    assert main([*asked, "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["messages"] == 3
     assert main(["spark", "archive", "kept", to, "--verify"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith(f"{to} is complete: 90 messages in ")
@@ -123,6 +134,92 @@ def test_an_archive_has_each_message_once_however_it_was_ended(
     report = jobs.audit(spark, jobs.AuditJob(topic="kept", sent=str(ledger), archive=to, stored=False))
     assert report.good
     assert "each message is there once" in report.summary
+
+
+def test_an_audit_names_what_is_doubled_unknown_and_missing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No broker stores such a topic by itself, so the test says what is stored."""
+    places = [("a", 0, 0), ("b", 0, 1), ("b", 0, 2), ("foreign", 0, 4), ("c", 1, 7), ("twice", 1, 8),
+              ("twice", 1, 9)]  # fmt: skip
+    stored = spark.createDataFrame(
+        [(key, "broker-a", queue, offset, None) for key, queue, offset in places],
+        "message_id string, broker string, queue_id int, queue_offset bigint, store_timestamp timestamp",
+    )
+    monkeypatch.setattr(auditing, "topic_frame", lambda *_, **__: stored)
+    sent = tmp_path / "sent.txt"
+    sent.write_text("\n".join(["a", "b", "c", "gone", "twice", "twice"]))
+    report = jobs.audit(spark, jobs.AuditJob(topic="audited", sent=str(sent)))
+    assert not report.good
+    assert report.headings == ("side", "messages", "keys", "lost", "doubled", "unknown")
+    assert report.rows == [("sent", 6, 5, 0, 1, 0), ("stored", 7, 5, 1, 1, 1)]
+    assert report.summary == (
+        "audited: 1 doubled (sent); 1 lost (stored); 1 doubled (stored); 1 unknown (stored); "
+        "1 offsets missing (stored) (5 keys sent)"
+    )
+    assert report.facts["gaps"] == {str(MessageQueue("audited", "broker-a", 0)): 1}
+    assert report.facts["examples"] == {
+        "doubled (sent)": ["twice"],
+        "lost (stored)": ["gone"],
+        "doubled (stored)": ["b"],
+        "unknown (stored)": ["foreign"],
+    }
+
+
+def first_offset(cluster: RunningCluster, topic: str) -> int:
+    brokers = Brokers([cluster.name_server], 10_000)
+    (offset,) = brokers.offsets(brokers.readable([topic]), min_offset).values()
+    return offset
+
+
+def expire(cluster: RunningCluster, topic: str, beyond: int) -> int:
+    """Let the only broker delete old files until a queue begins behind ``beyond``; where it begins then."""
+    deadline = time.monotonic() + 60
+    while first_offset(cluster, topic) <= beyond:
+        assert time.monotonic() < deadline, "the broker deletes nothing"
+        with BlockingConnection(cluster.brokers["broker-a"], 10_000) as connection:
+            connection.request(Command(RequestCode.DELETE_EXPIRED_COMMITLOG))
+        time.sleep(0.5)
+    return first_offset(cluster, topic)
+
+
+def test_what_expired_before_it_was_archived_is_named(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Kept for no time, but deleted only when the test asks for it.
+    never = str((time.localtime().tm_hour + 12) % 24)
+    settings = {"mappedFileSizeCommitLog": "131072", "fileReservedTime": "0", "deleteWhen": never}
+    to = str(tmp_path / "archive")
+    with running_cluster(str(tmp_path / "cluster"), settings=settings) as small:
+        servers = small.name_server
+        assert main(["topic", "create", "aged", "-q", "1", "-n", servers]) == 0
+        job = jobs.ArchiveJob(["aged"], to, servers)
+        with Producer("jobs", name_servers=servers) as producer:
+            for number in range(5):
+                producer.send(Message("aged", json.dumps({"n": number})))
+            assert jobs.archive(spark, job).facts["messages"] == 5
+            for number in range(5, 65):
+                # Random, since the producer would compress it to nothing.
+                text = random.Random(number).randbytes(8_000).hex()
+                producer.send(Message("aged", json.dumps({"n": number, "text": text})))
+        begin = expire(small, "aged", beyond=5)
+        with pytest.raises(JobError, match=rf"offsets 5 to {begin - 1} of aged.* are not there any more"):
+            jobs.archive(spark, job)
+        assert rows(spark, to) == list(range(5)), "nothing behind the gap is archived without a word"
+
+        accepted = replace(job, skip_lost=True)
+        assert jobs.archive(spark, accepted).facts["messages"] == 65 - begin
+        assert rows(spark, to) == [*range(5), *range(begin, 65)]
+        capsys.readouterr()
+        assert main(["spark", "archive", "aged", to, "--verify"]) == 1
+        told = capsys.readouterr().out.splitlines()[-1]
+        assert f"is not complete: {begin - 5} messages missing, the first ones 5 to {begin - 1} of" in told
+
+        # Names alone cannot say whether these are lost or another run was about to write them.
+        for checkpoint in (tmp_path / "archive" / "_orbitmq").glob("archive-*"):
+            shutil.rmtree(checkpoint)
+        with pytest.raises(JobError, match=rf"lacks the messages 5 to {begin - 1} of .* and the checkpoint"):
+            jobs.archive(spark, accepted)
 
 
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
@@ -214,6 +311,20 @@ def test_a_replay_keeps_ids_and_times_and_goes_on_where_it_was(
     assert jobs.topic_frame(spark, ["first-again"], servers).count() == 15
 
 
+def brokers_redrive(name_servers: str, group: str, sql: str) -> int:
+    """The redrive of ``orbitmq dlq redrive``, when it has ended; how many it has sent."""
+
+    async def work() -> int:
+        async with Admin(name_servers) as admin:
+            begun = await admin.dead_letters.redrive(RedriveRequest(group, sql=sql))
+            while any(not job.ended_ms for job in begun):
+                await asyncio.sleep(0.1)
+                begun = await admin.dead_letters.status(group)
+            return sum(job.sent for job in begun)
+
+    return asyncio.run(work())
+
+
 def test_dead_letters_are_chosen_with_sql_and_sent_again_once(
     spark: SparkSession, cluster: RunningCluster
 ) -> None:
@@ -236,11 +347,13 @@ def test_dead_letters_are_chosen_with_sql_and_sent_again_once(
     dry = jobs.redrive(spark, "billing", servers, sql="reason = 'odd'", request=RedriveRequest(dry_run=True))
     assert dry.summary.startswith("6 of 6 chosen dead letters would be sent again")
     assert jobs.topic_frame(spark, ["bills"], servers).count() == 12
+    # Whoever sends, Spark's choice or the brokers' own redrive, passes over what the other has sent.
+    assert brokers_redrive(servers, "billing", "KEYS = 'k1'") == 1
     some = "reason = 'odd' and get_json_object(text, '$.n') < 6"
-    assert jobs.redrive(spark, "billing", servers, sql=some).facts["sent"] == 3
-    # What the first has sent is passed over, also by the brokers' own redrive.
+    assert jobs.redrive(spark, "billing", servers, sql=some).facts["sent"] == 2
     assert jobs.redrive(spark, "billing", servers, sql="reason = 'odd'").facts["sent"] == 3
     assert jobs.redrive(spark, "billing", servers, sql="reason = 'odd'").facts["sent"] == 0
+    assert brokers_redrive(servers, "billing", "colour = 'blue'") == 0
     again = jobs.topic_frame(spark, ["bills"], servers).where("properties['DLQ_REDRIVES'] is not null")
     assert sorted(json.loads(bytes(row["body"]))["n"] for row in again.collect()) == [1, 3, 5, 7, 9, 11]
     # Where brokers have no redrive, Spark sends and finds by the marks what it has sent.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +20,11 @@ from orbitmq.transport.errors import ConnectionLostError
 from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers.offset import GetMaxOffsetResponse
+from orbitmq.wire.headers.offset import (
+    GetMaxOffsetResponse,
+    SearchOffsetByTimestampRequest,
+    SearchOffsetByTimestampResponse,
+)
 from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
 from orbitmq.wire.headers.send import SendMessageResponse, SendMessageV2Request
 from orbitmq.wire.headers.writer import BindWriterRequest
@@ -51,6 +56,10 @@ class ScriptedBrokers(Brokers):
         self.before_send: Callable[[], None] = lambda: None
         self.unanswered = 0
         self.order: Callable[[int], int] = lambda count: 0
+        self.searched_ms: list[int] = []
+        # Who answers no sends now, and how many requests wait for an answer, by address.
+        self.holding: set[str] = set()
+        self.waiting: Counter[str] = Counter()
 
     def converse(self, address: str, allocate: Any = bytearray) -> Any:
         return ScriptedConversation(self, address)
@@ -80,6 +89,9 @@ class ScriptedBrokers(Brokers):
             return GetMaxOffsetResponse(offset=len(log)).reply_to(command)
         if command.code == RequestCode.GET_MIN_OFFSET:
             return GetMaxOffsetResponse(offset=0).reply_to(command)
+        if command.code == RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
+            self.searched_ms.append(SearchOffsetByTimestampRequest.from_ext(command.ext).timestamp)
+            return SearchOffsetByTimestampResponse(offset=0).reply_to(command)
         assert command.code == RequestCode.PULL_MESSAGE
         low = PullMessageRequest.from_ext(command.ext).queue_offset
         body = b"".join(
@@ -152,11 +164,15 @@ class ScriptedConnection:
 
     def post(self, command: Command, body: Buffer | None = None) -> int:
         self._number += 1
+        self._brokers.waiting[self.address] += 1
         self._posted[self._number] = command, command.body if body is None else body
         return self._number
 
     def turn(self, _timeout_s: float = 0.0) -> dict[int, Command]:
+        if self.address in self._brokers.holding:
+            return {}
         posted, self._posted = self._posted, {}
+        self._brokers.waiting[self.address] -= len(posted)
         for command, body in posted.values():
             # Read now, as a socket does: it must not have been changed since.
             command.body = bytes(body)

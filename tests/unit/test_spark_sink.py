@@ -121,6 +121,35 @@ def test_the_memory_of_a_batch_is_used_again_once_it_is_taken(
     assert len({id(memory) for memory in lain}) <= 3 < len(lain)
 
 
+def test_all_brokers_have_sends_on_their_way_while_the_next_rows_are_encoded(
+    brokers: ScriptedBrokers,
+) -> None:
+    brokers.holding = {"broker-a:1", "broker-b:1"}
+    task = sender(request_timeout_ms=5_000)
+    numbers = itertools.count()
+    while brokers.waiting.total() < 4:
+        task.add(rows([next(numbers)]))
+    assert brokers.waiting == {"broker-a:1": 2, "broker-b:1": 2}, "as many at each as the pipeline allows"
+    task.add(rows([next(numbers)]))
+    assert not brokers.bodies(), "nothing was waited for"
+    brokers.holding.clear()
+    task.finish()
+    assert brokers.bodies() == list(range(next(numbers)))
+    assert task.metrics.retries == 0
+
+
+def test_a_broker_that_does_not_answer_yet_holds_up_no_other(brokers: ScriptedBrokers) -> None:
+    brokers.holding = {"broker-a:1"}
+    task = sender(request_timeout_ms=60_000)
+    for number in range(500):
+        task.add(rows([number]))
+    assert brokers.waiting["broker-a:1"] == 2
+    assert len(brokers.stored[QUEUES[2]]) > 400
+    brokers.holding.clear()
+    task.finish()
+    assert brokers.bodies() == list(range(500))
+
+
 @given(st.permutations(range(95)))
 @settings(max_examples=20, deadline=None)
 def test_a_replay_in_another_order_sends_what_is_missing(order: list[int]) -> None:

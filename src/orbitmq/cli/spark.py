@@ -38,6 +38,7 @@ def archive(
     *,
     format: Literal["parquet", "delta", "iceberg"] = "parquet",
     table: str = "",
+    until_now: Annotated[bool, flag()] = False,
     continuous: Annotated[bool, flag()] = False,
     trigger: str = "10 seconds",
     verify: Annotated[bool, flag()] = False,
@@ -63,6 +64,8 @@ def archive(
         Also keep a table over the files: Delta (in the folder) or Iceberg.
     table
         Of Iceberg: catalog.namespace.table.
+    until_now
+        End with what is there now: what happens anyway, said aloud.
     continuous
         Go on until interrupted, instead of ending with what is there now.
     trigger
@@ -84,6 +87,8 @@ def archive(
     dry_run
         Only tell what would be archived.
     """
+    if until_now and continuous:
+        raise UsageError("--until-now and --continuous: give one of them")
     from orbitmq.spark.jobs import archiving
 
     if verify:

@@ -20,7 +20,7 @@ from orbitmq.spark.jobs.report import Report, Tell, counted, silent
 from orbitmq.spark.option_values import addresses
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 # Sides of an audit in the order in which a message passes them.
 SENT, STORED, CONSUMED, ARCHIVED = "sent", "stored", "consumed", "archived"
@@ -206,14 +206,9 @@ def audit(spark: SparkSession, job: AuditJob, *, tell: Tell = silent) -> Report:
         compared = compare(sides)
         sums: list[Any] = []
         for side in sides:
-            count, known = sf.col(side), sf.col(first)
-            sums += [
-                sf.sum(count),
-                sf.count_if(count > 0),
-                sf.count_if((known > 0) & (count == 0)),
-                sf.count_if(count > sf.greatest(sf.lit(1), known) if side != first else count > 1),
-                sf.count_if((known == 0) & (count > 0)),
-            ]
+            count = sf.col(side)
+            sums += [sf.sum(count), sf.count_if(count > 0)]
+            sums += [sf.count_if(fault) for fault in _faults(side, first).values()]
         (row,) = act(spark, "comparing", lambda: compared.agg(*sums).collect(), tell)
     found = [Side(side, *(int(v or 0) for v in row[5 * n : 5 * n + 5])) for n, side in enumerate(sides)]
     gaps = _gaps(spark, job, tell) if job.stored else {}
@@ -232,6 +227,18 @@ def audit(spark: SparkSession, job: AuditJob, *, tell: Tell = silent) -> Report:
     }
     report.summary = f"{job.topic}: {line} ({counted(found[0].ids, 'key')} {first})"
     return report
+
+
+def _faults(side: str, first: str) -> dict[str, Column]:
+    """What may be wrong with a key at a side, by the names of :class:`Side`."""
+    count, known = sf.col(side), sf.col(first)
+    # What was sent twice may be stored twice.
+    allowed = sf.lit(1) if side == first else sf.greatest(sf.lit(1), known)
+    return {
+        "lost": (known > 0) & (count == 0),
+        "doubled": count > allowed,
+        "unknown": (known == 0) & (count > 0),
+    }
 
 
 def _gaps(spark: SparkSession, job: AuditJob, tell: Tell) -> dict[MessageQueue, int]:
@@ -256,13 +263,8 @@ def _examples(
     """Some keys of each fault, to look for with ``orbitmq message find``."""
     examples: dict[str, list[str]] = {}
     for side in found:
-        count, known = sf.col(side.name), sf.col(first)
-        for fault, number, condition in (
-            ("lost", side.lost, (known > 0) & (count == 0)),
-            ("doubled", side.doubled, count > 1),
-            ("unknown", side.unknown, (known == 0) & (count > 0)),
-        ):
-            if number:
+        for fault, condition in _faults(side.name, first).items():
+            if getattr(side, fault):
                 chosen = compared.where(condition).select("id").limit(EXAMPLES)
                 rows = act(spark, "examples", chosen.collect, tell)
                 examples[f"{fault} ({side.name})"] = [row["id"] for row in rows]

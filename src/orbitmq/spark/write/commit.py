@@ -123,7 +123,7 @@ class BatchCommit:
                 self._end_transactions(Committed.from_json(record), again=True)
             return
         if self._options.delivery == EXACTLY_ONCE:
-            self._reconcile()
+            self._reconcile(self._way_on())
         if self._options.delivery == TRANSACTIONAL:
             assert state is not None
             committed = self._committed()
@@ -138,22 +138,26 @@ class BatchCommit:
     def finish_job(self) -> None:
         """End a batch job, which is never run again under its name. Errors as with :meth:`finish`."""
         if self._options.delivery == EXACTLY_ONCE and self._state is not None:
-            self._reconcile()
+            self._reconcile("What the job has sent is in the topic; run again, it sends all of its rows anew")
         if self._options.delivery == TRANSACTIONAL:
             self._end_transactions(self._committed(), again=False)
         log.info("the job is done: %s", self.facts)
 
     # -- exactly-once ----------------------------------------------------------------------------------
 
-    def _reconcile(self) -> None:
+    def _way_on(self) -> str:
+        """How a stream gets over a batch that does not add up."""
+        if self._state is None:
+            return "To go on all the same, give the query a new checkpoint"
+        folder = self._state.folder(self.task.query_id, self.task.batch_id)
+        return f"To go on all the same, remove {folder}"
+
+    def _reconcile(self, remedy: str) -> None:
         """Make sure that each row is stored once, if other attempts have sent some, too."""
         begun = self._begun()
         if not begun:
             return
         task = self.task
-        remedy = "To go on all the same, give the query a new checkpoint"
-        if self._state is not None:
-            remedy = f"To go on all the same, remove {self._state.folder(task.query_id, task.batch_id)}"
         reconciliation = BatchReconciliation(
             self._options,
             self._brokers,

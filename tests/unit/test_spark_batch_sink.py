@@ -1,0 +1,176 @@
+"""``df.write``: a job has no replay, but Spark tries its tasks and stages again: nothing is sent twice."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.types import StringType, StructType
+from tests.unit.sink_brokers import ScriptedBrokers, scripted
+
+from orbitmq.spark.errors import SinkStateError
+from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, WriteOptions
+from orbitmq.spark.write.commit import Written
+from orbitmq.spark.write.ledger import CLOCK_MARGIN_MS
+from orbitmq.spark.write.sink import BatchWriter
+
+SCHEMA = StructType().add("body", StringType())
+ROWS = range(300)
+
+
+class KilledError(Exception):
+    """A Python worker is gone."""
+
+
+class Job:
+    """One job as Spark runs it: a writer made on the driver and pickled into each task."""
+
+    def __init__(self, brokers: ScriptedBrokers, patch: pytest.MonkeyPatch, **values: Any) -> None:
+        options = WriteOptions(topic="t", batch_bytes=2100, pipeline=2, **values)
+        self.writer = BatchWriter(options, SCHEMA, overwrite=False)
+        self._brokers = brokers
+        self._patch = patch
+        self._attempts = itertools.count()
+
+    def task(self, rows: Sequence[int], *, partition: int = 0, attempt: int = 0) -> Written:
+        """Run a task; Spark counts its attempts anew in each attempt of the stage."""
+        number = next(self._attempts)
+        context = SimpleNamespace(
+            partitionId=lambda: partition,
+            attemptNumber=lambda: attempt,
+            taskAttemptId=lambda: number,
+        )
+        self._patch.setattr(TaskContext, "get", lambda: context)
+        writer: BatchWriter = pickle.loads(pickle.dumps(self.writer))
+        batches = [pa.record_batch({"body": [str(row) for row in rows]})]
+        return writer.write(iter(batches))
+
+    def killed_task(self, rows: Sequence[int], *, partition: int = 0) -> int:
+        """A first attempt that is killed after two requests; how many messages these were."""
+        before = len(self._brokers.messages())
+        sends = self._brokers.sends
+
+        def kill() -> None:
+            if self._brokers.sends > sends + 2:
+                raise KilledError
+
+        self._brokers.before_send = kill
+        with pytest.raises(KilledError):
+            self.task(rows, partition=partition)
+        self._brokers.before_send = lambda: None
+        stored = len(self._brokers.messages()) - before
+        assert 0 < stored < len(rows)
+        return stored
+
+
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> ScriptedBrokers:
+    return scripted(monkeypatch)
+
+
+@pytest.fixture(params=["no place", CLUSTER, "folder"])
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> str | None:
+    """Each place where the state of a job may be; for a job the cluster is none."""
+    places: dict[str, str | None] = {"no place": None, CLUSTER: CLUSTER, "folder": str(tmp_path)}
+    return places[request.param]
+
+
+def test_a_task_tried_again_sends_what_is_missing(
+    brokers: ScriptedBrokers, monkeypatch: pytest.MonkeyPatch, location: str | None
+) -> None:
+    job = Job(brokers, monkeypatch, state_location=location)
+    stored = job.killed_task(ROWS)
+    sister = job.task(range(300, 310), partition=1)
+    again = job.task(ROWS[::-1], attempt=1)
+    assert (again.earlier, again.unmatched, again.metrics.rows) == (stored, 0, len(ROWS) - stored)
+    job.writer.commit([again, sister])
+    assert brokers.bodies() == list(range(310))
+
+
+def test_without_a_state_location_a_task_looks_from_where_the_job_began(
+    brokers: ScriptedBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(brokers, monkeypatch)
+    job.killed_task(ROWS)
+    assert not brokers.searched_ms, "a first attempt has nothing to look for"
+    job.task(ROWS, attempt=1)
+    assert set(brokers.searched_ms) == {job.writer._started_ms - CLOCK_MARGIN_MS}
+    assert any(each.fence for each in brokers.bound), "the first attempt was ended before"
+
+
+def test_a_stage_tried_again_sends_what_is_missing(
+    brokers: ScriptedBrokers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Spark counts from attempt 0 then: only the files of a state location tell of the attempts before."""
+    job = Job(brokers, monkeypatch, state_location=str(tmp_path))
+    stored = job.killed_task(ROWS)
+    again = job.task(ROWS)
+    assert again.earlier == stored
+    job.writer.commit([again])
+    assert brokers.bodies() == list(ROWS)
+
+
+@pytest.mark.parametrize("location", [None, CLUSTER])
+def test_without_files_a_stage_tried_again_sends_once_more(
+    brokers: ScriptedBrokers, monkeypatch: pytest.MonkeyPatch, location: str | None
+) -> None:
+    job = Job(brokers, monkeypatch, state_location=location)
+    stored = job.killed_task(ROWS)
+    job.writer.commit([job.task(ROWS)])
+    assert sorted(set(brokers.bodies())) == list(ROWS)
+    assert len(brokers.bodies()) == len(ROWS) + stored, "docs/decisions/0024: known by its number only"
+
+
+def test_at_least_once_sends_again(brokers: ScriptedBrokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(brokers, monkeypatch, delivery=AT_LEAST_ONCE)
+    stored = job.killed_task(ROWS)
+    job.writer.commit([job.task(ROWS, attempt=1)])
+    assert len(brokers.bodies()) == len(ROWS) + stored
+
+
+def test_a_task_tried_again_with_other_rows_fails_with_counts(
+    brokers: ScriptedBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(brokers, monkeypatch)
+    stored = job.killed_task(ROWS)
+    words = (
+        rf"task job-\w+/0/0 was tried again with other rows: {stored} of the {stored} messages that it "
+        r"stored before fit none of its 300 rows"
+    )
+    with pytest.raises(SinkStateError, match=words):
+        job.task(range(1000, 1300), attempt=1)
+
+
+def test_with_a_state_location_the_driver_finds_other_rows(
+    brokers: ScriptedBrokers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A shuffle that is computed again may put a row into another partition: that is only seen as a whole."""
+    job = Job(brokers, monkeypatch, state_location=str(tmp_path))
+    stored = job.killed_task(ROWS)
+    done = [job.task(range(1000, 1300)), job.task(ROWS, partition=1)]
+    words = (
+        rf"{stored} of the {stored} messages .* fit none of its 600 rows.*run again, it sends all of its rows"
+    )
+    with pytest.raises(SinkStateError, match=words):
+        job.writer.commit(done)
+
+
+def test_equal_rows_of_a_task_tried_again_are_each_sent_once(
+    brokers: ScriptedBrokers, monkeypatch: pytest.MonkeyPatch, location: str | None
+) -> None:
+    job = Job(brokers, monkeypatch, state_location=location)
+    job.killed_task([7] * 300)
+    job.writer.commit([job.task([7] * 300, attempt=1), job.task([7] * 10, partition=1)])
+    assert Counter(brokers.bodies()) == {7: 310}
