@@ -7,7 +7,8 @@
  *   loadgen send  --port P --topic T [--header json|rocketmq] [--connections N] [--window W] [--body B]
  *                 with --topics N the last 5 characters of T are the number of a topic: 00000 to N-1 in turn
  *   loadgen batch ... --count N          one SEND_BATCH_MESSAGE of N messages per operation
- *   loadgen pull  ... --count N --max-offset M     walks the queues from 0 to M, N messages per pull
+ *   loadgen pull  ... --count N --max-offset M     walks the queues from 0 to M, N messages per pull;
+ *                                       with --max-bytes B as many as fit into B bytes
  *   loadgen deliver ... --rate R         sends to a fresh topic and long-polls every queue of it; latency is
  *                                        from the instant a send was due to its record in a pull response
  *   loadgen echo  --port P ...           the frames of `send`, against `loadgen serve --port P`
@@ -48,7 +49,7 @@ enum { READ_BYTES = 1 << 20, MAX_FRAME_BYTES = 16 << 20, MAX_CODES = 4096 };
 
 struct options {
     const char *mode, *host, *topic, *group, *broker_name, *file;
-    int port, header, connections, window, body, queues, count, pid, sql;
+    int port, header, connections, window, body, queues, count, pid, sql, max_bytes;
     long max_offset, ops, ahead, topics;
     double rate, warmup, duration;
 };
@@ -231,6 +232,10 @@ static void put_pull_fields(struct template *t) {
     put_field(t, "consumerGroup", opt.group);
     put_field(t, "expressionType", opt.sql ? "SQL92" : "TAG");
     put_field(t, "maxMsgNums", number);
+    if (opt.max_bytes > 0) {
+        snprintf(number, sizeof number, "%d", opt.max_bytes);
+        put_field(t, "maxMsgBytes", number);
+    }
     t->at_queue = put_field(t, "queueId", "0");
     t->at_offset = put_field(t, "queueOffset", "");
     put_field(t, "subVersion", "1700000000000");
@@ -774,7 +779,7 @@ static void parse_options(int argc, char **argv) {
         {"window", 1, 0, 'w'},   {"body", 1, 0, 'b'},   {"queues", 1, 0, 'q'}, {"count", 1, 0, 'n'},       {"max-offset", 1, 0, 'm'},
         {"ops", 1, 0, 'o'},      {"rate", 1, 0, 'r'},   {"warmup", 1, 0, 'W'}, {"duration", 1, 0, 'd'},    {"group", 1, 0, 'g'},
         {"pid", 1, 0, 'P'},      {"file", 1, 0, 'f'},   {"broker-name", 1, 0, 'B'}, {"ahead", 1, 0, 'a'},
-        {"topics", 1, 0, 'N'},   {"sql", 1, 0, 's'},
+        {"topics", 1, 0, 'N'},   {"sql", 1, 0, 's'},   {"max-bytes", 1, 0, 'B' + 128},
         {0, 0, 0, 0},
     };
     if (argc < 2) usage();
@@ -804,6 +809,7 @@ static void parse_options(int argc, char **argv) {
         case 'B': opt.broker_name = optarg; break;
         case 'N': opt.topics = atol(optarg); break;
         case 's': opt.sql = atoi(optarg); break;
+        case 'B' + 128: opt.max_bytes = atoi(optarg); break;
         default: usage();
         }
     }

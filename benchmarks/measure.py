@@ -23,6 +23,7 @@ _FRESH = itertools.count(1)
 SQL = "a > 5 AND b = 'x'"
 PULL_BATCHES = 8000
 """Batches of 32 that fill the topic which is pulled: 256,000 messages."""
+MOST_IN_A_PULL = 1024
 DISPATCH_LIMIT_S = 120
 
 
@@ -65,7 +66,8 @@ class Target:
 class Case:
     """One load: a mode of the generator and its shape. `rate` 0 saturates; `durable` is SYNC_FLUSH.
 
-    With `sql` a pull is filtered by :data:`SQL`, which all messages of its topic match.
+    With `sql` a pull is filtered by :data:`SQL`, which all messages of its topic match. With `max_bytes` it
+    takes as many messages as fit.
     """
 
     mode: str = "send"
@@ -76,11 +78,13 @@ class Case:
     rate: int = 0
     durable: bool = False
     sql: bool = False
+    max_bytes: int = 0
     target: Target = field(default_factory=Target)
 
     @property
     def title(self) -> str:
-        what = {"pull": "pull of 32 x", "deliver": "send to receive", "batch": "batch of 32 x"}.get(
+        pulled = f"pull of {self.max_bytes >> 10} KiB of" if self.max_bytes else "pull of 32 x"
+        what = {"pull": pulled, "deliver": "send to receive", "batch": "batch of 32 x"}.get(
             self.mode, self.mode
         )
         paced = f" at {self.rate:,}/s" if self.rate else ""
@@ -211,19 +215,28 @@ class Bench:
 
     def once(self, server: Server, case: Case) -> dict[str, Any]:
         """Run the case once: what the generator reports."""
-        topic, more = "bench", {}
+        topic = "bench"
         if case.sql:
             return self._once_by_sql(server, case)
         if case.mode == "pull":
-            topic = "bench_pull"
-            with Client(server.port, timeout_s=30) as client:
-                more = {"max_offset": min(client.max_offset(topic, queue) for queue in range(QUEUES))}
-        elif case.mode == "deliver":
+            return self._once_pulling(server, case)
+        if case.mode == "deliver":
             topic = f"bench_deliver_{next(_FRESH)}"
             with Client(server.port, timeout_s=30) as client:
                 client.create_topic(topic, QUEUES)
         if self.page_cache is not None and case.mode != "pull" and not case.rate:
             self.page_cache.touch()
+        return self._generate(server.port, server.pid, case, topic, {})
+
+    def _once_pulling(self, server: Server, case: Case) -> dict[str, Any]:
+        topic = "bench_pull" if case.body == Case.body else f"bench_pull_{case.body}"
+        with Client(server.port, timeout_s=30) as client:
+            client.create_topic(topic, QUEUES)
+            if not client.max_offset(topic, 0):
+                self._fill(server, client, topic, body=case.body)
+            more = {"max_offset": min(client.max_offset(topic, queue) for queue in range(QUEUES))}
+        if case.max_bytes:
+            more |= {"max_bytes": case.max_bytes, "count": MOST_IN_A_PULL}
         return self._generate(server.port, server.pid, case, topic, more)
 
     def _once_by_sql(self, server: Server, case: Case) -> dict[str, Any]:

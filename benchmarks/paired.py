@@ -28,6 +28,9 @@ CASES = {
     "batch": Case(mode="batch", window=4),
     "batch-1k": Case(mode="batch", window=4, body=1024),
     "pull": Case(mode="pull", window=4),
+    "pull-1k": Case(mode="pull", window=4, body=1024),
+    # As a task of Spark reads.
+    "pull-512k": Case(mode="pull", connections=1, window=8, body=1024, max_bytes=512 << 10),
     "sql": Case(mode="pull", window=4, sql=True),
 }
 

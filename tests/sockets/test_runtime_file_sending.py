@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from orbitmq.runtime.file_sending import FileSender
+from orbitmq.runtime.file_sending import FileSender, send_at_once
 from orbitmq.runtime.seam import Segment
 from orbitmq.runtime.sockets import SocketStream
 from orbitmq.runtime.system import SystemSegment
@@ -188,3 +188,63 @@ def test_a_task_of_spark_sends_unpaced_to_a_broker_within_the_machine() -> None:
         stream = SocketStream(*server.getsockname(), LIMIT_S)
         assert algorithm(stream._socket) == b"reno"
         stream.close()
+
+
+@LOOPS
+@pytest.mark.parametrize("size_bytes", [32 << 20, 5000])
+def test_what_a_connection_does_not_take_at_once_is_a_copy(
+    make_loop: Callable[[], asyncio.AbstractEventLoop], size_bytes: int
+) -> None:
+    memory = bytearray(random.Random(2).randbytes(size_bytes))
+    first = bytes(memory)
+    parts = [b"head", memoryview(memory)[: size_bytes // 3], memoryview(memory)[size_bytes // 3 :]]
+    lost: list[bool] = []
+
+    class End(asyncio.Protocol):
+        def connection_made(self, transport: Any) -> None:
+            for number in range(3):
+                transport.write(b"%d;" % number)
+                if rest := send_at_once(transport, parts):
+                    transport.write(rest)
+                lost.append(bool(rest))
+            memory[:] = bytes(size_bytes)
+            transport.close()
+
+    async def main() -> bytes:
+        server = await asyncio.get_running_loop().create_server(End, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        async with asyncio.timeout(LIMIT_S):
+            received = await reader.read(-1)
+        writer.close()
+        server.close()
+        return received
+
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        received = runner.run(main())
+    assert received == b"".join(b"%d;head" % number + first for number in range(3))
+    assert any(lost) or size_bytes < 10_000
+
+
+@LOOPS
+def test_nothing_is_sent_at_once_through_a_transport_that_closes(
+    make_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    class End(asyncio.Protocol):
+        def connection_made(self, transport: Any) -> None:
+            transport.close()
+            self.rest = send_at_once(transport, [b"head", memoryview(b"body")])
+
+    end = End()
+
+    async def main() -> bytes:
+        server = await asyncio.get_running_loop().create_server(lambda: end, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        async with asyncio.timeout(LIMIT_S):
+            received = await reader.read(-1)
+        writer.close()
+        server.close()
+        return received
+
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        assert runner.run(main()) == b""
+    assert end.rest == b"headbody"

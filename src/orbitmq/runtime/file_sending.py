@@ -1,14 +1,15 @@
 # cython: annotation_typing=False
-"""Parts of files on their way into a connection: without a copy where the system can do that."""
+"""Bytes on their way into a connection from where they lie: without a copy where the system can do that."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 from typing import Protocol, cast
 
-from orbitmq.runtime.seam import Segment
+from orbitmq.runtime.seam import Buffer, Segment
 from orbitmq.runtime.sockets import send_unpaced
 
 
@@ -16,6 +17,8 @@ class _TransportSocket(Protocol):
     """What asyncio's and uvloop's transports give as "socket"."""
 
     def dup(self) -> socket.socket: ...
+
+    def fileno(self) -> int: ...
 
 
 class FileSender:
@@ -98,3 +101,24 @@ class FileSender:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def send_at_once(transport: asyncio.Transport, parts: list[Buffer]) -> bytes:
+    """Send what the connection takes now, straight from where it lies; a copy of the rest, for the transport.
+
+    Nothing goes out while something waits in the transport's buffer, or when it has no socket.
+    """
+    held = cast("_TransportSocket | None", transport.get_extra_info("socket"))
+    sent = 0
+    # The number of a transport that is closing may soon be another's.
+    if held is not None and not transport.get_write_buffer_size() and not transport.is_closing():
+        with contextlib.suppress(OSError):  # full, or broken: the transport will find that too
+            sent = os.writev(held.fileno(), parts)
+    rest = []
+    for part in parts:
+        if sent >= len(part):
+            sent -= len(part)
+        else:
+            rest.append(part[sent:])
+            sent = 0
+    return b"".join(rest)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from orbitmq.runtime.file_sending import send_at_once
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.transport.errors import ConnectionLostError, RequestTimeoutError
 from orbitmq.wire import connection as protocol
@@ -22,6 +23,7 @@ from orbitmq.wire.frame import MAX_FRAME_BYTES, encode_frame
 
 if TYPE_CHECKING:
     from orbitmq.runtime import Runtime
+    from orbitmq.runtime.seam import Buffer
 
 log = logging.getLogger("orbitmq.transport")
 
@@ -309,6 +311,17 @@ class Connection(asyncio.BufferedProtocol):
         transport.write(data)
         if self._write_paused and transport.get_write_buffer_size() > self._limits.max_queued_bytes:
             self._refuse("it does not read", f"{transport.get_write_buffer_size()} bytes are queued for it")
+
+    def write_parts(self, parts: list[Buffer]) -> None:
+        """Write whole encoded frames that lie in several places, which may change after the call."""
+        if self._out:
+            self._flush()
+        if self._transport is None or self.closed:
+            return
+        self.active = True
+        rest = send_at_once(self._transport, parts)
+        if rest:
+            self.write(rest)
 
     def _flush(self) -> None:
         self._flush_planned = False

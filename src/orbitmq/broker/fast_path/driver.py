@@ -299,7 +299,7 @@ class FastPath:
                     if not self._park(connection, bytes(buffer[start : frames.frame_end])):
                         return start
                     start = frames.frame_end
-                elif reason != layout.DRAIN:
+                elif reason not in (layout.DRAIN, layout.IN_PLACE):
                     return start
         except StoreClosedError:
             # The ordinary handler meets the same wall and tells the client.
@@ -331,7 +331,7 @@ class FastPath:
             if reason == layout.PARK:
                 self._take(connection, frames.left)
                 return False
-            if reason != layout.DONE:
+            if reason not in (layout.DONE, layout.IN_PLACE):
                 return None
             self._take(connection, frames.left)
             return True
@@ -339,7 +339,9 @@ class FastPath:
     def _take(self, connection: ServerConnection, left: int) -> None:
         """Hand over the responses: those that may go now, and those that wait for the log."""
         frames, store = self._frames, self._store
-        if left & layout.LEFT_NOW:
+        if frames.reason == layout.IN_PLACE:
+            connection.write_parts([frames.now.take(), *store.lookup.spans()])
+        elif left & layout.LEFT_NOW:
             connection.write(frames.now.take())
         if left & layout.LEFT_LATER:
             self._durability.when_safe(

@@ -12,7 +12,7 @@ from orbitmq.wire.scan cimport HeaderScan, frame_border
 
 ctypedef const uint8_t* bytes_in
 
-cdef int DONE, ORDINARY, HANDLED, SCAN_OK
+cdef int DONE, ORDINARY, IN_PLACE, HANDLED, SCAN_OK
 cdef int LEFT_NOW, LEFT_LATER, LEFT_COMMITS, LEFT_RECORDS
 cdef int SEND_MESSAGE, PULL_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, LITE_PULL_MESSAGE
 cdef int MAX_FRAME_BYTES, UNFINISHED, NOW_BYTES

@@ -38,6 +38,7 @@ if not cython.compiled:
 # C integers in the compiled module, so that no Python object is touched on the path of a message.
 DONE = layout.DONE
 ORDINARY = layout.ORDINARY
+IN_PLACE = layout.IN_PLACE
 HANDLED = layout.HANDLED
 LEFT_NOW = layout.LEFT_NOW
 LEFT_LATER = layout.LEFT_LATER
@@ -125,7 +126,8 @@ class FastFrames:
         :attr:`reason` says why it stopped: DONE (only an unfinished frame is left), ORDINARY (the frame up to
         :attr:`frame_end` is for the ordinary handlers), NEED_ROOM (see ``Sends.need_code``),
         DRAIN (take the outputs), NEED_INDEX (see ``Pulls.need_slot``), PARK (the frame is a pull that waits,
-        see ``Pulls.park_offset``; its event names the queue). :attr:`left` says what waits to be taken, as
+        see ``Pulls.park_offset``; its event names the queue), IN_PLACE (the body of the last answer in
+        ``now`` is what ``Lookup.spans`` shows). :attr:`left` says what waits to be taken, as
         bits: ``layout.LEFT_NOW`` and so on.
 
         Raises:
@@ -174,7 +176,7 @@ class FastFrames:
             reason = self._frame(buf, pos + 4, stop, born, born_length)
             if reason != HANDLED:
                 self.reason = reason
-                return pos
+                return stop if reason == IN_PLACE else pos
             pos = stop
 
     def _frame(self, buf: Readable, pos: int, end: int, born: Readable, born_length: int) -> int:

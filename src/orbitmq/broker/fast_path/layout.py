@@ -15,6 +15,7 @@ NEED_ROOM = 2
 DRAIN = 3
 NEED_INDEX = 4
 PARK = 5
+IN_PLACE = 6
 HANDLED = -1  # inside of the fast path: go on with the next frame
 
 # What ``FastFrames.feed`` left to its caller, as bits.

@@ -29,6 +29,7 @@ ORDINARY = layout.ORDINARY
 DRAIN = layout.DRAIN
 NEED_INDEX = layout.NEED_INDEX
 PARK = layout.PARK
+IN_PLACE = layout.IN_PLACE
 HANDLED = layout.HANDLED
 INT_BAD = layout.INT_BAD
 
@@ -68,6 +69,7 @@ X_CODES_COUNT = layout.X_CODES_COUNT
 ONE_WAY = 2
 MAX_EXPRESSIONS = 10_000
 MAX_ASKED_BYTES = 512 * 1024  # a pull that asks for more than this is not worth a fast path
+IN_PLACE_BYTES = 64 * 1024  # an answer of less is copied beside others, to go out with them
 PULL_COMMITS = 1
 PULL_SUSPENDS = 2
 PULL_HAS_SUBSCRIPTION = 4
@@ -216,8 +218,56 @@ class Pulls:
             max_bytes = self.max_bytes
         if max_bytes > MAX_ASKED_BYTES:
             return ORDINARY
-        if self.notes.full() or not self.answers.has_room(max_bytes):
+        if self.notes.full() or not self.answers.has_room(0):
             return DRAIN
+        in_place = (
+            codes_count == ALL_CODES
+            and max_bytes >= IN_PLACE_BYTES
+            and self._find_in_place(slot, offset, highest, max_count, max_bytes)
+        )
+        if not in_place:
+            if not self.answers.has_room(max_bytes):
+                return DRAIN
+            status = self._copy(pull, expression, slot, offset, highest, max_count, max_bytes, codes_count)
+            if status == READ_NEED_ENTRIES:
+                self.need_slot = slot
+                return NEED_INDEX
+            if status != READ_FOUND:
+                return ORDINARY
+        if self.a.batch_base - self.lookup.entry_physical > self.far_bytes:
+            return ORDINARY
+        self.found += 1
+        self.messages += self.lookup.read_count
+        self._note(buf, pull, queue_id, sys_flag, offset, self.lookup.read_next)
+        self.answers.answer_pull(
+            self.scan, lowest, highest, self.lookup.read_next,
+            self.permitted.get(pull, G_TOPIC_FLAG), self.permitted.get(pull, G_GROUP_FLAG),
+            self.lookup.read_bytes, in_place,
+        )  # fmt: skip
+        return IN_PLACE if in_place else HANDLED
+
+    def _find_in_place(self, slot: int, offset: int, last: int, max_count: int, max_bytes: int) -> bool:
+        """Find many bytes of records that lie together in the log; ``False``: they are to be copied."""
+        if self.lookup.find_entry(slot, offset) != READ_FOUND:
+            return False
+        # As if all were as long as the first one: most pulls ask for a few messages, and are looked up once.
+        if min(max_count, last - offset) * self.lookup.entry_size < IN_PLACE_BYTES:
+            return False
+        found = self.lookup.find_spans(slot, offset, last, max_count, max_bytes)
+        return found == READ_FOUND and self.lookup.read_bytes >= IN_PLACE_BYTES
+
+    def _copy(
+        self,
+        pull: int,
+        expression: int,
+        slot: int,
+        offset: int,
+        last: int,
+        max_count: int,
+        max_bytes: int,
+        codes_count: int,
+    ) -> int:
+        """Copy the records that pass to where the next answer has its body."""
         if cython.compiled:
             out = cython.address(self.answers.view[0])
             codes = cython.address(self.permitted.numbers[0])
@@ -231,25 +281,10 @@ class Pulls:
                 codes = cython.address(self.expressions.numbers[0])
             else:
                 codes = self.expressions.numbers
-        body = self.answers.body_at()
-        status = self.lookup.read(
-            slot, offset, highest, max_count, max_bytes, codes, codes_at, codes_count, out, body,
-            self.answers.body_room(),
+        return self.lookup.read(
+            slot, offset, last, max_count, max_bytes, codes, codes_at, codes_count, out,
+            self.answers.body_at(), self.answers.body_room(),
         )  # fmt: skip
-        if status == READ_NEED_ENTRIES:
-            self.need_slot = slot
-            return NEED_INDEX
-        if status != READ_FOUND or self.a.batch_base - self.lookup.entry_physical > self.far_bytes:
-            return ORDINARY
-        self.found += 1
-        self.messages += self.lookup.read_count
-        self._note(buf, pull, queue_id, sys_flag, offset, self.lookup.read_next)
-        self.answers.answer_pull(
-            self.scan, lowest, highest, self.lookup.read_next,
-            self.permitted.get(pull, G_TOPIC_FLAG), self.permitted.get(pull, G_GROUP_FLAG),
-            self.lookup.read_bytes,
-        )  # fmt: skip
-        return HANDLED
 
     def _park(
         self, buf: Readable, pull: int, queue_id: int, sys_flag: int, offset: int, codes_count: int

@@ -36,7 +36,7 @@ cdef class Responses:
     cdef Py_ssize_t body_at(self) noexcept nogil
     cdef Py_ssize_t body_room(self) noexcept nogil
     @cython.locals(out=bytes_out, start=Py_ssize_t, at=Py_ssize_t, length=Py_ssize_t)
-    cdef void answer_pull(self, HeaderScan scan, int64_t lowest, int64_t highest, int64_t following, int64_t topic_flag, int64_t group_flag, Py_ssize_t body_length) noexcept nogil
+    cdef void answer_pull(self, HeaderScan scan, int64_t lowest, int64_t highest, int64_t following, int64_t topic_flag, int64_t group_flag, Py_ssize_t body_length, bint in_place) noexcept nogil
     @cython.locals(fields=Py_ssize_t)
     cdef Py_ssize_t _binary_pull(self, uint8_t* out, Py_ssize_t at, HeaderScan scan, int64_t lowest, int64_t highest, int64_t following, int64_t topic_flag, int64_t group_flag) noexcept nogil
     @cython.locals(start=Py_ssize_t)

@@ -187,11 +187,13 @@ class Responses:
         topic_flag: int,
         group_flag: int,
         body_length: int,
+        in_place: bool,
     ) -> None:
         """Encode the response to a pull whose body stands at :meth:`body_at`.
 
         Args:
             lowest, highest: offsets of the queue; ``following`` the one to go on with.
+            in_place: the body is elsewhere, and goes out behind what :meth:`take` gives.
         """
         if cython.compiled:
             out = cython.address(self.view[0])
@@ -217,11 +219,13 @@ class Responses:
         length = at - self.size
         start = self.used
         at = start + 8 + length
-        if at != self.body_at():
+        if at != self.body_at() and not in_place:
             move(out, at, self.body_at(), body_length)
             self.head = 8 + length
         copy(out, start + 8, out, self.size, length)
         self._finish(out, start, at, at + body_length, scan.binary)
+        if in_place:
+            self.used = at
 
     def _binary_pull(
         self,

@@ -34,6 +34,7 @@ READ_NEED_ENTRIES = 2  # the consume queue file with ``need`` (a queue offset) i
 READ_NEED_LOG = 3  # the log file with ``need`` (a physical offset) is not mapped
 READ_NO_SPACE = 4  # the first message does not fit into the output
 READ_BROKEN = 5  # the index points to something that is not a record
+READ_SCATTERED = 6  # the records lie in too many places to be handed out where they are
 
 # What :meth:`Lookup.read` filters by, when it is not a count of tags codes.
 ALL_CODES = -1  # every message passes
@@ -64,3 +65,4 @@ END_OF_FILE_RESERVE = record_layout.BLANK_BYTES  # room for the blank record tha
 CQ_ENTRY_BYTES = 20
 SCAN_LIMIT = 4096  # index entries looked at in one read
 RECORD_SCAN_LIMIT = 1024  # the same when each record is looked into, which may have to come from the disk
+MAX_SPANS = 64  # stretches of the log that one read may show: each costs as much as copying some records

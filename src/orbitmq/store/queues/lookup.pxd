@@ -13,9 +13,9 @@ ctypedef const uint8_t* bytes_in
 ctypedef const uint8_t** bytes_pp
 
 cdef int Q_NEXT, Q_TAIL, Q_TAIL_FIRST, Q_MAP_FIRST, Q_MAP_COUNT, Q_RING, Q_WIDTH
-cdef int READ_FOUND, READ_NO_MATCH, READ_NEED_ENTRIES, READ_NEED_LOG, READ_NO_SPACE, READ_BROKEN
+cdef int READ_FOUND, READ_NO_MATCH, READ_NEED_ENTRIES, READ_NEED_LOG, READ_NO_SPACE, READ_BROKEN, READ_SCATTERED
 cdef int RECORD_FIXED_BYTES, CQ_ENTRY_BYTES, SCAN_LIMIT, RECORD_SCAN_LIMIT, ALL_CODES, BY_PROPERTIES, RECORD
-cdef int BLOCK, AHEAD, WARM_BYTES, CACHE_LINE_BYTES
+cdef int BLOCK, AHEAD, WARM_BYTES, CACHE_LINE_BYTES, MAX_SPANS
 
 cdef extern from *:
     void prefetch "__builtin_prefetch"(const void*) noexcept nogil
@@ -31,6 +31,9 @@ cdef class Lookup:
     cdef int64_t sizes[32]
     cdef int64_t tags[32]
     cdef Py_ssize_t loaded
+    cdef int64_t span_starts[64]
+    cdef int64_t span_ends[64]
+    cdef Py_ssize_t span_count
     cdef const uint8_t* log
     cdef int64_t log_start, log_size
     cdef int64_t within
@@ -72,4 +75,10 @@ cdef class Lookup:
     cdef int _look_into(self, int64_t physical, int64_t size) noexcept nogil
     @cython.locals(found=int)
     cdef bint _matches_properties(self, const int64_t* codes, Py_ssize_t codes_at) noexcept nogil
+    @cython.locals(most=int64_t, status=int)
+    cpdef int find_spans(self, Py_ssize_t slot, int64_t offset, int64_t last, int64_t max_count, int64_t max_bytes) noexcept nogil
+    @cython.locals(i=Py_ssize_t, place=int64_t, size=int64_t, status=int)
+    cdef int _join_loaded(self, int64_t max_bytes) noexcept nogil
+    @cython.locals(i=Py_ssize_t, file=int64_t, base=int64_t)
+    cpdef list spans(self)
     cdef int _read_view(self, Py_ssize_t slot, int64_t offset, int64_t last, int64_t max_count, int64_t max_bytes, Py_ssize_t codes_count, uint8_t[::1] out)

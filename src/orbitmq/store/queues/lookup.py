@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""Finds the messages of a queue through its index and copies their records out of the log's maps.
+"""Finds the messages of a queue through its index, and copies their records or shows them in the log's maps.
 
 Typed in ``lookup.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. Nothing here
 does I/O: what is not mapped yet is asked for (``need``), and the caller maps it and calls again.
@@ -37,6 +37,7 @@ READ_NEED_ENTRIES = layout.READ_NEED_ENTRIES
 READ_NEED_LOG = layout.READ_NEED_LOG
 READ_NO_SPACE = layout.READ_NO_SPACE
 READ_BROKEN = layout.READ_BROKEN
+READ_SCATTERED = layout.READ_SCATTERED
 RECORD_FIXED_BYTES = layout.RECORD_FIXED_BYTES
 CQ_ENTRY_BYTES = layout.CQ_ENTRY_BYTES
 SCAN_LIMIT = layout.SCAN_LIMIT
@@ -44,6 +45,7 @@ RECORD_SCAN_LIMIT = layout.RECORD_SCAN_LIMIT
 ALL_CODES = layout.ALL_CODES
 BY_PROPERTIES = layout.BY_PROPERTIES
 RECORD = layout.RECORD
+MAX_SPANS = layout.MAX_SPANS
 BLOCK = 32  # entries loaded at a time
 AHEAD = 8  # records asked for before they are looked at, and how much of each
 WARM_BYTES = 512
@@ -68,6 +70,7 @@ class Lookup:
         self.log_start = 0
         self.log_size = 0  # of the file that was entered, 0: none
         self.entry_map_slots = 0
+        self.span_count = 0
         self.kept_entry_maps: dict[int, memoryview] = {}
         self.kept_log_maps: dict[int, memoryview] = {}
         if not cython.compiled:
@@ -76,6 +79,8 @@ class Lookup:
             self.places = [0] * BLOCK
             self.sizes = [0] * BLOCK
             self.tags = [0] * BLOCK
+            self.span_starts = [0] * MAX_SPANS
+            self.span_ends = [0] * MAX_SPANS
 
     # -- maps: Python side, never on the path of a message ---------------------------------------------
 
@@ -330,6 +335,69 @@ class Lookup:
         return found == RECORD and self.matcher.matches(
             codes, codes_at, self.log, self.record.props_at, self.record.props_end
         )
+
+    # -- reads that copy nothing -----------------------------------------------------------------------
+
+    def find_spans(self, slot: int, offset: int, last: int, max_count: int, max_bytes: int) -> int:
+        """Find the records that :meth:`read` copies when all pass; :meth:`spans` shows where they are.
+
+        Records that follow each other in the log are one span. READ_SCATTERED: it would take too many.
+        """
+        self.read_count = 0
+        self.read_bytes = 0
+        self.read_next = offset
+        self.span_count = 0
+        most = min(max_count, SCAN_LIMIT)
+        if last > offset + most:
+            last = offset + most
+        while self.read_next < last:
+            status = self._load(slot, self.read_next, last - self.read_next)
+            if status == READ_FOUND:
+                status = self._join_loaded(max_bytes)
+            if status != READ_FOUND:
+                return status if self.read_count == 0 or status == READ_SCATTERED else READ_FOUND
+        return READ_FOUND
+
+    def _join_loaded(self, max_bytes: int) -> int:
+        """Put the records of the loaded entries behind the spans found so far, until there is enough."""
+        if cython.compiled:
+            # Their sizes in the log lie apart: waited for together, not each in turn.
+            for i in range(self.loaded):
+                if self._enter(self.places[i]):
+                    prefetch(cython.address(self.log[self.places[i] - self.log_start]))
+        for i in range(self.loaded):
+            place = self.places[i]
+            size = self.sizes[i]
+            self.entry_physical = place
+            self.entry_size = size
+            status = self._look_into(place, size)
+            if status != READ_FOUND:
+                return status
+            if self.read_count > 0 and self.read_bytes + size > max_bytes:
+                return READ_NO_SPACE
+            # A span stays within its file.
+            if self.span_count > 0 and place == self.span_ends[self.span_count - 1] and self.within > 0:
+                self.span_ends[self.span_count - 1] = place + size
+            elif self.span_count == MAX_SPANS:
+                return READ_SCATTERED
+            else:
+                self.span_starts[self.span_count] = place
+                self.span_ends[self.span_count] = place + size
+                self.span_count += 1
+            self.read_bytes += size
+            self.read_count += 1
+            self.read_next += 1
+        return READ_FOUND
+
+    def spans(self) -> list[memoryview]:
+        """What :meth:`find_spans` found last, in order. Not to be kept: a file that is deleted goes on taking
+        space while it is mapped."""
+        found = []
+        for i in range(self.span_count):
+            file = self.span_starts[i] // self.segment_bytes
+            base = file * self.segment_bytes
+            found.append(self.kept_log_maps[file][self.span_starts[i] - base : self.span_ends[i] - base])
+        return found
 
     # -- for callers in Python -------------------------------------------------------------------------
 
