@@ -152,7 +152,8 @@ class JavaSlave:
                     settings["mappedFileSizeCommitLog"] = str(log.file_bytes)
                 return "\n".join(f"{key}={value}" for key, value in settings.items()).encode()
             case RequestCode.VIEW_MESSAGE_BY_ID:
-                return log and log.record(ViewMessageByIdRequest.from_ext(command.ext).offset)
+                at = ViewMessageByIdRequest.from_ext(command.ext).offset
+                return None if log is None else log.record(at)
             case RequestCode.GET_ALL_DELAY_OFFSET:
                 progress = DelayOffsetSerializeWrapper(data_version=version, offset_table={1: self.delivered})
                 return progress.encode()

@@ -110,7 +110,7 @@ async def test_a_log_that_ends_within_a_record_is_copied_up_to_that(
         await takes_messages(world, slave)
 
 
-async def test_what_the_slave_does_not_have_is_set_aside_only_for_another_record(orbitmq_world: World) -> None:
+async def test_what_the_slave_does_not_have_is_set_aside(orbitmq_world: World) -> None:
     """The master came back alone without its end, and took other messages: the longer log counts."""
     world = orbitmq_world
     log = await lost(world, 20, 20)
@@ -134,7 +134,7 @@ async def test_what_the_slave_does_not_have_is_set_aside_only_for_another_record
 async def test_a_slave_that_does_not_tell_changes_no_log_and_is_not_waited_for_longer(
     orbitmq_world: World, code: RequestCode, silent: bool
 ) -> None:
-    """Three tries of a step as ever: 5 s without a byte, or a second without an answer, and a second's rest."""
+    """Three tries of a step as ever: 5 s without a byte, a second without an answer, and a second's rest."""
     world = orbitmq_world
     log = await lost(world, 30, 10)
     async with java_slave(world, log) as slave:

@@ -55,10 +55,9 @@ class Comparing:
             await self._cutting.cut(common, end, master.address)
 
     async def _begin_with(self, member: Inquiry, first: int) -> None:
-        """Take the first record that the log of a member has: what our own log had is to come back, all of it.
+        """Take the first record of a member's log: all that our own log had is to come back from there.
 
-        Over its HA port RocketMQ's broker gives its last file only to who reports 0, else all from the report
-        on.
+        Over its HA port RocketMQ's broker gives its last file to who reports 0, else all from the report on.
         """
         record = await member.record(first)
         if not record:
