@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -24,7 +25,7 @@ from benchmarks.remoting import (
 )
 from benchmarks.servers import Apache, Ours, PeerUnavailableError, Server
 from tests.interop.messages import bodies, send
-from tests.interop.replica_cells import Maker, apache, caught_up, ours, same_copy
+from tests.interop.replica_cells import Maker, apache, caught_up, log_ends, ours, same_copy
 from tests.interop.world import SMALL_LOG_BYTES, CellError, World, check, equal
 
 # A master of 5.5.0 cannot return while its slave lives (apache/rocketmq #10284); the newest before it that
@@ -44,6 +45,10 @@ EARLY, MEANWHILE, LATER = (
 LIMIT_S = 90.0
 # In which a second delivery would show.
 LINGER_S = 3.0
+# In which a slave of RocketMQ copies the tables of its master.
+TABLES_S = 15.0
+# More than two files.
+MANY, BODY_BYTES = 1000, 2500
 ACTING = {
     "enableSlaveActingMaster": "true",
     "enableRemoteEscape": "true",
@@ -141,7 +146,8 @@ class _Acting:
             self._act()
             self._return()
             for name in ("slave", "master", "other", "ns"):
-                self._running.pop(name).stop()
+                if name in self._running:
+                    self._running.pop(name).stop()
 
     def _kill_all(self) -> None:
         for server in self._running.values():
@@ -288,6 +294,90 @@ class _Acting:
             check(line in said, f"haStatus says nothing of {line!r}: {said}")
 
 
+class _LostLog(_Acting):
+    """The master loses its disk, or the last of its log, while its slave acts: the slave gives it back.
+
+    Args:
+        kept: whether an older disk is there when it starts again, or none.
+    """
+
+    def __init__(self, world: World, slave: Maker, *, kept: bool) -> None:
+        super().__init__(world, ours, slave, ours)
+        self._kept = kept
+        self._sent: Counter[bytes] = Counter()
+
+    def _begin(self) -> None:
+        """A slave that has the whole log, in more than two files."""
+        master = self._start("master")
+        until(lambda: active(master), "the master works")
+        with Client(master.port) as client:
+            client.create_topic(TOPIC, 1)
+            group = {"groupName": GROUP, "retryQueueNums": 1, "consumeEnable": True}
+            client.request(CREATE_GROUP, body=json.dumps(group).encode())
+            place = {"topic": TOPIC, "consumerGroup": GROUP, "queueId": "0"}
+            client.request(UPDATE_CONSUMER_OFFSET, {**place, "commitOffset": str(COMMITTED)})
+        slave = self._start("slave")
+        self._works_again()
+        # A slave of RocketMQ that begins later begins at its master's last file.
+        self._send_one(b"begin")
+        caught_up(master, slave, "before all others")
+        self._send_more(b"first")
+        caught_up(master, slave, "before the loss")
+        until(lambda: self._has_tables(slave), "topics, groups and offsets at the slave")
+        equal(log_ends(slave)[0], 0, "where the slave's log begins")
+
+    def _send_one(self, body: bytes) -> None:
+        self._send([body])
+        self._sent[body] += 1
+
+    def _send_more(self, word: bytes) -> None:
+        more = Counter(b"%s-%d-" % (word, number) + bytes(BODY_BYTES) for number in range(MANY))
+        self._send(more)
+        self._sent += more
+
+    def _works_again(self) -> Server:
+        master, slave = self._running["master"], self._running["slave"]
+        both = {0: master.address, 1: slave.address}
+        until(lambda: members(self._ns) == both, "both are registered")
+        until(lambda: active(master) and not active(slave), "the master works, its slave does not")
+        return master
+
+    def _act(self) -> None:
+        """The slave acts, the master's disk is another one."""
+        store, older = self._folder / "master" / "store", self._folder / "older"
+        if self._kept:
+            self._lost_master()
+            shutil.copytree(store, older)
+            self._start("master")
+            caught_up(self._works_again(), self._running["slave"], "after the first return")
+            self._send_more(b"second")
+            caught_up(self._running["master"], self._running["slave"], "before the loss")
+        self._lost_master()
+        shutil.rmtree(store)
+        if self._kept:
+            older.rename(store)
+
+    def _lost_master(self) -> None:
+        self._running.pop("master").kill()
+        until(lambda: active(self._running["slave"]), "the slave acts")
+
+    def _return(self) -> None:
+        """All messages can be read at the master, and the slave follows it with all that it had."""
+        slave, begun = self._running["slave"], time.monotonic()
+        wanted = log_ends(slave)
+        self._start("master")
+        master = self._works_again()
+        self._world.remarks.append(f"works {time.monotonic() - begun:.1f} s after its start")
+        equal(log_ends(master), wanted, "the log that came back")
+        with Client(master.port) as client:
+            equal(bodies(client, TOPIC), self._sent, "messages at the master")
+        equal(committed(master, GROUP), COMMITTED, "the offset from before")
+        self._send([b"after"])
+        time.sleep(TABLES_S)
+        check(self._has_tables(slave), "the slave deleted topics or groups after the return")
+        same_copy(self._folder, master, slave, "after the return", [TOPIC])
+
+
 def newest(world: World) -> Apache:
     """The newest version that can return and can be fetched.
 
@@ -311,6 +401,15 @@ def acts(master: Maker, slave: Maker, name_server: Maker) -> Callable[[World], N
     return cell
 
 
+def gives_back(*, kept: bool) -> Callable[[World], None]:
+    """The cell of a master of ours whose disk is older than its slave's log, or new."""
+
+    def cell(world: World) -> None:
+        _LostLog(world, newest, kept=kept).run()
+
+    return cell
+
+
 CELLS: dict[str, Callable[[World], None]] = {
     "ours acts for apache": acts(newest, ours, ours),
     "ours acts for apache, its name server": acts(newest, ours, newest),
@@ -318,4 +417,6 @@ CELLS: dict[str, Callable[[World], None]] = {
     "ours acts for apache 5.5.0": acts(apache("5.5.0"), ours, ours),
     "apache acts for ours": acts(ours, newest, ours),
     "apache acts for ours, its name server": acts(ours, newest, newest),
+    "apache gives ours a lost disk back": gives_back(kept=False),
+    "apache gives ours a lost end back": gives_back(kept=True),
 }

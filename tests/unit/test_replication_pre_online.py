@@ -58,6 +58,15 @@ def test_what_only_the_member_has_is_copied_first_until_nothing_is_left() -> Non
     way.goes((Step.COPY_BACK, DONE), (Step.COMPARE, Outcome(True, log_end=120)), (Step.ANNOUNCE, AGREES))
 
 
+@pytest.mark.behaviour("PO-29")
+def test_a_member_whose_log_ends_within_a_record_is_copied_once() -> None:
+    way = Way(log_end=50)
+    way.goes((Step.COMPARE, Outcome(True, log_end=100)))
+    way.log_end = 90
+    way.goes((Step.COPY_BACK, Outcome(True, log_end=100)), (Step.COMPARE, Outcome(True, log_end=100)))
+    way.goes((Step.ANNOUNCE, DONE))
+
+
 def test_a_tail_that_does_not_come_is_left_out_after_three_tries() -> None:
     way = Way(log_end=50)
     way.goes((Step.COMPARE, Outcome(True, log_end=100)), *[(Step.COPY_BACK, FAILED)] * MAX_TRIES)

@@ -6,9 +6,10 @@ are others would never notice. VIEW_MESSAGE_BY_ID (33) gives a record by its pla
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.link.cutting import Cutting
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.inquiry import Inquiry
@@ -23,21 +24,25 @@ class Comparing:
         self._store = store
         self._cutting = cutting
 
-    async def agree(self, master: Inquiry) -> None:
-        """Set aside what the master does not have, if anything.
+    async def agree(self, master: Inquiry, settings: Mapping[str, str]) -> None:
+        """Set aside what the master, which has these settings, does not have, if anything.
 
         Raises:
             LinkError: it is not a master to follow, or its log and ours have nothing to go on with.
             TransportError: it does not answer.
             OSError, StoreError: the disk refused.
         """
-        self._check_settings(master.address, await master.settings())
+        self._check_settings(master.address, settings)
         store = self._store
         begin, end = store.min_commit_log_offset, store.max_commit_log_offset
         there = await master.log_range()
-        if there is None or begin == end:
+        if there is None:
             return
         first, last = there
+        if begin == end:
+            if end == 0 < last and self._config.broker_id == MASTER_ID:
+                await self._begin_with(master, first)
+            return
         if end < first:
             raise LinkError(
                 f"our log ends at {end}, that of {master.address} begins at {first}: what is between is "
@@ -49,7 +54,18 @@ class Comparing:
         if common < end:
             await self._cutting.cut(common, end, master.address)
 
-    def _check_settings(self, address: str, settings: dict[str, str]) -> None:
+    async def _begin_with(self, member: Inquiry, first: int) -> None:
+        """Take the first record of a member's log: all that our own log had is to come back from there.
+
+        Over its HA port RocketMQ's broker gives its last file to who reports 0, else all from the report on.
+        """
+        record = await member.record(first)
+        if not record:
+            raise LinkError(f"it does not show the first record of its log, at {first}")
+        self._store.append_raw(first, record)
+        await self._store.flush()
+
+    def _check_settings(self, address: str, settings: Mapping[str, str]) -> None:
         config = self._config
         ours = {
             "mappedFileSizeCommitLog": str(config.mapped_file_size_commit_log),

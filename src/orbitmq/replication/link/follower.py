@@ -14,7 +14,7 @@ from orbitmq.broker.role import EVERY_ROLE, TAKES_MESSAGES
 from orbitmq.replication.link.comparing import Comparing
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.follower_link import ClassicFollowerLink, FollowerLink
-from orbitmq.replication.link.inquiry import Inquiry
+from orbitmq.replication.link.inquiry import Inquiry, ha_address
 from orbitmq.replication.link.stream import STREAM_VERSION
 from orbitmq.replication.link.stream_follower import Ours, StreamFollowerLink
 from orbitmq.runtime.backoff import Backoff
@@ -163,11 +163,11 @@ class Following(Component):
         await self.prepare()
         if self._changed.is_set():
             return  # another master, or none, is to be followed since the flush began
-        make, ha_address = await self._ask()
-        host, port = parse_address(ha_address)
+        make, address = await self._ask()
+        host, port = parse_address(address)
         if self._changed.is_set():
             return
-        link = make(self._runtime.clock, self._config, self._store, ha_address)
+        link = make(self._runtime.clock, self._config, self._store, address)
         async with asyncio.timeout(CONNECT_SECONDS):
             await self._connect(link, host, port)
         self._link, begin = link, self._runtime.clock.monotonic()
@@ -207,10 +207,12 @@ class Following(Component):
         info = await master.ha_info()
         if self._config.sync_master_flush_offset and not self.master_flushed:
             self.master_flushed = info.master_flush_offset or 0
-        ha_address = self.ha_address or info.master_ha_address
-        if not ha_address:
+        known = self.ha_address or info.master_ha_address
+        if known and info.orbitmq_stream == STREAM_VERSION:
+            return partial(StreamFollowerLink, ours=self.ours), known
+        settings = await master.settings()
+        known = known or ha_address(settings)
+        if not known:
             raise LinkError("it does not tell its HA address")
-        if info.orbitmq_stream == STREAM_VERSION:
-            return partial(StreamFollowerLink, ours=self.ours), ha_address
-        await Comparing(self._config, self._store, self.ours.cutting).agree(master)
-        return ClassicFollowerLink, ha_address
+        await Comparing(self._config, self._store, self.ours.cutting).agree(master, settings)
+        return ClassicFollowerLink, known

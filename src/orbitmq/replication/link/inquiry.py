@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.settings import properties_text
 from orbitmq.transport.client import RemotingClient
@@ -53,10 +55,26 @@ class Inquiry:
             return None
 
     async def record(self, offset: int) -> bytes | None:
-        """The record at a place of its log, ``None`` when it says that there is none."""
-        answer = await self._ask(ViewMessageByIdRequest(offset=offset).command())
-        return None if answer is None else answer.body
+        """The record at a place of its log, ``None`` when it says that there is none.
+
+        Raises:
+            LinkError: it says neither, as when it is busy. That must not be taken for another log.
+        """
+        command = ViewMessageByIdRequest(offset=offset).command()
+        answer = await self._client.request(self.address, command, TIMEOUT_MS)
+        if answer.code not in (ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR):
+            raise LinkError(f"it does not show its record at {offset}: code {answer.code}, {answer.remark}")
+        return answer.body if answer.code == ResponseCode.SUCCESS else None
 
     async def _ask(self, command: Command) -> Command | None:
         answer = await self._client.request(self.address, command, TIMEOUT_MS)
         return answer if answer.code == ResponseCode.SUCCESS else None
+
+
+def ha_address(settings: Mapping[str, str]) -> str:
+    """Where a broker with these settings is followed, as it tells name servers; empty: they do not say.
+
+    RocketMQ's slave listens there too, but only its master says so in answer to 906.
+    """
+    host, port = settings.get("brokerIP2"), settings.get("haListenPort")
+    return f"{host}:{port}" if host and port else ""

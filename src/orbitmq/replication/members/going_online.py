@@ -10,6 +10,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.ha_handlers import LEADS, LOG_END
 from orbitmq.replication.link.follower import MAX_RETRY_SECONDS
+from orbitmq.replication.link.inquiry import Inquiry
 from orbitmq.replication.members.fence import Terms
 from orbitmq.replication.members.ports import ExchangeError, FollowsMaster, LooksAtLinks, TableExchange
 from orbitmq.replication.members.pre_online import Outcome, PreOnline, Step, Task
@@ -18,7 +19,7 @@ from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import WireError
-from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoRequest, ExchangeBrokerHaInfoResponse
+from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoRequest
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ class GoingOnline:
                 case Step.COMPARE:
                     return Outcome(True, await self._end_at(task.address))
                 case Step.COPY_BACK:
-                    return Outcome(await self._copy_back(task.address))
+                    return await self._copy_back(task.address)
                 case Step.ANNOUNCE:
                     return await self._announce(task.address)
                 case Step.LINK:
@@ -152,20 +153,26 @@ class GoingOnline:
         return True
 
     async def _end_at(self, address: str) -> int | None:
-        """The end of a member's log, as far as it says; RocketMQ's slaves do not."""
-        answer = await self._client.request(address, ExchangeBrokerHaInfoRequest().command(), ASK_TIMEOUT_MS)
-        if answer.code != ResponseCode.SUCCESS:
-            raise ExchangeError(f"{address} refuses to tell of its log: code {answer.code}, {answer.remark}")
-        end = answer.ext.get(LOG_END, "")
-        if end.isdecimal():
-            return int(end)
-        return ExchangeBrokerHaInfoResponse.from_ext(answer.ext).master_flush_offset
+        """The end of a member's log, as far as it says."""
+        question = ExchangeBrokerHaInfoRequest().command()
+        async with asyncio.timeout(ASK_TIMEOUT_MS / 1000):
+            answer = await self._client.request(address, question, ASK_TIMEOUT_MS)
+            if answer.code != ResponseCode.SUCCESS:
+                raise ExchangeError(
+                    f"{address} refuses to tell of its log: code {answer.code}, {answer.remark}"
+                )
+            end = answer.ext.get(LOG_END, "")
+            if end.isdecimal():
+                return int(end)
+            # A slave of RocketMQ answers without any field; it tells administrators.
+            there = await Inquiry(self._client, address).log_range()
+            return None if there is None else there[1]
 
-    async def _copy_back(self, address: str) -> bool:
+    async def _copy_back(self, address: str) -> Outcome:
         """Follow the member until its log is here, as long as something comes."""
         target = await self._end_at(address)
         if target is None:
-            return True
+            return Outcome(True)
         begin = self._log_end()
         if begin == 0:
             # Its versions count what it led alone, without a log.
@@ -176,15 +183,22 @@ class GoingOnline:
             while have < target:
                 if not await self._grown(have):
                     log.warning("%s has the log up to %d, it gives it up to %d", address, target, have)
-                    return False
-                have = self._log_end()
+                    return Outcome(False)
+                have = self._copied_to()
         finally:
             self._following.follow(None, None)
-        log.warning("copied %d bytes that only %s had, the log ends at %d", have - begin, address, have)
-        return True
+        end = self._log_end()
+        log.warning("copied %d bytes that only %s had, the log ends at %d", end - begin, address, end)
+        if end < target:
+            log.warning("the log of %s ends at %d, within a record: that one is not copied", address, target)
+        return Outcome(True, target)
 
     async def _grown(self, end: int) -> bool:
-        return await self._until(lambda: self._log_end() > end, COPY_SILENCE_S)
+        return await self._until(lambda: self._copied_to() > end, COPY_SILENCE_S)
+
+    def _copied_to(self) -> int:
+        """Behind the last byte that is here. The log of RocketMQ's slave may end within a record."""
+        return self._following.received if self._following.transferring else self._log_end()
 
     async def _announce(self, address: str) -> Outcome:
         header = ExchangeBrokerHaInfoRequest(

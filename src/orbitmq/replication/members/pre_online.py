@@ -56,7 +56,8 @@ class Outcome:
 
     Attributes:
         done: not to be tried again.
-        log_end: with COMPARE: behind the member's last byte, as far as it says.
+        log_end: with COMPARE: behind the member's last byte, as far as it says. With COPY_BACK: all whole
+            records that it has up to there are here.
         consent: with ANNOUNCE: the member said that it does not lead; RocketMQ's brokers do not say.
     """
 
@@ -71,6 +72,7 @@ class _Member:
     address: str
     at: Step = Step.COMPARE
     tries: int = 0
+    copied_to: int = 0
     consents: bool = False
     announced_s: float = 0.0
     asked_again: int = 0
@@ -160,9 +162,11 @@ class PreOnline:
 
     @staticmethod
     def _advance(member: _Member, outcome: Outcome, log_end: int) -> None:
-        if member.at is Step.COMPARE and outcome.log_end is not None and outcome.log_end > log_end:
+        longer = (outcome.log_end or 0) > max(log_end, member.copied_to)
+        if member.at is Step.COMPARE and longer:
             member.at = Step.COPY_BACK
         elif member.at is Step.COPY_BACK and outcome.done:
+            member.copied_to = outcome.log_end or 0
             member.at = Step.COMPARE  # it may have got more meanwhile
         elif member.at in (Step.COMPARE, Step.COPY_BACK):
             member.at = Step.ANNOUNCE

@@ -18,6 +18,7 @@ from orbitmq.broker.change_feed import (
 )
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.timers.progress import decode_file
+from orbitmq.message.reserved import DLQ_PREFIX, RETRY_PREFIX
 from orbitmq.replication.members.ports import ExchangeError
 from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.bodies.group import SubscriptionGroupWrapper
@@ -151,8 +152,20 @@ class TableCodes:
             await self.delays_ahead(address)
             await self.offsets(address, always=False)
             await self.timers(address)
+            if not self._has_topics():
+                # Our disk is new. The other one, once it follows us, deletes what we do not have.
+                await self.topics(address)
+                await self.groups(address)
+                await self.modes(address)
         except WireError as error:
             raise ExchangeError(f"the tables of {address}: {error}") from error
+
+    def _has_topics(self) -> bool:
+        """Whether there are topics that somebody made; those for retries come with a consumer's heartbeat."""
+        return any(
+            not self._topics.is_system(name) and not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+            for name in (topic.topic_name for topic in self._topics)
+        )
 
     async def _ask(self, address: str, code: RequestCode) -> bytes:
         answer = await self._client.request(address, Command(code), ASK_TIMEOUT_MS)

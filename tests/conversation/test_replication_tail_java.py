@@ -1,0 +1,149 @@
+"""A master whose log is shorter than that of a slave of RocketMQ copies the tail back before it serves."""
+
+from __future__ import annotations
+
+import pytest
+from tests.conversation.java_slave import JavaLog, JavaSlave, java_slave
+from tests.replicas import MASTER, log_of, send, store
+
+from orbitmq.broker.role import Role
+from orbitmq.testing import Keep, World
+from orbitmq.wire.bodies.topic import TopicConfig
+from orbitmq.wire.codes import RequestCode, ResponseCode
+
+FILE_BYTES = 128 * 1024
+SETTINGS = {
+    "enableSlaveActingMaster": "true",
+    "totalReplicas": "2",
+    # Members are asked for by name: the slave registers no topics.
+    "compatibleWithOldNameSrv": "false",
+    "flushDiskType": "ASYNC_FLUSH",
+    "flushIntervalCommitLog": "60000",
+    "mappedFileSizeCommitLog": str(FILE_BYTES),
+}
+pytestmark = [pytest.mark.orbitmq(replicas=1, settings=SETTINGS), pytest.mark.behaviour("PO-29")]
+
+
+async def lost(world: World, kept: int, more: int) -> JavaLog:
+    """The master loses power, and its last ``more`` messages; what its slave copied before that."""
+    await send(world, kept, 3000)
+    await store(world, MASTER).flush()
+    await send(world, more, 3000)
+    log = JavaLog(log_of(world, MASTER), FILE_BYTES)
+    world.crash(MASTER, Keep.NOTHING)
+    return log
+
+
+def empty_disk(world: World) -> None:
+    world.machines[MASTER].disk.remove_tree(f"/store/{MASTER}")
+
+
+async def returned(world: World, limit_s: float = 40) -> float:
+    """Start the master; the seconds until it takes messages."""
+    await world.sleep(3)
+    begun = world.clock.monotonic()
+    await world._cluster._launch(MASTER)
+    services = world.brokers[MASTER].services
+    await world.until(lambda: services.role.role in (Role.FENCED, Role.MASTER), limit_s)
+    return world.clock.monotonic() - begun
+
+
+def set_aside(world: World) -> list[bytes]:
+    files, folder = world.machines[MASTER].disk, f"/store/{MASTER}/aside"
+    return [files.read_bytes(f"{folder}/{name}") for name in files.list_dir(folder)]
+
+
+def readable(world: World) -> int:
+    """How many messages of topic t its queues hold."""
+    log = store(world, MASTER)
+    return sum(log.max_offset("t", queue) - log.min_offset("t", queue) for queue in range(4))
+
+
+async def takes_messages(world: World, slave: JavaSlave) -> None:
+    slave.active = False
+    await world.until(lambda: world.brokers[MASTER].services.role.role is Role.MASTER)
+    await send(world, 1)
+
+
+@pytest.mark.parametrize("more", [1, 100])
+async def test_the_end_that_only_the_slave_has_comes_back(orbitmq_world: World, more: int) -> None:
+    world = orbitmq_world
+    log = await lost(world, 30, more)
+    async with java_slave(world, log) as slave:
+        await returned(world)
+        assert log_of(world, MASTER) == log.data
+        assert set_aside(world) == []
+        assert 0 < slave.reports[0] < log.end
+        await takes_messages(world, slave)
+
+
+@pytest.mark.parametrize("deleted", [0, 2])
+async def test_an_empty_disk_gets_all_files_that_the_slave_has(orbitmq_world: World, deleted: int) -> None:
+    """To who reports 0 such a slave sends its last file only."""
+    world = orbitmq_world
+    log = await lost(world, 0, 150)
+    empty_disk(world)
+    assert log.end > 3 * FILE_BYTES
+    log = JavaLog(log.data[deleted * FILE_BYTES :], FILE_BYTES, deleted * FILE_BYTES)
+    async with java_slave(world, log) as slave:
+        slave.topics = {"t": TopicConfig("t", 4, 4)}
+        await returned(world)
+        assert store(world, MASTER).min_commit_log_offset == log.first
+        assert log_of(world, MASTER) == log.data
+        assert readable(world) == sum(1 for _ in log.records())
+        # Else the slave, when it follows again, deletes them too.
+        assert "t" in world.brokers[MASTER].services.topics
+        await takes_messages(world, slave)
+
+
+async def test_a_log_that_ends_within_a_record_is_copied_up_to_that(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = orbitmq_world
+    log = await lost(world, 30, 10)
+    whole = log.end - len(list(log.records())[-1])
+    log.data = log.data[:-100]
+    async with java_slave(world, log) as slave:
+        assert await returned(world) < 15
+        assert log_of(world, MASTER)[: len(log.data)] == log.data[:whole]
+        assert caplog.text.count("within a record") == 1
+        await takes_messages(world, slave)
+
+
+async def test_what_the_slave_does_not_have_is_set_aside(orbitmq_world: World) -> None:
+    """The master came back alone without its end, and took other messages: the longer log counts."""
+    world = orbitmq_world
+    log = await lost(world, 20, 20)
+    await world._cluster._launch(MASTER)
+    await world.until(lambda: world.brokers[MASTER].services.role.role is Role.MASTER, 40)
+    common = store(world, MASTER).max_commit_log_offset
+    await send(world, 3, 100)
+    own = log_of(world, MASTER)[common:]
+    await world.stop_broker(MASTER)
+    async with java_slave(world, log):
+        await returned(world)
+        assert set_aside(world) == [own]
+        assert log_of(world, MASTER) == log.data
+
+
+@pytest.mark.parametrize(
+    "code",
+    [RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.GET_BROKER_CONFIG, RequestCode.GET_BROKER_RUNTIME_INFO],
+)
+@pytest.mark.parametrize("silent", [True, False])
+async def test_a_slave_that_does_not_tell_changes_no_log_and_is_not_waited_for_longer(
+    orbitmq_world: World, code: RequestCode, silent: bool
+) -> None:
+    """Three tries of a step as ever: 5 s without a byte, a second without an answer, and a second's rest."""
+    world = orbitmq_world
+    log = await lost(world, 30, 10)
+    async with java_slave(world, log) as slave:
+        if silent:
+            slave.silent.add(code)
+        else:
+            slave.refusals[code] = ResponseCode.SYSTEM_BUSY
+        assert await returned(world) < 3 * (5 + 1) + 3 * (3.3 + 1) + 3
+        kept = log_of(world, MASTER)
+        assert kept
+        assert kept == log.data[: len(kept)]
+        assert set_aside(world) == []
