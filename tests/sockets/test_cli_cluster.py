@@ -209,6 +209,27 @@ def test_a_folder_in_use_is_one_line(tmp_path: Path) -> None:
     assert stop(first)[0] == 0
 
 
+def test_a_broker_id_in_use_is_one_line(tmp_path: Path) -> None:
+    names = start("nameserver", "--port", "0", "--set", f"kvConfigPath={tmp_path}/kv.json")
+    address = f"127.0.0.1:{first_line(names).strip().rpartition(':')[2]}"
+
+    def broker(folder: str) -> subprocess.Popen[str]:
+        settings = (f"storePathRootDir={tmp_path}/{folder}", "brokerIP1=127.0.0.1", "haListenPort=0")
+        flags = [flag for setting in settings for flag in ("--set", setting)]
+        return start("broker", "--port", "0", "-n", address, *flags)
+
+    first = broker("first")
+    words = first_line(first).split()
+    served = words[words.index("serves") + 1].rstrip(",")
+    second = broker("second")
+    out, err = second.communicate(timeout=READY_LIMIT_S)
+    assert (second.returncode, out) == (1, "")
+    assert len(err.splitlines()) == 1
+    assert f"the broker at {served} is broker-a with brokerId 0 already" in err
+    assert stop(first)[0] == 0
+    assert stop(names)[0] == 0
+
+
 def test_warnings_name_keys_without_effect(tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
     file.write_text(f"storePathRootDir={tmp_path}/store\nbrokerIP1=127.0.0.1\nhaListenPort=0\nnoSuchKey=1\n")
@@ -289,6 +310,31 @@ def process_of(folder: Path, name: str) -> int:
         if any(word.startswith(str(folder)) and Path(word).stem == name for word in words):
             return int(path.parent.name)
     raise AssertionError(f"no process of {name}")
+
+
+def test_a_slave_that_stands_still_is_listed_with_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+) -> None:
+    arguments = ("--port", "0", "--brokers", "1", "--replicas", "2", "--json", "--dir", str(tmp_path))
+    process = start("up", *arguments, "--set", "mappedFileSizeCommitLog=4194304")
+    try:
+        monkeypatch.setenv("NAMESRV_ADDR", json.loads(first_line(process))["nameServer"])
+        command("send", "copied", "one")
+        slave = process_of(tmp_path, "broker-a-1")
+        os.kill(slave, signal.SIGSTOP)
+        command("send", "copied", "x" * 1000)
+        # No sender waits for it: that it owes bytes counts from the first look on.
+        for _ in range(2):
+            master, late = json.loads(command("cluster", "list", "--json"))
+        os.kill(slave, signal.SIGCONT)
+        assert (master["role"], late["role"]) == ("master", "slave")
+        assert master["lag_bytes"] is None
+        assert late["problem"]
+        assert late["lag_bytes"] > 1000, (master, late)
+        assert late["lag_ms"] >= 1000
+        assert late["in_sync"] is False
+    finally:
+        assert stop(process)[0] == 0
 
 
 def test_up_goes_on_while_a_group_has_a_broker(tmp_path: Path) -> None:
