@@ -1,9 +1,11 @@
-"""What a store's start costs: records recovered a second, and starts with many topics.
+"""What a store costs beside its senders: a start after a kill, many topics, a follower's copy of a record.
 
 ``python -m benchmarks.store_cost recover --records 2400000`` writes a log, forgets the checkpoint's newest
 part as a kill -9 does, and times the next start. ``python -m benchmarks.store_cost topics --topics 2000``
 puts a message into each queue of that many topics and times first messages, clean start and start after a
-kill. One JSON line each.
+kill. ``python -m benchmarks.store_cost follow --records 400000 --body 128`` feeds a second store with pieces
+of the first one's log, as a follower does, and prints the processor time of a record: written to the log,
+checked, and dispatched to its queue. One JSON line each.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from orbitmq.runtime.system import system_runtime
 from orbitmq.store import MessageStore, NewMessage, StoreConfig
 
 QUEUES = 8
+# What a follower reads from its link at a time under load.
+PIECE_BYTES = 128 * 1024
 
 
 async def _opened(config: StoreConfig) -> tuple[MessageStore, float]:
@@ -50,20 +54,25 @@ def _killed(work: Callable[[], None]) -> None:
     os.waitpid(child, 0)
 
 
-def recover(root: str, records: int, body_bytes: int) -> dict[str, object]:
-    """Records a second from the log into the consume queues, after a kill."""
-    config = StoreConfig(root=root, sync_flush=False, index=False, checkpoint_interval_ms=3_600_000)
+def _fill(store: MessageStore, records: int, body_bytes: int) -> None:
+    """Messages as clients send them, in turn to all queues of two topics."""
     properties = encode_properties(
         {"UNIQ_KEY": "AC1100011D7A18B4AAC2870D5EC40000", "TAGS": "TagA", "KEYS": "k1"}
     )
+    body = b"x" * body_bytes
+    for number in range(records):
+        store.put(NewMessage(f"topic-{number & 1}", number % QUEUES, body, properties, tags_code=1))
+    store.write()
+
+
+def recover(root: str, records: int, body_bytes: int) -> dict[str, object]:
+    """Records a second from the log into the consume queues, after a kill."""
+    config = StoreConfig(root=root, sync_flush=False, index=False, checkpoint_interval_ms=3_600_000)
 
     async def write() -> None:
         store, _ = await _opened(config)
         _set_topics(store, 2)
-        body = b"x" * body_bytes
-        for number in range(records):
-            store.put(NewMessage(f"topic-{number & 1}", number % QUEUES, body, properties, tags_code=1))
-        store.write()
+        _fill(store, records, body_bytes)
 
     _killed(lambda: asyncio.run(write()))
 
@@ -114,9 +123,44 @@ def topics(root: str, count: int) -> dict[str, object]:
     return result
 
 
+def follow(root: str, records: int, body_bytes: int) -> dict[str, object]:
+    """The processor time that a record of its master's log costs a follower's store."""
+
+    async def opened(name: str) -> MessageStore:
+        store, _ = await _opened(StoreConfig(root=f"{root}/{name}", sync_flush=False, index=False))
+        _set_topics(store, 2)
+        return store
+
+    async def copy() -> dict[str, object]:
+        master = await opened("master")
+        _fill(master, records, body_bytes)
+        pieces, at = [], 0
+        while piece := master.raw.data(at, PIECE_BYTES):
+            pieces.append((at, piece))
+            at += len(piece)
+        await master.stop()
+        follower = await opened("follower")
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        for offset, piece in pieces:
+            follower.append_raw(offset, piece)
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        copied = sum(follower.max_offset(f"topic-{n}", queue) for n in range(2) for queue in range(QUEUES))
+        assert copied == records, copied
+        await follower.stop()
+        return {
+            "records": records,
+            "body_bytes": body_bytes,
+            "us_a_record": round((after.ru_utime - before.ru_utime) / records * 1e6, 3),
+            # New pages of the log's files.
+            "kernel_us_a_record": round((after.ru_stime - before.ru_stime) / records * 1e6, 3),
+        }
+
+    return asyncio.run(copy())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("recover", "topics"))
+    parser.add_argument("what", choices=("recover", "topics", "follow"))
     parser.add_argument("--records", type=int, default=2_400_000)
     parser.add_argument("--body", type=int, default=100)
     parser.add_argument("--topics", type=int, default=2000)
@@ -124,9 +168,11 @@ def main() -> None:
     args = parser.parse_args()
     root = tempfile.mkdtemp(prefix="orbitmq-store-", dir=args.folder)
     try:
-        result = (
-            recover(root, args.records, args.body) if args.what == "recover" else topics(root, args.topics)
-        )
+        if args.what == "topics":
+            result = topics(root, args.topics)
+        else:
+            measured = recover if args.what == "recover" else follow
+            result = measured(root, args.records, args.body)
         print(json.dumps(result))
     finally:
         shutil.rmtree(root, ignore_errors=True)

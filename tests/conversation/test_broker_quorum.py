@@ -442,6 +442,7 @@ async def test_a_message_sent_back_waits_for_the_slave_too(entered: World) -> No
         ("inSyncReplicas=2", "only a SYNC_MASTER waits for slaves"),
         ("brokerRole=SYNC_MASTER\ninSyncReplicas=2\nminInSyncReplicas=2", "no effect without"),
         ("brokerRole=SYNC_MASTER\ninSyncReplicas=3\ntotalReplicas=2", "can never be in sync"),
+        ("haHousekeepingInterval=9000", "one heartbeat that is late closes a link"),
         ("enableSlaveActingMaster=true\ntotalReplicas=2", "without slaveReadEnable=true"),
         ("enableSlaveActingMaster=true\nslaveReadEnable=true", "totalReplicas=1"),
     ],

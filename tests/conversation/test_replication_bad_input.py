@@ -127,6 +127,25 @@ async def test_a_thousand_idle_connections_hinder_nobody(orbitmq_world: World) -
     assert len(ha_port(world).connections) == 1
 
 
+async def test_no_more_than_max_connections_are_open(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = orbitmq_world
+    await world.until(lambda: following(world).transferring)
+    monkeypatch.setattr("orbitmq.replication.link.ha_port.MAX_CONNECTIONS", 3)
+    first, second, third = [await connected(world) for _ in range(3)]
+    await world.until(lambda: third.closed, 1)
+    assert [first.closed, second.closed] == [False, False]
+    assert [line for line in warnings(caplog) if "all 3 connections are in use" in line]
+    await send(world, 20)
+    assert await world.until(lambda: same_end(world)) < 0.1
+    first.transport.close()
+    await world.sleep(1)
+    fourth = await connected(world)
+    await world.sleep(1)
+    assert not fourth.closed, "there is room again"
+
+
 # -- masters that lie ----------------------------------------------------------------------------------
 
 
@@ -232,6 +251,31 @@ async def test_links_come_and_go(orbitmq_world: World) -> None:
     await world.until(lambda: not peers.links)
     await world.until(lambda: peers.links)
     assert seen == [(1, False), (1, True)]
+
+
+@pytest.mark.parametrize("at", [MASTER, SLAVE])
+async def test_frames_that_nobody_reads_are_bounded_and_end_the_link(
+    orbitmq_world: World, at: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The link is made anew, and all tables are told again."""
+    world, limit_bytes = orbitmq_world, 1 << 20
+    monkeypatch.setattr(stream, "MAX_WAITING_BYTES", limit_bytes)
+    peers = ha_port(world).shared.peers if at == MASTER else following(world).ours.peers
+    await world.until(lambda: peers.links)
+    (link,) = peers.links
+    world.partition(SLAVE)
+    sent_bytes = 0
+    while link in peers.links:
+        link.send(Kind.STATE, bytes(100_000))
+        sent_bytes += 100_000
+        assert sent_bytes < 2 * limit_bytes
+        await world.sleep(0.001)
+    assert sent_bytes > limit_bytes
+    assert [line for line in warnings(caplog) if f"more than {limit_bytes} bytes wait for it" in line]
+    world.heal()
+    await world.until(lambda: peers.links)
+    await send(world, 5)
+    await world.until(lambda: same_end(world))
 
 
 @pytest.mark.parametrize("at", [MASTER, SLAVE])

@@ -121,6 +121,17 @@ async def test_no_frame_crosses_a_file_and_the_blank_is_part_of_the_bytes(orbitm
     assert unpack_from(">i", log, last)[0] == FILE_BYTES - last
 
 
+@pytest.mark.orbitmq(settings={"mappedFileSizeCommitLog": str(FILE_BYTES), "haTransferBatchSize": "2000"})
+async def test_a_frame_has_at_most_hatransferbatchsize_bytes(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await send(world, 10, 3000)
+    peer = await slave(world)
+    peer.report(0)
+    await world.sleep(1)
+    assert max(len(data) for _, data in peer.frames()) == 2000
+    assert b"".join(data for _, data in peer.frames()) == log_of(world, MASTER)
+
+
 @pytest.mark.behaviour("HL-11")
 async def test_pieces_are_sent_before_they_are_flushed(orbitmq_world: World) -> None:
     world = orbitmq_world

@@ -227,3 +227,18 @@ async def test_what_becomes_durable_later_is_reported_later(orbitmq_world: World
         return state.durable == end
 
     assert 0.05 < await world.until(durable) < 1
+
+
+async def test_a_slave_whose_brokerip1_is_not_its_machines_connects_all_the_same(
+    orbitmq_world: World,
+) -> None:
+    """Behind a NAT the address given to clients cannot be bound."""
+    world = orbitmq_world
+    world.brokers[SLAVE].config.broker_ip1 = "192.0.2.1"
+    world.disconnect(SLAVE)
+    await world.until(lambda: not following(world).connected)
+    await world.until(lambda: following(world).transferring)
+    await send(world, 10)
+    await world.until(lambda: same_end(world))
+    (connection,) = ha_port(world).connections
+    assert connection.host == world.machines[SLAVE].host

@@ -39,14 +39,17 @@ class NameServerScript:
         self.heard: list[tuple[float, Command]] = []
         self.registered = True
         self.refuses = False
+        self.heartbeat_s = 0.0
         self.members: dict[int, str] = dict(MEMBERS)
         self.server = RemotingServer(runtime, self.answer)
 
     def of(self, *codes: int) -> list[tuple[float, Command]]:
         return [(at, command) for at, command in self.heard if command.code in codes]
 
-    def answer(self, _connection: Any, command: Command) -> Command:
+    async def answer(self, _connection: Any, command: Command) -> Command:
         self.heard.append((self._clock.monotonic(), command))
+        if command.code in HEARTBEATS and self.heartbeat_s:
+            await self._clock.sleep(self.heartbeat_s)
         if self.refuses:
             return command.reply(ResponseCode.SYSTEM_ERROR)
         if command.code == RequestCode.QUERY_DATA_VERSION:
@@ -98,6 +101,27 @@ async def test_a_heartbeat_and_a_look_each_second(
         if old:
             assert looks[0].ext["topic"] == SYNC_MEMBER_TOPIC_PREFIX + "broker-a"
         assert broker.services.role.role is Role.MASTER
+
+
+@pytest.mark.behaviour("HB-02")
+async def test_a_heartbeat_each_brokerheartbeatinterval(
+    runtime: SimulatedRuntime, names: NameServerScript
+) -> None:
+    async with make_broker(runtime, acting(broker_heartbeat_interval_ms=250)):
+        begin = runtime.clock.monotonic()
+        await runtime.clock.sleep(10.1)
+        assert 38 <= len([at for at, _ in names.of(*HEARTBEATS) if at > begin]) <= 42
+
+
+@pytest.mark.parametrize(("timeout_ms", "role"), [(500, Role.FENCED), (1000, Role.MASTER)])
+async def test_an_answer_counts_when_it_comes_within_sendheartbeattimeoutmillis(
+    runtime: SimulatedRuntime, names: NameServerScript, timeout_ms: int, role: Role
+) -> None:
+    names.members = {0: "127.0.0.1:10911"}
+    names.heartbeat_s = 0.7
+    async with make_broker(runtime, acting(heartbeat_timeout_ms=timeout_ms)) as broker:
+        await runtime.clock.sleep(20)
+        assert broker.services.role.role is role
 
 
 @pytest.mark.behaviour("HB-02")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from tests.replicas import ACTING, BOTH, MASTER, SLAVE, SLAVE_ONLY, Watch, online, shown
+from tests.replicas import ACTING, BOTH, MASTER, SLAVE, SLAVE_ONLY, Watch, online, send, shown
 
 from orbitmq.broker.role import Role
 from orbitmq.cluster.layout import ClusterError
@@ -320,7 +320,38 @@ async def test_an_operator_sees_roles_and_lags(orbitmq_world: World, watch: Watc
         assert (slave.role, slave.special_services) == ("slave", False)
         assert (slave.lag_bytes, slave.lag_ms, slave.in_sync) == (0, 0, True)
         assert slave.log_end == master.log_end
+        assert slave.epoch == master.epoch
         world.crash(MASTER)
         await world.until(lambda: watch.leaders() == [SLAVE])
         (slave,) = await admin.broker_states()
         assert (slave.role, slave.special_services) == ("acting master", True)
+        assert master.epoch is not None
+        assert slave.epoch == master.epoch + 1, "it took the lead"
+
+
+async def test_an_operator_sees_how_far_a_slave_lags(orbitmq_world: World, watch: Watch) -> None:
+    world = orbitmq_world
+    await online(world, watch)
+    async with world.admin(timeout_ms=500) as admin:
+        _, before = await admin.broker_states()
+        ends = [[world.machines[name].host] for name in (MASTER, SLAVE)]
+        world.runtime.network.partition(*ends, one_way=True)
+        await send(world, 3, 1000)
+        await world.sleep(2)
+        master, slave = await admin.broker_states()
+        assert slave.role == "slave"
+        assert slave.log_end == before.log_end
+        assert master.log_end is not None
+        assert slave.log_end is not None
+        assert slave.lag_bytes == master.log_end - slave.log_end > 3000
+        assert slave.lag_ms == pytest.approx(2000, abs=200)
+        assert slave.epoch == master.epoch == before.epoch
+        # No sender waits for it: that it owes bytes counts from the first look on.
+        await world.sleep(1)
+        _, slave = await admin.broker_states()
+        assert slave.in_sync is False
+        world.heal()
+        await world.sleep(1)
+        master, slave = await admin.broker_states()
+        assert (slave.lag_bytes, slave.lag_ms, slave.in_sync) == (0, 0, True)
+        assert slave.log_end == master.log_end

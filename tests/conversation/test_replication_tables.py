@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from itertools import pairwise
 
 import pytest
 from tests.conversation.broker_peer import BrokerPeer
@@ -78,6 +80,35 @@ async def test_the_tables_of_a_master_that_tells_none_over_the_link_are_copied(o
     await client.close()
 
 
+@pytest.mark.behaviour("SS-07")
+@pytest.mark.orbitmq(brokers=2)
+async def test_such_a_master_is_asked_for_offsets_each_five_seconds_and_for_the_others_each_ten(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = orbitmq_world
+    address = world.brokers["broker-a"].address
+    own, client = codes(world.brokers["broker-b"])
+    asked: dict[RequestCode, list[float]] = defaultdict(list)
+    plain = TableCodes._ask
+
+    async def ask(self: TableCodes, address: str, code: RequestCode) -> bytes:
+        asked[code].append(world.clock.monotonic())
+        return await plain(self, address, code)
+
+    monkeypatch.setattr(TableCodes, "_ask", ask)
+    copies = TableCopies(world.clock, own, lambda: address)
+    await copies.start()
+    await world.sleep(60)
+    await copies.stop()
+    await client.close()
+    assert asked.keys() == {21, 43, 45, 60, 201, 402}
+    for code, times in asked.items():
+        wanted_s = 5 if code == RequestCode.GET_ALL_CONSUMER_OFFSET else 10
+        pauses = [later - earlier for earlier, later in pairwise(times)]
+        assert pauses == pytest.approx([wanted_s] * len(pauses), abs=0.1)
+        assert len(times) >= 50 // wanted_s
+
+
 @pytest.mark.behaviour("MO-08")
 @pytest.mark.orbitmq(replicas=2)
 async def test_a_slave_has_its_masters_tables_within_a_fifth_of_a_second(orbitmq_world: World) -> None:
@@ -138,6 +169,17 @@ async def test_each_question_of_a_returning_master_is_answered(orbitmq_world: Wo
             assert bytes(answer.body).startswith(b"{")
         if code == RequestCode.GET_ALL_CONSUMER_OFFSET:
             assert set(json.loads(bytes(answer.body))) == {"dataVersion", "offsetTable"}
+    await client.close()
+
+
+@pytest.mark.orbitmq(brokers=1)
+async def test_a_slave_of_rocketmq_is_told_how_many_timers_are_pending(orbitmq_world: World) -> None:
+    """Code 61 of its SlaveSynchronize. Ours asks nobody: it counts the timers that its own log holds."""
+    client = RemotingClient(orbitmq_world.runtime)
+    address = orbitmq_world.brokers["broker-a"].address
+    answer = await client.request(address, Command(RequestCode.GET_TIMER_METRICS), 3000)
+    assert answer.code == 0, answer.remark
+    assert json.loads(bytes(answer.body)).keys() == {"dataVersion", "timingCount"}
     await client.close()
 
 

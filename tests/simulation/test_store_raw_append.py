@@ -89,6 +89,16 @@ def messages(store: MessageStore) -> dict[tuple[str, int], list[tuple[int, bytes
     return found
 
 
+async def found_by_key(store: MessageStore) -> dict[tuple[str, int], list[int]]:
+    """What the index names for each key that :func:`fill` gives."""
+    assert store.index is not None
+    return {
+        (topic, number): await store.index.find(topic, f"k{number}", 0, 1 << 62, 1000)
+        for topic in TOPICS
+        for number in range(60)
+    }
+
+
 def feed(store: MessageStore, log: bytes, end: int, source: random.Random, most: int) -> None:
     while store.received_offset < end:
         at = store.received_offset
@@ -118,6 +128,7 @@ async def life(seed: int) -> None:
     set_topics(slave)
     assert messages(slave) == messages(master)
     assert slave.max_commit_log_offset == master.max_commit_log_offset
+    assert await found_by_key(slave) == await found_by_key(master)
     await master.stop()
     await slave.stop()
     assert log_of(runtime, "/slave") == log_of(runtime, "/master")

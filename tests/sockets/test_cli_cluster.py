@@ -36,6 +36,12 @@ def first_line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
+def broker_settings(folder: str) -> list[str]:
+    """Flags of a broker on loopback, on any free port for slaves."""
+    settings = (f"storePathRootDir={folder}", "brokerIP1=127.0.0.1", "haListenPort=0")
+    return [flag for setting in settings for flag in ("--set", setting)]
+
+
 def stop(process: subprocess.Popen[str], number: int = signal.SIGINT) -> tuple[int, str, str]:
     process.send_signal(number)
     assert process.stdout is not None
@@ -175,7 +181,7 @@ def test_servers_say_when_they_serve_and_stop_cleanly(tmp_path: Path, number: in
     line = first_line(names)
     assert line.startswith("name server serves 0.0.0.0:")
     address = f"127.0.0.1:{line.strip().rpartition(':')[2]}"
-    settings = ("--set", f"storePathRootDir={tmp_path}/store", "--set", "brokerIP1=127.0.0.1")
+    settings = broker_settings(f"{tmp_path}/store")
     broker = start("broker", "--port", "0", "-n", address, *settings)
     assert first_line(broker).startswith("broker broker-a (id 0) serves 127.0.0.1:")
     code, out, err = stop(broker, number)
@@ -198,7 +204,7 @@ def test_a_port_in_use_is_one_line() -> None:
 
 
 def test_a_folder_in_use_is_one_line(tmp_path: Path) -> None:
-    settings = ("--set", f"storePathRootDir={tmp_path}", "--set", "brokerIP1=127.0.0.1")
+    settings = broker_settings(str(tmp_path))
     first = start("broker", "--port", "0", "-n", "127.0.0.1:1", *settings)
     assert "serves" in first_line(first)
     second = start("broker", "--port", "0", "-n", "127.0.0.1:1", *settings)
@@ -207,6 +213,27 @@ def test_a_folder_in_use_is_one_line(tmp_path: Path) -> None:
     assert str(tmp_path) in err
     assert len(err.splitlines()) == 1
     assert stop(first)[0] == 0
+
+
+def test_a_broker_id_in_use_is_one_line(tmp_path: Path) -> None:
+    names = start("nameserver", "--port", "0", "--set", f"kvConfigPath={tmp_path}/kv.json")
+    address = f"127.0.0.1:{first_line(names).strip().rpartition(':')[2]}"
+
+    def broker(folder: str) -> subprocess.Popen[str]:
+        return start("broker", "--port", "0", "-n", address, *broker_settings(f"{tmp_path}/{folder}"))
+
+    first = broker("first")
+    try:
+        words = first_line(first).split()
+        served = words[words.index("serves") + 1].rstrip(",")
+        second = broker("second")
+        out, err = second.communicate(timeout=READY_LIMIT_S)
+    finally:
+        ends = [stop(first)[0], stop(names)[0]]
+    assert (second.returncode, out) == (1, "")
+    assert len(err.splitlines()) == 1
+    assert f"the broker at {served} is broker-a with brokerId 0 already" in err
+    assert ends == [0, 0]
 
 
 def test_warnings_name_keys_without_effect(tmp_path: Path) -> None:
@@ -225,7 +252,7 @@ def test_an_uncompiled_broker_serves_and_says_that_it_is_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ORBITMQ_PURE", "1")
-    settings = ("--set", f"storePathRootDir={tmp_path}", "--set", "brokerIP1=127.0.0.1")
+    settings = broker_settings(str(tmp_path))
     process = start("broker", "--port", "0", "-n", "127.0.0.1:1", *settings)
     assert "serves" in first_line(process)
     code, _, err = stop(process)
@@ -250,6 +277,17 @@ def test_up_stops_its_processes(tmp_path: Path) -> None:
     pytest.fail(f"port {port} still answers")
 
 
+def wait_until_copied(command: Command) -> None:
+    """Return when the slave's log ends where its master's does."""
+    deadline = time.monotonic() + READY_LIMIT_S
+    while True:
+        states = json.loads(command("cluster", "list", "--json"))
+        if len({state["log_end"] for state in states}) == 1 and len(states) == 2:
+            return
+        assert time.monotonic() < deadline, states
+        time.sleep(0.1)
+
+
 def test_up_with_replicas_copies_what_is_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
@@ -263,13 +301,7 @@ def test_up_with_replicas_copies_what_is_sent(
         monkeypatch.setenv("NAMESRV_ADDR", started["nameServer"])
         for number in range(20):
             command("send", "copied", str(number))
-        deadline = time.monotonic() + READY_LIMIT_S
-        while True:
-            states = json.loads(command("cluster", "list", "--json"))
-            if len({state["log_end"] for state in states}) == 1 and len(states) == 2:
-                break
-            assert time.monotonic() < deadline, states
-            time.sleep(0.1)
+        wait_until_copied(command)
     finally:
         assert stop(process)[0] == 0
     master, slave = (
@@ -289,6 +321,32 @@ def process_of(folder: Path, name: str) -> int:
         if any(word.startswith(str(folder)) and Path(word).stem == name for word in words):
             return int(path.parent.name)
     raise AssertionError(f"no process of {name}")
+
+
+def test_a_slave_that_stands_still_is_listed_with_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+) -> None:
+    arguments = ("--port", "0", "--brokers", "1", "--replicas", "2", "--json", "--dir", str(tmp_path))
+    process = start("up", *arguments, "--set", "mappedFileSizeCommitLog=4194304")
+    try:
+        monkeypatch.setenv("NAMESRV_ADDR", json.loads(first_line(process))["nameServer"])
+        command("send", "copied", "one")
+        wait_until_copied(command)
+        slave = process_of(tmp_path, "broker-a-1")
+        os.kill(slave, signal.SIGSTOP)
+        command("send", "copied", "x" * 1000)
+        # No sender waits for it: that it owes bytes counts from the first look on.
+        for _ in range(2):
+            master, late = json.loads(command("cluster", "list", "--json"))
+        os.kill(slave, signal.SIGCONT)
+        assert (master["role"], late["role"]) == ("master", "slave")
+        assert master["lag_bytes"] is None
+        assert late["problem"]
+        assert late["lag_bytes"] > 1000
+        assert late["lag_ms"] >= 1000
+        assert late["in_sync"] is False
+    finally:
+        assert stop(process)[0] == 0
 
 
 def test_up_goes_on_while_a_group_has_a_broker(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from orbitmq import Message, Producer
-from orbitmq.cluster.local import LocalCluster
+from orbitmq.cluster.local import LocalCluster, Machine
+from orbitmq.replication.link.ha_port import HaPort
 from orbitmq.runtime.system import system_runtime
 
 MASTER, SLAVE = "broker-a", "broker-a-1"
@@ -82,3 +83,24 @@ def test_two_slaves_on_one_host_are_two_copies(tmp_path: Path) -> None:
                 assert len(ends) == 1
 
     asyncio.run(main())
+
+
+def test_a_slave_connects_from_its_brokerip1(tmp_path: Path) -> None:
+    """A master of RocketMQ finds its slave in the routes by the address that the connection came from."""
+    hosts = {MASTER: "127.0.0.1", SLAVE: "127.0.0.2", "nameserver": "127.0.0.1"}
+    runtime = system_runtime()
+
+    async def main() -> list[str]:
+        async with LocalCluster(
+            runtime,
+            brokers=1,
+            replicas=2,
+            root=str(tmp_path),
+            machine_of=lambda name: Machine(runtime, hosts[name]),
+        ) as cluster:
+            port = cluster.brokers[MASTER].part(HaPort)
+            while not port.shared.replicas.states:
+                await asyncio.sleep(0.01)
+            return [connection.host for connection in port.connections]
+
+    assert asyncio.run(asyncio.wait_for(main(), 30)) == ["127.0.0.2"]

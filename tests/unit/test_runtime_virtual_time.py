@@ -341,6 +341,9 @@ def test_addresses() -> None:
         with pytest.raises(OSError, match="assign"):
             await runtime.network.listen(Collector, "10.9.9.9", 1)
         await runtime.network.connect(Collector, "localhost", 9876)
+        await runtime.network.connect(Collector, "localhost", 9876, local_host="127.0.0.1")
+        with pytest.raises(OSError, match="assign"):
+            await runtime.network.connect(Collector, "localhost", 9876, local_host="10.9.9.9")
         await listener.close()
         with pytest.raises(ConnectionRefusedError):
             await runtime.network.connect(Collector, "localhost", 9876)

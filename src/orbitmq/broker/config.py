@@ -335,6 +335,12 @@ def advice(config: BrokerConfig) -> list[str]:
             "enableSlaveActingMaster=true with totalReplicas=1: set totalReplicas to the number of brokers "
             "of this name"
         )
+    if config.ha_housekeeping_interval_ms < 2 * config.ha_send_heartbeat_interval_ms:
+        found.append(
+            f"haHousekeepingInterval={config.ha_housekeeping_interval_ms} is less than twice "
+            f"haSendHeartbeatInterval ({config.ha_send_heartbeat_interval_ms}): one heartbeat that is late "
+            "closes a link"
+        )
     longest_ms = max(config.broker_heartbeat_interval_ms, config.member_period_ms)
     if config.enable_slave_acting_master and config.broker_not_active_timeout_ms < 4 * longest_ms:
         found.append(

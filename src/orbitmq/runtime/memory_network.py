@@ -417,6 +417,8 @@ class MemoryNetwork:
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         world = self._world
         host = self._resolve(host)
+        if local_host and self._resolve(local_host) != self.host:
+            raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL), local_host)
         await asyncio.sleep(world.draw_delay(self.host, host))
         if world.separated(self.host, host):
             await self._reachable(host, port)

@@ -1,0 +1,146 @@
+"""What the settings of replication do: how far a slave may be behind, where it connects, how much is sent."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.conversation.broker_peer import BrokerPeer, broker_config
+from tests.conversation.test_replication_status import status
+from tests.replicas import ACTING, MASTER, SLAVE, following, ha_port, same_end, send
+
+from orbitmq.broker.delay.progress import Place
+from orbitmq.broker.delay.service import ScheduleService
+from orbitmq.cluster.brokers import make_broker
+from orbitmq.replication.link.follower import Following
+from orbitmq.testing import SimulatedRuntime, World
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoResponse
+
+
+@pytest.mark.behaviour("QW-04")
+@pytest.mark.orbitmq(replicas=2, settings={"haMaxGapNotInSync": "20000", "haSlaveSilenceMillis": "60000"})
+async def test_a_slave_is_in_sync_while_it_is_less_than_hamaxgapnotinsync_behind(
+    orbitmq_world: World,
+) -> None:
+    world = orbitmq_world
+    await send(world, 5)
+    await world.until(lambda: same_end(world))
+    world.partition(SLAVE)  # for less than a minute: only its gap may count
+    for in_sync in (1, 0):
+        await send(world, 5, 3000)
+        assert (await status(world, MASTER)).in_sync_slave_nums == in_sync
+    async with BrokerPeer(world.runtime, world.brokers[MASTER].address) as peer:
+        await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, b"haMaxGapNotInSync=40000")
+    assert (await status(world, MASTER)).in_sync_slave_nums == 1
+
+
+@pytest.mark.orbitmq(
+    replicas=2, settings={"haHousekeepingInterval": "3000", "haSendHeartbeatInterval": "1000"}
+)
+async def test_either_end_leaves_a_link_that_is_silent_for_hahousekeepinginterval(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = orbitmq_world
+    await world.until(lambda: following(world).transferring and ha_port(world).connections)
+    await world.sleep(60)
+    assert following(world).transferring
+    assert "not heard of" not in caplog.text, "who has nothing to say shows that it lives"
+    begin = world.clock.monotonic()
+    world.partition(SLAVE)
+    ended: dict[str, float] = {}
+    while len(ended) < 2:
+        now = world.clock.monotonic() - begin
+        if not ha_port(world).connections:
+            ended.setdefault(MASTER, now)
+        if not following(world).connected:
+            ended.setdefault(SLAVE, now)
+        assert now < 60
+        await world.sleep(0.05)
+    assert all(1.5 < after_s <= 4 for after_s in ended.values()), ended
+
+
+# -- where a slave connects ----------------------------------------------------------------------------
+
+
+# The master tells an address that leads nowhere, as one behind a NAT does.
+UNREACHABLE = {"brokerIP2": "192.0.2.7", "haListenPort": "10912", "haMasterAddress": "10.0.0.2:10912"}
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param(mode, marks=pytest.mark.orbitmq(replicas=2, settings={**settings, **UNREACHABLE}))
+        for mode, settings in (("plain", {}), ("acting masters", ACTING))
+    ],
+)
+async def test_a_slave_connects_to_hamasteraddress_whatever_its_master_tells(
+    orbitmq_world: World, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = orbitmq_world
+    for name in (SLAVE, MASTER):
+        await world.stop_broker(name)
+    for name in (SLAVE, MASTER):
+        await world.start_broker(name)
+    assert await world.until(lambda: following(world).transferring) < 3, (
+        "it looks for a master that comes later"
+    )
+    await world.stop_broker(SLAVE)
+    await world.start_broker(SLAVE)
+    await send(world, 5)
+    await world.until(lambda: same_end(world))
+    assert following(world).master_address == world.brokers[MASTER].address
+    assert "192.0.2.7" not in caplog.text
+
+
+@pytest.mark.orbitmq(limit_s=60)
+async def test_with_hamasteraddress_a_slave_needs_no_name_server(runtime: SimulatedRuntime) -> None:
+    one, other = runtime.machine("10.0.0.1"), runtime.machine("10.0.0.2")
+    master_config = broker_config(broker_ip1="10.0.0.1", ha_listen_port=10912)
+    slave_config = broker_config(
+        broker_ip1="10.0.0.2", broker_id=1, broker_role="SLAVE", ha_master_address="10.0.0.1:10912"
+    )
+    async with make_broker(one, master_config) as master, make_broker(other, slave_config) as slave:
+        async with BrokerPeer(runtime, master.address) as peer:
+            await peer.sent(b"copied")
+        end = master.services.store.max_commit_log_offset
+        while slave.services.store.max_commit_log_offset < end:
+            await asyncio.sleep(0.1)
+        assert slave.part(Following).master_address is None
+
+
+@pytest.mark.orbitmq(settings={"brokerIP2": "192.0.2.7"})
+async def test_slaves_are_told_brokerip2_and_clients_brokerip1(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    broker = world.brokers[MASTER]
+    async with BrokerPeer(world.runtime, broker.address) as peer:
+        answer = await peer.ok(RequestCode.EXCHANGE_BROKER_HA_INFO)
+    told = ExchangeBrokerHaInfoResponse.from_ext(answer.ext)
+    assert told.master_ha_address == f"192.0.2.7:{broker.services.registration.ha_port}"
+    assert told.master_address == broker.address
+    assert broker.address.startswith(world.machines[MASTER].host)
+
+
+# -- delay progress ------------------------------------------------------------------------------------
+
+
+@pytest.mark.orbitmq(settings={"delayOffsetUpdateVersionStep": "3"})
+async def test_the_delay_progress_has_a_new_version_after_delayoffsetupdateversionstep_changes(
+    orbitmq_world: World,
+) -> None:
+    """A master of RocketMQ takes back progress of a newer version only."""
+    broker = orbitmq_world.brokers[MASTER]
+    delays = broker.part(ScheduleService).delays
+
+    def counters(changes: int) -> list[Any]:
+        first, seen = delays.version.counter, []
+        for _ in range(changes):
+            delays.move(1, Place(delays.place(1).offset + 1))
+            seen.append(delays.version.counter - first)
+        return seen
+
+    assert counters(7) == [0, 0, 1, 1, 1, 2, 2]
+    async with BrokerPeer(orbitmq_world.runtime, broker.address) as peer:
+        await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, b"delayOffsetUpdateVersionStep=1")
+    assert counters(3) == [1, 2, 3]
