@@ -18,7 +18,7 @@ RETRY = retry_topic("push")
 
 
 def stored(body: bytes, topic: str, offset: int) -> Stored:
-    return Stored(body, "broker-b", topic, 0, offset, 0)
+    return Stored(body, "broker-b", topic, 0, offset, place=100 * offset)
 
 
 def history(*retried: bytes) -> History:
