@@ -65,13 +65,12 @@ def _explained(plan: Plan, history: History, home: str, records: list[Stored]) -
         return False
     if own and not (
         _lacked(history, own[0])
-        or _forgotten(plan, history, home, away[0], history.second_of(home, own[0].place))
+        or _forgotten(plan, home, away[0], history.second_of(home, own[0].place))
         or _unanswered(plan, home, away[0])
     ):
         return False
     return all(
-        _unanswered(plan, home, one) or _forgotten(plan, history, home, one, other)
-        for one, other in pairwise(away)
+        _unanswered(plan, home, one) or _forgotten(plan, home, one, other) for one, other in pairwise(away)
     )
 
 
@@ -84,7 +83,7 @@ def _lacked(history: History, record: Stored) -> bool:
     )
 
 
-def _forgotten(plan: Plan, history: History, home: str, since_s: float, until_s: float) -> bool:
+def _forgotten(plan: Plan, home: str, since_s: float, until_s: float) -> bool:
     """Whether nobody may have known later what the acting slave of a group did first."""
     slave = partner(home)
     return any(
@@ -130,7 +129,7 @@ def transactions(plan: Plan, history: History) -> None:
             text = f"{sent.body.decode()} was rolled back and is in topic {TRADES}"
             history.violate("each half message ends once", text, sent.body)
         for one, other in pairwise(_known(sent)):
-            if not _may_be_asked_again(plan, history, one, other):
+            if not _may_be_asked_again(plan, history, sent, one, other):
                 text = f"{sent.body.decode()} is asked for at {other[0]:.3f} s, though its end was told"
                 history.violate("each half message is asked for once", text, sent.body)
         if len(sent.asked) > MOST_ASKED:
@@ -146,13 +145,18 @@ def _known(sent: Sent) -> list[tuple[float, str]]:
 
 
 def _may_be_asked_again(
-    plan: Plan, history: History, one: tuple[float, str], other: tuple[float, str]
+    plan: Plan, history: History, sent: Sent, one: tuple[float, str], other: tuple[float, str]
 ) -> bool:
     """Whether who asks the second time may not know what was told the first time."""
-    (told_s, group), (asked_s, _) = one, other
+    (told_s, group), (asked_s, asking) = one, other
     machines = {PRODUCERS, group, partner(group)}
     if any(machines & set(fault.machines) for fault in _around(plan, told_s - LOOK_S, told_s + ANSWER_S)):
         return True
+    if sent.queue is not None and group != (home := sent.queue.broker_name):
+        # An acting slave brought the half message there.
+        if asking == group:
+            return _unanswered(plan, home, told_s)
+        return _forgotten(plan, home, told_s, asked_s)
     return any(
         take.group == group
         and told_s <= take.at_s <= asked_s
