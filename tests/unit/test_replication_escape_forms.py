@@ -6,6 +6,8 @@ from random import Random
 
 import pytest
 
+from orbitmq.broker.transactions.forms import is_prepared
+from orbitmq.message import sysflag
 from orbitmq.message.properties import encode_properties
 from orbitmq.replication.escape.forms import Target, choose, outward, request, targets
 from orbitmq.store import NewMessage
@@ -66,6 +68,21 @@ def test_what_a_message_waited_by_is_gone_and_what_it_is_stays() -> None:
     assert (
         request(message, {"PGROUP": "mine"}, Target("b", "2:1", 4), "inner", None, 0).producer_group == "mine"
     )
+
+
+@pytest.mark.behaviour("ES-13")
+@pytest.mark.parametrize(
+    ("state", "half"), [(sysflag.TRANSACTION_PREPARED, True), (sysflag.TRANSACTION_COMMIT, False)]
+)
+def test_a_message_of_a_transaction_that_has_ended_does_not_begin_one_anew(state: int, half: bool) -> None:
+    """Seeds 30 and 39: a message that had failed at a consumer waited there until its producer was asked."""
+    properties = {"TRAN_MSG": "true", "PGROUP": "shop", "DELAY": "3"}
+    message = NewMessage(
+        "%RETRY%g", 0, b"b", encode_properties(properties), sys_flag=state, reconsume_times=1
+    )
+    sent, kept = outward(message, properties)
+    assert is_prepared(sent, kept) == half
+    assert kept["PGROUP"] == "shop"
 
 
 @pytest.mark.behaviour("ES-11")
