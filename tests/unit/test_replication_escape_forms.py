@@ -72,14 +72,20 @@ def test_what_a_message_waited_by_is_gone_and_what_it_is_stays() -> None:
 
 @pytest.mark.behaviour("ES-13")
 @pytest.mark.parametrize(
-    ("state", "half"), [(sysflag.TRANSACTION_PREPARED, True), (sysflag.TRANSACTION_COMMIT, False)]
+    ("state", "deliveries", "half"),
+    [
+        (sysflag.TRANSACTION_PREPARED, 0, True),
+        (sysflag.TRANSACTION_COMMIT, 0, False),
+        (sysflag.TRANSACTION_COMMIT, 1, False),
+    ],
 )
-def test_a_message_of_a_transaction_that_has_ended_does_not_begin_one_anew(state: int, half: bool) -> None:
-    """Seeds 30 and 39: a message that had failed at a consumer waited there until its producer was asked."""
+def test_a_message_of_a_committed_transaction_does_not_begin_one_anew(
+    state: int, deliveries: int, half: bool
+) -> None:
+    """Seeds 30 and 39: one that had failed at a consumer waited there until its producer was asked."""
     properties = {"TRAN_MSG": "true", "PGROUP": "shop", "DELAY": "3"}
-    message = NewMessage(
-        "%RETRY%g", 0, b"b", encode_properties(properties), sys_flag=state, reconsume_times=1
-    )
+    encoded = encode_properties(properties)
+    message = NewMessage("T", 0, b"b", encoded, sys_flag=state, reconsume_times=deliveries)
     sent, kept = outward(message, properties)
     assert is_prepared(sent, kept) == half
     assert kept["PGROUP"] == "shop"
