@@ -17,8 +17,9 @@ from orbitmq.replication.replicas import EVERYTHING
 from orbitmq.store import NewMessage, PutStatus
 from orbitmq.store.log import commit_log
 from orbitmq.store.upkeep.background import Upkeep
-from orbitmq.testing.simulation.plan import Fault, Kind, Mode, Plan, make_plan
+from orbitmq.testing.simulation.plan import GROUPS, Fault, Kind, Mode, Plan, make_plan
 from orbitmq.testing.simulation.run import Outcome, simulate
+from orbitmq.testing.simulation.watch import SPECIAL
 from orbitmq.wire.errors import RemotingError
 
 QUORUM = Mode(name_servers=1, quorum=True, sync_flush=False)
@@ -113,11 +114,38 @@ def test_progress_before_the_delivery_is_found(monkeypatch: pytest.MonkeyPatch) 
     assert "no acknowledged message is lost" in found(SAFE, killed)
 
 
+@pytest.fixture
+def doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every delivery is handed over twice."""
+    hand = Outlet.hand
+
+    def again(self: Outlet, message: NewMessage, properties: Mapping[str, str]) -> Handed:
+        hand(self, message, properties)
+        return hand(self, message, properties)
+
+    monkeypatch.setattr(Outlet, "hand", again)
+
+
+@pytest.mark.usefixtures("doubled")
+@pytest.mark.parametrize(
+    "fault",
+    [Fault(4.0, 0.3, Kind.RESET, "broker-b"), Fault(4.0, 2.0, Kind.KILL, "broker-b")],
+    ids=lambda fault: str(fault.kind.value),
+)
+def test_what_is_delivered_twice_is_found_in_spite_of_a_fault(fault: Fault) -> None:
+    """Also at the group with the fault, which may not do so either."""
+    outcome = simulate(Plan(1, SAFE, (fault,)))
+    again = [str(one) for one in outcome.violations if one.checker == "nothing is stored twice"]
+    assert all(any(f"{group}:" in text for text in again) for group in GROUPS)
+
+
 def test_a_promotion_without_a_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Terms, "patience_s", 0.0)
     alone = Fault(3.0, 6.0, Kind.ISOLATE, "broker-a")
     reset = Fault(4.0, 0.0, Kind.RESET, "broker-a")
-    assert "special services on one member" in found(SAFE, alone, reset)
+    (said,) = simulate(Plan(1, SAFE, (alone, reset))).violations
+    assert said.checker == "special services on one member"
+    assert [part for part in SPECIAL if part not in said.text] == []
 
 
 def test_a_truncation_in_memory_only_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,8 @@ from random import Random
 
 import pytest
 
+from orbitmq.broker.transactions.forms import is_prepared
+from orbitmq.message import sysflag
 from orbitmq.message.properties import encode_properties
 from orbitmq.replication.escape.forms import Target, choose, outward, request, targets
 from orbitmq.store import NewMessage
@@ -66,6 +68,27 @@ def test_what_a_message_waited_by_is_gone_and_what_it_is_stays() -> None:
     assert (
         request(message, {"PGROUP": "mine"}, Target("b", "2:1", 4), "inner", None, 0).producer_group == "mine"
     )
+
+
+@pytest.mark.behaviour("ES-13")
+@pytest.mark.parametrize(
+    ("state", "deliveries", "half"),
+    [
+        (sysflag.TRANSACTION_PREPARED, 0, True),
+        (sysflag.TRANSACTION_COMMIT, 0, False),
+        (sysflag.TRANSACTION_COMMIT, 1, False),
+    ],
+)
+def test_a_message_of_a_committed_transaction_does_not_begin_one_anew(
+    state: int, deliveries: int, half: bool
+) -> None:
+    """Seeds 30 and 39: one that had failed at a consumer waited there until its producer was asked."""
+    properties = {"TRAN_MSG": "true", "PGROUP": "shop", "DELAY": "3"}
+    encoded = encode_properties(properties)
+    message = NewMessage("T", 0, b"b", encoded, sys_flag=state, reconsume_times=deliveries)
+    sent, kept = outward(message, properties)
+    assert is_prepared(sent, kept) == half
+    assert kept["PGROUP"] == "shop"
 
 
 @pytest.mark.behaviour("ES-11")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import retry_topic
 from orbitmq.runtime.virtual_loop import VirtualClock
+from orbitmq.testing.simulation.again import transactions, twice
 from orbitmq.testing.simulation.checks import not_handled
-from orbitmq.testing.simulation.history import Delivered, History, Stored
-from orbitmq.testing.simulation.plan import Mode, Plan
+from orbitmq.testing.simulation.history import Delivered, History, Sent, Stored, Takeover
+from orbitmq.testing.simulation.plan import Fault, Kind, Mode, Plan
 from orbitmq.testing.simulation.watch import again, behind
 
 PLAN = Plan(1, Mode(name_servers=1, quorum=True, sync_flush=False), ())
@@ -18,7 +21,7 @@ RETRY = retry_topic("push")
 
 
 def stored(body: bytes, topic: str, offset: int) -> Stored:
-    return Stored(body, "broker-b", topic, 0, offset, 0)
+    return Stored(body, "broker-b", topic, 0, offset, place=100 * offset)
 
 
 def history(*retried: bytes) -> History:
@@ -69,3 +72,89 @@ def test_a_slave_that_lost_its_disk_sets_nothing_aside_once_more(
     before: int, count: int, once_more: bool
 ) -> None:
     assert again(before, count) == once_more
+
+
+# -- what may come twice: a timer message of broker-b, delivered at 5.0 s ------------------------------------
+
+OWN = Stored(b"timer-1", "broker-b", "later", 0, 3, place=500)
+OWN_AGAIN = Stored(b"timer-1", "broker-b", "later", 0, 4, place=600)
+AWAY = Stored(b"timer-1", "broker-a", "later", 0, 8, place=800)
+AWAY_AGAIN = Stored(b"timer-1", "broker-a", "later", 0, 9, place=900)
+# Its slave takes over without what its master delivered, or with it.
+WITHOUT, WITH = Takeover(6.0, "broker-b", end=450), Takeover(6.0, "broker-b", end=550)
+BEFORE = Takeover(4.0, "broker-b", end=450)
+KILLED = Fault(5.5, 4.0, Kind.KILL, "broker-b")
+SLAVE_KILLED = Fault(7.5, 1.0, Kind.KILL, "broker-b-1")
+
+
+def violated(*records: Stored, faults: tuple[Fault, ...] = (), takeover: Takeover | None = None) -> bool:
+    made = History(VirtualClock())
+    queue = MessageQueue("later", "broker-b", 0)
+    made.send(Sent(b"timer-1", "later", "timer", 1.0, acked_s=1.0, queue=queue, delay_s=4.0))
+    made.stored = {"later": list(records)}
+    made.takeovers = [] if takeover is None else [takeover]
+    made.log_ends = {
+        "broker-b": [(0.0, 0), (4.9, 500), (5.0, 600), (9.0, 700)],
+        "broker-a": [(0.0, 0), (7.0, 800), (8.5, 900), (9.0, 1000)],
+    }
+    twice(Plan(1, PLAN.mode, faults), made)
+    return bool(made.violations)
+
+
+def test_what_a_slave_lacked_when_it_began_to_act_comes_again() -> None:
+    assert not violated(OWN, AWAY, faults=(KILLED,), takeover=WITHOUT)
+
+
+@pytest.mark.parametrize("takeover", [WITH, BEFORE, None])
+def test_what_it_had_does_not(takeover: Takeover | None) -> None:
+    assert violated(OWN, AWAY, faults=(KILLED,), takeover=takeover)
+
+
+def test_a_master_does_not_deliver_twice_into_its_own_log() -> None:
+    assert violated(OWN, OWN_AGAIN, faults=(KILLED, SLAVE_KILLED), takeover=WITHOUT)
+
+
+def test_what_an_acting_slave_did_before_it_was_killed_comes_again() -> None:
+    later = replace(OWN, place=700)
+    assert not violated(AWAY, later, faults=(KILLED, SLAVE_KILLED), takeover=WITH)
+    assert violated(AWAY, later, faults=(KILLED,), takeover=WITH)
+
+
+@pytest.mark.parametrize(
+    ("fault", "excused"),
+    [
+        (Fault(6.9, 0.2, Kind.SLOW_LINK, "broker-a"), True),
+        (Fault(7.05, 0.0, Kind.RESET, "broker-b-1"), True),
+        (Fault(4.0, 0.0, Kind.RESET, "broker-b-1"), False),
+        (Fault(6.9, 0.2, Kind.CLOCK, "broker-a"), False),
+        (Fault(6.9, 0.2, Kind.KILL, "nameserver"), False),
+    ],
+)
+def test_an_escaped_message_is_sent_again_when_its_answer_is_lost(fault: Fault, excused: bool) -> None:
+    assert violated(AWAY, AWAY_AGAIN, faults=(KILLED, fault), takeover=WITH) != excused
+
+
+@pytest.mark.parametrize(
+    ("asked", "fault", "takeover", "excused"),
+    [
+        ([(5.0, "broker-b")], None, None, True),
+        ([(5.0, "broker-b"), (8.0, "broker-b")], None, None, False),
+        ([(5.0, "broker-b"), (8.0, "broker-b")], Fault(5.05, 0.0, Kind.RESET, "producers"), None, True),
+        ([(5.0, "broker-b"), (8.0, "broker-b")], Fault(7.0, 0.0, Kind.RESET, "producers"), None, False),
+        ([(5.0, "broker-b"), (8.0, "broker-b")], Fault(4.9, 1.0, Kind.KILL, "broker-a"), None, False),
+        ([(5.0, "broker-b"), (8.0, "broker-a")], KILLED, WITHOUT, True),
+        ([(4.5, "broker-b"), (8.0, "broker-a")], KILLED, Takeover(6.0, "broker-b", end=650), False),
+        ([(7.0, "broker-a"), (9.0, "broker-b")], SLAVE_KILLED, WITH, True),
+        ([(7.0, "broker-a"), (9.0, "broker-b")], KILLED, WITH, False),
+    ],
+)
+def test_a_half_message_is_asked_for_again_by_who_cannot_know(
+    asked: list[tuple[float, str]], fault: Fault | None, takeover: Takeover | None, excused: bool
+) -> None:
+    made = History(VirtualClock())
+    sent = made.send(Sent(b"trade-1", "trades", "trade", 1.0, commits=True, asked=asked))
+    sent.queue = MessageQueue("trades", "broker-b", 0)
+    made.takeovers = [] if takeover is None else [takeover]
+    made.log_ends = {"broker-b": [(0.0, 0), (4.9, 500), (5.0, 600), (9.0, 700)]}
+    transactions(Plan(1, PLAN.mode, () if fault is None else (fault,)), made)
+    assert (not made.violations) == excused

@@ -89,8 +89,11 @@ def outward(message: NewMessage, properties: Mapping[str, str]) -> tuple[NewMess
     promise (no WAIT=false as RocketMQ's sets): here the progress of the delivery moves on then.
     """
     half = sysflag.transaction_of(message.sys_flag) == sysflag.TRANSACTION_PREPARED
-    # The delay of a half message begins when its transaction is committed.
-    removed = {property_names.WAIT} | (_PLACES if half else _PLACES | _TIMES)
+    removed = {property_names.WAIT} | _PLACES
+    if not half:
+        # The delay of a half message begins when its transaction is committed. And what was committed keeps
+        # the mark of a half message in the log: sent with it, it would be taken for one.
+        removed |= _TIMES | {property_names.TRANSACTION_PREPARED}
     kept = {name: value for name, value in properties.items() if name not in removed}
     due = properties.get(property_names.TIMER_OUT_MS)
     if message.topic == reserved.TIMER_TOPIC and due:

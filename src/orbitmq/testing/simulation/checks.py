@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from orbitmq.message.reserved import retry_topic
+from orbitmq.testing.simulation.again import transactions, twice
 from orbitmq.testing.simulation.history import Delivered, History, Sent, Stored
-from orbitmq.testing.simulation.load import LATER, ORDERED_GROUP, SUBSCRIPTIONS, TOPICS, TRADES, dies
+from orbitmq.testing.simulation.load import ORDERED_GROUP, SUBSCRIPTIONS, TOPICS, dies
 from orbitmq.testing.simulation.plan import (
     FORGETS,
     GROUPS,
@@ -21,18 +22,12 @@ from orbitmq.testing.simulation.plan import (
 
 # What was written so long before a machine lost power may not have been synced (flushIntervalCommitLog).
 UNSYNCED_S = 2.0
-# A machine that starts looks for its tail at the other one for so long before it goes online without.
-RETURN_S = 25.0
-# Around a fault a delivery may come again: what was delivered was not replicated yet (SS-07).
-NEAR_S = 1.0
 EARLY_S = 0.010
-MOST_ASKED = 15
 # So long after a member got it, a message that was not handled has been stored once more.
 REDELIVERY_S = 12.0
 
 # What keeps the two brokers of a group from each other.
 _PARTS = frozenset(Kind) - {Kind.CLOCK, Kind.CLIENT, Kind.SLOW_LINK, Kind.SLOW_DISK, Kind.RESET}
-_DISTURBS = frozenset(Kind) - {Kind.CLOCK, Kind.CLIENT}
 
 
 def judge(plan: Plan, history: History) -> None:
@@ -76,7 +71,7 @@ def may_be_lost(plan: Plan, history: History, sent: Sent) -> bool:
     assert sent.acked_s is not None
     assert sent.queue is not None
     own = sent.queue.broker_name
-    later = [sent.at_s + sent.delay_s] if sent.delay_s else sent.asked_s
+    later = [sent.at_s + sent.delay_s] if sent.delay_s else [at_s for at_s, _ in sent.asked]
     for fault in plan.faults:
         if fault.kind not in FORGETS or fault.target not in GROUPS:
             continue
@@ -260,44 +255,3 @@ def early(plan: Plan, history: History) -> None:
         if one.at_s < due_s - wrong_s - EARLY_S:
             text = f"{body.decode()} comes {due_s - one.at_s:.3f} s too early"
             history.violate("no delayed message early", text, body)
-
-
-def twice(plan: Plan, history: History) -> None:
-    """A message that was sent once is stored once, but for what a fault took from the replicas."""
-    for topic in TOPICS:
-        for body, records in _bodies(history, topic).items():
-            if len(records) < 2:
-                continue
-            if topic in (LATER, TRADES) and any(_disturbed(plan, history, record) for record in records):
-                continue
-            places = ", ".join(f"{r.broker}:{r.queue_id} at {r.offset}" for r in records)
-            history.violate("nothing is stored twice", f"{body.decode()} of {topic} is in {places}", body)
-
-
-def _disturbed(plan: Plan, history: History, record: Stored) -> bool:
-    at_s = history.second_of(record.store_ms)
-    return any(f.at_s - NEAR_S <= at_s <= f.end_s + RETURN_S for f in plan.faults if f.kind in _DISTURBS)
-
-
-# ---- transactions
-
-
-def transactions(plan: Plan, history: History) -> None:
-    """What was rolled back is nowhere; who told how it ended is not asked; others are asked once."""
-    stored = _bodies(history, TRADES)
-
-    def disturbed(at_s: float) -> bool:
-        return any(f.at_s - NEAR_S <= at_s <= f.end_s + RETURN_S for f in plan.faults)
-
-    for sent in history.sent.values():
-        if sent.kind != "trade":
-            continue
-        if sent.commits is False and sent.body in stored:
-            text = f"{sent.body.decode()} was rolled back and is in topic {TRADES}"
-            history.violate("each half message ends once", text, sent.body)
-        if len(sent.asked_s) > 1 and not any(map(disturbed, sent.asked_s)):
-            text = f"{sent.body.decode()} is asked for {len(sent.asked_s)} times"
-            history.violate("each half message is asked for once", text, sent.body)
-        if len(sent.asked_s) > MOST_ASKED:
-            text = f"{sent.body.decode()} is asked for {len(sent.asked_s)} times"
-            history.violate("everything is bounded", text, sent.body)

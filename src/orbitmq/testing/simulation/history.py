@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
@@ -32,7 +33,8 @@ class Sent:
         key: of ordered messages: those of one key are in order.
         delay_s: how long it is to wait.
         commits: how its transaction ends; ``None``: it is none.
-        asked_s: when brokers asked how it ended.
+        told_s: when its producer told how it ended, without being asked.
+        asked: when a broker asked how it ended, and the group of that broker.
     """
 
     body: bytes
@@ -44,7 +46,8 @@ class Sent:
     key: str = ""
     delay_s: float = 0.0
     commits: bool | None = None
-    asked_s: list[float] = field(default_factory=list)
+    told_s: float | None = None
+    asked: list[tuple[float, str]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -71,14 +74,31 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One record at the end of a run: what a consumer can read."""
+    """One record at the end of a run: what a consumer can read.
+
+    Attributes:
+        place: where it begins in the log of its broker group.
+    """
 
     body: bytes
     broker: str
     topic: str
     queue_id: int
     offset: int
-    store_ms: int
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """A slave begins to act for its master.
+
+    Attributes:
+        end: where its log ends: what its master has behind that the slave does not know.
+    """
+
+    at_s: float
+    group: str
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +126,8 @@ class History:
         retried: at the end, what is in the retry topics of groups that pull, by group.
         dead: the dead letters at the end, by group.
         masters: when a broker became master.
+        takeovers: when a slave began to act.
+        log_ends: by broker group, where its log ended when it was longer than ever before.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -120,6 +142,8 @@ class History:
         self.retried: dict[str, list[Stored]] = {}
         self.dead: dict[str, set[bytes]] = {}
         self.masters: list[tuple[float, str]] = []
+        self.takeovers: list[Takeover] = []
+        self.log_ends: dict[str, list[tuple[float, int]]] = {}
         self._told: set[tuple[str, str]] = set()
 
     def now_s(self) -> float:
@@ -129,10 +153,6 @@ class History:
     def begin(self) -> None:
         """All serve: the time of faults and load begins."""
         self._zero_s = self._clock.monotonic()
-
-    def second_of(self, epoch_ms: int) -> float:
-        """The same for a time of the wall clock."""
-        return (epoch_ms - self._clock.now_ms()) / 1000 + self.now_s()
 
     def note(self, who: str, what: str) -> None:
         """A line of the trace."""
@@ -151,6 +171,15 @@ class History:
     def leads_again_s(self, group: str, since_s: float) -> float:
         """When the master of a group leads again after this time."""
         return min((at for at, name in self.masters if name == group and at >= since_s), default=inf)
+
+    def second_of(self, group: str, place: int) -> float:
+        """When a group's log first had something at this place, to one look of the watch.
+
+        Wall clocks of records are as wrong as the plan makes them.
+        """
+        looks = self.log_ends.get(group, [])
+        behind = bisect_right(looks, place, key=lambda look: look[1])
+        return looks[behind - 1][0] if behind else -inf
 
     def send(self, sent: Sent) -> Sent:
         self.sent[sent.body] = sent
@@ -182,8 +211,8 @@ class History:
             yield sent.at_s, "producer", f"sends {name} to {sent.topic}"
             if sent.acked_s is not None:
                 yield sent.acked_s, "producer", f"{name} is acknowledged, stored in {_queue(sent.queue)}"
-            for asked_s in sent.asked_s:
-                yield asked_s, "producer", f"is asked how {name} ended"
+            for asked_s, group in sent.asked:
+                yield asked_s, "producer", f"is asked by {group} how {name} ended"
         for one in self.delivered:
             if one.body == body:
                 again = ", again," if one.again else ""

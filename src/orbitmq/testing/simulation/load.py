@@ -17,7 +17,7 @@ from orbitmq.errors import OrbitError
 from orbitmq.message.model import Message, MessageQueue, ReceivedMessage
 from orbitmq.runtime.seam import Runtime
 from orbitmq.testing.simulation.history import Delivered, History, PlannedError, Sent
-from orbitmq.testing.simulation.plan import GROUPS
+from orbitmq.testing.simulation.plan import GROUPS, group_of
 from orbitmq.testing.simulation.site import LEVELS, Site
 
 if TYPE_CHECKING:
@@ -208,6 +208,8 @@ class Load:
         message = Message(TRADES, sent.body)
         async with producer.transaction(message) as transaction:
             self._acknowledged(sent, transaction.sent)
+            if told:
+                sent.told_s = sent.acked_s
             if not told:
                 transaction.leave_open()
             elif not sent.commits:
@@ -215,8 +217,12 @@ class Load:
 
     async def _check(self, message: ReceivedMessage) -> LocalTransactionState:
         sent = self._history.sent[message.body]
-        sent.asked_s.append(self._history.now_s())
+        sent.asked.append((self._history.now_s(), self._group_at(message)))
         return LocalTransactionState.COMMIT if sent.commits else LocalTransactionState.ROLLBACK
+
+    def _group_at(self, message: ReceivedMessage) -> str:
+        """The broker group that has a half message."""
+        return group_of(self._site.names[message.store_host.partition(":")[0]])
 
     # -- consumers -------------------------------------------------------------------------------------
 

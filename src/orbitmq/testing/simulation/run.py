@@ -306,5 +306,5 @@ def _read_on(store: MessageStore, group: str, topic: str, queue_id: int, known: 
     while records := list(iter_records(store.get(topic, queue_id, at, 1000).body)):
         for record in records:
             body = bytes(record.body).rstrip()
-            known.append(Stored(body, group, topic, queue_id, record.queue_offset, record.store_timestamp))
+            known.append(Stored(body, group, topic, queue_id, record.queue_offset, record.physical_offset))
         at = records[-1].queue_offset + 1

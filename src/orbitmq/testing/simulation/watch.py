@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Self
 
+from orbitmq.broker.broker import Broker
 from orbitmq.broker.role import Role, RoleChanged
 from orbitmq.runtime.virtual_loop import VirtualLoop, current_process
-from orbitmq.testing.simulation.history import History, PlannedError
+from orbitmq.testing.simulation.history import History, PlannedError, Takeover
 from orbitmq.testing.simulation.load import ORDERED_GROUP, PUSH_GROUP
 from orbitmq.testing.simulation.plan import FORGETS, GROUPS, Kind, Plan, group_of
 from orbitmq.testing.simulation.site import Server, Site
@@ -27,6 +28,16 @@ MOST_WARNINGS = 1500
 AMID_S = 0.1
 # Broker group, topic@group, queue.
 Place = tuple[str, str, int]
+# What one member of a group does for all of it.
+SPECIAL = frozenset(
+    {
+        "delayed messages",
+        "timer messages",
+        "transactions",
+        "open transactions of the master",
+        "popped messages",
+    }
+)
 COUNTS = frozenset({Role.MASTER, Role.FENCED, Role.ACTING_MASTER})
 WATCHED_GROUPS = (PUSH_GROUP, ORDERED_GROUP)
 
@@ -65,6 +76,7 @@ class Watch:
                         self._look_at_offsets(server)
                         self._look_at_buffers(server)
                         self._look_at_what_is_aside(server)
+                self._look_at_log_ends(group)
                 if len(serving) > 1:
                     self._look_for_leaders(group, serving)
             self._look_at_steps()
@@ -76,27 +88,40 @@ class Watch:
         if broker is None or id(broker) in self._known:
             return
         self._known.add(id(broker))
-        self._took(server.name, "", broker.services.role.role)
-        broker.services.events.subscribe(RoleChanged, partial(self._changed, server.name))
+        self._took(server, broker, "", broker.services.role.role)
+        broker.services.events.subscribe(RoleChanged, partial(self._changed, server, broker))
 
-    def _changed(self, name: str, event: RoleChanged) -> None:
-        self._took(name, event.before.value, event.after)
+    def _changed(self, server: Server, broker: Broker, event: RoleChanged) -> None:
+        self._took(server, broker, event.before.value, event.after)
 
-    def _took(self, name: str, before: str, role: Role) -> None:
-        self._history.note(name, f"{before} becomes {role.value}" if before else f"is {role.value}")
+    def _took(self, server: Server, broker: Broker, before: str, role: Role) -> None:
+        history, name = self._history, server.name
+        history.note(name, f"{before} becomes {role.value}" if before else f"is {role.value}")
         if role is Role.MASTER:
-            self._history.masters.append((self._history.now_s(), name))
+            history.masters.append((history.now_s(), name))
+        elif role is Role.ACTING_MASTER:
+            end = broker.services.store.max_commit_log_offset
+            history.takeovers.append(Takeover(history.now_s(), group_of(name), end))
+
+    def _look_at_log_ends(self, group: str) -> None:
+        looks = self._history.log_ends.setdefault(group, [(self._history.now_s(), 0)])
+        for server in self._site.brokers(group):
+            # Also of a process that is frozen: what it stored before counts.
+            if server.broker is not None and server.broker.running:
+                end = server.broker.services.store.max_commit_log_offset
+                if end > looks[-1][1]:
+                    looks.append((self._history.now_s(), end))
 
     def _look_for_leaders(self, group: str, serving: list[Server]) -> None:
-        leaders = [
-            one.name
-            for one in serving
-            if one.broker is not None
-            and "delayed messages" in one.broker.running
-            and one.broker.services.role.leads
-        ]
-        if len(leaders) > 1:
-            text = f"special services run on {' and '.join(leaders)}"
+        """Two may both think that they lead, as long as no service runs on both."""
+        leaders = [one for one in serving if one.broker is not None and one.broker.services.role.leads]
+        if len(leaders) < 2:
+            return
+        work = {
+            one.name: SPECIAL.intersection(one.broker.running) for one in leaders if one.broker is not None
+        }
+        if sum(map(bool, work.values())) > 1:
+            text = " and ".join(f"{name} does {', '.join(sorted(parts))}" for name, parts in work.items())
             self._history.violate("special services on one member", text, once=group)
 
     def _look_at_offsets(self, server: Server) -> None:

@@ -1,0 +1,165 @@
+"""Judges what happened twice at the end of a run: deliveries, and questions about transactions.
+
+A delivery comes again only for what one broker did and the other one of its group did not know when it went
+on with the work (docs/high-availability.md, decision 18), or when an answer of another broker got lost on its
+way.
+A fault somewhere else, or some time before, excuses nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+
+from orbitmq.testing.simulation.history import History, Sent, Stored
+from orbitmq.testing.simulation.load import LATER, PRODUCERS, TOPICS, TRADES
+from orbitmq.testing.simulation.plan import GROUPS, Fault, Kind, Plan, partner
+
+# A look of the watch, and what a log is written before it ends there.
+LOOK_S = 0.05
+# So long after its cause an answer is there, when nothing is slow.
+ANSWER_S = 0.1
+MOST_ASKED = 15
+
+# What can end a slave's knowledge of what it delivered, or keep its master from asking it.
+_SILENCES = frozenset(
+    {Kind.KILL, Kind.POWER, Kind.LOSE_DISK, Kind.STOP, Kind.FREEZE, Kind.CUT, Kind.ONE_WAY, Kind.ISOLATE}
+)
+# What can let an answer come late or never.
+_LOSES_ANSWERS = frozenset(Kind) - {Kind.CLOCK, Kind.NAME_SERVER}
+
+
+def twice(plan: Plan, history: History) -> None:
+    """A message that was sent once is stored once, but for what a fault took from the replicas."""
+    for topic in TOPICS:
+        found: dict[bytes, list[Stored]] = defaultdict(list)
+        for record in history.stored.get(topic, ()):
+            found[record.body].append(record)
+        for body, records in found.items():
+            if len(records) < 2:
+                continue
+            if topic in (LATER, TRADES) and _may_be_twice(plan, history, history.sent[body], records):
+                continue
+            places = ", ".join(f"{r.broker}:{r.queue_id} at {r.offset}" for r in records)
+            history.violate("nothing is stored twice", f"{body.decode()} of {topic} is in {places}", body)
+
+
+def _may_be_twice(plan: Plan, history: History, sent: Sent, records: list[Stored]) -> bool:
+    # Of a send that was not answered nobody knows where the message is.
+    homes = GROUPS if sent.queue is None else (sent.queue.broker_name,)
+    return any(_explained(plan, history, home, records) for home in homes)
+
+
+def _explained(plan: Plan, history: History, home: str, records: list[Stored]) -> bool:
+    """Whether a message of this group may have been delivered to these places.
+
+    Its master delivers into its own log, and knows from it what it has delivered: never twice. Each delivery
+    to the other group is an acting slave's.
+    """
+    own = [record for record in records if record.broker == home]
+    away = sorted(
+        history.second_of(record.broker, record.place) for record in records if record.broker != home
+    )
+    if len(own) > 1 or not away:
+        return False
+    if own and not (
+        _lacked(history, own[0])
+        or _forgotten(plan, home, away[0], history.second_of(home, own[0].place))
+        or _unanswered(plan, home, away[0])
+    ):
+        return False
+    return all(
+        _unanswered(plan, home, one) or _forgotten(plan, home, one, other) for one, other in pairwise(away)
+    )
+
+
+def _lacked(history: History, record: Stored) -> bool:
+    """Whether a slave that began to act did not have what its master had delivered."""
+    at_s = history.second_of(record.broker, record.place)
+    return any(
+        one.group == record.broker and one.end <= record.place and at_s <= one.at_s + LOOK_S
+        for one in history.takeovers
+    )
+
+
+def _forgotten(plan: Plan, home: str, since_s: float, until_s: float) -> bool:
+    """Whether nobody may have known later what the acting slave of a group did first."""
+    slave = partner(home)
+    return any(
+        fault.kind in _SILENCES
+        and (fault.target == slave or _between(fault, home, slave))
+        and fault.at_s <= until_s
+        and since_s <= fault.end_s
+        for fault in plan.faults
+    )
+
+
+def _between(fault: Fault, master: str, slave: str) -> bool:
+    """Whether a fault keeps the two of a group from each other."""
+    if fault.kind is Kind.ISOLATE:
+        return fault.target in (master, slave)
+    return {master, slave} == set(fault.machines)
+
+
+def _unanswered(plan: Plan, home: str, at_s: float) -> bool:
+    """Whether an acting slave may not have heard that the other group has its message."""
+    (other,) = set(GROUPS) - {home}
+    machines = {partner(home), other, partner(other)}
+    return any(machines & set(fault.machines) for fault in _around(plan, at_s - LOOK_S, at_s + ANSWER_S))
+
+
+def _around(plan: Plan, begin_s: float, end_s: float) -> Iterator[Fault]:
+    """The faults in this time that can lose answers."""
+    for fault in plan.faults:
+        if fault.kind in _LOSES_ANSWERS and fault.at_s <= end_s and begin_s <= fault.end_s:
+            yield fault
+
+
+# ---- transactions
+
+
+def transactions(plan: Plan, history: History) -> None:
+    """What was rolled back is nowhere; whose end is known is not asked for."""
+    stored = {record.body for record in history.stored.get(TRADES, ())}
+    for sent in history.sent.values():
+        if sent.kind != "trade":
+            continue
+        if sent.commits is False and sent.body in stored:
+            text = f"{sent.body.decode()} was rolled back and is in topic {TRADES}"
+            history.violate("each half message ends once", text, sent.body)
+        for one, other in pairwise(_known(sent)):
+            if not _may_be_asked_again(plan, history, sent, one, other):
+                text = f"{sent.body.decode()} is asked for at {other[0]:.3f} s, though its end was told"
+                history.violate("each half message is asked for once", text, sent.body)
+        if len(sent.asked) > MOST_ASKED:
+            text = f"{sent.body.decode()} is asked for {len(sent.asked)} times"
+            history.violate("everything is bounded", text, sent.body)
+
+
+def _known(sent: Sent) -> list[tuple[float, str]]:
+    """When which group was told how a transaction ended."""
+    if sent.told_s is None or sent.queue is None:
+        return sent.asked
+    return [(sent.told_s, sent.queue.broker_name), *sent.asked]
+
+
+def _may_be_asked_again(
+    plan: Plan, history: History, sent: Sent, one: tuple[float, str], other: tuple[float, str]
+) -> bool:
+    """Whether who asks the second time may not know what was told the first time."""
+    (told_s, group), (asked_s, asking) = one, other
+    machines = {PRODUCERS, group, partner(group)}
+    if any(machines & set(fault.machines) for fault in _around(plan, told_s - LOOK_S, told_s + ANSWER_S)):
+        return True
+    if sent.queue is not None and group != (home := sent.queue.broker_name):
+        # An acting slave brought the half message there.
+        if asking == group:
+            return _unanswered(plan, home, told_s)
+        return _forgotten(plan, home, told_s, asked_s)
+    return any(
+        take.group == group
+        and told_s <= take.at_s <= asked_s
+        and history.second_of(group, take.end) <= told_s + ANSWER_S
+        for take in history.takeovers
+    )
