@@ -175,6 +175,43 @@ async def test_an_open_transaction_is_asked_about_once_by_the_broker_that_got_it
         assert master.services.offsets.query("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0) == 10
 
 
+@pytest.mark.behaviour("TX-08")
+async def test_a_master_that_asked_in_vain_does_not_ask_for_what_its_slave_has_handed_on(
+    orbitmq_world: World,
+) -> None:
+    """Seed 74: each question puts a copy of the half message; a slave cut off from its master lacks it."""
+    world = orbitmq_world
+    await ready(world, "orders")
+    asked: Counter[bytes] = Counter()
+
+    async def check(message: ReceivedMessage) -> LocalTransactionState:
+        asked[message.body] += 1
+        return LocalTransactionState.COMMIT
+
+    async with world.transaction_producer("shop", check=check) as producer:
+        for _ in range(8):
+            await producer.send(Message("beats", b"so that all masters know this producer"))
+        master, slave = world.brokers[MASTER].services, world.brokers[SLAVE].services
+        begin = world.clock.monotonic()
+        put(world.brokers[MASTER], "orders", b"half", TRAN_MSG="true", PGROUP="shop", UNIQ_KEY="H")
+        await copied(world)
+        # It asks 6 s after the message came, in the 3.5 s for which its right lasts.
+        await world.sleep(begin + 5 - world.clock.monotonic())
+        world.partition(MASTER)
+        await world.until(lambda: asked[b"half"] > 0)
+        await world.sleep(1)
+        halves = [each.store.max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0) for each in (master, slave)]
+        assert halves == [2, 1]
+        # What the master asked while it was cut off does not come after all.
+        world.disconnect(MASTER)
+        world.heal()
+        await world.until(lambda: master.role.role is Role.MASTER)
+        await world.sleep(100)
+    assert asked == Counter({b"half": 1})
+    assert everywhere(world, "orders") == Counter({b"half": 1})
+    assert master.offsets.query("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0) == 2
+
+
 @pytest.mark.behaviour("TX-05")
 @pytest.mark.behaviour("TX-06")
 async def test_half_messages_wait_for_another_master_as_long_as_it_takes(orbitmq_world: World) -> None:

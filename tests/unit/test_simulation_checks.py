@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from orbitmq.broker.role import Role
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import retry_topic
 from orbitmq.runtime.virtual_loop import VirtualClock
@@ -87,10 +88,17 @@ KILLED = Fault(5.5, 4.0, Kind.KILL, "broker-b")
 SLAVE_KILLED = Fault(7.5, 1.0, Kind.KILL, "broker-b-1")
 
 
-def violated(*records: Stored, faults: tuple[Fault, ...] = (), takeover: Takeover | None = None) -> bool:
+def violated(
+    *records: Stored,
+    faults: tuple[Fault, ...] = (),
+    takeover: Takeover | None = None,
+    kind: str = "timer",
+    called_back: tuple[float, str] | None = None,
+) -> bool:
     made = History(VirtualClock())
     queue = MessageQueue("later", "broker-b", 0)
-    made.send(Sent(b"timer-1", "later", "timer", 1.0, acked_s=1.0, queue=queue, delay_s=4.0))
+    made.send(Sent(b"timer-1", "later", kind, 1.0, acked_s=1.0, queue=queue, delay_s=4.0))
+    made.called_back = [] if called_back is None else [called_back]
     made.stored = {"later": list(records)}
     made.takeovers = [] if takeover is None else [takeover]
     made.log_ends = {
@@ -112,6 +120,16 @@ def test_what_it_had_does_not(takeover: Takeover | None) -> None:
 
 def test_a_master_does_not_deliver_twice_into_its_own_log() -> None:
     assert violated(OWN, OWN_AGAIN, faults=(KILLED, SLAVE_KILLED), takeover=WITHOUT)
+
+
+def test_what_overtook_another_one_comes_again() -> None:
+    """A known fault of the product (seed 196), of delay levels alone."""
+    later = replace(OWN, place=700)
+    called_back = (8.0, "broker-b")
+    assert not violated(AWAY, later, faults=(KILLED,), takeover=WITH, kind="delayed", called_back=called_back)
+    assert violated(AWAY, later, faults=(KILLED,), takeover=WITH, kind="timer", called_back=called_back)
+    early = (6.5, "broker-b")
+    assert violated(AWAY, later, faults=(KILLED,), takeover=WITH, kind="delayed", called_back=early)
 
 
 def test_what_an_acting_slave_did_before_it_was_killed_comes_again() -> None:
@@ -157,4 +175,14 @@ def test_a_half_message_is_asked_for_again_by_who_cannot_know(
     made.takeovers = [] if takeover is None else [takeover]
     made.log_ends = {"broker-b": [(0.0, 0), (4.9, 500), (5.0, 600), (9.0, 700)]}
     transactions(Plan(1, PLAN.mode, () if fault is None else (fault,)), made)
+    assert (not made.violations) == excused
+
+
+@pytest.mark.parametrize(("role", "excused"), [(Role.FENCED, True), (Role.MASTER, False)])
+def test_a_master_that_does_not_lead_is_told_in_vain(role: Role, excused: bool) -> None:
+    made = History(VirtualClock())
+    sent = made.send(Sent(b"trade-1", "trades", "trade", 1.0, commits=True, told_s=1.0))
+    sent.queue, sent.asked = MessageQueue("trades", "broker-b", 0), [(4.0, "broker-b")]
+    made.roles = [(0.0, "broker-b", role), (3.0, "broker-b", Role.MASTER)]
+    transactions(Plan(1, PLAN.mode, ()), made)
     assert (not made.violations) == excused

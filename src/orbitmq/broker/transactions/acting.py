@@ -131,5 +131,3 @@ class HalfEscape(Component):
         progress = self._table.progress
         self._queue.commit(HALF, progress)
         self._queue.commit(OP, self._marks.progress(progress))
-        for offset in [offset for offset in self._escaped if offset < progress]:
-            self._escaped.remove(offset)

@@ -33,7 +33,7 @@ class EscapedHalves:
         self._feed.changed(ESCAPED_HALVES, str(offset), 1)
 
     def remove(self, offset: int) -> None:
-        """It is marked as ended, or the progress is behind it."""
+        """It and all copies of it are marked as ended, on the device."""
         if offset in self._offsets:
             del self._offsets[offset]
             self._feed.changed(ESCAPED_HALVES, str(offset), None)

@@ -92,6 +92,8 @@ class Transactions(Component):
         self._queue = queue
         self._escaped = escaped
         self._handed_on: list[int] = []
+        # The transactions of those by origin: this broker may have put copies of them since (see _renew).
+        self._elsewhere: set[int] = set()
         self._clients = clients
         self._host = host
         self._role = role
@@ -119,8 +121,13 @@ class Transactions(Component):
         self._table, self._marks = self._queue.load()
         # What another broker has while this one was away is ended here.
         self._handed_on = [offset for offset in self._escaped if offset < self._queue.end]
+        self._elsewhere = set(map(self._origin, self._handed_on))
         for offset in self._handed_on:
             self._finish(offset)
+
+    def _origin(self, offset: int) -> int:
+        record = self._queue.half(offset)
+        return offset if record is None else messages.origin(offset, decode_properties(record.properties))
 
     # -- the first half ----------------------------------------------------------------------------------
 
@@ -281,15 +288,10 @@ class Transactions(Component):
             return
         properties = decode_properties(record.properties)
         checks = messages.checks_so_far(properties)
-        self._table.admit(
-            Half(
-                offset,
-                record.physical_offset,
-                messages.origin(offset, properties),
-                properties.get(property_names.UNIQ_KEY, ""),
-                self._due_ms(record, properties, checks),
-            )
-        )
+        origin = messages.origin(offset, properties)
+        due_ms = 0 if origin in self._elsewhere else self._due_ms(record, properties, checks)
+        unique_id = properties.get(property_names.UNIQ_KEY, "")
+        self._table.admit(Half(offset, record.physical_offset, origin, unique_id, due_ms))
 
     def _due_ms(self, record: Record, properties: Mapping[str, str], checks: int) -> int:
         """When to look at a half message that has just been read."""
@@ -328,6 +330,9 @@ class Transactions(Component):
 
     async def _look_at(self, half: Half, now: int) -> None:
         if half not in self._table:
+            return
+        if half.origin in self._elsewhere:
+            self._finish(half.offset)
             return
         stored = self._store.record_at(half.physical_offset)
         if stored is None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 
+from orbitmq.broker.role import Role
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.seam import Clock
@@ -125,7 +126,8 @@ class History:
         stored: at the end, by topic.
         retried: at the end, what is in the retry topics of groups that pull, by group.
         dead: the dead letters at the end, by group.
-        masters: when a broker became master.
+        roles: which broker took which role when.
+        called_back: when a slave of which group ceased to act with messages on their way to another one.
         takeovers: when a slave began to act.
         log_ends: by broker group, where its log ended when it was longer than ever before.
     """
@@ -141,7 +143,8 @@ class History:
         self.stored: dict[str, list[Stored]] = {}
         self.retried: dict[str, list[Stored]] = {}
         self.dead: dict[str, set[bytes]] = {}
-        self.masters: list[tuple[float, str]] = []
+        self.roles: list[tuple[float, str, Role]] = []
+        self.called_back: list[tuple[float, str]] = []
         self.takeovers: list[Takeover] = []
         self.log_ends: dict[str, list[tuple[float, int]]] = {}
         self._told: set[tuple[str, str]] = set()
@@ -170,7 +173,15 @@ class History:
 
     def leads_again_s(self, group: str, since_s: float) -> float:
         """When the master of a group leads again after this time."""
-        return min((at for at, name in self.masters if name == group and at >= since_s), default=inf)
+        return next(
+            (at for at, name, role in self.roles if name == group and role is Role.MASTER and at >= since_s),
+            inf,
+        )
+
+    def led(self, group: str, at_s: float) -> bool:
+        """Whether the master of a group led then, and was not fenced, as far as it was there."""
+        roles = [role for at, name, role in self.roles if name == group and at <= at_s]
+        return not roles or roles[-1] is Role.MASTER
 
     def second_of(self, group: str, place: int) -> float:
         """When a group's log first had something at this place, to one look of the watch.

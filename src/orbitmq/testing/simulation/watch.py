@@ -97,11 +97,13 @@ class Watch:
     def _took(self, server: Server, broker: Broker, before: str, role: Role) -> None:
         history, name = self._history, server.name
         history.note(name, f"{before} becomes {role.value}" if before else f"is {role.value}")
-        if role is Role.MASTER:
-            history.masters.append((history.now_s(), name))
-        elif role is Role.ACTING_MASTER:
+        history.roles.append((history.now_s(), name, role))
+        if role is Role.ACTING_MASTER:
             end = broker.services.store.max_commit_log_offset
             history.takeovers.append(Takeover(history.now_s(), group_of(name), end))
+        elsewhere: Any = broker.services.outlet.elsewhere
+        if before == Role.ACTING_MASTER.value and elsewhere is not None and len(elsewhere):
+            history.called_back.append((history.now_s(), group_of(name)))
 
     def _look_at_log_ends(self, group: str) -> None:
         looks = self._history.log_ends.setdefault(group, [(self._history.now_s(), 0)])
