@@ -14,6 +14,7 @@ from tests.replicas import ESCAPING, MASTER, OTHER, SLAVE
 from orbitmq import LocalTransactionState, Message, ReceivedMessage
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.role import Role
+from orbitmq.broker.timers.progress import due_of
 from orbitmq.broker.timers.service import TimerService
 from orbitmq.broker.transactions.acting import HalfEscape
 from orbitmq.message.properties import decode_properties, encode_properties
@@ -106,6 +107,25 @@ async def test_timer_messages_escape_as_well(orbitmq_world: World) -> None:
     await come_back(world)
     await world.sleep(20)
     assert everywhere(world, "orders") == Counter({b"timer %d" % number: 1 for number in range(20)})
+
+
+@pytest.mark.behaviour("ES-11")
+async def test_timers_that_escaped_in_the_moment_in_which_a_slave_acted_are_known(
+    orbitmq_world: World,
+) -> None:
+    """Seed 217: the log of what waits was not on its device, so nothing was said of what was delivered."""
+    world = orbitmq_world
+    await ready(world, "orders")
+    put(world.brokers[MASTER], "orders", b"timer", TIMER_DELAY_MS="5000", UNIQ_KEY="T")
+    due_ms = world.clock.now_ms() + 5000
+    slave = await lose(world)
+    await world.sleep((due_ms - world.clock.now_ms()) / 1000)
+    for _ in range(10_000):
+        if stored(world.brokers[OTHER], "orders"):
+            break
+        await world.sleep(0.0001)
+    await slave.change_role(Role.SLAVE)
+    assert due_of(slave.part(TimerService).written.saved.done) >= due_ms
 
 
 @pytest.mark.behaviour("TW-18")

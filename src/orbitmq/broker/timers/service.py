@@ -132,8 +132,7 @@ class TimerService(Component):
                 self.pending.leave()
                 await self._save_last()
             elif self._handed:
-                await self._outlet.settle()
-                self._save_settled()
+                await self._save_handed()
             # When this broker leads again others have delivered: what is known now must not be written then.
             self._handed = self._settled = 0
             await self.written.close()
@@ -150,6 +149,16 @@ class TimerService(Component):
             self._snapshot = None
             self._take_snapshot()
             self._try_to_save()
+
+    async def _save_handed(self) -> None:
+        """The same when all is stored that is on its way, as far as the disk takes it."""
+        await self._outlet.settle()
+        try:
+            # What a slave read of the timer topic may not be on the device when it acts for a moment.
+            await self._threads.run(self._log.sync)
+        except OSError as error:
+            log.error("the disk refused the timer log: %s", error)
+        self._save_settled()
 
     async def _save_last(self) -> None:
         """Write down that everything is delivered that was due by now, if it is.
@@ -202,8 +211,7 @@ class TimerService(Component):
     async def _begin(self) -> None:
         """Find the progress, and read what waits: what was delivered and not seen stored comes again."""
         if self._handed:
-            await self._outlet.settle()
-            self._save_settled()
+            await self._save_handed()
         self._unsettled.clear()
         self._handed = self._settled = 0
         self._snapshot = None

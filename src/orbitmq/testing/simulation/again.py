@@ -99,10 +99,10 @@ def _forgotten(plan: Plan, home: str, since_s: float, until_s: float) -> bool:
 
 
 def _overtook(history: History, home: str, since_s: float) -> bool:
-    """Whether an acting slave may have delivered this one past another of its delay level, and gave that back.
+    """Whether an acting slave may have delivered this one past another of its level that it gave back.
 
-    A fault of the product that is known and not mended (seed 196): the progress of a level is one place in its
-    queue, so what escaped behind a message that was called back is delivered once more by the master.
+    A fault of the product that is known and not mended (seed 196): the progress of a level is one place in
+    its queue, so what escaped behind a message that was called back is delivered once more by the master.
     """
     return KNOWN_OVERTAKING and any(group == home and since_s <= at_s for at_s, group in history.called_back)
 
