@@ -190,6 +190,24 @@ def test_a_task_of_spark_sends_unpaced_to_a_broker_within_the_machine() -> None:
         stream.close()
 
 
+def all_sent(
+    end: Callable[[], asyncio.Protocol], make_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> bytes:
+    """All that a server's end of a connection sends until it closes."""
+
+    async def main() -> bytes:
+        server = await asyncio.get_running_loop().create_server(end, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        async with asyncio.timeout(LIMIT_S):
+            received = await reader.read(-1)
+        writer.close()
+        server.close()
+        return received
+
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        return runner.run(main())
+
+
 @LOOPS
 @pytest.mark.parametrize("size_bytes", [32 << 20, 5000])
 def test_what_a_connection_does_not_take_at_once_is_a_copy(
@@ -210,17 +228,7 @@ def test_what_a_connection_does_not_take_at_once_is_a_copy(
             memory[:] = bytes(size_bytes)
             transport.close()
 
-    async def main() -> bytes:
-        server = await asyncio.get_running_loop().create_server(End, "127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        async with asyncio.timeout(LIMIT_S):
-            received = await reader.read(-1)
-        writer.close()
-        server.close()
-        return received
-
-    with asyncio.Runner(loop_factory=make_loop) as runner:
-        received = runner.run(main())
+    received = all_sent(End, make_loop)
     assert received == b"".join(b"%d;head" % number + first for number in range(3))
     assert any(lost) or size_bytes < 10_000
 
@@ -235,16 +243,5 @@ def test_nothing_is_sent_at_once_through_a_transport_that_closes(
             self.rest = send_at_once(transport, [b"head", memoryview(b"body")])
 
     end = End()
-
-    async def main() -> bytes:
-        server = await asyncio.get_running_loop().create_server(lambda: end, "127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        async with asyncio.timeout(LIMIT_S):
-            received = await reader.read(-1)
-        writer.close()
-        server.close()
-        return received
-
-    with asyncio.Runner(loop_factory=make_loop) as runner:
-        assert runner.run(main()) == b""
+    assert all_sent(lambda: end, make_loop) == b""
     assert end.rest == b"headbody"
