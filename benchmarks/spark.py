@@ -15,11 +15,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks import spark_waits
 from benchmarks.measure import keep
@@ -44,7 +45,9 @@ from benchmarks.spark_cases import (
 )
 from benchmarks.spark_record import OURS, READER, Record
 from benchmarks.spark_rows import Rows
-from benchmarks.spark_sides import Kafka, RocketMQ, System, apache, find_peer
+from benchmarks.spark_sides import Kafka, RocketMQ, Side, SparkEndedError, System, apache, find_peer
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -110,13 +113,39 @@ class Comparison:
         for number, case in enumerate(cases):
             print(f"measuring {case.title}, {rows.title}", flush=True)
             sides = [system.side for system in self._systems if case.peer or system is self._systems[0]]
-            for side in sides:
-                side.warm(case, rows, case.warmups)
             found: dict[str, list[Any]] = {side.title: [] for side in sides}
+            failed: dict[str, str] = {}
+            for side in sides:
+                self._take(side, failed, partial(side.warm, case, rows, case.warmups))
             for turn in range(case.repeats):
                 for side in in_turn(sides, number + turn):
-                    found[side.title].append(side.quiet(case, rows))
-            self._record.put(case.key, rows.title, found, self._versions)
+                    if (taken := self._take(side, failed, partial(side.quiet, case, rows))) is not None:
+                        found[side.title].append(taken)
+            self._record.put(case.key, rows.title, found, self._versions, failed)
+
+    def _take(self, side: Side, failed: dict[str, str], step: Callable[[], T]) -> T | None:
+        """Do a step of a case. A peer whose query fails twice is left out of it, and the record says so.
+
+        Args:
+            failed: the peers that are left out, each with its last words.
+
+        Raises:
+            SparkEndedError: ours failed.
+        """
+        for last in (False, True):
+            if side.title in failed:
+                break
+            try:
+                return step()
+            except SparkEndedError as error:
+                if side is self._systems[0].side:
+                    raise
+                words = str(error).splitlines()[-1].strip()
+                print(f"{side.title} failed{', again' if last else ''}: {words}", flush=True)
+                side.begin_anew()
+                if last:
+                    failed[side.title] = words
+        return None
 
     def waits(self) -> None:
         """What is waited for. The last of them ends the brokers."""

@@ -6,7 +6,7 @@ import json
 import statistics
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -33,9 +33,9 @@ Spark {versions}, local[2], broker on the same CPUs, 8 queues, 16-byte keys, 3 p
 of Spark and broker for a million rows. MB: most memory of Spark's processes. foreign: CPU of others during
 the worst run, of all processors; a run beside more than {limit} is repeated, twice at most. An aim in bold
 was missed. A run that read more or fewer rows than there are is refused (but for batch reads of Kafka, whose
-rows Spark does not count). Sinks write {sink_rows:,} rows that Spark makes ({short_sink_rows:,} in a short
-run); memory for the page cache is touched before each run that writes. Our broker has ASYNC_FLUSH: Kafka's
-does not flush either."""
+rows Spark does not count). "failed": Kafka's query ended with an error, twice. Sinks write {sink_rows:,} rows
+that Spark makes ({short_sink_rows:,} in a short run); memory for the page cache is touched before each run
+that writes. Our broker has ASYNC_FLUSH: Kafka's does not flush either."""
 DURABLE = "## SYNC_FLUSH, our broker's default: answered when it is on the disk"
 READER = "reader"
 
@@ -73,18 +73,26 @@ class Record:
         path = ROOT / "benchmarks" / "results" / "spark.json"
         return cls({} if short or not path.exists() else json.loads(path.read_text()), short=short)
 
-    def put(self, key: str, title: str, sides: dict[str, list[Any]], versions: dict[str, str]) -> None:
+    def put(
+        self,
+        key: str,
+        title: str,
+        sides: dict[str, list[Any]],
+        versions: dict[str, str],
+        failed: Mapping[str, str] | None = None,
+    ) -> None:
         """Take the runs of a case in place of earlier ones.
 
         Args:
             title: the rows.
             sides: runs by system.
             versions: of Spark, by system.
+            failed: systems whose queries failed, with the error.
         """
         made = {
             name: [asdict(run) if isinstance(run, Run) else run for run in runs]
             for name, runs in sides.items()
-            if runs
+            if runs and name not in (failed or ())
         }
         self.content["entries"][key] = {
             "taken": time.strftime("%Y-%m-%d %H:%M"),
@@ -92,6 +100,7 @@ class Record:
             "rows": title,
             "spark": {name: versions[name] for name in made if name in versions},
             "sides": made,
+            "failed": dict(failed or {}),
         }
 
     def page(self) -> str:
@@ -113,7 +122,9 @@ class Record:
         for cases in (CASES, DURABLE_CASES, SMALL_CASES, APACHE_CASES):
             measured = [case for case in cases if case.key in entries]
             if measured:
-                title = DURABLE if cases is DURABLE_CASES else f"## {entries[measured[0].key]['rows']}"
+                first = entries[measured[0].key]
+                of_apache = f" from {next(iter(first['sides']))}" if cases is APACHE_CASES else ""
+                title = DURABLE if cases is DURABLE_CASES else f"## {first['rows']}{of_apache}"
                 beside = kafka if cases in (CASES, SMALL_CASES) else ""
                 parts += [f"\n{title}\n", _reads(measured, entries, beside)]
         waits = [wait for wait in WAITS if wait.key in entries]
@@ -159,7 +170,8 @@ def _reads(cases: Sequence[Case], entries: dict[str, Any], kafka: str) -> str:
         line = [case.title, _rates(ours)]
         line.append(_aim(f"{case.rate:,}", met=rate >= case.rate) if case.rate else "")
         if kafka:
-            line += [_rates(theirs), ratio(rate, _median(theirs, "rate"))] if theirs else ["", ""]
+            fell = "failed" if kafka in entry.get("failed", ()) else ""
+            line += [_rates(theirs), ratio(rate, _median(theirs, "rate"))] if theirs else [fell, ""]
         line += _cores(ours)
         line.append(_aim(f"{case.cores:g}", met=cores <= case.cores) if case.cores else "")
         if kafka:

@@ -62,6 +62,10 @@ class Run:
         return (self.spark_s + self.broker_s) / self.rows * 1e6
 
 
+class SparkEndedError(RuntimeError):
+    """The process with a Spark session ended, for instance because a query failed."""
+
+
 class Spark:
     """A process with a Spark session that takes orders; see `spark_session`.
 
@@ -97,7 +101,7 @@ class Spark:
         """Have Spark do something; its answer, with how long it took in ``seconds``.
 
         Raises:
-            RuntimeError: the process ended.
+            SparkEndedError: the process ended.
         """
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"query": query, **order}) + "\n")
@@ -111,11 +115,12 @@ class Spark:
                 answer: dict[str, Any] = json.loads(line)
                 return answer
         tail = "\n".join(Path(self._log.name).read_text(errors="replace").splitlines()[-15:])
-        raise RuntimeError(f"Spark ended, see {self._log.name}:\n{tail}")
+        raise SparkEndedError(f"Spark ended, see {self._log.name}:\n{tail}")
 
     def close(self) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):  # it ended by itself
+            self._process.stdin.close()
         try:
             self._process.wait(30)
         except subprocess.TimeoutExpired:
@@ -143,10 +148,20 @@ class Side:
         self._page_cache = PageCache(folder)
         self.spark = Spark(command, self.log)
 
+    def begin_anew(self) -> None:
+        """Another Spark in place of the one that ended."""
+        self.spark.close()
+        self.spark = Spark(self.command, self.log)
+
+    def close(self) -> None:
+        """End Spark."""
+        self.spark.close()
+
     def once(self, case: Case, rows: Rows) -> Run:
         """One run, measured.
 
         Raises:
+            SparkEndedError: the query failed.
             RuntimeError: it read more or fewer rows than there are; see `spark_session.rows_read`.
         """
         session = self.spark.session
@@ -269,7 +284,7 @@ class RocketMQ:
         source = self._name_server.address
         command = [str(python), "-m", "benchmarks.spark_session", "ours", source, str(folder)]
         self.side = Side(servers.title, self._broker, source, command, folder)
-        running.callback(self.side.spark.close)
+        running.callback(self.side.close)
 
     def make(self, rows: Rows) -> None:
         with Client(self._broker.port, timeout_s=30) as client:
@@ -299,7 +314,7 @@ class Kafka:
         source = self._broker.address
         command = [str(peer.python), "-m", "benchmarks.spark_session", "kafka", source, str(folder)]
         self.side = Side(f"Kafka {kafka.VERSION}", self._broker, source, [*command, peer.connector], folder)
-        running.callback(self.side.spark.close)
+        running.callback(self.side.close)
 
     def make(self, rows: Rows) -> None:
         if rows.queues != spark_rows.QUEUES:

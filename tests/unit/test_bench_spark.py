@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
-from benchmarks.spark import Effort
+from benchmarks.spark import Comparison, Effort
 from benchmarks.spark_cases import (
     APACHE_CASES,
     CASES,
     DURABLE_CASES,
+    KIB,
     SHORT_KEYS,
     SMALL_CASES,
     WAITS,
     known_keys,
 )
 from benchmarks.spark_record import OURS, READER, Record
-from benchmarks.spark_sides import Run
+from benchmarks.spark_sides import Run, SparkEndedError
 
 ROWS = "3,000,000 x 1 KiB"
 
@@ -81,3 +83,61 @@ def test_the_page_names_aims_that_were_missed() -> None:
     assert "Spark 4.2.0, local[2]" in page
     assert "150,000" in page.partition("## SYNC_FLUSH")[2]
     assert "The reader without Spark" in page
+
+
+def test_a_table_names_the_broker_of_apache_that_its_rows_come_from() -> None:
+    record = record_of()
+    record.put("apache-default", "500,000 x 1 KiB", {"Apache 5.5.0": [run(150_000)]}, {})
+    assert "## 500,000 x 1 KiB from Apache 5.5.0" in record.page()
+
+
+class _Side:
+    """A side whose queries fail as often as it is told to."""
+
+    def __init__(self, title: str, *outcomes: bool) -> None:
+        self.title = title
+        self.spark = SimpleNamespace(version="4.2.0")
+        self.outcomes = list(outcomes)
+        self.begun = 0
+
+    def warm(self, _case: object, _rows: object, _at_most: int) -> None:
+        if self.outcomes and not self.outcomes.pop(0):
+            raise SparkEndedError("Spark ended, see spark.log:\n  at Job.scala\nCaused by: too late")
+
+    def quiet(self, case: object, rows: object) -> Run:
+        self.warm(case, rows, 1)
+        return run(300_000)
+
+    def begin_anew(self) -> None:
+        self.begun += 1
+
+
+def compare(ours: _Side, kafka: _Side) -> Record:
+    record = record_of()
+    systems: list[Any] = [SimpleNamespace(side=side, make=lambda rows: None) for side in (ours, kafka)]
+    Comparison(systems, record, {"default"}, Effort(runs=2)).reads(CASES[:1], KIB)
+    return record
+
+
+def test_a_peer_whose_query_fails_once_is_measured_by_another_spark() -> None:
+    kafka = _Side("Kafka 4.0.0", False)
+    entry = compare(_Side(OURS), kafka).content["entries"]["default"]
+    assert kafka.begun == 1
+    assert len(entry["sides"]["Kafka 4.0.0"]) == 2
+    assert entry["failed"] == {}
+
+
+def test_a_peer_that_fails_twice_is_left_out_and_the_page_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    kafka = _Side("Kafka 4.0.0", True, True, False, False)
+    record = compare(_Side(OURS), kafka)
+    entry = record.content["entries"]["default"]
+    assert set(entry["sides"]) == {OURS}
+    assert entry["failed"] == {"Kafka 4.0.0": "Caused by: too late"}
+    assert "Kafka 4.0.0 failed, again: Caused by: too late" in capsys.readouterr().out
+    record.put("wide", ROWS, {OURS: [run(1)], "Kafka 4.0.0": [run(1)]}, {})
+    assert "failed |" in next(line for line in record.page().splitlines() if line.startswith("| default"))
+
+
+def test_ours_may_not_fail() -> None:
+    with pytest.raises(SparkEndedError):
+        compare(_Side(OURS, False), _Side("Kafka 4.0.0"))
