@@ -157,6 +157,25 @@ async def test_progress_beyond_the_queue_is_brought_back(runtime: SimulatedRunti
     await peer.client.close()
 
 
+@pytest.mark.behaviour("ES-14")
+async def test_what_was_delivered_ahead_is_left_out_and_nothing_that_came_later(
+    runtime: SimulatedRuntime,
+) -> None:
+    """Of a queue that ends before it nothing is known: those places get other messages."""
+    peer = Peer(runtime)
+    async with Broker(runtime, broker_config()):
+        for number in range(3):
+            await peer.put(b"%d" % number, {"DELAY": "3"})
+    table = b'{"offsetTable":{3:0},"aheadTable":{"3":[1,3,5]}}'
+    runtime.files.write_atomic("/store/config/delayOffset.json", table)
+    async with Broker(runtime, broker_config()):
+        for number in range(3, 7):
+            await peer.put(b"%d" % number, {"DELAY": "3"})
+        await runtime.clock.sleep(15)
+        assert [record.body for record in await peer.read(0)] == [b"0", b"2", b"3", b"4", b"5", b"6"]
+    await peer.client.close()
+
+
 async def test_power_fails_and_no_delayed_message_is_lost(runtime: SimulatedRuntime) -> None:
     peer = Peer(runtime)
     broker = Broker(runtime, broker_config())

@@ -90,6 +90,31 @@ async def test_each_delayed_message_comes_once_whoever_delivers_it(orbitmq_world
     assert {body: count for body, count in found.items() if count != 1} == {}
 
 
+@pytest.mark.behaviour("ES-14")
+@pytest.mark.parametrize("killed", [False, True], ids=["called back", "slave killed"])
+async def test_a_delayed_message_that_overtook_a_refused_one_comes_once(
+    orbitmq_world: World, *, killed: bool
+) -> None:
+    """Seed 196: the progress of a level is one offset, so the master delivered what had passed it again."""
+    world = orbitmq_world
+    await ready(world, "orders")
+    master = world.brokers[MASTER]
+    master.services.topics.create_if_absent("here", 4)
+    await world.until(lambda: "here" in world.brokers[SLAVE].services.topics, timeout_s=1)
+    for number, topic in enumerate(["orders", "here", "orders", "orders", "here", "orders"]):
+        put(master, topic, b"%d of %s" % (number, topic.encode()), DELAY="2", UNIQ_KEY=f"K{number}")
+    await lose(world)
+    await world.until(lambda: len(stored(world.brokers[OTHER], "orders")) == 4, timeout_s=10)
+    await world.sleep(0.5)
+    if killed:
+        world.crash(SLAVE, keep=Keep.ANY)
+        await world.start_broker(SLAVE)
+    await come_back(world)
+    await world.sleep(10)
+    assert everywhere(world, "orders") == Counter({b"%d of orders" % number: 1 for number in (0, 2, 3, 5)})
+    assert everywhere(world, "here") == Counter({b"%d of here" % number: 1 for number in (1, 4)})
+
+
 @pytest.mark.behaviour("ES-11")
 async def test_timer_messages_escape_as_well(orbitmq_world: World) -> None:
     world = orbitmq_world

@@ -16,11 +16,12 @@ from orbitmq.broker.delay.delivered import (
     identity_of,
     waiting_identity,
 )
-from orbitmq.broker.delay.progress import DelayProgress, Place
+from orbitmq.broker.delay.progress import MAX_AHEAD, DelayProgress, Place
 from orbitmq.message.properties import encode_properties
 from orbitmq.message.record import Record, decode_record, encode_record
 from orbitmq.runtime.simulated import VirtualClock
 from orbitmq.store.ports import LogPiece
+from orbitmq.wire import fastjson
 
 
 def record(topic: str, body: bytes, **properties: str) -> Record:
@@ -144,3 +145,55 @@ def test_progress_goes_over_with_its_place_in_the_log_and_older_journals_are_rea
     assert second.table() == {1: 0, 2: 5, 3: 8}
     with pytest.raises(ValueError, match="delay level 4"):
         feeds[1].apply(Entry(10, 0, DELAYS, "4", 8))
+
+
+def pair_of_tables() -> tuple[DelayProgress, DelayProgress, ChangeFeed]:
+    """Two brokers' tables; what changes in the first is applied by the feed of the second."""
+    feeds = [ChangeFeed(), ChangeFeed()]
+    first, second = (DelayProgress(VirtualClock(), 3, feed) for feed in feeds)
+    feeds[0].follow(lambda entry: feeds[1].apply(Entry.decode(entry.encode())))
+    return first, second, feeds[1]
+
+
+@pytest.mark.behaviour("ES-14")
+def test_what_was_delivered_ahead_goes_over_and_ends_when_progress_has_passed_it() -> None:
+    first, second, _ = pair_of_tables()
+    first.move(2, Place(5, 1234).with_ahead([9, 7, 3]))
+    assert second.place(2) == Place(5, 1234, (7, 9))
+    first.move(2, second.place(2).at(8, 2000))
+    assert second.place(2) == Place(8, 2000, (9,))
+    first.cut(2, 9, 1500)
+    assert second.place(2) == Place(8, 1500)
+
+
+@pytest.mark.behaviour("ES-14")
+def test_what_was_delivered_ahead_is_news_also_for_who_is_further() -> None:
+    _, table, feed = pair_of_tables()
+    table.move(1, Place(6, 900))
+
+    def told(*plain: object) -> Entry:
+        return Entry(1, 0, DELAYS, "1", list(plain))
+
+    assert not feed.is_news(told(5, 800))
+    assert not feed.is_news(told(5, 800, [5]))
+    assert feed.is_news(told(5, 800, [5, 8]))
+    feed.apply(told(5, 800, [5, 8]))
+    assert table.place(1) == Place(6, 900, (8,))
+    assert not feed.is_news(told(6, 900, [8]))
+    # RocketMQ's table knows offsets alone.
+    feed.apply(Entry(2, 0, DELAYS, "1", 7))
+    assert table.place(1) == Place(7, 0, (8,))
+
+
+@pytest.mark.behaviour("ES-14")
+def test_what_was_delivered_ahead_is_in_the_file_and_without_it_the_file_is_rocketmqs() -> None:
+    first, second, _ = pair_of_tables()
+    assert set(fastjson.loads("".join(first.file_text()))) == {"dataVersion", "offsetTable"}
+    first.move(3, Place(2, 50, (4, 6)))
+    second.restore(fastjson.loads("".join(first.file_text())))
+    assert second.place(3) == Place(2, 0, (4, 6))
+
+
+@pytest.mark.behaviour("ES-14")
+def test_so_many_are_remembered() -> None:
+    assert Place(5).with_ahead(range(3, 3000)).ahead == tuple(range(5, 5 + MAX_AHEAD))

@@ -93,12 +93,10 @@ def violated(
     faults: tuple[Fault, ...] = (),
     takeover: Takeover | None = None,
     kind: str = "timer",
-    called_back: tuple[float, str] | None = None,
 ) -> bool:
     made = History(VirtualClock())
     queue = MessageQueue("later", "broker-b", 0)
     made.send(Sent(b"timer-1", "later", kind, 1.0, acked_s=1.0, queue=queue, delay_s=4.0))
-    made.called_back = [] if called_back is None else [called_back]
     made.stored = {"later": list(records)}
     made.takeovers = [] if takeover is None else [takeover]
     made.log_ends = {
@@ -120,16 +118,6 @@ def test_what_it_had_does_not(takeover: Takeover | None) -> None:
 
 def test_a_master_does_not_deliver_twice_into_its_own_log() -> None:
     assert violated(OWN, OWN_AGAIN, faults=(KILLED, SLAVE_KILLED), takeover=WITHOUT)
-
-
-def test_what_overtook_another_one_comes_again() -> None:
-    """A known fault of the product (seed 196), of delay levels alone."""
-    later = replace(OWN, place=700)
-    called_back = (8.0, "broker-b")
-    assert not violated(AWAY, later, faults=(KILLED,), takeover=WITH, kind="delayed", called_back=called_back)
-    assert violated(AWAY, later, faults=(KILLED,), takeover=WITH, kind="timer", called_back=called_back)
-    early = (6.5, "broker-b")
-    assert violated(AWAY, later, faults=(KILLED,), takeover=WITH, kind="delayed", called_back=early)
 
 
 def test_what_an_acting_slave_did_before_it_was_killed_comes_again() -> None:

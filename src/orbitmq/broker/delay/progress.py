@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orbitmq.broker.change_feed import DELAYS, ChangeFeed, FedTable
 from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies.topic import DataVersion
+
+_AHEAD = "aheadTable"
+# Messages of a level that are remembered as delivered ahead of its progress; one more comes again (ES-14).
+MAX_AHEAD = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +23,32 @@ class Place:
     Attributes:
         offset: in the level's queue; all messages before it were delivered.
         log_offset: deliveries of later messages lie behind this place of the log; 0: unknown.
+        ahead: messages from ``offset`` on that were delivered nevertheless, by offset: another master took
+            them while it refused an earlier one. At most :data:`MAX_AHEAD`.
     """
 
     offset: int = 0
     log_offset: int = 0
+    ahead: tuple[int, ...] = ()
+
+    def at(self, offset: int, log_offset: int) -> Place:
+        """The level is here now; what was delivered ahead of it stays so."""
+        return Place(offset, log_offset, _from(offset, self.ahead) if self.ahead else ())
+
+    def with_ahead(self, more: Iterable[int]) -> Place:
+        """These were delivered ahead too."""
+        known = {*self.ahead, *more}
+        return replace(self, ahead=_from(self.offset, known)) if known else self
+
+    def cut(self, end: int) -> Place:
+        """The level's queue ends here: what comes behind is not delivered yet."""
+        ahead = tuple(offset for offset in self.ahead if offset < end)
+        return replace(self, offset=min(self.offset, end), ahead=ahead)
+
+    def plain(self) -> list[Any]:
+        """As a change of the feed has it."""
+        pair: list[Any] = [self.offset, self.log_offset]
+        return [*pair, list(self.ahead)] if self.ahead else pair
 
 
 class DelayProgress:
@@ -43,11 +69,11 @@ class DelayProgress:
         feed.register(
             DELAYS,
             FedTable(
-                lambda place: [place.offset, place.log_offset],
+                Place.plain,
                 self._apply,
                 self,
                 lambda: [(str(level), place) for level, place in self._places.items()],
-                self._is_ahead,
+                self._is_news,
             ),
         )
 
@@ -69,38 +95,59 @@ class DelayProgress:
 
     def cut(self, level: int, end: int, log_end: int) -> None:
         """A level's queue and the log were cut to these ends: what comes there is not delivered yet."""
-        place = self._places[level]
-        self._places[level] = Place(min(place.offset, end), min(place.log_offset, log_end))
+        place = self._places[level].cut(end)
+        self._places[level] = replace(place, log_offset=min(place.log_offset, log_end))
         # With the version that it has: it is not newer than what its master knows.
         self._feed.changed(DELAYS, str(level), self._places[level])
 
-    def _apply(self, key: str, value: list[int] | int | None) -> None:
-        """Take over progress of another broker, or from a journal; older journals have the offset only."""
+    def _apply(self, key: str, value: list[Any] | int | None) -> None:
+        """Take over progress of another broker, or from a journal."""
         level = int(key)
         if level not in self._places:
             raise ValueError(f"there is no delay level {level}")
-        self.move(level, _place(value))
+        known, told = self._places[level], _place(value)
+        if told.ahead and told.offset < known.offset:
+            # Each has delivered what the other has not: all of it is done.
+            told = known.with_ahead(told.ahead)
+        elif not isinstance(value, list):
+            # RocketMQ's table has the offset only.
+            told = told.with_ahead(known.ahead)
+        self.move(level, told)
 
-    def _is_ahead(self, key: str, value: list[int] | int | None) -> bool:
+    def _is_news(self, key: str, value: list[Any] | int | None) -> bool:
         """Two brokers of one name deliver out of one log: what either has delivered is done."""
-        return _place(value).offset > self._places[int(key)].offset
+        known, told = self._places[int(key)], _place(value)
+        return told.offset > known.offset or not set(_from(known.offset, told.ahead)) <= set(known.ahead)
 
     # -- on disk ---------------------------------------------------------------------------------------
 
     def file_text(self) -> Iterator[str]:
-        """``delayOffset.json``, piece by piece."""
-        version = body_text(self.version, "\n\t")
-        return file_text([("dataVersion", version), ("offsetTable", pretty_value(self.table(), "\n\t"))])
+        """``delayOffset.json``, piece by piece; a table of ours when there is something for it."""
+        parts = [
+            ("dataVersion", body_text(self.version, "\n\t")),
+            ("offsetTable", pretty_value(self.table(), "\n\t")),
+        ]
+        # With keys that are texts: RocketMQ 5.5.0 cannot skip a table whose keys are bare numbers.
+        ahead = {str(level): list(place.ahead) for level, place in self._places.items() if place.ahead}
+        if ahead:
+            parts.append((_AHEAD, pretty_value(ahead, "\n\t")))
+        return file_text(parts)
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``delayOffset.json``."""
+        ahead = content.get(_AHEAD) or {}
         for number, offset in (content.get("offsetTable") or {}).items():
             if int(number) in self._places:
-                self._places[int(number)] = Place(int(offset))
+                self._places[int(number)] = Place(int(offset)).with_ahead(map(int, ahead.get(number, ())))
         if content.get("dataVersion"):
             self.version = DataVersion.from_json(content["dataVersion"])
 
 
-def _place(value: list[int] | int | None) -> Place:
-    offset, log_offset = value if isinstance(value, list) else (value or 0, 0)
-    return Place(int(offset), int(log_offset))
+def _place(value: list[Any] | int | None) -> Place:
+    offset, log_offset, *more = value if isinstance(value, list) else (value or 0, 0)
+    return Place(int(offset), int(log_offset)).with_ahead(map(int, more[0] if more else ()))
+
+
+def _from(offset: int, ahead: Iterable[int]) -> tuple[int, ...]:
+    """Those of them that are not before the offset, in order, as many as are remembered."""
+    return tuple(sorted(each for each in ahead if each >= offset)[:MAX_AHEAD])

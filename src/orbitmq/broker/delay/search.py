@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from orbitmq.broker.delay.delivered import Identity, LevelProgress, deliveries, waiting_identity
 from orbitmq.broker.delay.levels import DelayLevels
-from orbitmq.broker.delay.progress import DelayProgress, Place
+from orbitmq.broker.delay.progress import DelayProgress
 from orbitmq.message import reserved
 from orbitmq.runtime.seam import Clock, Threads
 from orbitmq.store import MessageStore
@@ -46,13 +46,13 @@ class DeliverySearch:
                 searched[level] = LevelProgress(known, last, self._waiting(level))
         await self._read(starts, searched, end)
         for level, found in searched.items():
-            known = self._progress.place(level).offset
-            if found.progress != known:
+            place = self._progress.place(level)
+            if found.progress != place.offset:
                 log.warning(
                     "delay level %d: messages %d to %d were delivered before this broker took over",
-                    level, known, found.progress - 1,
+                    level, place.offset, found.progress - 1,
                 )  # fmt: skip
-            self._progress.move(level, Place(found.progress, end))
+            self._progress.move(level, place.at(found.progress, end))
 
     def _start(self, level: int) -> int | None:
         """From where on the log can hold deliveries of the level; ``None``: it holds none."""

@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from orbitmq.broker.change_feed import DELAYS
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.delay.levels import DelayLevels
-from orbitmq.broker.delay.progress import DelayProgress, Place
+from orbitmq.broker.delay.progress import MAX_AHEAD, DelayProgress
 from orbitmq.broker.delay.search import DeliverySearch
 from orbitmq.broker.events import Events, LogCut
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
@@ -53,12 +54,14 @@ class _Level:
     Attributes:
         unsettled: messages that were delivered (``None``: left out), with the progress that each allows,
             oldest first. A level that waits for its message does not hold up the progress of the others.
+        ahead: from the position on, messages that need no delivery any more.
     """
 
     number: int
     position: int = 0
     look_at_ms: int = 0
     unsettled: deque[tuple[Handed | None, int]] = field(default_factory=deque)
+    ahead: frozenset[int] = frozenset()
 
 
 class ScheduleService(Component):
@@ -145,7 +148,6 @@ class ScheduleService(Component):
         self._anew = self._unknown = False
         for level in self._levels:
             level.unsettled.clear()
-            level.position = self.delays.place(level.number).offset
             level.look_at_ms = 0
         self._begin()
 
@@ -155,14 +157,17 @@ class ScheduleService(Component):
             queue_id = level.number - 1
             low = self._store.min_offset(reserved.SCHEDULE_TOPIC, queue_id)
             high = self._store.max_offset(reserved.SCHEDULE_TOPIC, queue_id)
-            inside = min(max(level.position, low), high)
-            if inside != level.position:
+            before = self.delays.place(level.number)
+            place = before.cut(high)
+            if not low <= before.offset <= high:
+                place = place.at(max(low, place.offset), 0)
                 log.warning(
                     "progress of delay level %d was %d, its queue has %d to %d: going on at %d",
-                    level.number, level.position, low, high, inside,
+                    level.number, before.offset, low, high, place.offset,
                 )  # fmt: skip
-                level.position = inside
-                self.delays.move(level.number, Place(inside))
+            if place != before:
+                self.delays.move(level.number, place)
+            level.position, level.ahead = place.offset, frozenset(place.ahead)
             self._store.watch(reserved.SCHEDULE_TOPIC, queue_id)
 
     def on_arrival(self, _topic: str, queue_id: int, _max_offset: int) -> None:
@@ -232,7 +237,8 @@ class ScheduleService(Component):
                 return last
             put = None
             try:
-                put = self._move(physical)
+                if level.position not in level.ahead:
+                    put = self._move(physical)
             except RemotingError as error:
                 if is_not_now(error):
                     self._wait(level, now, error)
@@ -326,8 +332,10 @@ class ScheduleService(Component):
         before = place = self.delays.place(level.number)
         while level.unsettled and (level.unsettled[0][0] is None or level.unsettled[0][0].stored):
             handed, offset = level.unsettled.popleft()
-            place = Place(offset, place.log_offset if handed is None else handed.end or place.log_offset)
-        if place is not before:
+            log_offset = place.log_offset if handed is None else handed.end or place.log_offset
+            place = place.at(offset, log_offset)
+        place = place.with_ahead(_past_the_first(level.unsettled))
+        if place != before:
             self.delays.move(level.number, place)
 
     def progress(self, level: int) -> int:
@@ -344,3 +352,14 @@ class ScheduleService(Component):
         return {
             f"scheduleMessageOffset_{level}": f"{self.progress(level)},{end}" for level, end in ends if end
         }
+
+
+def _past_the_first(unsettled: Iterable[tuple[Handed | None, int]]) -> Iterator[int]:
+    """Which messages other masters have stored, though not the first one (behaviour ES-14)."""
+    for handed, behind in islice(unsettled, MAX_AHEAD):
+        if handed is None:
+            continue
+        if handed.end:
+            return  # in the own store, which keeps the order
+        if handed.stored:
+            yield behind - 1

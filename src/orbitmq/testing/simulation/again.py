@@ -21,8 +21,6 @@ LOOK_S = 0.05
 # So long after its cause an answer is there, when nothing is slow.
 ANSWER_S = 0.1
 MOST_ASKED = 15
-# To be false as soon as a delay level remembers what it delivered ahead of its progress, see _overtook.
-KNOWN_OVERTAKING = True
 
 # What can end a slave's knowledge of what it delivered, or keep its master from asking it.
 _SILENCES = frozenset(
@@ -69,7 +67,6 @@ def _explained(plan: Plan, history: History, sent: Sent, home: str, records: lis
         _lacked(history, own[0])
         or _forgotten(plan, home, away[0], history.second_of(home, own[0].place))
         or _unanswered(plan, home, away[0])
-        or (sent.kind == "delayed" and _overtook(history, home, away[0]))
     ):
         return False
     return all(
@@ -96,15 +93,6 @@ def _forgotten(plan: Plan, home: str, since_s: float, until_s: float) -> bool:
         and since_s <= fault.end_s
         for fault in plan.faults
     )
-
-
-def _overtook(history: History, home: str, since_s: float) -> bool:
-    """Whether an acting slave may have delivered this one past another of its level that it gave back.
-
-    A fault of the product that is known and not mended (seed 196): the progress of a level is one place in
-    its queue, so what escaped behind a message that was called back is delivered once more by the master.
-    """
-    return KNOWN_OVERTAKING and any(group == home and since_s <= at_s for at_s, group in history.called_back)
 
 
 def _between(fault: Fault, master: str, slave: str) -> bool:

@@ -127,7 +127,6 @@ class History:
         retried: at the end, what is in the retry topics of groups that pull, by group.
         dead: the dead letters at the end, by group.
         roles: which broker took which role when.
-        called_back: when a slave of which group ceased to act with messages on their way to another one.
         takeovers: when a slave began to act.
         log_ends: by broker group, where its log ended when it was longer than ever before.
     """
@@ -144,7 +143,6 @@ class History:
         self.retried: dict[str, list[Stored]] = {}
         self.dead: dict[str, set[bytes]] = {}
         self.roles: list[tuple[float, str, Role]] = []
-        self.called_back: list[tuple[float, str]] = []
         self.takeovers: list[Takeover] = []
         self.log_ends: dict[str, list[tuple[float, int]]] = {}
         self._told: set[tuple[str, str]] = set()

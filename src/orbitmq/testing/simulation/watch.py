@@ -101,9 +101,6 @@ class Watch:
         if role is Role.ACTING_MASTER:
             end = broker.services.store.max_commit_log_offset
             history.takeovers.append(Takeover(history.now_s(), group_of(name), end))
-        elsewhere: Any = broker.services.outlet.elsewhere
-        if before == Role.ACTING_MASTER.value and elsewhere is not None and len(elsewhere):
-            history.called_back.append((history.now_s(), group_of(name)))
 
     def _look_at_log_ends(self, group: str) -> None:
         looks = self._history.log_ends.setdefault(group, [(self._history.now_s(), 0)])
