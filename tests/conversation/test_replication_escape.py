@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 
 import pytest
@@ -140,6 +141,21 @@ async def test_services_that_stop_side_by_side_call_the_same_messages_back(orbit
     assert len(elsewhere) == 0
     with pytest.raises(RemotingError, match="no longer delivers"):
         await late.settled()
+
+
+@pytest.mark.orbitmq(brokers=2, replicas=2, settings=SETTINGS)
+async def test_an_acting_master_whose_disk_refuses_delivers_and_says_so_once(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Seed 344: some twenty lines a second. What is not noted comes again when it is killed."""
+    world = orbitmq_world
+    topic(world, "orders")
+    bodies = put(world, "orders", 5, 1)
+    slave = await lose_master(world)
+    slave.services.runtime.files.fail("pwrite", "tables.journal", error=errno.ENOSPC, times=-1)
+    await world.sleep(8)
+    assert sorted(record.body for record in stored(world.brokers["broker-b"], "orders")) == bodies
+    assert caplog.text.count("progress of deliveries is not on the disk, it is tried again") == 1
 
 
 @pytest.mark.behaviour("ES-07")

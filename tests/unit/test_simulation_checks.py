@@ -152,6 +152,9 @@ def test_an_escaped_message_is_sent_again_when_its_answer_is_lost(fault: Fault, 
         ([(4.5, "broker-b"), (8.0, "broker-a")], KILLED, Takeover(6.0, "broker-b", end=650), False),
         ([(7.0, "broker-a"), (9.0, "broker-b")], SLAVE_KILLED, WITH, True),
         ([(7.0, "broker-a"), (9.0, "broker-b")], KILLED, WITH, False),
+        # Seed 344: it began anew, and its disk had refused to note what it had handed on.
+        ([(7.8, "broker-a"), (9.0, "broker-b")], Fault(5.6, 1.0, Kind.FAIL_DISK, "broker-b-1"), WITH, True),
+        ([(7.8, "broker-a"), (9.0, "broker-b")], Fault(4.6, 1.0, Kind.FAIL_DISK, "broker-b-1"), WITH, False),
     ],
 )
 def test_a_half_message_is_asked_for_again_by_who_cannot_know(

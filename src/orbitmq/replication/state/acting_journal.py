@@ -8,11 +8,14 @@ from orbitmq.broker.change_feed import DELAYS, ESCAPED_HALVES, OFFSETS, POPS
 from orbitmq.broker.component import Component
 from orbitmq.broker.metadata.table_files import Persistence
 from orbitmq.broker.role import Role
+from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Clock
 
 log = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 0.2
+# A disk that refuses is told of once in this time, however often it is tried.
+COMPLAIN_EVERY_S = 60.0
 TABLES = (DELAYS, ESCAPED_HALVES, OFFSETS, POPS)
 
 
@@ -25,6 +28,7 @@ class ActingJournal(Component):
     def __init__(self, clock: Clock, persistence: Persistence) -> None:
         self._clock = clock
         self._persistence = persistence
+        self._limiter = LogLimiter(log, COMPLAIN_EVERY_S)
 
     async def start(self) -> None:
         self._every(self._clock, PERIOD_SECONDS, self.write)
@@ -39,4 +43,5 @@ class ActingJournal(Component):
             try:
                 await self._persistence.flush(table)
             except OSError as error:
-                log.error("the progress of deliveries is not on the disk: %s", error)
+                text = "the progress of deliveries is not on the disk, it is tried again: %s"
+                self._limiter.write(logging.ERROR, "refused", text, error)

@@ -22,9 +22,20 @@ LOOK_S = 0.05
 ANSWER_S = 0.1
 MOST_ASKED = 15
 
-# What can end a slave's knowledge of what it delivered, or keep its master from asking it.
+# What can end a slave's knowledge of what it delivered (a disk that fails keeps no note of it, and its process
+# begins anew), or keep its master from asking it.
 _SILENCES = frozenset(
-    {Kind.KILL, Kind.POWER, Kind.LOSE_DISK, Kind.STOP, Kind.FREEZE, Kind.CUT, Kind.ONE_WAY, Kind.ISOLATE}
+    {
+        Kind.KILL,
+        Kind.POWER,
+        Kind.LOSE_DISK,
+        Kind.FAIL_DISK,
+        Kind.STOP,
+        Kind.FREEZE,
+        Kind.CUT,
+        Kind.ONE_WAY,
+        Kind.ISOLATE,
+    }
 )
 # What can let an answer come late or never.
 _LOSES_ANSWERS = frozenset(Kind) - {Kind.CLOCK, Kind.NAME_SERVER}
@@ -63,9 +74,11 @@ def _explained(plan: Plan, history: History, sent: Sent, home: str, records: lis
     )
     if len(own) > 1 or not away:
         return False
+    # A transaction is stored when it has ended there; it was brought there before.
+    brought_s = _handed_on_s(history, home, away[0]) if sent.kind == "trade" else away[0]
     if own and not (
         _lacked(history, own[0])
-        or _forgotten(plan, home, away[0], history.second_of(home, own[0].place))
+        or _forgotten(plan, home, brought_s, history.second_of(home, own[0].place))
         or _unanswered(plan, home, away[0])
     ):
         return False
@@ -92,6 +105,13 @@ def _forgotten(plan: Plan, home: str, since_s: float, until_s: float) -> bool:
         and fault.at_s <= until_s
         and since_s <= fault.end_s
         for fault in plan.faults
+    )
+
+
+def _handed_on_s(history: History, home: str, by_s: float) -> float:
+    """Since when an acting slave may have handed on a half message that the other group has at ``by_s``."""
+    return max(
+        (take.at_s for take in history.takeovers if take.group == home and take.at_s <= by_s), default=by_s
     )
 
 
@@ -159,7 +179,7 @@ def _may_be_asked_again(
         # An acting slave brought the half message there.
         if asking == group:
             return _unanswered(plan, home, told_s)
-        return _forgotten(plan, home, told_s, asked_s)
+        return _forgotten(plan, home, _handed_on_s(history, home, told_s), asked_s)
     return any(
         take.group == group
         and told_s <= take.at_s <= asked_s
