@@ -257,6 +257,39 @@ async def test_a_master_that_asked_in_vain_does_not_ask_for_what_its_slave_has_h
     assert master.offsets.query("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0) == 2
 
 
+@pytest.mark.behaviour("TX-02")
+async def test_what_was_handed_on_is_forgotten_when_it_is_marked_however_often_a_slave_acts(
+    orbitmq_world: World,
+) -> None:
+    """Else the table would grow with each failover."""
+    world = orbitmq_world
+    await ready(world, "orders")
+
+    def handed_on(name: str) -> list[int]:
+        return list(world.brokers[name].part(HalfEscape)._escaped)
+
+    for turn in range(3):
+        for number in range(5):
+            put(
+                world.brokers[MASTER],
+                "orders",
+                b"half %d" % number,
+                TRAN_MSG="true",
+                PGROUP="shop",
+                UNIQ_KEY=f"H{turn}-{number}",
+            )
+        await lose(world)
+        await world.until(lambda: len(handed_on(SLAVE)) == 5)
+        # A slave that is lost too, and acts again, has each of them once.
+        world.crash(SLAVE, keep=Keep.ANY)
+        await world.start_broker(SLAVE)
+        await world.until(lambda: world.brokers[SLAVE].services.role.role is Role.ACTING_MASTER)
+        await world.sleep(10)
+        assert handed_on(SLAVE) == list(range(5 * turn, 5 * turn + 5))
+        await come_back(world)
+        await world.until(lambda: handed_on(MASTER) == handed_on(SLAVE) == [])
+
+
 @pytest.mark.behaviour("TX-05")
 @pytest.mark.behaviour("TX-06")
 async def test_half_messages_wait_for_another_master_as_long_as_it_takes(orbitmq_world: World) -> None:

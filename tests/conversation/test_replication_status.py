@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.conversation.broker_peer import BrokerPeer
 from tests.replicas import MASTER, SLAVE, following, ha_port, leave, same_end, send, store
@@ -77,6 +79,36 @@ async def test_the_flush_offset_of_a_slaves_master(orbitmq_world: World) -> None
         async with BrokerPeer(world.runtime, world.brokers[name].address) as peer:
             await peer.ok(RequestCode.RESET_MASTER_FLUSH_OFFSET, masterFlushOffset=123)
         assert (await status(world, name)).ha_client_runtime_info.master_flush_offset == shown
+
+
+async def in_sync(world: World) -> tuple[int, str, bool, int]:
+    """In sync by haStatus; how many brokers count; in sync and silent as ``orbitmq cluster list`` has it."""
+    told = await lines(world, MASTER)
+    (follower,) = json.loads(told["followers"]).values()
+    nums = (await status(world, MASTER)).in_sync_slave_nums
+    return nums, told["inSyncReplicaNums"], follower["inSync"], follower["silentMs"]
+
+
+async def test_a_slave_is_silent_when_it_missed_its_report(orbitmq_world: World) -> None:
+    """Senders count it until it owes something: it has all that there is."""
+    world = orbitmq_world
+    await send(world, 20)
+    await world.until(lambda: same_end(world))
+    for _ in range(30):
+        await world.sleep(0.7)
+        assert await in_sync(world) == (1, "2", True, 0)
+    world.partition(SLAVE)
+    await world.sleep(8)
+    nums, counted, shown, silent_ms = await in_sync(world)
+    assert (nums, counted, shown) == (0, "2", False)
+    assert 8000 <= silent_ms < 13_000
+    await send(world, 1)
+    await world.sleep(1.2)
+    assert (await in_sync(world))[:3] == (0, "1", False)
+    world.heal()
+    await world.until(lambda: same_end(world))
+    await world.sleep(0.1)
+    assert await in_sync(world) == (1, "2", True, 0)
 
 
 async def test_a_change_of_master_is_followed_at_once(orbitmq_world: World) -> None:

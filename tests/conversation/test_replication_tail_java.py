@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.conversation.java_slave import JavaLog, JavaSlave, java_slave
 from tests.replicas import MASTER, log_of, send, store
@@ -10,6 +12,7 @@ from orbitmq.broker.role import Role
 from orbitmq.testing import Keep, World
 from orbitmq.wire.bodies.topic import TopicConfig
 from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
 
 FILE_BYTES = 128 * 1024
 SETTINGS = {
@@ -124,6 +127,54 @@ async def test_what_the_slave_does_not_have_is_set_aside(orbitmq_world: World) -
         await returned(world)
         assert set_aside(world) == [own]
         assert log_of(world, MASTER) == log.data
+
+
+async def told(world: World, slave: JavaSlave, code: int) -> ResponseCode:
+    """What the master answers to a slave that asks it for a table."""
+    answer = await slave.client.request(world.brokers[MASTER].address, Command(code), 3000)
+    assert answer.code == ResponseCode.SUCCESS or "disk may have been lost" in (answer.remark or "")
+    return ResponseCode(answer.code)
+
+
+@pytest.mark.behaviour("PO-30")
+async def test_a_master_with_a_new_disk_tells_no_empty_tables(orbitmq_world: World) -> None:
+    """The slave would delete its topics and groups, and begin anew with its timers."""
+    world = orbitmq_world
+    log = await lost(world, 0, 150)
+    empty_disk(world)
+    codes = (21, 43, 45, 60, 61, 201, 402)
+    async with java_slave(world, log) as slave:
+        slave.topics = {"t": TopicConfig("t", 4, 4)}
+        await world.sleep(3)
+        begun = asyncio.ensure_future(world._cluster._launch(MASTER))
+        await world.until(lambda: MASTER in world.brokers and world.brokers[MASTER]._services is not None)
+        role = world.brokers[MASTER].services.role
+        answers: dict[bool, set[ResponseCode]] = {True: set(), False: set()}
+        while role.role is Role.PRE_ONLINE or not begun.done():
+            for code in codes:
+                isolated = role.role is Role.PRE_ONLINE
+                answer = await told(world, slave, code)
+                if isolated == (role.role is Role.PRE_ONLINE):
+                    answers[isolated].add(answer)
+            await world.sleep(0.005)
+        assert answers[True] == {ResponseCode.SERVICE_NOT_AVAILABLE}
+        assert log_of(world, MASTER) == log.data
+        assert {await told(world, slave, code) for code in codes} == {ResponseCode.SUCCESS}
+        assert "t" in world.brokers[MASTER].services.topics
+
+
+@pytest.mark.behaviour("PO-30")
+async def test_a_master_that_has_its_log_tells_its_tables_before_it_serves(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    log = await lost(world, 30, 10)
+    async with java_slave(world, log) as slave:
+        await world.sleep(3)
+        slave.silent.add(RequestCode.GET_BROKER_RUNTIME_INFO)  # it stays isolated for some seconds
+        begun = asyncio.ensure_future(world._cluster._launch(MASTER))
+        await world.until(lambda: MASTER in world.brokers and world.brokers[MASTER].doors.router is not None)
+        assert world.brokers[MASTER].services.role.role is Role.PRE_ONLINE
+        assert await told(world, slave, RequestCode.GET_ALL_TOPIC_CONFIG) is ResponseCode.SUCCESS
+        await begun
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.conversation.test_replication_escape_life import put
 from tests.replicas import ESCAPING, MASTER, OTHER, SLAVE, Watch, bodies, store
 
-from orbitmq import Message
+from orbitmq import LocalTransactionState, Message, ReceivedMessage
 from orbitmq.broker.role import Role
 from orbitmq.testing import World
 
@@ -72,3 +73,52 @@ async def test_progress_in_a_tail_that_is_set_aside_skips_nothing(orbitmq_world:
         await world.start_broker(MASTER)
         await world.until(lambda: watch.role(MASTER) is Role.MASTER)
         await world.until(lambda: b"only the master has it" in delivered(world))
+
+
+@pytest.mark.behaviour("PO-28")
+@pytest.mark.orbitmq(brokers=2, replicas=2, settings=LOSES)
+async def test_a_half_message_handed_on_from_such_a_tail_ends_no_other_transaction(
+    orbitmq_world: World,
+) -> None:
+    """Both lie at the same offset of the half queue."""
+    world, asked = orbitmq_world, set[bytes]()
+
+    async def check(message: ReceivedMessage) -> LocalTransactionState:
+        asked.add(message.body)
+        return LocalTransactionState.COMMIT
+
+    def half(body: bytes) -> None:
+        put(world.brokers[MASTER], "t", body, TRAN_MSG="true", PGROUP="shop", UNIQ_KEY=body.decode())
+
+    async with Watch(world) as watch, world.transaction_producer("shop", check=check) as producer:
+        await world.until(lambda: watch.role(MASTER) is Role.MASTER and watch.role(OTHER) is Role.MASTER)
+        for broker in (MASTER, OTHER):
+            world.brokers[broker].services.topics.create_if_absent("t", 1)
+        await world.sleep(2)
+        for _ in range(10):
+            await producer.send(Message("t", b"before"))
+        await store(world, MASTER).flush()
+        half(b"only the slave has it")
+        await world.until(lambda: store(world, SLAVE).end == store(world, MASTER).end)
+        await store(world, SLAVE).flush()
+        world.crash(MASTER)
+        await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
+        await world.until(lambda: b"only the slave has it" in asked)
+        await world.sleep(2)
+        world.crash(SLAVE)
+
+        await world.start_broker(MASTER)
+        await world.until(lambda: watch.role(MASTER) is Role.FENCED)
+        half(b"only the master has it")
+        put(world.brokers[MASTER], "t", bytes(30_000))
+        await world.sleep(0.1)
+        await store(world, MASTER).flush()
+        world.crash(MASTER)
+
+        await world.start_broker(SLAVE)
+        await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
+        await world.start_broker(MASTER)
+        await world.until(lambda: watch.role(MASTER) is Role.MASTER)
+        await world.sleep(60)
+        assert asked == {b"only the slave has it", b"only the master has it"}
+        assert b"only the master has it" in delivered(world)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from tests.seeds import seeds
 
 from orbitmq.broker.messaging.outlet import Handed, Outlet
+from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.replication.gate import ReplicaGate
 from orbitmq.replication.members.fence import Terms
 from orbitmq.replication.members.queue_locks import ReplicatedLocks
@@ -17,6 +19,7 @@ from orbitmq.replication.replicas import EVERYTHING
 from orbitmq.store import NewMessage, PutStatus
 from orbitmq.store.log import commit_log
 from orbitmq.store.upkeep.background import Upkeep
+from orbitmq.testing.simulation.load import ORDERED_GROUP
 from orbitmq.testing.simulation.plan import GROUPS, Fault, Kind, Mode, Plan, make_plan
 from orbitmq.testing.simulation.run import Outcome, simulate
 from orbitmq.testing.simulation.watch import SPECIAL
@@ -146,6 +149,24 @@ def test_a_promotion_without_a_fence_is_found(monkeypatch: pytest.MonkeyPatch) -
     (said,) = simulate(Plan(1, SAFE, (alone, reset))).violations
     assert said.checker == "special services on one member"
     assert [part for part in SPECIAL if part not in said.text] == []
+
+
+def test_an_offset_that_goes_back_for_a_moment_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end all is committed again."""
+    commit, calls = ConsumerOffsets.commit, 0
+
+    def forgets(
+        self: ConsumerOffsets, group: str, topic: str, queue_id: int, offset: int, **more: Any
+    ) -> None:
+        nonlocal calls
+        calls += group == ORDERED_GROUP
+        back = 2 if group == ORDERED_GROUP and calls % 20 == 0 else 0
+        commit(self, group, topic, queue_id, max(0, offset - back), **more)
+
+    monkeypatch.setattr(ConsumerOffsets, "commit", forgets)
+    said = simulate(Plan(1, SAFE, ())).violations
+    assert {violation.checker for violation in said} == {"offsets never go back"}
+    assert all("while it leads" in violation.text for violation in said)
 
 
 def test_a_truncation_in_memory_only_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

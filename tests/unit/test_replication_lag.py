@@ -16,6 +16,17 @@ def test_behind_is_the_time_since_the_first_byte_that_lacks() -> None:
     assert lag.behind_s(-1, 9.0) == 9.0
 
 
+def test_a_log_has_surely_grown_when_its_sample_is_over() -> None:
+    """So nobody owes a byte before it is written, though what is written in one moment is one sample."""
+    lag = LagClock()
+    for end, now in ((0, 0.0), (100, 1.0), (150, 1.05), (300, 3.0)):
+        lag.sample(end, now)
+    assert lag.grew_s(120, 9.0) == pytest.approx(1.1)
+    assert lag.grew_s(120, 1.06) == 1.06
+    assert lag.grew_s(150, 9.0) == pytest.approx(3.1)
+    assert lag.grew_s(300, 9.0) == 9.0
+
+
 def test_a_cut_log_begins_anew_and_samples_are_bounded() -> None:
     lag = LagClock()
     lag.sample(100, 1.0)

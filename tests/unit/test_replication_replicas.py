@@ -335,3 +335,50 @@ def test_a_broker_whose_log_was_cut_begins_anew() -> None:
     assert (state.replica, state.received, state.durable, state.in_sync) == (1, 90, 80, True)
     replicas.forget()
     assert (replicas.in_sync, replicas.replicated, replicas.states) == (1, 0, {})
+
+
+def shown(replicas: Replicas, now: float) -> tuple[bool, float, int]:
+    """In sync and silent as administrators see it, and how many count."""
+    replicas.judge(now)
+    state = replicas.states["a"]
+    return state.in_sync, state.silent_s, replicas.in_sync
+
+
+def test_the_first_look_knows_since_when_a_silent_slave_owes_bytes() -> None:
+    end = 0
+    replicas = Replicas(QuorumRule(), lambda: end)
+    replicas.grew_s = lambda _place, _now: 10.0
+    replicas.connected("a", 1, 0.0)
+    replicas.reported("a", 0, 0, 9.0)
+    end = 100
+    assert shown(replicas, 10.9) == (True, 0.0, 2)
+    replicas.reported("a", 0, 0, 11.0)
+    assert shown(replicas, 11.9) == (True, 0.0, 2)
+    assert shown(replicas, 12.5) == (False, 1.5, 1)
+    replicas.reported("a", 100, 100, 12.6)
+    assert shown(replicas, 12.6) == (True, 0.0, 2)
+
+
+def test_the_first_look_of_all_knows_it() -> None:
+    end = 0
+    replicas = Replicas(QuorumRule(), lambda: end)
+    replicas.grew_s = lambda _place, _now: 10.0
+    replicas.connected("a", 1, 0.0)
+    replicas.reported("a", 0, 0, 9.0)
+    end = 100
+    assert shown(replicas, 12.0) == (False, 3.0, 1)
+
+
+def test_a_slave_that_has_everything_is_silent_when_its_report_is_overdue() -> None:
+    """It counts for senders until it owes something; then a second decides."""
+    replicas = Replicas(QuorumRule(report_s=5.0), lambda: 0)
+    replicas.connected("a", 1, 0.0)
+    replicas.reported("a", 0, 0, 0.0)
+    assert shown(replicas, 7.2) == (True, 0.0, 2)
+    assert shown(replicas, 7.5) == (False, 7.5, 2)
+    replicas.spoke("a", 8.0)
+    assert shown(replicas, 15.0) == (True, 0.0, 2)
+    assert shown(replicas, 16.0) == (False, 8.0, 2)
+    replicas.spoke("nobody", 16.0)
+    replicas.reported("a", 0, 0, 16.5)
+    assert shown(replicas, 16.5) == (True, 0.0, 2)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from orbitmq.broker.role import Role
+from orbitmq.broker.role import Role, RoleState
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import retry_topic
 from orbitmq.runtime.virtual_loop import VirtualClock
@@ -14,6 +14,7 @@ from orbitmq.testing.simulation.again import transactions, twice
 from orbitmq.testing.simulation.checks import not_handled
 from orbitmq.testing.simulation.history import Delivered, History, Sent, Stored, Takeover
 from orbitmq.testing.simulation.plan import Fault, Kind, Mode, Plan
+from orbitmq.testing.simulation.reign import Reign
 from orbitmq.testing.simulation.watch import again, behind
 
 PLAN = Plan(1, Mode(name_servers=1, quorum=True, sync_flush=False), ())
@@ -63,6 +64,31 @@ def test_an_offset_is_not_behind_where_its_queue_ends(now: int, end: int, broken
     place = ("broker-a", "ordered@push", 0)
     found = behind({place: 108}, {place: now}, lambda _: end)
     assert found == ({place: (now, 108)} if broken else {})
+
+
+def test_an_offset_does_not_go_back_while_a_process_leads() -> None:
+    made, role = History(VirtualClock()), RoleState(Role.MASTER, 0)
+    reign = Reign("broker-a", role, "push", made)
+    for offset in (5, 7):
+        reign.changed("consumerOffset", "ordered@push@0", offset)
+    reign.changed("consumerOffset", "ordered@push@1", 6)
+    reign.changed("consumerOffset", "plain@other@0", 7)
+    reign.changed("consumerOffset", "plain@other@0", 6)
+    role.move(Role.PRE_ONLINE, 0)
+    reign.changed("consumerOffset", "ordered@push@0", 4)  # its slave, which acted, was not told all
+    role.move(Role.MASTER, 0)
+    for offset in (5, 9, 8, 7):
+        reign.changed("consumerOffset", "ordered@push@0", offset)
+    (said,) = made.violations
+    assert said.text == "ordered@push at queue 0 of broker-a goes from 9 to 8 while it leads"
+
+
+def test_an_offset_does_not_vanish_while_a_process_leads() -> None:
+    made = History(VirtualClock())
+    reign = Reign("broker-a", RoleState(Role.MASTER, 0), "push", made)
+    reign.changed("consumerOffset", "ordered@push@0", 5)
+    reign.changed("consumerOffset", "ordered@push@0", None)
+    assert len(made.violations) == 1
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ class _Follower:
     behind_bytes: int
     behind_ms: int
     in_sync: bool
+    silent_ms: int | None
 
 
 def states(told: Sequence[tuple[BrokerInfo, Told | str]]) -> list[BrokerState]:
@@ -56,7 +57,11 @@ def _beside(
         return state
     if follower is not None:
         return replace(
-            state, lag_bytes=follower.behind_bytes, lag_ms=follower.behind_ms, in_sync=follower.in_sync
+            state,
+            lag_bytes=follower.behind_bytes,
+            lag_ms=follower.behind_ms,
+            in_sync=follower.in_sync,
+            silent_ms=follower.silent_ms,
         )
     ends = [
         other.log_end
@@ -73,7 +78,12 @@ def _followers(told: Told) -> dict[str, _Follower]:
     try:
         table: Any = msgspec.json.decode(told.get("followers", "{}"))
         return {
-            str(key): _Follower(int(each["behindBytes"]), int(each["behindMs"]), bool(each["inSync"]))
+            str(key): _Follower(
+                int(each["behindBytes"]),
+                int(each["behindMs"]),
+                bool(each["inSync"]),
+                int(each["silentMs"]) if "silentMs" in each else None,
+            )
             for key, each in table.items()
         }
     except (msgspec.DecodeError, LookupError, TypeError, ValueError, AttributeError):

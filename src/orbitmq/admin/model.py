@@ -32,7 +32,8 @@ class BrokerState:
         log_end: bytes that its log has ever had.
         lag_bytes, lag_ms: how much of the log it lacks that the broker it copies has, and for how long it has
             lacked something; of a slave that no master shows, against the longest log of its name.
-        in_sync: whether its copies count for senders that wait for replicas.
+        in_sync: whether its copies count for senders that wait for replicas, and it has not missed a report.
+        silent_ms: for how long its master has heard nothing of it, when that is too long; else 0.
         special_services: whether delayed messages are delivered and transactions are checked here.
         epoch: the state version of its tables, which grows when a broker takes the lead.
         problem: why it does not tell.
@@ -47,6 +48,7 @@ class BrokerState:
     special_services: bool | None = None
     epoch: int | None = None
     problem: str = ""
+    silent_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

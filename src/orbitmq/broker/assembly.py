@@ -47,6 +47,7 @@ from orbitmq.broker.handlers.reply import ReplyHandlers
 from orbitmq.broker.handlers.router import Router
 from orbitmq.broker.handlers.send import SendHandlers
 from orbitmq.broker.handlers.send_back import SendBackHandlers
+from orbitmq.broker.handlers.slave_tables import SlaveTables
 from orbitmq.broker.handlers.topic_tables import TopicTableHandlers
 from orbitmq.broker.handlers.topics import TopicHandlers
 from orbitmq.broker.inspection.messages import MessageLookup
@@ -130,7 +131,8 @@ def assemble(
     attached = [attach(host) for attach in (*FEATURES, *extensions)]
     status = [each.status for each in attached]
     added = [family for each in attached for family in each.families]
-    router = Router([*families(services, services_of_doors, status), *added])
+    inside = [*families(services, services_of_doors, status), *added]
+    router = Router([*inside, SlaveTables(services.role, inside)])
     parts = [
         *shared,
         *(component for each in attached for component in each.components),

@@ -69,6 +69,8 @@ class RoleState:
 
     Attributes:
         may_lead: whether the right to lead lasts; replication sets it.
+        lacks_tables: whether this master may have lost its tables, and has not asked the others of its name
+            for them yet; replication sets it.
     """
 
     def __init__(self, role: Role, now_ms: int) -> None:
@@ -76,6 +78,7 @@ class RoleState:
         self._since_ms = now_ms
         # Asked with each use: after a freeze no timer has stopped yet what must not go on.
         self.may_lead: Callable[[], bool] = lambda: True
+        self.lacks_tables: Callable[[], bool] = lambda: False
 
     @property
     def role(self) -> Role:

@@ -109,13 +109,18 @@ def _cells(state: BrokerState) -> list[object]:
         state.log_end,
         state.lag_bytes,
         state.lag_ms,
-        _yes(state.in_sync),
+        _in_sync(state),
         _yes(state.special_services),
         state.epoch,
     ]
     cells = ["-" if cell is None else cell for cell in told]
     role = f"{state.role}, does not answer" if state.problem else state.role
     return [broker.cluster, broker.name, broker.broker_id, broker.address, role, *cells]
+
+
+def _in_sync(state: BrokerState) -> str | None:
+    shown = _yes(state.in_sync)
+    return f"{shown}, silent {state.silent_ms / 1000:.1f} s" if shown and state.silent_ms else shown
 
 
 def _yes(flag: bool | None) -> str | None:

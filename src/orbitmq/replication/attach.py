@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orbitmq.broker.change_feed import DELAYS, TIMERS
+from orbitmq.broker.change_feed import DELAYS, ESCAPED_HALVES, OFFSETS, TIMERS
 from orbitmq.broker.events import LogCut
 from orbitmq.broker.extension import Attachment, Host
 from orbitmq.message.reserved import MASTER_ID
@@ -57,7 +57,7 @@ def attach(host: Host) -> Attachment:
         replicas.forget()
         s.events.publish(LogCut(end))
         # Before the master's log is copied: behind it nothing tells any more what the log had ended with.
-        for table in (DELAYS, TIMERS):
+        for table in (DELAYS, TIMERS, ESCAPED_HALVES, OFFSETS):
             await s.persistence.flush(table)
 
     cutting.on_cut = cut

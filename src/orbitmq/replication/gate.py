@@ -163,6 +163,7 @@ def rule_of(config: BrokerConfig) -> QuorumRule:
         all_in_sync=config.all_ack_in_sync_state_set,
         max_gap_bytes=config.ha_max_gap_not_in_sync,
         silence_s=config.ha_slave_silence_ms / 1000,
+        report_s=config.ha_send_heartbeat_interval_ms / 1000,
         on_device=config.flush_disk_type == "SYNC_FLUSH",
         rule=Rule(config.sync_master_rule),
     )

@@ -45,6 +45,11 @@ class LagClock:
         at = bisect_right(self._samples, received, key=lambda sample: sample[0])
         return now_s - self._samples[at][1] if at < len(self._samples) else 0.0
 
+    def grew_s(self, place: int, now_s: float) -> float:
+        """Since when the log has surely gone on behind ``place``; ``now_s``: it has not been seen yet."""
+        at = bisect_right(self._samples, place, key=lambda sample: sample[0])
+        return min(now_s, self._samples[at][1] + SAMPLE_S) if at < len(self._samples) else now_s
+
 
 class ReplicationLines(Component):
     """The lines of brokerStatus about roles and followers. ``orbitmq cluster list`` shows them.
@@ -69,6 +74,7 @@ class ReplicationLines(Component):
         self._replicas = replicas
         self._term = term
         self._lag = LagClock()
+        replicas.grew_s = self._lag.grew_s
 
     async def stop(self) -> None:
         if self._sample in self._store.log.wakers:
@@ -93,6 +99,7 @@ class ReplicationLines(Component):
                 "behindBytes": end - max(state.received, 0),
                 "behindMs": round(1000 * self._lag.behind_s(state.received, now)),
                 "inSync": state.in_sync,
+                "silentMs": round(1000 * state.silent_s),
             }
             for state in self._replicas.states.values()
         }

@@ -10,7 +10,9 @@ cdef class _Link:
     cdef readonly int64_t received
     cdef readonly int64_t durable
     cdef double heard
+    cdef double spoke
     cdef double owes_since
+    cdef readonly bint silent
     cdef readonly bint in_sync
 
 @cython.final
@@ -19,17 +21,23 @@ cdef class Replicas:
     cdef object _log_end
     cdef dict _links
     cdef int64_t _reached
+    cdef double _judged_s
     cdef public object changed
+    cdef public object grew_s
     cdef public int64_t in_sync
     cdef public int64_t need
     cdef public bint awaited
     cdef public int64_t replicated
 
+    @cython.locals(silent_s=double)
+    cdef _state(self, _Link each)
     @cython.locals(each=_Link)
     cpdef reported(self, object link, int64_t received, int64_t durable, double now)
+    @cython.locals(each=_Link)
+    cpdef spoke(self, object link, double now)
     @cython.locals(end=int64_t)
     cdef _fault(self, _Link each, int64_t received, int64_t durable)
-    @cython.locals(end=int64_t, each=_Link, has=int64_t, silent=bint, on_device=bint)
+    @cython.locals(end=int64_t, each=_Link, has=int64_t, owes_s=double, on_device=bint)
     cpdef judge(self, double now)
     @cython.locals(each=_Link, has=int64_t, votes=dict, in_sync=int64_t, need=int64_t, replicated=int64_t, on_device=bint)
     cdef _decide(self)

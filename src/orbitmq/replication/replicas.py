@@ -16,6 +16,8 @@ from orbitmq.errors import OrbitError
 # What nothing waits for has every offset.
 EVERYTHING = 1 << 62
 NOTHING_OWED = -1.0
+# A follower looks four times in its period whether its next report is due.
+LATEST_REPORT = 1.25
 
 
 class Rule(Enum):
@@ -41,6 +43,7 @@ class QuorumRule:
         all_in_sync: allAckInSyncStateSet: all that are in sync must have it (row QW-12).
         max_gap_bytes: haMaxGapNotInSync: in sync is less than this behind the log (row QW-04).
         silence_s: haSlaveSilenceMillis: who owes bytes and says nothing for so long is not in sync.
+        report_s: haSendHeartbeatInterval: who owes nothing says something after so long.
         on_device: a copy counts when it is on the replica's device, else when the replica has it.
         rule: see :class:`Rule`.
     """
@@ -51,6 +54,7 @@ class QuorumRule:
     all_in_sync: bool = False
     max_gap_bytes: int = 256 << 20
     silence_s: float = 1.0
+    report_s: float = 5.0
     on_device: bool = False
     rule: Rule = Rule.COUNT
 
@@ -85,13 +89,16 @@ class ReplicaState:
     Attributes:
         replica: the broker behind it, see ``Replicas.connected``.
         received, durable: its last report; -1 before the first one.
-        in_sync: whether it counts.
+        in_sync: whether it counts, and has not missed the time of a report: one that has everything counts
+            until it owes something again, but whether it lives is not known.
+        silent_s: since when nothing came, when that is too long: it owes bytes or a report.
     """
 
     replica: Hashable
     received: int
     durable: int
     in_sync: bool
+    silent_s: float = 0.0
 
 
 class _Link:
@@ -100,8 +107,10 @@ class _Link:
         self.received = -1
         self.durable = -1
         self.heard = heard
+        self.spoke = heard
         # Since when it is known to owe bytes; below 0: it has everything.
         self.owes_since = NOTHING_OWED
+        self.silent = False
         self.in_sync = False
 
 
@@ -118,6 +127,8 @@ class Replicas:
         replicated: the mark: so many have everything below; :data:`EVERYTHING` while this broker is enough.
         awaited: whether answers to senders wait for reports.
         changed: called when one of the three has changed.
+        grew_s: gives since when the log has gone on behind a place, at a time at which it has. Without
+            somebody who watches it grow that is not known before the first look.
     """
 
     def __init__(self, rule: QuorumRule, log_end: Callable[[], int]) -> None:
@@ -125,7 +136,9 @@ class Replicas:
         self._log_end = log_end
         self._links: dict[Hashable, _Link] = {}
         self._reached = 0
+        self._judged_s = 0.0
         self.changed: Callable[[], object] = lambda: None
+        self.grew_s: Callable[[int, float], float] = lambda _place, now: now
         self.in_sync = 1
         self.need = rule.need(1)
         self.awaited = False
@@ -139,10 +152,15 @@ class Replicas:
     @property
     def states(self) -> dict[Hashable, ReplicaState]:
         """What is known of each link, as of the last look."""
-        return {
-            link: ReplicaState(each.replica, each.received, each.durable, each.in_sync)
-            for link, each in self._links.items()
-        }
+        return {link: self._state(each) for link, each in self._links.items()}
+
+    def _state(self, each: _Link) -> ReplicaState:
+        rule = self.rule
+        silent_s = self._judged_s - (each.heard if each.silent else max(each.heard, each.spoke))
+        if not each.silent and silent_s < rule.report_s * LATEST_REPORT + rule.silence_s:
+            silent_s = 0.0
+        in_sync = each.in_sync and not silent_s
+        return ReplicaState(each.replica, each.received, each.durable, in_sync, silent_s)
 
     # -- what the HA port tells ------------------------------------------------------------------------
 
@@ -172,6 +190,12 @@ class Replicas:
             raise ReportError(fault)
         each.received, each.durable, each.heard = received, durable, now
         self.judge(now)
+
+    def spoke(self, link: Hashable, now: float) -> None:
+        """It said something else than a report: it lives, but may owe bytes all the same."""
+        each = self._links.get(link)
+        if each is not None:
+            each.spoke = now
 
     def gone(self, link: Hashable, now: float) -> None:
         """The connection is closed."""
@@ -206,14 +230,16 @@ class Replicas:
         end = self._log_end()
         rule = self.rule
         on_device = rule.on_device
+        self._judged_s = now
         for each in self._links.values():
             has = each.durable if on_device else each.received
             if has >= end:
                 each.owes_since = NOTHING_OWED
             elif each.owes_since < 0:
-                each.owes_since = now
-            silent = each.owes_since >= 0 and now - max(each.heard, each.owes_since) >= rule.silence_s
-            each.in_sync = has >= 0 and end - each.received < rule.max_gap_bytes and not silent
+                each.owes_since = self.grew_s(has, now)
+            owes_s = now - max(each.heard, each.owes_since)
+            each.silent = each.owes_since >= 0 and owes_s >= rule.silence_s
+            each.in_sync = has >= 0 and end - each.received < rule.max_gap_bytes and not each.silent
         self._decide()
 
     def _decide(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orbitmq.broker.events import LogCut
 from orbitmq.broker.extension import Attachment, Host
 from orbitmq.broker.handlers.transactions import TransactionHandlers
 from orbitmq.broker.transactions.acting import HalfEscape
@@ -27,6 +28,12 @@ def attach(host: Host) -> Attachment:
         s.role,
     )
     s.append.hooks.append(transactions.prepare)
+
+    def log_cut(_event: LogCut) -> None:
+        escaped.cut(queue.end)
+        queue.cut()
+
+    s.events.subscribe(LogCut, log_cut)
     return Attachment(
         components=[transactions, HalfEscape(s.runtime.clock, s.config, queue, s.outlet, escaped)],
         families=[TransactionHandlers(s.role, host.ports.lookup, s.append, transactions, s.counters)],

@@ -14,6 +14,11 @@ class EscapedHalves:
 
     Who acts for a master writes nothing into its log, so no mark can be made. The table travels with the
     others: the master that returns marks them, and asks nobody about them.
+
+    It has no limit of its own. Half messages get into the log at the master alone, which refuses more than
+    ``MAX_UNFINISHED`` open ones; who acts adds what is in its log without a mark, each offset once however
+    often it takes over; and one is removed when its mark is on the master's device. An offset for which no
+    mark would come, because the log was cut in front of it, goes with the cut.
     """
 
     def __init__(self, feed: ChangeFeed) -> None:
@@ -37,6 +42,11 @@ class EscapedHalves:
         if offset in self._offsets:
             del self._offsets[offset]
             self._feed.changed(ESCAPED_HALVES, str(offset), None)
+
+    def cut(self, end: int) -> None:
+        """The half queue ends at ``end`` now: what comes there is another message, which nobody has."""
+        for offset in [offset for offset in self._offsets if offset >= end]:
+            self.remove(offset)
 
     def _items(self) -> list[tuple[str, int]]:
         return [(str(offset), 1) for offset in self._offsets]

@@ -53,6 +53,13 @@ class HalfQueue:
         found = self._store.get(HALF, 0, offset, 1)
         return decode_record(found.body) if found.status is GetStatus.FOUND else None
 
+    def cut(self) -> None:
+        """The log is shorter now: a progress behind the end would pass over what comes there."""
+        for topic in (HALF, OP):
+            end = self._store.max_offset(topic, 0)
+            if (self._offsets.query(GROUP, topic, 0) or 0) > end:
+                self._offsets.commit(GROUP, topic, 0, end)
+
     def commit(self, topic: str, offset: int) -> None:
         """Commit a progress that moved; a broker without transactions shows no group that makes them."""
         if offset != (self._offsets.query(GROUP, topic, 0) or 0):

@@ -169,6 +169,7 @@ class StreamMaster:
             elif kind is Kind.ACK:
                 self._acknowledged(*stream.read_ack(payload), now)
             else:
+                self._port.replicas.spoke(self, now)
                 self._port.peers.received(self, kind, payload.tobytes())
 
     def _greeted(self, hello: Hello, now: float) -> None:

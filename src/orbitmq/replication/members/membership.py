@@ -95,6 +95,7 @@ class Membership(Component):
         self._released_until = 0.0
         self._stale_s = -math.inf  # when our own right was last seen not to be renewed
         self._isolated_s = -math.inf  # since when this broker is isolated, or was last
+        self._began_empty = False  # had no log then
         self._stood_in = False
         self._port = Port.UNKNOWN
         self._probed_s = 0.0
@@ -110,6 +111,7 @@ class Membership(Component):
         self._master_ha: tuple[str, str] | None = None
         if config.enable_slave_acting_master:
             role.may_lead = self._may_lead
+            role.lacks_tables = self._lacks_tables
         events.subscribe(SettingsChanged, self._settings_changed)
 
     # -- life ------------------------------------------------------------------------------------------
@@ -294,6 +296,12 @@ class Membership(Component):
             return False
         return self.seen.told(now)
 
+    def _lacks_tables(self) -> bool:
+        """Whether this master prepares to serve, and had no log when it began: with it the tables went."""
+        if self._config.broker_id != MASTER_ID or self._role.role is not Role.PRE_ONLINE:
+            return False
+        return self._began_empty or not self._own.log_end()
+
     # -- acting ----------------------------------------------------------------------------------------
 
     def _may_lead(self) -> bool:
@@ -450,7 +458,7 @@ class Membership(Component):
 
     async def _go_online(self) -> None:
         log.info("broker %s is isolated until it has caught up with the others", self._address)
-        self._isolated_s = self._clock.monotonic()
+        self._isolated_s, self._began_empty = self._clock.monotonic(), not self._own.log_end()
         self.look_now()
         silent = await self._going_online.run()
         agreed, misses_others = silent is not None and not silent, self._misses_others()

@@ -14,6 +14,7 @@ from orbitmq.runtime.virtual_loop import VirtualLoop, current_process
 from orbitmq.testing.simulation.history import History, PlannedError, Takeover
 from orbitmq.testing.simulation.load import ORDERED_GROUP, PUSH_GROUP
 from orbitmq.testing.simulation.plan import FORGETS, GROUPS, Kind, Plan, group_of
+from orbitmq.testing.simulation.reign import Reign
 from orbitmq.testing.simulation.site import Server, Site
 
 LOOK_S = 0.02
@@ -90,6 +91,8 @@ class Watch:
         self._known.add(id(broker))
         self._took(server, broker, "", broker.services.role.role)
         broker.services.events.subscribe(RoleChanged, partial(self._changed, server, broker))
+        reign = Reign(server.name, broker.services.role, ORDERED_GROUP, self._history)
+        broker.services.feed.subscribe(reign.changed)
 
     def _changed(self, server: Server, broker: Broker, event: RoleChanged) -> None:
         self._took(server, broker, event.before.value, event.after)
@@ -127,7 +130,7 @@ class Watch:
         """Note the highest offsets at brokers that lead.
 
         A slave's may be such that its master has not heard of. And for a while after a fault two members may
-        hold one queue of a push group, and the last commit wins.
+        hold one queue of a push group, and the last commit wins: so these are judged at the end.
         """
         for place, offset in self._committed(server):
             self._highest[place] = max(offset, self._highest.get(place, 0))

@@ -1,0 +1,49 @@
+"""The tables that a slave of RocketMQ copies from its master (SlaveSynchronize), and when it gets none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.role import RoleState
+from orbitmq.transport.server import ServerConnection
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import RemotingError
+
+# Each answer takes the place of what the slave has: of an empty one it deletes its topics, groups and modes,
+# and begins anew with its timers. After a refusal it keeps all, and asks again.
+CODES = frozenset(
+    {
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        RequestCode.GET_ALL_DELAY_OFFSET,
+        RequestCode.GET_TIMER_CHECK_POINT,
+        RequestCode.GET_TIMER_METRICS,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+    }
+)
+
+
+class SlaveTables(Family):
+    """Answers with the handlers of ``families``, but not while this broker may have lost what they tell."""
+
+    def __init__(self, role: RoleState, families: Iterable[Family]) -> None:
+        self._role = role
+        self._handlers = {
+            code: handler for family in families for code, handler in family.routes().items() if code in CODES
+        }
+
+    def routes(self) -> dict[int, Handler]:
+        return {code: partial(self._tell, handler) for code, handler in self._handlers.items()}
+
+    def _tell(self, handler: Handler, connection: ServerConnection, command: Command) -> Answer:
+        if self._role.lacks_tables():
+            raise RemotingError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "this master began without a log: it gives no tables before it has asked the other brokers "
+                "of its name, since its disk may have been lost",
+            )
+        return handler(connection, command)
