@@ -22,8 +22,8 @@ LOOK_S = 0.05
 ANSWER_S = 0.1
 MOST_ASKED = 15
 
-# What can end a slave's knowledge of what it delivered (a disk that fails keeps no note of it, and its process
-# begins anew), or keep its master from asking it.
+# What can end a slave's knowledge of what it delivered (a disk that fails keeps no note of it, and its
+# process begins anew), or keep its master from asking it.
 _SILENCES = frozenset(
     {
         Kind.KILL,
@@ -110,9 +110,8 @@ def _forgotten(plan: Plan, home: str, since_s: float, until_s: float) -> bool:
 
 def _handed_on_s(history: History, home: str, by_s: float) -> float:
     """Since when an acting slave may have handed on a half message that the other group has at ``by_s``."""
-    return max(
-        (take.at_s for take in history.takeovers if take.group == home and take.at_s <= by_s), default=by_s
-    )
+    began_s = (take.at_s for take in history.takeovers if take.group == home and take.at_s <= by_s)
+    return max(began_s, default=by_s)
 
 
 def _between(fault: Fault, master: str, slave: str) -> bool:
