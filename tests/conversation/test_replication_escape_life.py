@@ -90,6 +90,24 @@ async def test_each_delayed_message_comes_once_whoever_delivers_it(orbitmq_world
     assert {body: count for body, count in found.items() if count != 1} == {}
 
 
+@pytest.mark.behaviour("DL-09")
+async def test_a_slave_whose_clock_is_behind_knows_what_its_master_delivered(orbitmq_world: World) -> None:
+    """Seed 469: by its clock the message was not due, so it did not look for it in the log."""
+    world = orbitmq_world
+    await ready(world, "orders")
+    world.machines[MASTER].skew_ms = 4000
+    put(world.brokers[MASTER], "orders", b"once", DELAY="2", UNIQ_KEY="K")
+    slave = world.brokers[SLAVE]
+    await world.until(lambda: len(stored(slave, "orders")) == 1, timeout_s=10)
+    world.crash(MASTER)
+    await world.until(lambda: slave.services.role.role is Role.ACTING_MASTER, timeout_s=5)
+    await world.sleep(10)
+    assert stored(world.brokers[OTHER], "orders") == []
+    await come_back(world)
+    await world.sleep(10)
+    assert everywhere(world, "orders") == Counter({b"once": 1})
+
+
 @pytest.mark.behaviour("ES-14")
 @pytest.mark.parametrize("killed", [False, True], ids=["called back", "slave killed"])
 async def test_a_delayed_message_that_overtook_a_refused_one_comes_once(
