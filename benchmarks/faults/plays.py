@@ -70,10 +70,10 @@ async def acting_stopped(scene: Scene) -> None:
     scene.note(f"{SLAVE} starts")
 
 
-async def acting_frozen(scene: Scene) -> None:
+async def acting_frozen(scene: Scene, seconds: float) -> None:
     scene.place.freeze(SLAVE)
     scene.note(f"SIGSTOP of {SLAVE}, which acts")
-    await scene.lasts(8)
+    await scene.lasts(seconds)
     scene.place.thaw(SLAVE)
     scene.note(f"SIGCONT of {SLAVE}")
 
@@ -102,10 +102,10 @@ async def name_server_killed(scene: Scene) -> None:
     scene.mended("the name server starts")
 
 
-async def name_server_frozen(scene: Scene) -> None:
+async def name_server_frozen(scene: Scene, seconds: float = 8.0) -> None:
     scene.place.freeze(NAME_SERVER)
     scene.fault("SIGSTOP of the name server")
-    await scene.lasts(8)
+    await scene.lasts(seconds)
     scene.place.thaw(NAME_SERVER)
     scene.mended("SIGCONT of the name server")
 
