@@ -11,6 +11,8 @@ from benchmarks.faults.scene import Scene
 
 AHEAD_S = 32.0
 """Two times as long as a pull is held: each queue is pulled from twice."""
+LOCKS_S = 36.0
+"""A slave that acts again after 4 s grants no queue lock for 30 s (LK-11)."""
 
 
 async def kill(scene: Scene, name: str = MASTER) -> None:
@@ -76,6 +78,7 @@ async def acting_frozen(scene: Scene, seconds: float) -> None:
     await scene.lasts(seconds)
     scene.place.thaw(SLAVE)
     scene.note(f"SIGCONT of {SLAVE}")
+    await scene.lasts(LOCKS_S)
 
 
 async def both(scene: Scene, first: str, second: str, back: str) -> None:
