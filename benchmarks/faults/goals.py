@@ -30,6 +30,10 @@ def _again(found: Figures) -> float:
     return found.delayed + found.timer + found.transactions
 
 
+def _left(found: Figures) -> float:
+    return 0 if found.out_s is None and found.acts_s is None else 1
+
+
 _LATE_CHECK_S = 8.0
 _STILL = "21, 18-22, 25-26 s"
 _LOST = Goal("acknowledged and not delivered", lambda f: len(f.lost), 0, "0")
@@ -39,6 +43,28 @@ _FROZEN = (
     Goal("longest gap of default sends, s", lambda f: f.gap_s, 1.5, "3.4 s"),
     Goal("again on thaw: pending", lambda f: f.pending, 0, "17 of 17"),
     Goal("again: delayed, timer, transactions", _again, 0, "101, 12, -"),
+)
+_NONE_FAILS = Goal("default sends that fail", lambda f: f.failed, 0, "-")
+_GAP = Goal("longest gap of default sends, s", lambda f: f.gap_s, 1.5, "-")
+_NOTHING_AGAIN = Goal("again: delayed, timer, transactions", _again, 0, "-")
+# What happens to a slave, to a name server or on the way to one of them is no matter of clients.
+_UNCHANGED = (
+    Goal("master out of the route, or slave acts", _left, 0, "-"),
+    _NONE_FAILS,
+    _GAP,
+    Goal("producer without retry fails, s", lambda f: f.once_s, 0, "-"),
+    _NOTHING_AGAIN,
+)
+# The master leads and is in the route, so that only who tries again gets round it.
+_CLIENTS = (Goal("master out of the route, or slave acts", _left, 0, "-"), _NONE_FAILS, _GAP, _NOTHING_AGAIN)
+_CLIENTS_CUT = (
+    *_CLIENTS,
+    Goal("used by default producers after the mending, s", lambda f: f.used_s, 1.0, "-"),
+)
+_ACTING_FROZEN = (
+    _LOST,
+    Goal("out of order", lambda f: len(f.disorder), 0, "-"),
+    Goal("again on thaw: pending", lambda f: f.pending, 0, "-"),
 )
 GOALS: dict[str, tuple[Goal, ...]] = {
     "kill-master": (
@@ -64,6 +90,16 @@ GOALS: dict[str, tuple[Goal, ...]] = {
     "freeze-master-5": _FROZEN[1:],
     "freeze-master-15": _FROZEN,
     "freeze-master-60": _FROZEN,
+    **{f"freeze-slave-{s}": _UNCHANGED for s in (5, 15, 60)},
+    **{f"freeze-acting-{s}": _ACTING_FROZEN for s in (5, 15, 60)},
+    **{f"freeze-nameserver-{s}": _UNCHANGED for s in (5, 15, 60)},
+    "stall-names": _UNCHANGED,
+    "slow-names": _UNCHANGED,
+    "cut-ha-data": _UNCHANGED,
+    "cut-clients-requests": _CLIENTS_CUT,
+    "cut-clients-answers": _CLIENTS_CUT,
+    "stall-clients": _CLIENTS,
+    "slow-clients": _CLIENTS,
     "stop-master": (
         Goal("clean stop, s", lambda f: f.stopped_s, 1.0, "29-35 s"),
         Goal("pending delayed and timer again", lambda f: f.pending, 0, "all"),

@@ -50,6 +50,8 @@ BACKLOG_ROLES = ("backlog", "backlog-ordered", "restarting")
 ASKED_MS = 1000
 READ_FIELDS = 4
 STATE_S = 0.3
+BEGUN_S = 90.0
+"""Longer than a broker that does not know all queue locks grants none."""
 QUIET_S = 2.0
 """After everything has come: so long nothing must come again."""
 
@@ -129,6 +131,19 @@ class Load:
         self._senders.append(asyncio.create_task(self._delayed(later)))
         self._senders.append(asyncio.create_task(self._timers(later)))
         self._senders.append(asyncio.create_task(self._transactions(deciding)))
+
+    async def until_consuming(self) -> None:
+        """Wait until each consumer of the backlog has begun: what has not begun cannot stand still.
+
+        Raises:
+            TimeoutError: one got nothing.
+        """
+        roles = {*BACKLOG_ROLES, "backlog-pop"}
+        deadline = self.now() + BEGUN_S
+        while waiting := roles - {receipt.role for receipt in self._history.receipts}:
+            if self.now() > deadline:
+                raise TimeoutError(f"{', '.join(sorted(waiting))}: no message within {BEGUN_S:.0f} s")
+            await asyncio.sleep(0.2)
 
     async def make_new_topic(self) -> None:
         """Make a topic, with messages at group a, that slaves can hardly know."""

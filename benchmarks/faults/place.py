@@ -124,9 +124,11 @@ class Place:
         first = free_ports(len(self._names) * 5)
         for number, name in enumerate(self._names):
             await self._seat(name, number, first + 5 * number + 2)
-        # Masters first: a slave that is alone would act until its master has come.
-        for broker_id in (0, 1):
-            seats = [seat for seat in self.seats.values() if seat.broker_id == broker_id]
+        # Apache's masters first: a slave that is alone would act until its master has come. Ours waits for
+        # 5 s, and a master that finds nobody so long leads, but grants no queue lock for 30 s (LK-11).
+        rounds = [(0,), (1,)] if isinstance(self._maker, Apache) else [(0, 1)]
+        for ids in rounds:
+            seats = [seat for seat in self.seats.values() if seat.broker_id in ids]
             for seat in seats:
                 self.launch(seat.name)
             if seats:

@@ -13,6 +13,7 @@ SHORT = Times(7.0, 7.0, 6.0)
 LONG = Times()
 # Apache's clients ask for routes each 30 s.
 PEER = Times(15.0, 40.0, 45.0)
+FREEZES_S = (5, 15, 60)
 SYNC_FLUSH: Mapping[str, str] = {**ACTING, "flushDiskType": "SYNC_FLUSH"}
 
 FAULTS: tuple[Fault, ...] = (
@@ -22,10 +23,13 @@ FAULTS: tuple[Fault, ...] = (
         Fault(
             f"freeze-master-{s}", f"master frozen for {s} s", partial(plays.freeze, seconds=s), short=s == 5
         )
-        for s in (5, 15, 60)
+        for s in FREEZES_S
     ),
     Fault("kill-slave", "kill -9 of a slave", partial(plays.kill, name=SLAVE)),
-    Fault("freeze-slave", "slave frozen", partial(plays.freeze, name=SLAVE)),
+    *(
+        Fault(f"freeze-slave-{s}", f"slave frozen for {s} s", partial(plays.freeze, name=SLAVE, seconds=s))
+        for s in FREEZES_S
+    ),
     Fault("stop-slave", "clean stop of a slave", partial(plays.term, name=SLAVE)),
     *(
         Fault(
@@ -33,9 +37,16 @@ FAULTS: tuple[Fault, ...] = (
         )
         for what, done, how in (
             ("kill", "killed", plays.acting_killed),
-            ("freeze", "frozen", plays.acting_frozen),
             ("stop", "stopped", plays.acting_stopped),
         )
+    ),
+    *(
+        Fault(
+            f"freeze-acting-{s}",
+            f"master killed, then its acting slave frozen for {s} s",
+            partial(plays.acting, how=partial(plays.acting_frozen, seconds=s)),
+        )
+        for s in FREEZES_S
     ),
     Fault(
         "both-slave-first",
@@ -48,7 +59,14 @@ FAULTS: tuple[Fault, ...] = (
         partial(plays.both, first=MASTER, second=SLAVE, back=MASTER),
     ),
     Fault("kill-nameserver", "name server killed for 8 s", plays.name_server_killed),
-    Fault("freeze-nameserver", "name server frozen for 8 s", plays.name_server_frozen),
+    *(
+        Fault(
+            f"freeze-nameserver-{s}",
+            f"name server frozen for {s} s",
+            partial(plays.name_server_frozen, seconds=s),
+        )
+        for s in FREEZES_S
+    ),
     Fault("stop-nameserver", "clean stop of the name server for 8 s", plays.name_server_stopped),
     Fault(
         "kill-one-nameserver",
@@ -93,11 +111,24 @@ FAULTS: tuple[Fault, ...] = (
         partial(plays.one_way, link="a0 ns", there=True),
         relayed=True,
     ),
+    Fault(
+        "stall-names",
+        "link to the name server stalls three times",
+        partial(plays.stall, link="a0 ns"),
+        relayed=True,
+    ),
+    Fault("slow-names", "link to the name server is slow", partial(plays.slow, link="a0 ns"), relayed=True),
     Fault("cut-ha", "slave cut off from its master", partial(plays.cut, links=("a0 ha",)), relayed=True),
     Fault(
         "cut-ha-acks",
         "acknowledgements of the slave are lost",
         partial(plays.one_way, link="a0 ha", there=True),
+        relayed=True,
+    ),
+    Fault(
+        "cut-ha-data",
+        "nothing of the master reaches the slave",
+        partial(plays.one_way, link="a0 ha", there=False),
         relayed=True,
     ),
     Fault(
@@ -108,6 +139,30 @@ FAULTS: tuple[Fault, ...] = (
         "cut-clients",
         "clients cut off from a master",
         partial(plays.cut, links=("a0 clients",)),
+        relayed=True,
+    ),
+    Fault(
+        "cut-clients-requests",
+        "nothing of the clients reaches a master",
+        partial(plays.one_way, link="a0 clients", there=True),
+        relayed=True,
+    ),
+    Fault(
+        "cut-clients-answers",
+        "answers of a master do not reach the clients",
+        partial(plays.one_way, link="a0 clients", there=False),
+        relayed=True,
+    ),
+    Fault(
+        "stall-clients",
+        "link of the clients to a master stalls three times",
+        partial(plays.stall, link="a0 clients"),
+        relayed=True,
+    ),
+    Fault(
+        "slow-clients",
+        "link of the clients to a master is slow",
+        partial(plays.slow, link="a0 clients"),
         relayed=True,
     ),
     Fault(

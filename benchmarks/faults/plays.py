@@ -11,6 +11,8 @@ from benchmarks.faults.scene import Scene
 
 AHEAD_S = 32.0
 """Two times as long as a pull is held: each queue is pulled from twice."""
+LOCKS_S = 36.0
+"""A slave that acts again after 4 s grants no queue lock for 30 s (LK-11)."""
 
 
 async def kill(scene: Scene, name: str = MASTER) -> None:
@@ -70,12 +72,13 @@ async def acting_stopped(scene: Scene) -> None:
     scene.note(f"{SLAVE} starts")
 
 
-async def acting_frozen(scene: Scene) -> None:
+async def acting_frozen(scene: Scene, seconds: float) -> None:
     scene.place.freeze(SLAVE)
     scene.note(f"SIGSTOP of {SLAVE}, which acts")
-    await scene.lasts(8)
+    await scene.lasts(seconds)
     scene.place.thaw(SLAVE)
     scene.note(f"SIGCONT of {SLAVE}")
+    await scene.lasts(LOCKS_S)
 
 
 async def both(scene: Scene, first: str, second: str, back: str) -> None:
@@ -102,10 +105,10 @@ async def name_server_killed(scene: Scene) -> None:
     scene.mended("the name server starts")
 
 
-async def name_server_frozen(scene: Scene) -> None:
+async def name_server_frozen(scene: Scene, seconds: float = 8.0) -> None:
     scene.place.freeze(NAME_SERVER)
     scene.fault("SIGSTOP of the name server")
-    await scene.lasts(8)
+    await scene.lasts(seconds)
     scene.place.thaw(NAME_SERVER)
     scene.mended("SIGCONT of the name server")
 

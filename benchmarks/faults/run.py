@@ -79,6 +79,7 @@ async def play(
         try:
             await load.start(topics_known_s=65.0 if theirs else 1.0)
             watch.start()
+            await load.until_consuming()
             await asyncio.sleep(times.before)
             scene = Scene(place, load, times)
             await fault.play(scene)
