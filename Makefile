@@ -88,7 +88,7 @@ bench-spark: $(BUILT)  ## Spark over OrbitMQ beside Spark over Kafka, with Maven
 interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Central: forty-five minutes (SHORT=1: fifteen)
 	@$(PY) -m tests.interop.run $(SHORT_FLAG)
 
-chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two hours (SHORT=1: twelve)
+chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two and a half hours (SHORT=1: twelve)
 	@ORBITMQ_SEEDS=$(if $(SHORT),2,40) $(PY) -m pytest -q tests/simulation --ignore tests/simulation/test_pop_model.py
 	@ORBITMQ_SEEDS=$(if $(SHORT),2,134) $(PY) -m pytest -q tests/simulation/test_pop_model.py
 	@$(PY) -m orbitmq simulate --seeds $(if $(SHORT),0-299,0-2999)
