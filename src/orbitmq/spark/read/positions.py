@@ -127,17 +127,6 @@ class Positions:
             readable |= self.brokers.route(topic).readable
         return {queue: at for queue, at in readable.items() if queue in queues}
 
-    def earliest(self) -> Offsets:
-        """The first offset of every readable queue."""
-        return self._all(min_offset)
-
-    def latest(self) -> Offsets:
-        """The offset after the last message of every readable queue."""
-        return self._all(max_offset)
-
-    def _all(self, request: Callable[[MessageQueue], Command]) -> Offsets:
-        return Offsets(self.brokers.offsets(self._queues(), request))
-
     def latest_where_possible(self) -> Told:
         """The offset after the last message of every readable queue whose broker answers.
 
@@ -199,10 +188,6 @@ class Positions:
     def end(self) -> Offsets:
         """Where the options say that a batch query ends. Errors as with :meth:`start`."""
         return self._patiently(lambda: self._resolve(self.options.ending, Start.LATEST))
-
-    def latest_patiently(self) -> Offsets:
-        """:meth:`latest`, tried again while the cluster is away. Errors as with :meth:`start`."""
-        return self._patiently(self.latest)
 
     def _patiently(self, resolve: Callable[[], T]) -> T:
         """What ``resolve`` gives, tried again while the cluster is away."""
