@@ -29,7 +29,7 @@ from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.spark.jobs import archiving
-from orbitmq.spark.jobs.archive_look import LeftOut, look
+from orbitmq.spark.jobs.archive_look import LeftOut, check_topics, look
 from orbitmq.spark.jobs.archive_source import BEGINS, ENDS, ArchiveReader
 from orbitmq.spark.jobs.archiving import ArchiveJob
 from orbitmq.spark.options import Reading, read_options
@@ -99,6 +99,7 @@ def test_a_silent_broker_is_waited_for_once(
     job = replace(job, options={})
     cluster.away = {"broker-b:1"}
     began = clock[0]
+    check_topics(job)
     look(job, patient=False)
     assert clock[0] == began, "to see whether the job can begin, one answer is enough"
     look(job)
@@ -110,9 +111,11 @@ def test_a_topic_that_nobody_knows_is_an_error_unless_the_archive_has_it(
 ) -> None:
     job = replace(job, topics=["t", "u"])
     cluster.unknown = {"u"}
-    with pytest.raises(TopicNotFoundError, match="u is unknown"):
-        look(job)
+    for ask in (look, check_topics):
+        with pytest.raises(TopicNotFoundError, match="u is unknown"):
+            ask(job)
     archive_file(job, U0, 0, 9)
+    check_topics(job)
     found = look(job)
     assert found.left_out == [LeftOut("topic u", "u is unknown")]
     assert found.not_shown == []

@@ -12,7 +12,7 @@ from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.jobs.archive_names import resume_at
 from orbitmq.spark.jobs.folder import Folder
 from orbitmq.spark.options import read_options
-from orbitmq.spark.read.positions import Positions
+from orbitmq.spark.read.positions import Positions, Told
 
 if TYPE_CHECKING:
     from orbitmq.spark.jobs.archiving import ArchiveJob
@@ -77,13 +77,10 @@ def look(job: ArchiveJob, *, patient: bool = True) -> Look:
         TopicNotFoundError: the archive has nothing of a topic, and nobody knows it.
         UnreachableError: no broker answers.
     """
-    found = resume_at(Folder(job.to).archive_files())
-    archived = {queue: at for queue, at in found.items() if queue.topic in job.topics}
     positions = Positions(read_options(job.read_options()))
     told = positions.where_in_time(max_offset, every_broker=patient)
-    for topic, error in told.missing.items():
-        if not any(queue.topic == topic for queue in archived):
-            raise error  # nobody has ever seen it: the name may be wrong
+    archived = _archived(job)
+    _check_missing(told, archived)
     firsts = positions.first_of(told.offsets.keys() - archived.keys())
     ends = {queue: end for queue, end in told.offsets.items() if queue in archived or queue in firsts}
     begins = {queue: min(archived.get(queue, firsts.get(queue, 0)), end) for queue, end in ends.items()}
@@ -101,3 +98,22 @@ def look(job: ArchiveJob, *, patient: bool = True) -> Look:
         and (queue.topic, queue.broker_name) not in shown
     }
     return Look(archived, ends, begins, left_out, sorted(not_shown))
+
+
+def check_topics(job: ArchiveJob) -> None:
+    """Whether a run can begin, as soon as one broker answers. Errors as with :func:`look`."""
+    told = Positions(read_options(job.read_options())).where_in_time(max_offset, every_broker=False)
+    if told.missing:
+        # Only then: to list an archive in an object store takes a while.
+        _check_missing(told, _archived(job))
+
+
+def _archived(job: ArchiveJob) -> dict[MessageQueue, int]:
+    found = resume_at(Folder(job.to).archive_files())
+    return {queue: at for queue, at in found.items() if queue.topic in job.topics}
+
+
+def _check_missing(told: Told, archived: Mapping[MessageQueue, int]) -> None:
+    for topic, error in told.missing.items():
+        if not any(queue.topic == topic for queue in archived):
+            raise error  # nobody has ever seen it: the name may be wrong

@@ -11,7 +11,7 @@ from orbitmq.errors import TopicNotFoundError
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.errors import JobError, UnreachableError
 from orbitmq.spark.jobs.archive_files import UNFINISHED, WrittenFile, check_footer
-from orbitmq.spark.jobs.archive_look import Look, look
+from orbitmq.spark.jobs.archive_look import Look, check_topics, look
 from orbitmq.spark.jobs.archive_names import (
     OWN_FOLDER,
     ArchiveFile,
@@ -126,7 +126,7 @@ def check(job: ArchiveJob) -> None:
     """
     folder = Folder(job.to)
     open_table(job.table_format, folder, job.table)
-    look(job, patient=False)
+    check_topics(job)
     folder.prepare()
     claim(folder, job.table_format)
 
@@ -141,11 +141,12 @@ def archive(spark: SparkSession, job: ArchiveJob, *, continuous: bool = False, t
     Raises:
         JobError: it cannot go on; the text is one line.
     """
-    check(job)
     folder = Folder(job.to)
     table = open_table(job.table_format, folder, job.table)
-    folder.remove_tree(f"{UNFINISHED}/{job.owner}")
     found = look(job, patient=not continuous)
+    folder.prepare()
+    claim(folder, job.table_format)
+    folder.remove_tree(f"{UNFINISHED}/{job.owner}")
     for remark in found.remarks:
         tell(remark)
     run = _Run(job, folder, table, found, Teller(tell, "messages", 0 if continuous else found.rows))
