@@ -24,6 +24,7 @@ pytest.importorskip("pyarrow")
 
 from tests.seeds import seeds
 
+from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import Record, encode_record
 from orbitmq.runtime import worker
@@ -42,7 +43,7 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.headers.offset import GetMaxOffsetResponse, GetMinOffsetResponse
 from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
 
-TOPIC = "t"
+TOPIC, OTHER_TOPIC = "t", "u"
 NAME_SERVER = "ns:1"
 SCHEMA = message_schema(["broker", "queue_id", "queue_offset", "body", "lost"], extra=["lost"])
 TRIGGERS = 8
@@ -67,6 +68,8 @@ class Machines:
     away_until: dict[str, float] = field(default_factory=dict)
     # A broker whose master is away and whose slave has not copied the last messages yet.
     behind: dict[str, tuple[int, float]] = field(default_factory=dict)
+    # Brokers that the name servers do not show while they are away.
+    taken_out: frozenset[str] = frozenset()
     calm: bool = False
 
     def is_away(self, address: str) -> bool:
@@ -77,9 +80,10 @@ class Machines:
         count, until = self.behind.get(broker, (0, 0.0))
         return count if self.now < until else 0
 
-    def route(self) -> TopicRouteData:
-        names = sorted({queue.broker_name for queue in self.queues})
-        counts = Counter(queue.broker_name for queue in self.queues)
+    def route(self, topic: str) -> TopicRouteData:
+        """Without brokers when the name servers do not know the topic."""
+        counts = Counter(queue.broker_name for queue in self.queues if queue.topic == topic)
+        names = sorted(n for n in counts if not (n in self.taken_out and self.is_away(f"{n}:1")))
         return TopicRouteData(
             [QueueData(name, counts[name], counts[name], READ_AND_WRITE) for name in names],
             [BrokerData("c", name, {1 if self.hidden(name) else 0: f"{name}:1"}) for name in names],
@@ -87,11 +91,15 @@ class Machines:
 
     def answer(self, address: str, command: Command) -> Command:
         if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
-            return command.reply(body=self.route().encode())
+            route = self.route(command.ext["topic"])
+            if not route.broker_datas:
+                return command.reply(ResponseCode.TOPIC_NOT_EXIST, "scripted")
+            return command.reply(body=route.encode())
         if not self.calm and self.rng.random() < 0.03:
             return command.reply(ResponseCode.SYSTEM_BUSY, "scripted")
         broker = address.partition(":")[0]
-        queue = self.queues.get(MessageQueue(TOPIC, broker, int(command.ext.get("queueId", 0))), Queue())
+        asked = MessageQueue(command.ext.get("topic", TOPIC), broker, int(command.ext.get("queueId", 0)))
+        queue = self.queues.get(asked, Queue())
         last = max(queue.first, queue.last - self.hidden(broker))
         if command.code == RequestCode.GET_MAX_OFFSET:
             return GetMaxOffsetResponse(offset=last).reply_to(command)
@@ -114,12 +122,14 @@ class Machines:
             return header.reply_to(command, code=ResponseCode.PULL_NOT_FOUND)
         high = min(last, low + min(request.max_msg_nums, self.rng.choice((1, 3, 8, 32))))
         header.next_begin_offset = high
-        body = b"".join(record(broker, request.queue_id, offset) for offset in range(low, high))
+        queue = MessageQueue(request.topic, broker, request.queue_id)
+        body = b"".join(record(queue, offset) for offset in range(low, high))
         return header.reply_to(command, code=ResponseCode.SUCCESS, body=body)
 
 
-def record(broker: str, queue_id: int, offset: int) -> bytes:
-    return encode_record(Record(TOPIC, f"{broker}/{queue_id}/{offset}".encode(), b"", queue_id, 0, offset))
+def record(queue: MessageQueue, offset: int) -> bytes:
+    body = f"{queue.broker_name}/{queue.queue_id}/{offset}".encode()
+    return encode_record(Record(queue.topic, body, b"", queue.queue_id, 0, offset))
 
 
 class SimulatedConnection:
@@ -215,7 +225,8 @@ class Query:
     def driver(self) -> Stream:
         """A new process; nothing but the checkpoint is the same, not even the number of its cores."""
         options = {
-            "topic": TOPIC, "nameServers": NAME_SERVER, "failOnDataLoss": "rows", "requestTimeout": "2s",
+            "topic": ",".join(sorted({queue.topic for queue in self.machines.queues})),
+            "nameServers": NAME_SERVER, "failOnDataLoss": "rows", "requestTimeout": "2s",
             "offsetTimeout": "10m", "parallelism": str(self.rng.randint(1, 4)),
             "pullDepth": str(self.rng.choice((1, 2, 16))),
             "batchBytes": str(self.rng.choice((1, 500, 4 << 20))),
@@ -228,7 +239,12 @@ class Query:
         return Stream(self.options)
 
     def start(self) -> dict[str, Any]:
-        return dict(json.loads(self.ends[-1])) if self.ends else self.stream.initial()
+        while not self.ends:
+            try:
+                return self.stream.initial()
+            except TopicNotFoundError:
+                self.machines.now += 10  # the query is started again
+        return dict(json.loads(self.ends[-1]))
 
     def trigger(self) -> bool:
         """One batch; whether there was one."""
@@ -286,7 +302,7 @@ class Query:
                 )
             case _:
                 number = sum(other.broker_name == queue.broker_name for other in machines.queues)
-                machines.queues[MessageQueue(TOPIC, queue.broker_name, number)] = Queue()
+                machines.queues[queue._replace(queue_id=number)] = Queue()
 
 
 @dataclass
@@ -297,12 +313,14 @@ class Planned:
     brokers: tuple[str, ...] = ("broker-a", "broker-b")
     reading: Reading = Reading.STREAM
     loss: str = "true"
+    topics: tuple[str, ...] = (TOPIC, TOPIC)  # of each broker
 
     def __post_init__(self) -> None:
         self.machines.calm = True
-        for broker in self.brokers:
-            self.machines.queues[MessageQueue(TOPIC, broker, 0)] = Queue(0, 50)
-        given = {"topic": TOPIC, "nameServers": NAME_SERVER, "parallelism": "1", "batchBytes": "1"}
+        for topic, broker in zip(self.topics, self.brokers, strict=False):
+            self.machines.queues[MessageQueue(topic, broker, 0)] = Queue(0, 50)
+        topics = ",".join(dict.fromkeys(self.topics))
+        given = {"topic": topics, "nameServers": NAME_SERVER, "parallelism": "1", "batchBytes": "1"}
         given["failOnDataLoss"] = self.loss
         self.options = read_options(given, self.reading)
         if self.reading is Reading.STREAM:
@@ -334,6 +352,39 @@ def test_a_batch_waits_for_a_silent_broker_while_another_one_answers(
     assert machines.now - began >= 3600
     assert 50 <= len(caplog.records) <= 60, "one warning a minute"
     assert all("a batch waits for broker-b: " in text for text in caplog.messages)
+
+
+def test_a_batch_waits_for_a_topic_that_went_with_its_broker_while_another_topic_is_there(
+    machines_of: Callable[[int], Machines], caplog: pytest.LogCaptureFixture
+) -> None:
+    machines = machines_of(5)
+    batch = Planned(machines, topics=(TOPIC, OTHER_TOPIC))
+    began = machines.now
+    rows = read_task(batch.task, batch.options, SCHEMA)
+    first = next(rows).num_rows
+    batch.silence(3600, "broker-b")
+    machines.taken_out = frozenset({"broker-b"})
+    assert first + sum(more.num_rows for more in rows) == 100
+    assert machines.now - began >= 3600
+    assert 50 <= len(caplog.records) <= 60, "one warning a minute"
+    assert caplog.messages[-1] == (
+        f"a batch waits for broker-b: topic {OTHER_TOPIC!r} is not known to the name servers {NAME_SERVER}"
+    )
+
+
+def test_a_batch_of_nothing_but_a_topic_that_is_gone_fails_after_the_time_out(
+    machines_of: Callable[[int], Machines],
+) -> None:
+    """Another broker answers, but has none of the query's topics."""
+    machines = machines_of(6)
+    machines.queues[MessageQueue(OTHER_TOPIC, "broker-b", 0)] = Queue(0, 50)
+    batch = Planned(machines, brokers=("broker-a",))
+    began = machines.now
+    batch.silence(3600, "broker-a")
+    machines.taken_out = frozenset({"broker-a"})
+    with pytest.raises(TopicNotFoundError, match=f"topic {TOPIC!r} is not known"):
+        batch.read()
+    assert 60 <= machines.now - began <= 120
 
 
 def test_an_empty_broker_of_that_name_ends_the_wait(machines_of: Callable[[int], Machines]) -> None:
@@ -382,10 +433,12 @@ def test_otherwise_a_silent_broker_is_an_error_after_the_time_out(
 def test_every_message_is_in_one_batch(seed: int, machines_of: Callable[[int], Machines]) -> None:
     machines = machines_of(seed)
     rng = machines.rng
+    machines.taken_out = frozenset(rng.choice(((), ("broker-b",), ("broker-a", "broker-b"))))
+    topics = {"broker-a": TOPIC, "broker-b": rng.choice((TOPIC, OTHER_TOPIC))}
     for broker in ("broker-a", "broker-b")[: rng.randint(1, 2)]:
         for number in range(rng.randint(1, 3)):
             first = rng.choice((0, 0, 5))
-            machines.queues[MessageQueue(TOPIC, broker, number)] = Queue(
+            machines.queues[MessageQueue(topics[broker], broker, number)] = Queue(
                 first, first + rng.choice((0, 1, 90))
             )
     query = Query(machines)

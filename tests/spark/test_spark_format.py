@@ -60,9 +60,13 @@ class Cluster:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._processes = ProcessCluster(brokers=2, root=str(root))
-        self.run(self._processes.start())
-        self.name_server = self._processes.name_server
+        self.processes = ProcessCluster(brokers=2, root=str(root))
+        self.run(self.processes.start())
+        self.name_server = self.processes.name_server
+        self.brokers = self.processes.brokers
+
+    def pid(self, name: str) -> int:
+        return self.processes.processes[name].pid
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
@@ -87,7 +91,7 @@ class Cluster:
         return Offsets(brokers.offsets(brokers.readable([topic]), max_offset))
 
     def stop(self) -> None:
-        self.run(self._processes.stop())
+        self.run(self.processes.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
 

@@ -17,6 +17,7 @@ if not versions.HAS_READ_LIMITS:
     pytest.skip("Spark asks otherwise before 4.2", allow_module_level=True)
 
 
+from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.record import Record, encode_record
 from orbitmq.spark.cluster.brokers import QueueAddresses
@@ -48,6 +49,8 @@ class ScriptedCluster:
         self.routes: list[Exception | set[str]] = []
         """What the name servers say first: an error, or the brokers that they know."""
         self.away: set[str] = set()
+        self.unknown: set[str] = set()
+        """Topics that no name server knows."""
         self.slaves: set[str] = set()
         self.others_answer = False
         self.group: dict[MessageQueue, int] = {}
@@ -64,10 +67,19 @@ class ScriptedCluster:
         return self
 
     def readable(self, topics: Any, *, refresh: bool = False) -> dict[MessageQueue, str]:
+        found, missing = self.readable_where_possible(topics, refresh=refresh)
+        for error in missing.values():
+            raise error
+        return found
+
+    def readable_where_possible(
+        self, topics: Any, *, refresh: bool = False
+    ) -> tuple[dict[MessageQueue, str], dict[str, TopicNotFoundError]]:
         if self.error is not None:
             raise self.error
-        assert tuple(topics) == ("t",)
-        return {queue: f"{queue.broker_name}:1" for queue in self.last}
+        missing = {name: TopicNotFoundError(name, f"{name} is unknown") for name in self.unknown & {*topics}}
+        there = {*topics} - self.unknown
+        return {queue: f"{queue.broker_name}:1" for queue in self.last if queue.topic in there}, missing
 
     def offsets_where_possible(
         self, queues: dict[MessageQueue, str], request: Callable[[MessageQueue], Command]
@@ -107,10 +119,16 @@ class ScriptedCluster:
         return Command(ResponseCode.SUCCESS, body=b"".join(map(encode_record, records)))
 
     def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
+        if topic in self.unknown:
+            raise TopicNotFoundError(topic, f"{topic} is unknown")
         told = self.routes.pop(0) if self.routes else {"broker-a", "broker-b"}
         if isinstance(told, Exception):
             raise told
-        there = {queue: f"{queue.broker_name}:1" for queue in self.last if queue.broker_name in told}
+        there = {
+            queue: f"{queue.broker_name}:1"
+            for queue in self.last
+            if queue.topic == topic and queue.broker_name in told
+        }
         return QueueAddresses(there, there, frozenset(there.values()))
 
     def another_answers(self, topics: Any, broker_name: str | None) -> bool:
@@ -145,7 +163,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
 
 
 def reader(**options: str) -> StreamReader:
-    what = {} if {"topicPattern", "assign"} & options.keys() else {"topic": "t"}
+    what = {} if {"topic", "topicPattern", "assign"} & options.keys() else {"topic": "t"}
     given = {**what, "offsetTimeout": "50ms", **options}
     return StreamReader(read_options(given, Reading.STREAM), message_schema())
 

@@ -14,6 +14,7 @@ from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.options import read_options
 from orbitmq.spark.read import stream as planner
 from orbitmq.spark.read.older_stream_reader import OlderStreamReader
+from orbitmq.spark.read.positions import Told
 from orbitmq.spark.schema import message_schema
 
 QUEUE = MessageQueue("t", "broker-a", 0)
@@ -27,11 +28,11 @@ class Positions:
     def __init__(self, options: Any) -> None:
         self.options, self.brokers, self.skipped = options, None, 0
 
-    def where_in_time(self, request: Any) -> tuple[Offsets, dict[str, Exception]]:
-        return Offsets({QUEUE: 0}), {}
+    def where_in_time(self, request: Any, *, every_queue: bool) -> Told:
+        return Told(Offsets({QUEUE: 0}), {}, {})
 
-    def latest_where_possible(self) -> tuple[dict[MessageQueue, int], dict[str, Exception]]:
-        return {QUEUE: self.end}, {}
+    def latest_where_possible(self) -> Told:
+        return Told(Offsets({QUEUE: self.end}), {}, {})
 
     def first_of(self, queues: set[MessageQueue]) -> dict[MessageQueue, int]:
         assert not queues

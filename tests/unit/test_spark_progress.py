@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from orbitmq.message.record import Record, encode_record
 from orbitmq.runtime import worker
 from orbitmq.runtime.datagrams import DatagramInbox, send_datagram
 from orbitmq.runtime.worker import this_worker
+from orbitmq.spark import progress
 from orbitmq.spark.cluster.brokers import QueueAddresses
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import UnreachableError
@@ -180,6 +182,41 @@ def test_the_listener_adds_up_what_tasks_and_planner_report(caplog: pytest.LogCa
     listener.close()
 
 
+def test_the_lag_is_asked_for_while_a_batch_lasts(hours: Callable[[float], None]) -> None:
+    """Spark calls no listener while a batch waits in its tasks for a silent broker."""
+    brokers = Brokers()
+    brokers.away.clear()
+    shown: list[tuple[tuple[str, ...], float]] = []
+    running = {"q-1"}
+    listener = ProgressListener(
+        LagMeter(brokers, "g"),  # type: ignore[arg-type]
+        None,
+        TOKEN,
+        [lambda state: shown.append((state.silent, state.seconds_behind))],
+        lambda: running,
+    )
+    assert listener.look(), "nothing is known yet"
+    listener.onQueryProgress(event(end=json.dumps(Offsets({A0: 100, B0: 40}).to_json())))
+    assert shown.pop() == ((), 5.0)
+    assert listener.look()
+    assert not shown, "Spark has just told"
+    brokers.away = {"broker-b:1"}
+    for hour in (1, 2):
+        hours(1)
+        assert listener.look()
+        assert shown.pop() == (("broker-b",), 5.0 + 3600 * hour)
+    running.clear()
+    hours(1)
+    assert listener.look()
+    assert not shown, "the query has ended"
+
+    def gone() -> set[str]:
+        raise RuntimeError("the session has ended")
+
+    listener._running = gone
+    assert not listener.look()
+
+
 def test_only_reports_with_the_token_are_taken() -> None:
     assert decode(encode(Report("q", "w", Tally(1, 2, 3)), TOKEN), TOKEN) == Report("q", "w", Tally(1, 2, 3))
     assert decode(b"{}", TOKEN) is None
@@ -228,14 +265,18 @@ class Session:
     def __init__(self, host: str) -> None:
         self.properties: dict[str, str] = {}
         self.listeners: list[Any] = []
-        self.streams = SimpleNamespace(addListener=self.listeners.append)
+        self.streams = SimpleNamespace(
+            addListener=self.listeners.append, active=[SimpleNamespace(id="q-1"), SimpleNamespace(id="files")]
+        )
         conf = SimpleNamespace(get=lambda name, default: host)
         self.sparkContext = SimpleNamespace(
             getConf=lambda: conf, setLocalProperty=self.properties.__setitem__
         )
 
 
-def test_watching_writes_a_line_and_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_watching_writes_a_line_and_a_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session: Any = Session("127.0.0.1")
     caplog.set_level(logging.INFO, "orbitmq.spark")
     file = tmp_path / "lag.json"
@@ -257,6 +298,16 @@ def test_watching_writes_a_line_and_a_file(tmp_path: Path, caplog: pytest.LogCap
     assert text.endswith("; silent: broker-a")
     assert json.loads(file.read_text())[0]["silent"] == ["broker-a"]
     listener.close()
+    monkeypatch.setattr(progress, "LOOK_SECONDS", 0.01)
+    file.unlink()
+    again = watch(session, name_servers="127.0.0.1:1", file=str(file), log_lines=False)
+    again.onQueryProgress(event(end=json.dumps(Offsets({A0: 90}).to_json())))
+    again._meter._brokers = Brokers()  # type: ignore[assignment]
+    deadline = time.monotonic() + 30
+    while not json.loads(file.read_text())[0]["queues"]:
+        assert time.monotonic() < deadline, "nobody looked without Spark"
+        time.sleep(0.01)
+    again.close()
     away: Any = Session("192.0.2.1")  # not an address of this machine
     watch(away, name_servers="127.0.0.1:1", log_lines=False).close()
     assert away.properties == {}

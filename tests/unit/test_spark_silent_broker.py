@@ -28,8 +28,12 @@ from tests.unit.spark_cluster import (
     scripted,
 )
 
+from orbitmq.errors import TopicNotFoundError
+from orbitmq.message.model import MessageQueue
 from orbitmq.spark.cluster.offsets import Offsets
-from orbitmq.spark.errors import UnreachableError
+from orbitmq.spark.errors import OffsetError, UnreachableError
+
+U0 = MessageQueue("u", "broker-u", 0)
 
 
 @pytest.fixture
@@ -89,11 +93,106 @@ def test_a_broker_that_the_name_servers_took_out_is_told_as_well(
         end = stream.latestOffset(end, ReadAllAvailable())
         assert places(end) == {A0: rows, A1: 60, B0: 50}
     assert caplog.messages == [
-        "the queues of 1 brokers wait, the others go on: the name servers do not show broker-b any more"
+        "some queues wait, the others go on: the name servers do not show broker-b any more"
     ]
     caplog.clear()
     reader().latestOffset(end, ReadAllAvailable())
     assert not caplog.messages, "who takes a broker out for good restarts the query"
+
+
+def test_a_topic_that_went_with_its_only_broker_waits_and_the_others_go_on(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Name servers forget a topic when they take its last broker out."""
+    cluster.first[U0], cluster.last[U0] = 0, 50
+    stream = reader(topic="t,u", offsetTimeout="1ms", groupId="g")
+    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    cluster.unknown = {"u"}
+    for rows in range(101, 105):  # however long it lasts
+        cluster.last[A0] = rows
+        end = stream.latestOffset(end, ReadAllAvailable())
+        assert places(end) == {A0: rows, A1: 60, U0: 50}
+    assert ("g", "0", "103") in cluster.committed_offsets, "the group follows in the other topics"
+    assert [text for text in caplog.messages if text.startswith("some queues")] == [
+        "some queues wait, the others go on: u is unknown; the name servers do not show broker-u any more"
+    ]
+    new = MessageQueue("t", "broker-a", 2)
+    cluster.first[new], cluster.last[new] = 3, 7
+    before, end = end, stream.latestOffset(end, ReadAllAvailable())
+    assert rows_of(stream.partitions(before, end)) == {new: (3, 7)}
+    cluster.unknown.clear()
+    cluster.last[U0] = 51
+    assert places(stream.latestOffset(end, ReadAllAvailable()))[U0] == 51
+
+
+def test_a_query_of_nothing_but_such_a_topic_fails_after_the_time_out(cluster: ScriptedCluster) -> None:
+    cluster.first[U0], cluster.last[U0] = 0, 50
+    stream = reader(topic="u", offsetTimeout="1ms")
+    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    cluster.unknown = {"u"}
+    assert stream.latestOffset(end, ReadAllAvailable()) == end
+    with pytest.raises(TopicNotFoundError, match="u is unknown"):
+        stream.latestOffset(end, ReadAllAvailable())
+
+
+def test_a_topic_that_is_not_there_is_an_error_when_a_query_begins(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.unknown = {"u"}
+    with pytest.raises(TopicNotFoundError, match="u is unknown"):
+        reader(topic="t,u").initialOffset()
+    with pytest.raises(OffsetError, match=r"option assign names .*, which is not a readable queue"):
+        reader(assign='{"t":{"broker-a":[0],"broker-b":[0]}}').initialOffset()
+    # A later run leaves it to the next one.
+    later = reader(topic="t,u")
+    later.prepareForTriggerAvailableNow()
+    assert places(later.latestOffset(at(), ReadAllAvailable())) == {A0: 100, A1: 60}
+    some = reader(assign='{"t":{"broker-a":[0],"broker-b":[0]}}')
+    some.prepareForTriggerAvailableNow()
+    assert caplog.messages == [
+        "queues of topic u are left to the next run (availableNow): u is unknown",
+        "queues of topic t are left to the next run (availableNow): no broker serves t/broker-b/0",
+    ]
+
+
+def test_a_batch_of_an_older_release_waits_for_its_queues_to_be_shown(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their first messages, which no place tells, would be taken for lost."""
+    cluster.first[U0], cluster.last[U0] = 40, 50
+    older = Offsets({A0: 100, A1: 60, U0: 50}).to_json()
+    cluster.unknown = {"u"}
+
+    def another_answers(topics: Any, broker_name: str | None) -> bool:
+        cluster.unknown.clear()
+        return True
+
+    monkeypatch.setattr(cluster, "another_answers", another_answers)
+    assert rows_of(reader(topic="t,u").partitions(at(), older))[U0] == (40, 50)
+
+
+def test_a_silent_broker_is_told_of_the_group_now_and_again(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time costs a request time-out, while the others wait."""
+    cluster.first[B0], cluster.last[B0] = 0, 50
+    stream = reader(groupId="g")
+    end = stream.latestOffset(at(), ReadAllAvailable())
+    asked: list[str] = []
+    answer = cluster.ask
+
+    def ask(address: str, commands: Any) -> Any:
+        asked.append(address)
+        if address == "broker-b:1":
+            raise UnreachableError("broker-b:1 away")
+        return answer(address, commands)
+
+    monkeypatch.setattr(cluster, "ask", ask)
+    for rows in range(101, 105):
+        cluster.last[A0] = rows
+        end = stream.latestOffset(end, ReadAllAvailable())
+    assert asked.count("broker-b:1") == 1
+    assert cluster.committed_offsets[-1] == ("g", "0", "103")
 
 
 def test_available_now_leaves_the_queues_of_a_silent_broker_to_the_next_run(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,7 @@ from typing_extensions import override
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.datagrams import DatagramInbox
+from orbitmq.runtime.side_by_side import Ticker
 from orbitmq.runtime.system import SystemFiles
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Brokers
@@ -44,6 +45,8 @@ from orbitmq.spark.read.tally import Tally
 log = logging.getLogger("orbitmq.spark")
 
 REQUEST_TIMEOUT_MS = 3_000
+# As often as Spark tells that a query is idle.
+LOOK_SECONDS = 10.0
 
 
 @dataclass
@@ -59,6 +62,7 @@ class QueryState:
         silent: the names of brokers that do not answer; of their queues the last known rows stay, and the
             seconds grow.
         tally: what the query's tasks and its planner did since it was started.
+        asked_s: when the brokers were asked last, by a clock that only this process knows.
     """
 
     query_id: str
@@ -69,6 +73,7 @@ class QueryState:
     queues: dict[MessageQueue, QueueLag] = field(default_factory=dict)
     silent: tuple[str, ...] = ()
     tally: Tally = field(default_factory=Tally)
+    asked_s: float = 0.0
 
     @property
     def rows_behind(self) -> int:
@@ -124,18 +129,32 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
         inbox: where tasks report; ``None``: they cannot.
         token: what their reports begin with.
         shows: who is told.
+        running: the ids of the queries that run; ``None``: nobody can tell.
 
     Attributes:
         states: what is known now, by query id.
     """
 
-    def __init__(self, meter: LagMeter, inbox: DatagramInbox | None, token: str, shows: list[Show]) -> None:
+    def __init__(
+        self,
+        meter: LagMeter,
+        inbox: DatagramInbox | None,
+        token: str,
+        shows: list[Show],
+        running: Callable[[], Collection[str]] | None = None,
+    ) -> None:
         self.states: dict[str, QueryState] = {}
         self._meter = meter
         self._inbox = inbox
         self._token = token
         self._shows = shows
         self._workers: dict[str, dict[str, Tally]] = {}
+        self._running = running
+        self._ticker = Ticker(self.look, LOOK_SECONDS)
+
+    def look_again(self) -> None:
+        """From now on ask for the lag also while Spark tells nothing, such as during a long batch."""
+        self._ticker.start()
 
     @override
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
@@ -147,29 +166,55 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
         ours = [(source, at) for source in progress.sources if (at := _offsets(source.endOffset)) is not None]
         if not ours:
             return
-        self._take_reports()
-        state = self.states.setdefault(str(progress.id), QueryState(str(progress.id)))
-        state.name, state.batch_id = progress.name or "", progress.batchId
-        state.input_rows = sum(source.numInputRows for source, _ in ours)
-        state.tally = self._total(state.query_id, [_json(source.latestOffset) for source, _ in ours])
-        state.place = {queue: offset for _, at in ours for queue, offset in at.items()}
-        self._measure(state)
+        with self._ticker.mutex:
+            self._take_reports()
+            state = self.states.setdefault(str(progress.id), QueryState(str(progress.id)))
+            state.name, state.batch_id = progress.name or "", progress.batchId
+            state.input_rows = sum(source.numInputRows for source, _ in ours)
+            state.tally = self._total(state.query_id, [_json(source.latestOffset) for source, _ in ours])
+            state.place = {queue: offset for _, at in ours for queue, offset in at.items()}
+            self._measure(state)
 
     @override
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """No batch since a while: there are no new rows, or the brokers that have some are silent."""
-        state = self.states.get(str(event.id))
-        if state is not None:
-            self._measure(state)
+        with self._ticker.mutex:
+            state = self.states.get(str(event.id))
+            if state is not None:
+                self._measure(state)
+
+    def look(self) -> bool:
+        """Ask for the lag of queries of which Spark has not told for a while.
+
+        It calls no listener while a batch runs, and a batch may wait in its tasks for a silent broker.
+
+        Returns:
+            ``False``: there is nothing to look at any more, the session has ended.
+        """
+        now = this_worker().clock.monotonic()
+        late = [state for state in self.states.values() if now - state.asked_s >= LOOK_SECONDS]
+        if not late or self._running is None:
+            return self._running is not None
+        try:
+            running = self._running()
+        except Exception as error:  # whatever Spark says when it is gone
+            log.debug("the session has ended: %s", error)
+            return False
+        for state in late:
+            if state.query_id in running:
+                self._measure(state)
+        return True
 
     @override
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        self.states.pop(str(event.id), None)
-        self._workers.pop(str(event.id), None)
-        self._meter.forget(str(event.id))
+        with self._ticker.mutex:
+            self.states.pop(str(event.id), None)
+            self._workers.pop(str(event.id), None)
+            self._meter.forget(str(event.id))
 
     def close(self) -> None:
-        """Give the port for reports back."""
+        """Ask no more, and give the port for reports back."""
+        self._ticker.stop()
         if self._inbox is not None:
             self._inbox.close()
 
@@ -179,6 +224,7 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
             state.queues, state.silent = self._meter.lag(state.query_id, state.place)
         except OrbitError as error:
             log.warning("the lag of query %s is not known now: %s", state.name or state.query_id, error)
+        state.asked_s = this_worker().clock.monotonic()
         for show in self._shows:
             show(state)
 
@@ -210,10 +256,10 @@ def watch(
 
     Args:
         name_servers: of the cluster whose topics are read, ``host:port;host:port``.
-        log_lines: in the log ``orbitmq.spark``, level INFO: one for each batch, one when a broker of an idle
-            query falls silent or is back.
-        file: a JSON file that is replaced with each batch, and every 10 s while a query is idle: what is
-            known of every query.
+        log_lines: in the log ``orbitmq.spark``, level INFO: one for each batch, one when a broker falls
+            silent or is back meanwhile.
+        file: a JSON file that is replaced with each batch, and every 10 s while a query is idle or a batch
+            lasts: what is known of every query.
         telemetry: OpenTelemetry metrics; needs ``orbitmq[otel]``.
         meter_provider: OpenTelemetry's; the one set globally by default.
 
@@ -230,10 +276,13 @@ def watch(
         shows.append(Gauges(meter_provider).show)
     inbox, token = _open_inbox(spark)
     meter = LagMeter(Brokers(addresses(name_servers), REQUEST_TIMEOUT_MS), READER_GROUP)
-    listener = ProgressListener(meter, inbox, token, shows)
+    listener = ProgressListener(
+        meter, inbox, token, shows, lambda: {str(query.id) for query in spark.streams.active}
+    )
     if file is not None:
         shows.append(lambda _: _write(file, listener.states))
     spark.streams.addListener(listener)
+    listener.look_again()
     return listener
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from orbitmq.client.core.inquiry import Inquiry, route_inquiry, topics_inquiry
 from orbitmq.client.core.routing import TopicRoute, topic_route
@@ -43,6 +42,9 @@ PROBE_TIMEOUT_MS = 2_000
 SUBSCRIPTION_IN_HEADER = 4  # PullSysFlag: the filter travels with the request
 
 T = TypeVar("T")
+
+# What is wrong with a topic that has no queues now.
+Missing: TypeAlias = UnreachableError | TopicNotFoundError
 
 _BUSY_CODES = frozenset(
     {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLOW_CONTROL}
@@ -211,13 +213,34 @@ class Brokers:
             UnreachableError: a topic has no readable queue, or no name server answers.
             TopicNotFoundError: the name server does not know a topic.
         """
-        found: dict[MessageQueue, str] = {}
-        for topic in topics:
-            route = self.route(topic, refresh=refresh)
-            if not route.readable:
-                raise UnreachableError(f"topic {topic!r} has no queue that can be read now")
-            found |= route.readable
+        found, missing = self.readable_where_possible(topics, refresh=refresh)
+        for error in missing.values():
+            raise error
         return found
+
+    def readable_where_possible(
+        self, topics: Iterable[str], *, refresh: bool = False
+    ) -> tuple[dict[MessageQueue, str], dict[str, Missing]]:
+        """:meth:`readable` of the topics that have queues now, and what is wrong with the others, by name.
+
+        A topic is not there when all of its brokers have been silent for so long that the name servers took
+        them out.
+
+        Raises:
+            UnreachableError: no name server answers.
+        """
+        found: dict[MessageQueue, str] = {}
+        missing: dict[str, Missing] = {}
+        for topic in topics:
+            try:
+                route = self.route(topic, refresh=refresh)
+            except TopicNotFoundError as error:
+                missing[topic] = error
+                continue
+            if not route.readable:
+                missing[topic] = UnreachableError(f"topic {topic!r} has no queue that can be read now")
+            found |= route.readable
+        return found, missing
 
     def is_master(self, topic: str, address: str) -> bool:
         """Whether the last route of ``topic`` names the broker at ``address`` as a master."""
@@ -226,16 +249,22 @@ class Brokers:
     def another_answers(self, topics: Iterable[str], broker_name: str | None) -> bool:
         """Whether a broker beside ``broker_name`` answers, of those that the routes of ``topics`` name.
 
-        A busy one does not count, and a route that is known counts while no name server answers.
+        A busy one does not count, nor one for a topic that the name servers do not know any more. Routes that
+        are known count while no name server answers.
         """
+        gone: set[str] = set()
         for topic in topics:
-            with suppress(UnreachableError, TopicNotFoundError):
-                self.route(topic)
+            try:
+                self.route(topic, refresh=True)
+            except TopicNotFoundError:
+                gone.add(topic)
+            except UnreachableError:
+                break
         others = {
             address: queue
-            for route in self._routes.values()
+            for topic, route in self._routes.items()
             for queue, address in route.readable.items()
-            if queue.broker_name != broker_name
+            if topic not in gone and queue.broker_name != broker_name
         }
         answers = side_by_side([partial(self._answers, *other) for other in others.items()])
         return any(answer is True for answer in answers)

@@ -6,6 +6,7 @@ so each message is in one file, whenever and by whatever a batch is ended or rep
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, MutableMapping
 from importlib import import_module
 from typing import Any
@@ -16,6 +17,7 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from orbitmq.spark import versions
+from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import OptionError
 from orbitmq.spark.jobs.archive_files import PLACE_COLUMNS, ArchiveWriter, WrittenFile
 from orbitmq.spark.jobs.folder import Folder
@@ -29,6 +31,8 @@ _ARROW = pa.schema(
 )
 # Options of this format beside those of rocketmq, which Spark hands over in lower case.
 FOLDER, OWNER, CODEC = "archivefolder", "archiveowner", "archivecodec"
+# Where a run begins without a checkpoint, and where it ends, as offsets: the job has asked the brokers.
+BEGINS, ENDS = "archivebegins", "archiveends"
 
 
 def archive_schema(options: ReadOptions) -> StructType:
@@ -76,6 +80,20 @@ class ArchiveReader(_stream_reader()):  # type: ignore[misc]
     def __init__(self, options: ReadOptions, own: Mapping[str, str]) -> None:
         super().__init__(options, archive_schema(options))
         self._own_options = dict(own)
+        if ENDS in own:
+            self._stream.end_at(Offsets.from_json(json.loads(own[ENDS])))
+
+    @override
+    def initialOffset(self) -> dict[str, Any]:
+        begins = self._own_options.get(BEGINS)
+        if begins is None:
+            return super().initialOffset()  # type: ignore[no-any-return]
+        # Also of brokers that are not there now: their queues go on at their place when they come.
+        return Offsets.from_json(json.loads(begins)).as_first().to_json()
+
+    @override
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Nothing: the job has said where the run ends, also to versions of Spark that do not call this."""
 
     @override
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

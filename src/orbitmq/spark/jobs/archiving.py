@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orbitmq.message.model import MessageQueue
-from orbitmq.spark.cluster.offsets import Offsets
-from orbitmq.spark.errors import JobError
+from orbitmq.errors import TopicNotFoundError
+from orbitmq.runtime.worker import this_worker
+from orbitmq.spark.errors import JobError, UnreachableError
 from orbitmq.spark.jobs.archive_files import UNFINISHED, WrittenFile, check_footer
+from orbitmq.spark.jobs.archive_look import Look, check_topics, look
 from orbitmq.spark.jobs.archive_names import (
     OWN_FOLDER,
     ArchiveFile,
@@ -18,9 +19,8 @@ from orbitmq.spark.jobs.archive_names import (
     contents,
     parse_path,
     redundant,
-    resume_at,
 )
-from orbitmq.spark.jobs.archive_source import FORMAT, ArchiveSource
+from orbitmq.spark.jobs.archive_source import BEGINS, ENDS, FORMAT, ArchiveSource
 from orbitmq.spark.jobs.failures import explained, reason
 from orbitmq.spark.jobs.folder import Folder
 from orbitmq.spark.jobs.report import Report, Tell, Teller, counted, duration_text, silent, size_text
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S = 0.2
+WAIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -94,26 +95,25 @@ class ArchiveJob:
         return wanted | dict(self.options)
 
 
-def waiting(job: ArchiveJob) -> dict[MessageQueue, tuple[int, int]]:
-    """Where the archive of each queue goes on and where the queue ends now; needs no Spark."""
-    folder = Folder(job.to)
-    positions = Positions(read_options(job.read_options()))
-    last = positions.latest_patiently()
-    first = positions.earliest()
-    archived = resume_at(folder.archive_files())
-    return {queue: (min(archived.get(queue, first.get(queue, 0)), end), end) for queue, end in last.items()}
-
-
 def plan(job: ArchiveJob) -> Report:
     """What :func:`archive` would do."""
     report = Report("archive", headings=("topic", "broker", "queue", "from", "to", "messages"))
-    total = 0
-    for queue, (begin, end) in sorted(waiting(job).items()):
-        total += end - begin
+    found = look(job)
+    for queue, end in sorted(found.ends.items()):
+        begin = found.begins[queue]
         report.rows.append((queue.topic, queue.broker_name, queue.queue_id, begin, end, end - begin))
-    report.facts = {"messages": total, "archive": job.to}
-    report.summary = f"{counted(total, 'message')} would be archived in {job.to}; nothing was written"
+    report.facts = {"messages": found.rows, "archive": job.to}
+    report.summary = f"{counted(found.rows, 'message')} would be archived in {job.to}; nothing was written"
+    _tell_left_out(report, found)
     return report
+
+
+def _tell_left_out(report: Report, found: Look) -> None:
+    """What a run until now did without: not all that was there is in the archive then."""
+    report.good = not found.left_out
+    report.facts["left_out"] = [one._asdict() for one in found.left_out]
+    report.facts["not_shown"] = list(found.not_shown)
+    report.summary = "; ".join([report.summary, *found.remarks])
 
 
 def check(job: ArchiveJob) -> None:
@@ -122,11 +122,11 @@ def check(job: ArchiveJob) -> None:
     Raises:
         JobError: the folder cannot be written to, or is of another format, or a package is missing.
         TopicNotFoundError: there is no such topic.
-        UnreachableError: no name server answers.
+        UnreachableError: no name server answers, or no broker.
     """
     folder = Folder(job.to)
     open_table(job.table_format, folder, job.table)
-    Positions(read_options(job.read_options())).latest_patiently()
+    check_topics(job)
     folder.prepare()
     claim(folder, job.table_format)
 
@@ -135,39 +135,81 @@ def archive(spark: SparkSession, job: ArchiveJob, *, continuous: bool = False, t
     """Archive what is there, or go on until interrupted.
 
     A job that was killed goes on where it was. Nothing is written twice and nothing is left out, by whatever
-    it was ended.
+    it was ended. The queues of brokers that do not answer are left to the next run, or come later in this
+    one when it is continuous; a run that ends says so, and is not good.
 
     Raises:
         JobError: it cannot go on; the text is one line.
     """
-    check(job)
     folder = Folder(job.to)
     table = open_table(job.table_format, folder, job.table)
+    found = look(job, patient=not continuous)
+    folder.prepare()
+    claim(folder, job.table_format)
     folder.remove_tree(f"{UNFINISHED}/{job.owner}")
-    total = 0 if continuous else sum(end - begin for begin, end in waiting(job).values())
-    run = _Run(job, folder, table, Teller(tell, "messages", total))
+    for remark in found.remarks:
+        tell(remark)
+    run = _Run(job, folder, table, found, Teller(tell, "messages", 0 if continuous else found.rows))
+    waits = _Waits(Positions(read_options(job.read_options())), tell)
     with explained():
         spark.dataSource.register(ArchiveSource)
         query = run.start(spark, continuous=continuous)
         try:
             while not query.awaitTermination(POLL_S):
-                pass
+                waits.look(run.messages)
         except KeyboardInterrupt:
             query.stop()
             if not continuous:
                 raise
         except Exception as error:
             raise JobError(reason(str(error))) from error
-    return run.report()
+    report = run.report()
+    if not continuous:
+        _tell_left_out(report, found)
+    return report
+
+
+class _Waits:
+    """Tells once a minute who does not answer while nothing is archived.
+
+    A batch that is planned waits for a broker that fell silent, and says so where no user looks.
+    """
+
+    def __init__(self, positions: Positions, tell: Tell) -> None:
+        self._positions = positions
+        self._tell = tell
+        self._clock = this_worker().clock
+        self._seen = 0
+        self._since = self._clock.monotonic()
+
+    def look(self, messages: int) -> None:
+        """Tell, if it is time to.
+
+        Args:
+            messages: how many are archived.
+        """
+        now = self._clock.monotonic()
+        if messages != self._seen:
+            self._seen, self._since = messages, now
+        elif now - self._since >= WAIT_SECONDS:
+            try:
+                told = self._positions.latest_where_possible()
+            except (UnreachableError, TopicNotFoundError) as error:
+                self._tell(f"waits: {error}")
+            else:
+                for why in (*told.silent.values(), *told.missing.values()):
+                    self._tell(f"waits: {why}")
+            self._since = self._clock.monotonic()
 
 
 class _Run:
     """One run of an archive."""
 
-    def __init__(self, job: ArchiveJob, folder: Folder, table: Table, teller: Teller) -> None:
+    def __init__(self, job: ArchiveJob, folder: Folder, table: Table, found: Look, teller: Teller) -> None:
         self._job = job
         self._folder = folder
         self._table = table
+        self._found = found
         self._teller = teller
         self._query_id = ""
         self._batches = 0
@@ -183,6 +225,8 @@ class _Run:
             "archiveOwner": job.owner,
             "archiveCodec": job.codec,
         }
+        if not continuous:
+            options[ENDS] = self._found.target.text()
         if not checkpoint.exists(f"{job.checkpoint_name}/offsets"):
             options |= self._resume()
         for name, value in options.items():
@@ -205,9 +249,8 @@ class _Run:
                     f"checkpoint of the run that wrote it; "
                     "remove the files behind them, or archive to another folder"
                 )
-        readable = Positions(read_options(self._job.read_options())).latest_patiently()
-        begins = {queue: at for queue, at in resume_at(archived).items() if queue in readable}
-        return {"startingOffsets": Offsets(begins).text()} if begins else {}
+        resume = self._found.resume
+        return {BEGINS: resume.text()} if resume is not None else {}
 
     def _commit(self, batch: DataFrame, number: int) -> None:
         """The ``foreachBatch`` function: by collecting, Spark runs the tasks that write the files."""
@@ -225,6 +268,11 @@ class _Run:
         known = [one for below in touched for one in self._folder.archive_files(below)]
         for file in redundant(known):
             self._folder.remove(file.path)
+
+    @property
+    def messages(self) -> int:
+        """How many are archived so far."""
+        return self._teller.done
 
     def report(self) -> Report:
         teller, files = self._teller, self._files

@@ -9,6 +9,7 @@ from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Brokers, by_address
+from orbitmq.spark.errors import UnreachableError
 from orbitmq.wire.bodies.client import ConsumerData, ConsumeType, HeartbeatData, SubscriptionData
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
@@ -18,6 +19,8 @@ from orbitmq.wire.headers.offset import UpdateConsumerOffsetRequest
 log = logging.getLogger("orbitmq.spark")
 
 WARNING_SECONDS = 60.0
+# A broker that did not answer is left alone, so that it does not hold up each trigger for requestTimeout.
+PAUSE_SECONDS = 30.0
 
 
 class GroupProgress:
@@ -32,6 +35,7 @@ class GroupProgress:
         self._group = group
         self._published: dict[MessageQueue, int] = {}
         self._registered: set[str] = set()
+        self._left_until: dict[str, float] = {}
         self._warned = -WARNING_SECONDS
 
     def publish(self, offsets: Mapping[MessageQueue, int]) -> None:
@@ -41,21 +45,25 @@ class GroupProgress:
         news = {queue: offset for queue, offset in offsets.items() if self._published.get(queue) != offset}
         if not news:
             return
-        try:
-            masters = self._masters(news)
-        except OrbitError as error:
-            self._warn(error)
-            return
-        for address, owned in by_address(masters).items():
+        now = this_worker().clock.monotonic()
+        for address, owned in by_address(self._masters(news)).items():
+            if now < self._left_until.get(address, now):
+                continue
             try:
                 self._tell(address, self._group, {queue: news[queue] for queue in owned})
             except OrbitError as error:
+                if isinstance(error, UnreachableError):
+                    self._left_until[address] = this_worker().clock.monotonic() + PAUSE_SECONDS
                 self._warn(error)
 
     def _masters(self, queues: Mapping[MessageQueue, int]) -> dict[MessageQueue, str]:
         writable: dict[MessageQueue, str] = {}
         for topic in {queue.topic for queue in queues}:
-            route = self._brokers.route(topic)
+            try:
+                route = self._brokers.route(topic)
+            except OrbitError as error:  # its only broker may be silent; the other topics are told of
+                self._warn(error)
+                continue
             writable |= {queue: at for queue, at in route.readable.items() if at in route.masters}
         return {queue: writable[queue] for queue in queues if queue in writable}
 

@@ -6,11 +6,11 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
-from orbitmq.spark.cluster.brokers import Brokers, Patience, max_offset, min_offset
+from orbitmq.spark.cluster.brokers import Brokers, Missing, Patience, max_offset, min_offset
 from orbitmq.spark.cluster.offsets import Offsets, begin_of
 from orbitmq.spark.cluster.places import EARLIEST_OFFSET, LATEST_OFFSET, AtOffsets, AtTime, Place, Start
 from orbitmq.spark.cluster.times import TimeSearch
@@ -29,6 +29,20 @@ log = logging.getLogger("orbitmq.spark")
 CLOCK_MARGIN_MS = 10_000
 
 T = TypeVar("T")
+
+
+class Told(NamedTuple):
+    """One offset of each queue, of those that somebody told of.
+
+    Attributes:
+        offsets: by queue.
+        silent: what is wrong with brokers that do not answer, by name.
+        missing: what is wrong with topics whose queues nobody shows, all or some that are assigned, by name.
+    """
+
+    offsets: Offsets
+    silent: Mapping[str, UnreachableError]
+    missing: Mapping[str, Missing]
 
 
 class Positions:
@@ -113,32 +127,29 @@ class Positions:
             readable |= self.brokers.route(topic).readable
         return {queue: at for queue, at in readable.items() if queue in queues}
 
-    def earliest(self) -> Offsets:
-        """The first offset of every readable queue."""
-        return self._all(min_offset)
+    def latest_where_possible(self) -> Told:
+        """The offset after the last message of every readable queue whose broker answers.
 
-    def latest(self) -> Offsets:
-        """The offset after the last message of every readable queue."""
-        return self._all(max_offset)
-
-    def _all(self, request: Callable[[MessageQueue], Command]) -> Offsets:
-        return Offsets(self.brokers.offsets(self._queues(), request))
-
-    def latest_where_possible(self) -> tuple[dict[MessageQueue, int], dict[str, UnreachableError]]:
-        """:meth:`latest` of the brokers that answer, and what is wrong with the others, by name."""
-        return self._where_possible(self._queues(), max_offset)
+        Raises:
+            UnreachableError, TopicNotFoundError: no topic is there.
+        """
+        return self._where_possible(*self._queues_where_possible(), max_offset)
 
     def _where_possible(
-        self, queues: dict[MessageQueue, str], request: Callable[[MessageQueue], Command]
-    ) -> tuple[dict[MessageQueue, int], dict[str, UnreachableError]]:
+        self,
+        queues: dict[MessageQueue, str],
+        missing: Mapping[str, Missing],
+        request: Callable[[MessageQueue], Command],
+    ) -> Told:
         found, failures = self.brokers.offsets_where_possible(queues, request)
-        return found, {q.broker_name: failures[at] for q, at in sorted(queues.items()) if at in failures}
+        silent = {q.broker_name: failures[at] for q, at in sorted(queues.items()) if at in failures}
+        return Told(Offsets(found), silent, missing)
 
     def first_of(self, queues: set[MessageQueue]) -> dict[MessageQueue, int]:
         """The first offset of some queues, of those whose brokers answer."""
         if not queues:
             return {}
-        owners = {queue: at for queue, at in self._queues().items() if queue in queues}
+        owners = {queue: at for queue, at in self._queues_where_possible()[0].items() if queue in queues}
         return self.brokers.offsets_where_possible(owners, min_offset)[0]
 
     def check_place(self, place: Offsets) -> None:
@@ -178,10 +189,6 @@ class Positions:
         """Where the options say that a batch query ends. Errors as with :meth:`start`."""
         return self._patiently(lambda: self._resolve(self.options.ending, Start.LATEST))
 
-    def latest_patiently(self) -> Offsets:
-        """:meth:`latest`, tried again while the cluster is away. Errors as with :meth:`start`."""
-        return self._patiently(self.latest)
-
     def _patiently(self, resolve: Callable[[], T]) -> T:
         """What ``resolve`` gives, tried again while the cluster is away."""
         patience = Patience(self.options.plan_timeout_ms)
@@ -208,28 +215,39 @@ class Positions:
                 silence.bear(error, broker_name)
 
     def where_in_time(
-        self, request: Callable[[MessageQueue], Command]
-    ) -> tuple[Offsets, dict[str, UnreachableError]]:
+        self,
+        request: Callable[[MessageQueue], Command],
+        *,
+        every_queue: bool = False,
+        every_broker: bool = True,
+    ) -> Told:
         """One offset of every readable queue whose broker answers in ``offsetTimeout``.
 
-        Returns:
-            The offsets, and what is wrong with the other brokers, by name.
+        Args:
+            every_queue: a topic or an assigned queue that nobody shows is an error, as it is when a query
+                begins: its name may be wrong. A topic that is not there is not waited for.
+            every_broker: wait for each of them, not only until one answers.
 
         Raises:
             OffsetError: the option assign names a queue that does not exist.
+            TopicNotFoundError: a topic does not exist.
             UnreachableError: no broker answered in that time.
         """
         patience = Patience(self.options.plan_timeout_ms)
         while True:
-            queues = self._patiently(self._queues)
-            self._check_assigned(queues)
-            found, failures = self._where_possible(queues, request)
-            if not failures or patience.is_over:
+            if every_queue:
+                queues, missing = self._patiently(self._queues), dict[str, Missing]()
+                self._check_assigned(queues)
+            else:
+                queues, missing = self._patiently(self._queues_where_possible)
+            told = self._where_possible(queues, missing, request)
+            is_enough = not told.silent or (bool(told.offsets) and not every_broker)
+            if is_enough or patience.is_over:
                 break
             patience.pause()
-        if failures and not found:
-            raise next(iter(failures.values()))
-        return Offsets(found), failures
+        if told.silent and not told.offsets:
+            raise next(iter(told.silent.values()))
+        return told
 
     def _resolve(self, place: Place, other: Start) -> Offsets:
         """The offsets of ``place``; queues that it does not name are at ``other``."""
@@ -354,12 +372,15 @@ class Positions:
             UnreachableError: a broker does not tell for ``offsetTimeout``; in a stream: and no other one
                 answers.
         """
-        unknown = {queue for queue in end if queue not in start and queue not in end.begins}
+        unknown = {q for q, offset in end.items() if offset and q not in start and q not in end.begins}
         if not unknown:
             return {}
 
         def firsts() -> dict[MessageQueue, int]:
-            owners = {queue: at for queue, at in self._queues().items() if queue in unknown}
+            queues, missing = self._queues_where_possible()
+            for queue in sorted(unknown - queues.keys()):
+                raise missing.get(queue.topic) or UnreachableError(f"no broker serves {queue}")
+            owners = {queue: at for queue, at in queues.items() if queue in unknown}
             return self.brokers.offsets(owners, min_offset)
 
         return self._patiently_planned(firsts)
@@ -367,8 +388,26 @@ class Positions:
     def _queues(self) -> dict[MessageQueue, str]:
         # Routes are asked for anew each time: queues are added and brokers move while a query runs.
         found = self.brokers.readable(self._topics(), refresh=True)
-        assigned = self.options.assigned
-        return found if assigned is None else {queue: at for queue, at in found.items() if queue in assigned}
+        return self._assigned(found)
+
+    def _queues_where_possible(self) -> tuple[dict[MessageQueue, str], dict[str, Missing]]:
+        """:meth:`_queues` of the topics that are there, and what is wrong with the others, by name.
+
+        Raises:
+            UnreachableError, TopicNotFoundError: no topic is there.
+        """
+        found, missing = self.brokers.readable_where_possible(self._topics(), refresh=True)
+        if not found:
+            for error in missing.values():
+                raise error
+        for queue in sorted((self.options.assigned or frozenset()) - found.keys()):
+            missing.setdefault(queue.topic, UnreachableError(f"no broker serves {queue}"))
+        return self._assigned(found), missing
+
+    def _assigned(self, queues: dict[MessageQueue, str]) -> dict[MessageQueue, str]:
+        """Those of ``queues`` that the option assign names; all without it."""
+        chosen = self.options.assigned
+        return queues if chosen is None else {queue: at for queue, at in queues.items() if queue in chosen}
 
     def _topics(self) -> tuple[str, ...]:
         pattern = self.options.topic_pattern

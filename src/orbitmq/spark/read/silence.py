@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from orbitmq.errors import TopicNotFoundError
 from orbitmq.runtime.worker import this_worker
-from orbitmq.spark.cluster.brokers import Brokers, Patience
+from orbitmq.spark.cluster.brokers import Brokers, Missing, Patience
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.spark.options import ReadOptions
 
@@ -32,7 +31,7 @@ class Silence:
         self._patience = patience
         self._warned = -WARNING_SECONDS
 
-    def bear(self, error: UnreachableError | TopicNotFoundError, broker_name: str | None) -> None:
+    def bear(self, error: Missing, broker_name: str | None) -> None:
         """Wait a little after a failure.
 
         Args:
@@ -40,8 +39,8 @@ class Silence:
             broker_name: of the broker that does not answer; ``None``: it may be any.
         """
         if self._patience.is_over:
-            # A topic that no name server knows for so long is gone.
-            if isinstance(error, TopicNotFoundError) or not self._is_outlasted(broker_name):
+            # Name servers forget a topic with its last broker, so an unknown one is silence, too.
+            if not self._is_outlasted(broker_name):
                 raise error
             self._warn(error, broker_name)
             self._patience.succeeded()

@@ -18,7 +18,7 @@ from orbitmq.spark.errors import UnreachableError
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.read.batch_end import Shrunk, batch_ranges, lost_ends, next_end, shrunk_queues
 from orbitmq.spark.read.group_progress import GroupProgress
-from orbitmq.spark.read.positions import Positions
+from orbitmq.spark.read.positions import Positions, Told
 from orbitmq.spark.read.reading import tasks, tasks_for
 from orbitmq.spark.read.silence import WARNING_SECONDS
 
@@ -47,16 +47,27 @@ class Stream:
         those begin at their first message. Any other start needs to know where each queue is now.
         """
         if self._options.starting is Start.EARLIEST:
-            begin, silent = self._positions.where_in_time(min_offset)
-            _tell_left(silent, "are read from their first message on as soon as it answers")
+            told = self._positions.where_in_time(min_offset, every_queue=True)
+            _tell_left(told, "are read from their first message on as soon as it answers")
+            begin = told.offsets
         else:
             begin = self._positions.start()
         return begin.as_first().to_json()
 
     def prepare_available_now(self) -> None:
         """What comes from now on is no part of this run, nor what a silent broker has."""
-        self._target, silent = self._positions.where_in_time(max_offset)
-        _tell_left(silent, "are left to the next run (availableNow)")
+        told = self._positions.where_in_time(max_offset)
+        _tell_left(told, "are left to the next run (availableNow)")
+        self.end_at(told.offsets)
+
+    def end_at(self, target: Offsets) -> None:
+        """Nothing behind ``target`` is part of this run.
+
+        Args:
+            target: its ``begins`` tell where queues begin that the query does not know yet; the brokers are
+                asked about others.
+        """
+        self._target = target
 
     def latest(
         self, start: dict[str, Any], *, everything: bool = False, max_rows: int | None = None
@@ -122,21 +133,23 @@ class Stream:
     def _end(self, begin: Offsets) -> Offsets:
         """Where the queues end now; those of a broker that is away stay where they are."""
         latest: Mapping[MessageQueue, int]
+        begins: Mapping[MessageQueue, int] = {}
         if self._target is not None:
             # Queues that came after the query began are not part of it.
-            latest = self._target
+            latest, begins = self._target, self._target.begins
         else:
-            latest, failures = self._positions.latest_where_possible()
-            self._retries += len(failures)
-            gone = self._gone(begin, {queue.broker_name for queue in latest} | failures.keys())
-            self._tell_silent([str(error) for error in failures.values()] + gone)
-            if failures and not latest:
-                raise next(iter(failures.values()))
+            latest, silent, missing = self._positions.latest_where_possible()
+            self._retries += len(silent)
+            gone = self._gone(begin, {queue.broker_name for queue in latest} | silent.keys())
+            self._tell_silent([*map(str, silent.values()), *map(str, missing.values()), *gone])
+            if silent and not latest:
+                raise next(iter(silent.values()))
             self._latest = Offsets({**begin, **latest})
         given_up = {
             lost.queue: lost.ends_at for lost in shrunk_queues(begin, latest) if self._has_lost_its_end(lost)
         }
-        first = self._positions.first_of({queue for queue in latest if queue not in begin})
+        unknown = {queue for queue in latest if queue not in begin and queue not in begins}
+        first = {**self._positions.first_of(unknown), **begins}
         return next_end(begin, latest, first, given_up)
 
     def _has_lost_its_end(self, shrunk: Shrunk) -> bool:
@@ -159,13 +172,11 @@ class Stream:
         return [f"the name servers do not show {name} any more" for name in sorted(gone)]
 
     def _tell_silent(self, reasons: Sequence[str]) -> None:
-        """One warning a minute about brokers whose queues wait."""
+        """One warning a minute about queues that wait."""
         now = this_worker().clock.monotonic()
         if reasons and now - self._warned >= WARNING_SECONDS:
             self._warned = now
-            log.warning(
-                "the queues of %d brokers wait, the others go on: %s", len(reasons), "; ".join(reasons)
-            )
+            log.warning("some queues wait, the others go on: %s", "; ".join(reasons))
 
     def _is_too_little(self, rows: int) -> bool:
         """Whether to wait: fewer rows than ``minRowsPerTrigger`` and ``maxTriggerDelay`` not over."""
@@ -179,7 +190,9 @@ class Stream:
         )
 
 
-def _tell_left(silent: Mapping[str, UnreachableError], what: str) -> None:
-    """Warn that a run begins without some brokers."""
-    for name, error in silent.items():
-        log.warning("%s does not answer, its queues %s: %s", name, what, error)
+def _tell_left(told: Told, what: str) -> None:
+    """Warn that a run begins without some brokers and topics."""
+    for name, silence in told.silent.items():
+        log.warning("%s does not answer, its queues %s: %s", name, what, silence)
+    for topic, error in told.missing.items():
+        log.warning("queues of topic %s %s: %s", topic, what, error)

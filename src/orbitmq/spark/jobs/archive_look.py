@@ -1,0 +1,119 @@
+"""What an archive and its topics have when a run begins, as far as brokers answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from orbitmq.message.model import MessageQueue
+from orbitmq.spark.cluster.brokers import max_offset
+from orbitmq.spark.cluster.offsets import Offsets
+from orbitmq.spark.jobs.archive_names import resume_at
+from orbitmq.spark.jobs.folder import Folder
+from orbitmq.spark.options import read_options
+from orbitmq.spark.read.positions import Positions, Told
+
+if TYPE_CHECKING:
+    from orbitmq.spark.jobs.archiving import ArchiveJob
+
+
+class LeftOut(NamedTuple):
+    """A broker or a topic whose queues a run does without, and why."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Where a run begins and ends.
+
+    Attributes:
+        archived: where the archive of each queue goes on, by the names of its files.
+        ends: where queues end now; those of brokers that do not answer are not among them.
+        begins: where the run begins in these queues.
+        left_out: whose queues are not among them.
+        not_shown: brokers of which the archive has messages, and that the name servers do not show (any more)
+            for these topics. They may be silent or retired, which nobody can tell.
+    """
+
+    archived: Mapping[MessageQueue, int]
+    ends: Mapping[MessageQueue, int]
+    begins: Mapping[MessageQueue, int]
+    left_out: Sequence[LeftOut]
+    not_shown: Sequence[str]
+
+    @property
+    def rows(self) -> int:
+        """How many messages wait to be archived."""
+        return sum(end - self.begins[queue] for queue, end in self.ends.items())
+
+    @property
+    def target(self) -> Offsets:
+        """The end of the run, for the planner of its batches."""
+        return Offsets(self.ends, begins=self.begins)
+
+    @property
+    def resume(self) -> Offsets | None:
+        """Where a run goes on that knows nothing but the names of the files; ``None``: there are none."""
+        return Offsets({**self.begins, **self.archived}) if self.archived else None
+
+    @property
+    def remarks(self) -> list[str]:
+        """A line for each thing that the run does without."""
+        left = [f"{name} is left to the next run: {why}" for name, why in self.left_out]
+        shown = [f"{name} is in the archive, but the name servers do not show it" for name in self.not_shown]
+        return left + shown
+
+
+def look(job: ArchiveJob, *, patient: bool = True) -> Look:
+    """Ask the brokers; needs no Spark.
+
+    Args:
+        patient: wait for each broker (``offsetTimeout``, 60 s), not only until one answers.
+
+    Raises:
+        TopicNotFoundError: the archive has nothing of a topic, and nobody knows it.
+        UnreachableError: no broker answers.
+    """
+    positions = Positions(read_options(job.read_options()))
+    told = positions.where_in_time(max_offset, every_broker=patient)
+    archived = _archived(job)
+    _check_missing(told, archived)
+    firsts = positions.first_of(told.offsets.keys() - archived.keys())
+    ends = {queue: end for queue, end in told.offsets.items() if queue in archived or queue in firsts}
+    begins = {queue: min(archived.get(queue, firsts.get(queue, 0)), end) for queue, end in ends.items()}
+    silent = {name: str(error) for name, error in told.silent.items()}
+    for queue in told.offsets.keys() - ends.keys():
+        silent.setdefault(queue.broker_name, "it fell silent")
+    left_out = [LeftOut(name, why) for name, why in sorted(silent.items())]
+    left_out += [LeftOut(f"topic {name}", str(error)) for name, error in sorted(told.missing.items())]
+    shown = {(queue.topic, queue.broker_name) for queue in told.offsets}
+    not_shown = {
+        queue.broker_name
+        for queue in archived
+        if queue.topic not in told.missing
+        and queue.broker_name not in silent
+        and (queue.topic, queue.broker_name) not in shown
+    }
+    return Look(archived, ends, begins, left_out, sorted(not_shown))
+
+
+def check_topics(job: ArchiveJob) -> None:
+    """Whether a run can begin, as soon as one broker answers. Errors as with :func:`look`."""
+    told = Positions(read_options(job.read_options())).where_in_time(max_offset, every_broker=False)
+    if told.missing:
+        # Only then: to list an archive in an object store takes a while.
+        _check_missing(told, _archived(job))
+
+
+def _archived(job: ArchiveJob) -> dict[MessageQueue, int]:
+    found = resume_at(Folder(job.to).archive_files())
+    return {queue: at for queue, at in found.items() if queue.topic in job.topics}
+
+
+def _check_missing(told: Told, archived: Mapping[MessageQueue, int]) -> None:
+    for topic, error in told.missing.items():
+        if not any(queue.topic == topic for queue in archived):
+            raise error  # nobody has ever seen it: the name may be wrong
