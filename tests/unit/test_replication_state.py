@@ -11,6 +11,7 @@ from tests.unit.test_broker_change_feed import Tables, change_something
 
 from orbitmq.broker.change_feed import OFFSETS, TOPICS, Entry
 from orbitmq.broker.role import Role, RoleState
+from orbitmq.message.model import MessageQueue
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.peers import Peers
 from orbitmq.replication.link.stream import Kind
@@ -323,6 +324,60 @@ async def test_a_master_of_an_older_term_is_told_and_not_heard(runtime: Simulate
         master.tables.offsets.commit("g", "T", 0, 51)
         await pair.sleep(0.3)
         assert slave.tables.offsets.query("g", "T", 0) == 51
+
+
+@pytest.mark.behaviour("PO-31")
+async def test_a_master_that_began_the_same_term_as_its_slave_is_told_and_not_heard(
+    runtime: SimulatedRuntime,
+) -> None:
+    """Seed 1063: it came back while no name server ran, and led without what its slave had done."""
+    async with Pair(runtime) as pair:
+        master, slave = pair.master, pair.slave
+        slave.become(Role.ACTING_MASTER)
+        slave.tables.offsets.commit("g", "T", 0, 50)
+        master.become(Role.PRE_ONLINE)
+        master.become(Role.MASTER)
+        master.tables.offsets.commit("g", "T", 0, 3)
+        master.tables.offsets.commit("g", "T", 1, 7)
+        slave.become(Role.SLAVE)
+        assert master.exchange.terms.term == slave.exchange.terms.term == 1
+        links = connect(master, slave)
+        await pair.sleep(0.3)
+        for side in (master, slave):
+            assert side.tables.offsets.queues("g", "T") == {0: 50, 1: 7}
+        term = master.exchange.terms.term
+        # What it did is its master's now: it follows like any other.
+        cut(*links)
+        master.tables.offsets.commit("g", "T", 0, 51)
+        connect(master, slave)
+        await pair.sleep(0.3)
+        assert slave.tables.offsets.query("g", "T", 0) == 51
+        assert master.exchange.terms.term == slave.exchange.terms.term == term
+
+
+@pytest.mark.behaviour("PO-31")
+async def test_a_master_that_lived_on_takes_nothing_back_of_a_slave_that_did_not_lead(
+    runtime: SimulatedRuntime,
+) -> None:
+    """Seed 1228: its slave knew an older place of a popped queue, and a message in flight was forgotten."""
+    async with Pair(runtime) as pair:
+        master, slave = pair.master, pair.slave
+        master.become(Role.PRE_ONLINE)
+        master.become(Role.MASTER)
+        links = connect(master, slave)
+        master.tables.offsets.commit("g", "T", 0, 10)
+        await pair.sleep(0.3)
+        cut(*links)
+        version = master.tables.offsets.version
+        master.tables.offsets.commit("g", "T", 0, 11)
+        queue = MessageQueue("T", "b", 0)
+        master.tables.locks.lock("g", "one", [queue])
+        assert master.tables.offsets.version == version, "the version counts some changes only"
+        master.become(Role.PRE_ONLINE)
+        here, _ = connect(master, slave)
+        await master.exchange.ask(here)
+        assert master.tables.offsets.query("g", "T", 0) == 11
+        assert master.tables.locks.any_held("g")
 
 
 @pytest.mark.behaviour("PO-27")

@@ -52,10 +52,13 @@ class _Answer:
 
     Attributes:
         welcome: whether it is taken. Known when it begins: what it brings counts our own term up.
+        news_only: whether only what is news to us is taken: in the term that we began the peer did not lead,
+            so it has what we told it, not all of it perhaps, and what it did before.
         older: tables in it that are not newer than ours.
     """
 
     welcome: bool
+    news_only: bool
     older: set[str] = field(default_factory=set)
 
 
@@ -317,6 +320,9 @@ class StateExchange(Component):
         if not link.is_master or self._role.takes_messages or self._role.leads:
             self._lacking.add(link)
             return lambda _entry: False
+        if frame.term == self.terms.begun and link not in self._told_own:
+            # It began the same term as we, and does not know what we did in it.
+            self.terms.begin()
         if frame.term < self.terms.term:
             self._lacking.add(link)
             if link not in self._told_own:
@@ -324,18 +330,19 @@ class StateExchange(Component):
             return lambda _entry: False
         if frame.begins:
             self._lacking.discard(link)
-        self.terms.saw(frame.term)
+        self.terms.follows(frame.term)
         return lambda _entry: True
 
     def _of_answer(self, link: PeerLink, frame: Changes) -> Callable[[Entry], bool]:
         answer = self._answers.get(link)
         if answer is None or frame.begins:
-            answer = self._answers[link] = _Answer(link in self._asked or frame.term > self.terms.term)
+            welcome = link in self._asked or frame.term > self.terms.term
+            answer = self._answers[link] = _Answer(welcome, frame.term == self.terms.begun)
             self.terms.saw(frame.term)
         if not answer.welcome:
             return lambda _entry: False
-        older, serves = answer.older, self._role.takes_messages
-        return lambda entry: self._is_newer(older, entry) and (not serves or self._feed.is_news(entry))
+        older, merges = answer.older, answer.news_only or self._role.takes_messages
+        return lambda entry: self._is_newer(older, entry) and (not merges or self._feed.is_news(entry))
 
     def _tell_own(self, link: PeerLink) -> None:
         """Tell our master all that our tables hold, though it has not asked."""
@@ -398,7 +405,7 @@ class StateExchange(Component):
             if self._role.takes_messages:
                 # It acted meanwhile, and took nothing of what was changed here.
                 self._begin_telling(link)
-            else:
+            elif not self._answers[link].news_only:
                 self._remove_others(action)
         if action.asked and (asked := self._asked.get(link)) is not None and not asked.done():
             asked.set_result(action.knows_locks)

@@ -22,12 +22,21 @@ def begins_term(changed: RoleChanged) -> bool:
     return changed.after in _LED_BEFORE and changed.before not in _LED_BEFORE
 
 
+NONE = -1
+
+
 class Terms:
-    """The term of one broker's tables."""
+    """The term of one broker's tables.
+
+    Attributes:
+        begun: the term that this process began itself and in which it has taken no other leader's tables
+            since; :data:`NONE`: there is none.
+    """
 
     def __init__(self, feed: ChangeFeed) -> None:
         self._feed = feed
         self._highest = 0
+        self.begun = NONE
 
     @property
     def term(self) -> int:
@@ -36,7 +45,7 @@ class Terms:
 
     def begin(self) -> int:
         """Give all tables the next term; returns it."""
-        term = self._highest = self.term + 1
+        term = self._highest = self.begun = self.term + 1
         for table in self._tables():
             version = table.version
             table.version = DataVersion(term, version.timestamp, version.counter)
@@ -44,13 +53,18 @@ class Terms:
 
     def outdate(self) -> None:
         """Let the tables of any other broker be newer than ours; the next term is higher all the same."""
-        self._highest = self.term
+        self._highest, self.begun = self.term, NONE
         for table in self._tables():
             table.version = DataVersion(state_version=0, timestamp=0, counter=0)
 
     def saw(self, term: int) -> None:
         """Another broker leads with this term."""
         self._highest = max(self._highest, term)
+
+    def follows(self, term: int) -> None:
+        """Our tables become those of a leader in this term."""
+        self.saw(term)
+        self.begun = NONE
 
     def _tables(self) -> Iterable[Versioned]:
         return [table.versioned for table in self._feed.tables().values() if table.versioned is not None]
