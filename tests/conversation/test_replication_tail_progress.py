@@ -6,7 +6,7 @@ import pytest
 from tests.conversation.test_replication_escape_life import put
 from tests.replicas import ESCAPING, MASTER, OTHER, SLAVE, Watch, bodies, store
 
-from orbitmq import LocalTransactionState, Message, ReceivedMessage
+from orbitmq import LocalTransactionState, Message, Producer, ReceivedMessage
 from orbitmq.broker.role import Role
 from orbitmq.testing import World
 
@@ -37,20 +37,25 @@ def delivered(world: World) -> set[bytes]:
     return {body for name in (MASTER, OTHER) if name in world.brokers for body in bodies(world, name)}
 
 
+async def all_serve(world: World, watch: Watch, producer: Producer) -> None:
+    """Both masters serve and have the topic, and both know the producer."""
+    await world.until(lambda: watch.role(MASTER) is Role.MASTER and watch.role(OTHER) is Role.MASTER)
+    for broker in (MASTER, OTHER):
+        world.brokers[broker].services.topics.create_if_absent("t", 1)
+    await world.sleep(2)
+    for _ in range(10):
+        await producer.send(Message("t", b"before"))
+    await store(world, MASTER).flush()
+
+
 @pytest.mark.behaviour("PO-28")
 @pytest.mark.parametrize("timer", [False, True], ids=["level", "timer"])
 @pytest.mark.orbitmq(brokers=2, replicas=2, settings=LOSES)
 async def test_progress_in_a_tail_that_is_set_aside_skips_nothing(orbitmq_world: World, timer: bool) -> None:
     world = orbitmq_world
     async with Watch(world) as watch:
-        await world.until(lambda: watch.role(MASTER) is Role.MASTER and watch.role(OTHER) is Role.MASTER)
         async with world.producer() as producer:
-            for broker in (MASTER, OTHER):
-                world.brokers[broker].services.topics.create_if_absent("t", 1)
-            await world.sleep(2)
-            for _ in range(10):
-                await producer.send(Message("t", b"before"))
-        await store(world, MASTER).flush()
+            await all_serve(world, watch, producer)
         await send(world, "only the slave has it", timer=timer)
         await world.until(lambda: store(world, SLAVE).end == store(world, MASTER).end)
         await store(world, SLAVE).flush()
@@ -91,13 +96,7 @@ async def test_a_half_message_handed_on_from_such_a_tail_ends_no_other_transacti
         put(world.brokers[MASTER], "t", body, TRAN_MSG="true", PGROUP="shop", UNIQ_KEY=body.decode())
 
     async with Watch(world) as watch, world.transaction_producer("shop", check=check) as producer:
-        await world.until(lambda: watch.role(MASTER) is Role.MASTER and watch.role(OTHER) is Role.MASTER)
-        for broker in (MASTER, OTHER):
-            world.brokers[broker].services.topics.create_if_absent("t", 1)
-        await world.sleep(2)
-        for _ in range(10):
-            await producer.send(Message("t", b"before"))
-        await store(world, MASTER).flush()
+        await all_serve(world, watch, producer)
         half(b"only the slave has it")
         await world.until(lambda: store(world, SLAVE).end == store(world, MASTER).end)
         await store(world, SLAVE).flush()

@@ -344,13 +344,19 @@ def shown(replicas: Replicas, now: float) -> tuple[bool, float, int]:
     return state.in_sync, state.silent_s, replicas.in_sync
 
 
-def test_the_first_look_knows_since_when_a_silent_slave_owes_bytes() -> None:
-    end = 0
-    replicas = Replicas(QuorumRule(), lambda: end)
+def owing_since_10() -> Replicas:
+    """One slave that reported at 9.0 that it has all; at 10.0 the log went on."""
+    ends = [0]
+    replicas = Replicas(QuorumRule(), lambda: ends[-1])
     replicas.grew_s = lambda _place, _now: 10.0
     replicas.connected("a", 1, 0.0)
     replicas.reported("a", 0, 0, 9.0)
-    end = 100
+    ends.append(100)
+    return replicas
+
+
+def test_the_first_look_knows_since_when_a_silent_slave_owes_bytes() -> None:
+    replicas = owing_since_10()
     assert shown(replicas, 10.9) == (True, 0.0, 2)
     replicas.reported("a", 0, 0, 11.0)
     assert shown(replicas, 11.9) == (True, 0.0, 2)
@@ -360,13 +366,7 @@ def test_the_first_look_knows_since_when_a_silent_slave_owes_bytes() -> None:
 
 
 def test_the_first_look_of_all_knows_it() -> None:
-    end = 0
-    replicas = Replicas(QuorumRule(), lambda: end)
-    replicas.grew_s = lambda _place, _now: 10.0
-    replicas.connected("a", 1, 0.0)
-    replicas.reported("a", 0, 0, 9.0)
-    end = 100
-    assert shown(replicas, 12.0) == (False, 3.0, 1)
+    assert shown(owing_since_10(), 12.0) == (False, 3.0, 1)
 
 
 def test_a_slave_that_has_everything_is_silent_when_its_report_is_overdue() -> None:
