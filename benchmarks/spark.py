@@ -161,10 +161,13 @@ class Comparison:
         for number, wait in enumerate(wanted):
             print(f"measuring {wait.title}", flush=True)
             found: dict[str, list[Any]] = {system.side.title: [] for system in self._systems}
+            failed: dict[str, str] = {}
             for turn in range(self._effort.repeats(wait)):
                 for system in in_turn(self._systems, number + turn):
-                    found[system.side.title].append(spark_waits.MEASURES[wait.key](system, wait.key))
-            self._record.put(wait.key, "", found, self._versions)
+                    step = partial(spark_waits.MEASURES[wait.key], system, wait.key)
+                    if (taken := self._take(system.side, failed, step)) is not None:
+                        found[system.side.title].append(taken)
+            self._record.put(wait.key, "", found, self._versions, failed)
 
 
 def reader_alone(name_server: str, topic: str) -> dict[str, Any]:

@@ -189,14 +189,15 @@ def _waits(waits: Sequence[Any], entries: dict[str, Any], kafka: str) -> str:
     lines = []
     for wait in waits:
         entry = entries[wait.key]
-        sides = entry["sides"]
-        line = [wait.title, wait.aim, *(_waited(wait.key, sides, name) for name in (OURS, kafka) if name)]
+        line = [wait.title, wait.aim, *(_waited(wait.key, entry, name) for name in (OURS, kafka) if name)]
         lines.append([*line, _when(entry)])
     return table(["", "aim", "OrbitMQ", *(["Kafka"] if kafka else []), "taken at"], lines)
 
 
-def _waited(key: str, sides: dict[str, Any], name: str) -> str:
-    return spark_waits.text(key, sides[name]) if name in sides else ""
+def _waited(key: str, entry: dict[str, Any], name: str) -> str:
+    if name in entry["sides"]:
+        return spark_waits.text(key, entry["sides"][name])
+    return "failed" if name in entry.get("failed", ()) else ""
 
 
 def _when(entry: dict[str, Any]) -> str:

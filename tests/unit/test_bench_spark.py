@@ -22,6 +22,7 @@ from benchmarks.spark_cases import (
 )
 from benchmarks.spark_record import OURS, READER, Record
 from benchmarks.spark_sides import Run, SparkEndedError
+from benchmarks.spark_waits import MEASURES
 
 ROWS = "3,000,000 x 1 KiB"
 
@@ -136,6 +137,21 @@ def test_a_peer_that_fails_twice_is_left_out_and_the_page_says_so(capsys: pytest
     assert "Kafka 4.0.0 failed, again: Caused by: too late" in capsys.readouterr().out
     record.put("wide", ROWS, {OURS: [run(1)], "Kafka 4.0.0": [run(1)]}, {})
     assert "failed |" in next(line for line in record.page().splitlines() if line.startswith("| default"))
+
+
+def test_a_peer_that_fails_is_left_out_of_a_wait_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def first_row(system: Any, _key: str) -> dict[str, float]:
+        system.side.warm(None, None, 1)
+        return {"seconds": 7.0, "session_s": 4.0}
+
+    monkeypatch.setitem(MEASURES, "start", first_row)
+    record = record_of()
+    sides = (_Side(OURS), _Side("Kafka 4.0.0", False, False))
+    systems: list[Any] = [SimpleNamespace(side=side, make=lambda rows: None) for side in sides]
+    Comparison(systems, record, {"start"}, Effort(short=True)).waits()
+    entry = record.content["entries"]["start"]
+    assert set(entry["sides"]) == {OURS}
+    assert entry["failed"] == {"Kafka 4.0.0": "Caused by: too late"}
 
 
 def test_ours_may_not_fail() -> None:
