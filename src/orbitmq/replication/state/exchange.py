@@ -52,8 +52,7 @@ class _Answer:
 
     Attributes:
         welcome: whether it is taken. Known when it begins: what it brings counts our own term up.
-        news_only: whether only what is news to us is taken: in the term that we began the peer did not lead,
-            so it has what we told it, not all of it perhaps, and what it did before.
+        news_only: whether only what is news to us is taken, see :meth:`Terms.has_older`.
         older: tables in it that are not newer than ours.
     """
 
@@ -337,12 +336,15 @@ class StateExchange(Component):
         answer = self._answers.get(link)
         if answer is None or frame.begins:
             welcome = link in self._asked or frame.term > self.terms.term
-            answer = self._answers[link] = _Answer(welcome, frame.term == self.terms.begun)
+            answer = self._answers[link] = _Answer(welcome, self.terms.has_older(frame.term))
             self.terms.saw(frame.term)
         if not answer.welcome:
             return lambda _entry: False
-        older, merges = answer.older, answer.news_only or self._role.takes_messages
-        return lambda entry: self._is_newer(older, entry) and (not merges or self._feed.is_news(entry))
+        older, led = answer.older, not answer.news_only
+        merges = not led or self._role.takes_messages
+        return lambda entry: (
+            self._is_newer(older, entry) and (not merges or self._feed.is_news(entry, led=led))
+        )
 
     def _tell_own(self, link: PeerLink) -> None:
         """Tell our master all that our tables hold, though it has not asked."""
