@@ -90,7 +90,7 @@ def attach(host: Host) -> Attachment:
     # Behind the exchange: what waits there is made before the locks say what they know.
     locks = ReplicatedLocks(
         s.runtime.clock, s.events, s.config, s.role, s.locks, client, membership.others, exchange,
-        membership.terms, membership.took_locks, s.groups.any_known,
+        membership.terms, membership.locks_from_s, s.groups.any_known,
     )  # fmt: skip
 
     s.to_master.ask = PassingOn(s.runtime.clock, s.role, following, client).ask

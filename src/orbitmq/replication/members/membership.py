@@ -168,9 +168,9 @@ class Membership(Component):
         await self._looking.look()
         return self._others()
 
-    def took_locks(self) -> bool:
-        """Whether this broker was told all queue locks on its last way into service."""
-        return self._going_online.took_locks
+    def locks_from_s(self) -> float | None:
+        """See :attr:`GoingOnline.locks_from_s`, of the last way into service."""
+        return self._going_online.locks_from_s
 
     # -- what others tell ------------------------------------------------------------------------------
 
