@@ -155,6 +155,7 @@ def _membership(
             s.address,
             lambda: s.registration.ha_address,
             lambda: s.store.max_commit_log_offset,
+            s.store.record_at,
             term,
         ),
         client,

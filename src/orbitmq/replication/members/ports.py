@@ -91,12 +91,14 @@ class OwnState:
         address: where clients reach it.
         ha_address: gives where followers reach it.
         log_end: gives the end of its log.
+        record_at: gives a record of its log by its place, ``None``: there is none.
         term: gives the state version of its tables, which grows when a broker takes the lead.
     """
 
     address: str
     ha_address: Callable[[], str]
     log_end: Callable[[], int]
+    record_at: Callable[[int], bytes | None]
     term: Callable[[], int]
 
 
