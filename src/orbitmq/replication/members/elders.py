@@ -62,7 +62,10 @@ class Elders:
             # Who refuses to say has none: RocketMQ's broker fails before its first file.
             first, last = await member.log_range() or (0, 0)
             first = max(first, 0)
-            other = first < last and await member.record(first) != self._record_at(first)
+            own = self._record_at(first)
+            # Where our log has no record any more its file has expired: it is no longer a new one.
+            other = first < last and (own is not None or self._log_end() <= first)
+            other = other and await member.record(first) != own
         except (TransportError, WireError, LinkError) as error:
             log.info("whether %s has what this broker may have lost is not known yet: %s", address, error)
             return
