@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.replicas import ACTING, MASTER, SLAVE, Watch, following, ha_port, online, send
+from tests.replicas import ACTING, MASTER, SLAVE, Watch, following, ha_port, online, same_end, send
 
 from orbitmq.broker.role import Role, RoleChanged
 from orbitmq.cluster.layout import ClusterError
 from orbitmq.message.model import MessageQueue
 from orbitmq.replication.members.queue_locks import TRUSTED_S
+from orbitmq.replication.state.exchange import StateExchange
 from orbitmq.runtime.seam import Runtime
 from orbitmq.testing import World
 from orbitmq.transport.client import RemotingClient
@@ -366,6 +367,27 @@ async def test_a_master_waits_that_returns_to_a_slave_without_the_locks(orbitmq_
         await refuses(world, MASTER, NOT_TOLD)
         await world.sleep(30)
         assert await lock(world, MASTER, "other", QUEUES) == QUEUES
+
+
+@loose
+@pytest.mark.behaviour("LK-11")
+async def test_a_master_with_a_new_disk_that_gets_no_tables_waits(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows of no group, for these went with its disk: their clients hold locks all the same."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await with_a_group(world, watch)
+        assert await lock(world, MASTER, "me", QUEUES) == QUEUES
+        await world.until(lambda: same_end(world))
+        world.crash(MASTER)
+        world.machines[MASTER].disk.remove_tree(f"/store/{MASTER}")
+        slave = world.brokers[SLAVE].part(StateExchange)
+        monkeypatch.setattr(slave, "_asked_or_answered", lambda *_: None)
+        with pytest.raises(ClusterError):
+            await world.start_broker(MASTER)  # three questions without an answer take longer
+        await world.until(lambda: watch.role(MASTER) is Role.MASTER)
+        await refuses(world, MASTER, NOT_TOLD)
 
 
 @loose

@@ -50,6 +50,7 @@ class GoingOnline:
         log_end: gives the end of our own log.
 
     Attributes:
+        took_all: whether the last way brought the tables of all others.
         locks_from_s: from when on no client counts on a queue lock that the last way has not brought;
             ``None``: that is not known.
     """
@@ -81,6 +82,7 @@ class GoingOnline:
         self._known = known
         self._log_end = log_end
         self._terms = terms
+        self.took_all = False
         self.locks_from_s: float | None = None
         self._told_locks: list[float | None] = []  # by whom tables were taken from
 
@@ -109,7 +111,8 @@ class GoingOnline:
         if self._config.broker_id == MASTER_ID:
             self._following.follow(None, None)
         told = [each for each in self._told_locks if each is not None] if self._told_locks else [0.0]
-        self.locks_from_s = min(told, default=None) if known and not plan.left_out else None
+        self.took_all = known and not plan.left_out
+        self.locks_from_s = min(told, default=None) if self.took_all else None
         for left_out in plan.left_out:
             log.warning("broker %s goes online without: %s", self._address, left_out)
         if not known:

@@ -171,6 +171,10 @@ class Membership(Component):
         await self._looking.look()
         return self._others()
 
+    def took_all(self) -> bool:
+        """Whether the last way into service brought the tables of all others."""
+        return self._going_online.took_all
+
     def locks_from_s(self) -> float | None:
         """See :attr:`GoingOnline.locks_from_s`, of the last way into service."""
         return self._going_online.locks_from_s

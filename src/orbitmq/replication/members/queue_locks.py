@@ -57,7 +57,7 @@ class ReplicatedLocks(Component):
         tables: tells the followers what changes.
         terms: the times that the brokers of one name agree on.
         took_locks: from when on this broker has all locks by what it was told on its way into service.
-        has_groups: whether any group has ever consumed here.
+        has_groups: whether any group has ever consumed here, as far as this broker can know.
     """
 
     name = "queue locks"
