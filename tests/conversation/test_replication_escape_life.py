@@ -312,6 +312,34 @@ async def test_what_was_handed_on_is_forgotten_when_it_is_marked_however_often_a
         await world.until(lambda: handed_on(MASTER) == handed_on(SLAVE) == [])
 
 
+@pytest.mark.behaviour("PO-31")
+async def test_a_half_message_told_once_more_as_handed_on_is_marked_once_more_and_nothing_else(
+    orbitmq_world: World,
+) -> None:
+    """A slave that did not hear of the mark tells it: what it says is true still."""
+    world = orbitmq_world
+    await ready(world, "orders")
+
+    def handed_on(name: str) -> list[int]:
+        return list(world.brokers[name].part(HalfEscape)._escaped)
+
+    async with committing(world) as asked:
+        put(world.brokers[MASTER], "orders", b"half", TRAN_MSG="true", PGROUP="shop", UNIQ_KEY="H")
+        await lose(world)
+        await world.until(lambda: handed_on(SLAVE) == [0])
+        await come_back(world)
+        await world.until(lambda: handed_on(MASTER) == handed_on(SLAVE) == [])
+        world.brokers[SLAVE].part(HalfEscape)._escaped.add(0)
+        await lose(world)
+        master = await come_back(world)
+        assert handed_on(MASTER) == [0]
+        put(master, "orders", b"later", TRAN_MSG="true", PGROUP="shop", UNIQ_KEY="I")
+        await world.until(lambda: handed_on(MASTER) == handed_on(SLAVE) == [])
+        await world.sleep(100)
+    once = Counter({b"half": 1, b"later": 1})
+    assert times(asked) == everywhere(world, "orders") == once
+
+
 @pytest.mark.behaviour("TX-05")
 @pytest.mark.behaviour("TX-06")
 async def test_half_messages_wait_for_another_master_as_long_as_it_takes(orbitmq_world: World) -> None:

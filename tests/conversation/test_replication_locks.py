@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
-from tests.replicas import ACTING, MASTER, SLAVE, Watch, following, ha_port, online, send
+from tests.replicas import ACTING, MASTER, SLAVE, Watch, following, ha_port, online, same_end, send
 
-from orbitmq.broker.role import Role
+from orbitmq.broker.role import Role, RoleChanged
 from orbitmq.cluster.layout import ClusterError
 from orbitmq.message.model import MessageQueue
 from orbitmq.replication.members.queue_locks import TRUSTED_S
+from orbitmq.replication.state.exchange import StateExchange
 from orbitmq.runtime.seam import Runtime
 from orbitmq.testing import World
 from orbitmq.transport.client import RemotingClient
@@ -369,6 +371,27 @@ async def test_a_master_waits_that_returns_to_a_slave_without_the_locks(orbitmq_
 
 @loose
 @pytest.mark.behaviour("LK-11")
+async def test_a_master_with_a_new_disk_that_gets_no_tables_waits(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows of no group, for these went with its disk: their clients hold locks all the same."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await with_a_group(world, watch)
+        assert await lock(world, MASTER, "me", QUEUES) == QUEUES
+        await world.until(lambda: same_end(world))
+        world.crash(MASTER)
+        world.machines[MASTER].disk.remove_tree(f"/store/{MASTER}")
+        slave = world.brokers[SLAVE].part(StateExchange)
+        monkeypatch.setattr(slave, "_asked_or_answered", lambda *_: None)
+        with pytest.raises(ClusterError):
+            await world.start_broker(MASTER)  # three questions without an answer take longer
+        await world.until(lambda: watch.role(MASTER) is Role.MASTER)
+        await refuses(world, MASTER, NOT_TOLD)
+
+
+@loose
+@pytest.mark.behaviour("LK-11")
 async def test_when_both_began_anew_the_master_waits(orbitmq_world: World) -> None:
     """Clients go on with locks that no broker has any more."""
     world = orbitmq_world
@@ -430,6 +453,86 @@ async def test_a_master_that_returns_to_its_heir_grants_at_once(orbitmq_world: W
         assert (Role.ACTING_MASTER in watch.since(begin, SLAVE)) is acts
         assert await lock(world, MASTER, "me", QUEUES) == (ONE if acts else QUEUES)
         assert await lock(world, MASTER, "third", QUEUES) == set()
+
+
+async def acts_and_freezes(world: World, watch: Watch, seconds: float) -> None:
+    """The master is killed, its slave grants all queues that are free, stands still, and acts again."""
+    # Once more in a process that can be frozen.
+    await world.stop_broker(SLAVE)
+    await world.machines[SLAVE].begin(world.start_broker(SLAVE))
+    await with_a_group(world, watch)
+    assert await lock(world, MASTER, "me", ONE) == ONE
+    world.crash(MASTER)
+    await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
+    assert await lock(world, SLAVE, "other", QUEUES) == QUEUES - ONE
+    world.machines[SLAVE].freeze()
+    await world.sleep(seconds)
+    world.machines[SLAVE].thaw()
+    await world.until(lambda: watch.role(SLAVE) is Role.SLAVE)
+    await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
+
+
+@loose
+@pytest.mark.behaviour("LK-14")
+async def test_who_acts_again_within_the_time_of_a_lock_knows_all_of_them(orbitmq_world: World) -> None:
+    """Consumers in order stood still for 40 s because their broker had stood still for 5 s."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await acts_and_freezes(world, watch, 5)
+        assert await lock(world, SLAVE, "third", QUEUES) == set()
+        assert await lock(world, SLAVE, "other", QUEUES) == QUEUES - ONE
+        # The master that returns is told them all.
+        await world.start_broker(MASTER)
+        await world.until(lambda: watch.role(MASTER) is Role.MASTER)
+        assert await lock(world, MASTER, "third", QUEUES) == set()
+        assert await lock(world, MASTER, "other", QUEUES) == QUEUES - ONE
+
+
+@loose
+@pytest.mark.behaviour("LK-14")
+async def test_a_master_that_returns_waits_for_what_is_left_of_its_slaves_wait(orbitmq_world: World) -> None:
+    """It began one of 30 s of its own."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await acts_and_freezes(world, watch, 40)
+        acts_s = world.clock.monotonic()
+        await refuses(world, SLAVE, NOT_TOLD)
+        await world.sleep(10)
+        await world.start_broker(MASTER)
+        await world.until(lambda: watch.role(MASTER) is Role.MASTER)
+        await refuses(world, MASTER, NOT_TOLD)
+        await world.sleep(acts_s + 29 - world.clock.monotonic())
+        await refuses(world, MASTER, NOT_TOLD)
+        await world.sleep(acts_s + 30.5 - world.clock.monotonic())
+        assert await lock(world, MASTER, "third", QUEUES) == QUEUES
+
+
+@loose
+@pytest.mark.behaviour("LK-14")
+async def test_what_a_slave_has_told_a_master_it_tells_no_second_one(orbitmq_world: World) -> None:
+    """The first one granted with it, and was gone before its slave heard of that."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await acts_and_freezes(world, watch, 5)
+        begin = world.clock.monotonic()
+        begins = asyncio.ensure_future(world.start_broker(MASTER))
+        while watch.role(MASTER) is not Role.PRE_ONLINE:
+            await world.sleep(0.001)
+        heals: list[Callable[[], None]] = []
+        world.brokers[MASTER].services.events.subscribe(
+            RoleChanged, lambda _: heals.append(world.runtime.network.partition(*apart(world)))
+        )
+        await world.until(lambda: watch.role(MASTER) is Role.MASTER)
+        # It has not heard the slave ask, so nobody else has to know.
+        await unlock(world, MASTER, "other", QUEUES)
+        assert await lock(world, MASTER, "third", QUEUES) == QUEUES - ONE
+        world.crash(MASTER)
+        begins.cancel()
+        heals[0]()
+        await world.start_broker(MASTER)
+        await world.until(lambda: watch.role(MASTER) is Role.MASTER)
+        assert world.clock.monotonic() - begin < 8
+        await refuses(world, MASTER, NOT_TOLD)
 
 
 @loose

@@ -10,6 +10,7 @@ from tests.conversation.broker_peer import BrokerPeer, broker_config
 from tests.conversation.test_replication_status import status
 from tests.replicas import ACTING, MASTER, SLAVE, following, ha_port, same_end, send
 
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.delay.progress import Place
 from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.cluster.brokers import make_broker
@@ -108,6 +109,63 @@ async def test_with_hamasteraddress_a_slave_needs_no_name_server(runtime: Simula
         while slave.services.store.max_commit_log_offset < end:
             await asyncio.sleep(0.1)
         assert slave.part(Following).master_address is None
+
+
+def slave_at(world: World, name: str, ha_address: str, **changes: Any) -> BrokerConfig:
+    return broker_config(
+        **changes,
+        broker_name=name,
+        broker_ip1="10.0.0.77",
+        broker_id=1,
+        broker_role="SLAVE",
+        ha_master_address=ha_address,
+        namesrv_addr=world.name_server,
+    )
+
+
+@pytest.mark.orbitmq(brokers=2)
+async def test_a_slave_with_the_hamasteraddress_of_another_group_copies_nothing(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until it knew its master it copied in RocketMQ's protocol, which does not tell whose log that is."""
+    world = orbitmq_world
+    await send(world, 5)
+    port = world.brokers[MASTER].services.registration.ha_address
+    size = world.brokers[MASTER].services.config.mapped_file_size_commit_log
+    config = slave_at(world, "broker-b", port, mapped_file_size_commit_log=size)
+    async with make_broker(world.runtime.machine("10.0.0.77"), config) as slave:
+        await world.sleep(20)
+        assert slave.services.store.max_commit_log_offset == 0
+    assert caplog.text.count("this broker is of broker-a of") >= 1
+
+
+@pytest.mark.orbitmq(brokers=1)
+async def test_a_slave_whose_master_nobody_names_says_that_it_does_not_know_whom_it_follows(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = orbitmq_world
+    await send(world, 5)
+    port = world.brokers[MASTER].services.registration.ha_address
+    size = world.brokers[MASTER].services.config.mapped_file_size_commit_log
+    config = slave_at(world, "broker-z", port, mapped_file_size_commit_log=size)
+    async with make_broker(world.runtime.machine("10.0.0.77"), config) as slave:
+        await world.until(lambda: slave.services.store.max_commit_log_offset > 0)
+        await world.sleep(20)
+    assert caplog.text.count("no name server shows a master of broker-z") == 1
+
+
+@pytest.mark.orbitmq(brokers=1, settings={"mappedFileSizeCommitLog": "131072"})
+async def test_a_new_slave_with_hamasteraddress_copies_the_whole_log(orbitmq_world: World) -> None:
+    """It began with the last file: its first link was made before a name server had named the master."""
+    world = orbitmq_world
+    await send(world, 60, 3000)
+    master = world.brokers[MASTER].services
+    size = master.config.mapped_file_size_commit_log
+    config = slave_at(world, MASTER, master.registration.ha_address, mapped_file_size_commit_log=size)
+    async with make_broker(world.runtime.machine("10.0.0.77"), config) as slave:
+        store = slave.services.store
+        await world.until(lambda: store.max_commit_log_offset == master.store.max_commit_log_offset)
+        assert store.min_commit_log_offset == 0
 
 
 @pytest.mark.orbitmq(settings={"brokerIP2": "192.0.2.7"})

@@ -163,6 +163,70 @@ async def test_a_master_with_a_new_disk_tells_no_empty_tables(orbitmq_world: Wor
         assert "t" in world.brokers[MASTER].services.topics
 
 
+async def lost_and_alone(world: World) -> JavaLog:
+    """The master's disk is another one, and it serves before its slave is there."""
+    log = await lost(world, 0, 150)
+    empty_disk(world)
+    await returned(world)
+    await world.until(lambda: world.brokers[MASTER].services.role.role is Role.MASTER)
+    return log
+
+
+ASKED = (21, 43, 45, 60, 61, 201, 402)
+
+
+@pytest.mark.behaviour("PO-30")
+async def test_a_slave_that_comes_after_a_master_with_a_new_disk_gives_it_all_back(
+    orbitmq_world: World,
+) -> None:
+    """The master served already, and told it empty tables."""
+    world = orbitmq_world
+    log = await lost_and_alone(world)
+    role = world.brokers[MASTER].services.role
+    async with java_slave(world, log) as slave:
+        slave.topics = {"t": TopicConfig("t", 4, 4)}
+        answers, limit_s = set(), world.clock.monotonic() + 40
+        while log_of(world, MASTER) != log.data or role.role is Role.PRE_ONLINE:
+            assert world.clock.monotonic() < limit_s
+            answers |= {await told(world, slave, code) for code in ASKED}
+            await world.sleep(0.005)
+        # Before it was seen at a name server nobody could know that it is there.
+        assert "t" in world.brokers[MASTER].services.topics
+        assert ResponseCode.SERVICE_NOT_AVAILABLE in answers
+        assert {await told(world, slave, code) for code in ASKED} == {ResponseCode.SUCCESS}
+
+
+@pytest.mark.behaviour("PO-30")
+async def test_a_slave_with_another_log_keeps_its_tables(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It comes when the master has taken messages since: nothing can be copied back any more."""
+    world = orbitmq_world
+    log = await lost_and_alone(world)
+    await send(world, 1)
+    async with java_slave(world, log) as slave:
+        await world.sleep(3)
+        for _ in range(10):
+            assert {await told(world, slave, code) for code in ASKED} == {ResponseCode.SERVICE_NOT_AVAILABLE}
+            await world.sleep(1)
+        assert caplog.text.count("has another log than this master") == 1
+        # As it is told to: its store folder is moved away, and it begins anew with our log.
+        slave.log = JavaLog(log_of(world, MASTER), FILE_BYTES)
+        await world.sleep(2)
+        assert {await told(world, slave, code) for code in ASKED} == {ResponseCode.SUCCESS}
+        assert len(caplog.records) < 50
+
+
+@pytest.mark.behaviour("PO-30")
+async def test_a_new_slave_of_a_new_master_is_told_its_tables(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await lost_and_alone(world)
+    assert not world.brokers[MASTER].services.role.lacks_tables(), "also to an administrator"
+    async with java_slave(world, None) as slave:
+        await world.sleep(3)
+        assert {await told(world, slave, code) for code in ASKED} == {ResponseCode.SUCCESS}
+
+
 @pytest.mark.behaviour("PO-30")
 async def test_a_master_that_has_its_log_tells_its_tables_before_it_serves(orbitmq_world: World) -> None:
     world = orbitmq_world

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orbitmq.broker.change_feed import TIMERS, ChangeFeed, Entry
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.timers import forms, units
 from orbitmq.broker.timers.check_file import CheckFile
@@ -26,6 +27,7 @@ from orbitmq.broker.timers.progress import (
     encode_file,
     mark,
 )
+from orbitmq.broker.timers.progress_table import ProgressTable
 from orbitmq.broker.timers.timer_log import TimerLog
 from orbitmq.broker.timers.units import Unit
 from orbitmq.broker.timers.wheel import NONE, Wheel
@@ -236,6 +238,32 @@ def test_a_clock_that_goes_back_keeps_the_old_mark_for_old_messages() -> None:
     assert later.delivered(mark(80_000, 400))
     assert later.delivered(mark(15_000, 600))
     assert later.advanced(all_of(90_000), 7, 700).ahead == ()
+
+
+@pytest.mark.behaviour("PO-31")
+def test_progress_is_news_where_it_tells_of_a_delivery_that_is_not_known() -> None:
+    old = Progress().advanced(all_of(90_000), 5, 500)
+    back = old.set_back(10_000)
+    later = back.advanced(mark(20_000, 600), 7, 700)
+    for ours, told, covered in [
+        (old, old, True),
+        (old.advanced(all_of(95_000), 6, 600), old, True),
+        (old, old.advanced(all_of(95_000), 5, 500), False),
+        (old, old.advanced(all_of(90_000), 6, 600), False),
+        (old, back, True),
+        (back, old, True),
+        (later, old, True),
+        (later, back, True),
+        (back, later, False),
+        (old, Progress(all_of(90_000), 5), True),
+        (Progress(), old, False),
+    ]:
+        assert ours.covers(told) is covered, (ours, told)
+    feed = ChangeFeed()
+    written = ProgressTable(system_runtime(), BrokerConfig(), None, feed)  # type: ignore[arg-type]
+    written.saved = later
+    assert not feed.is_news(Entry(1, 0, TIMERS, "progress", back.plain()))
+    assert feed.is_news(Entry(1, 0, TIMERS, "progress", later.advanced(all_of(99_000), 8, 800).plain()))
 
 
 def test_the_check_file_is_read_by_both() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.replication.members.fence import Terms
-from orbitmq.replication.members.heir import LONGEST_HOLD_S, Claim, Will, hold_s
+from orbitmq.replication.members.heir import LONGEST_HOLD_S, Claim, Knowledge, Will, hold_s
 from orbitmq.replication.members.questions import MAX_QUESTIONS
 
 TERMS = Terms(timeout_s=4.0, look_s=1.0)
@@ -124,6 +124,62 @@ def test_what_was_promised_before_is_void() -> None:
         2.0  ask     -> not all
         2.1  3       -> all
         2.2  1       -> all
+    """)
+
+
+def of_one_that_led(script: str, *, of_two: bool = True) -> None:
+    """Play a script: ``begins`` to lead, and has all locks from a time on or ``?``; ``leads`` still;
+    ``promises`` a slave; ``ends``; ``void``; ``all`` was told; then from when on it knows all, if it does."""
+    knowledge, will = Knowledge(TERMS.guard_s, of_two=of_two), Will(TERMS)
+    for now_s, words, expected in lines(script):
+        match words:
+            case ["begins", from_s]:
+                knowledge.begins(now_s, None if from_s == "?" else float(from_s))
+            case ["leads"]:
+                knowledge.leads(now_s)
+            case ["promises"]:
+                assert will.asked(1, "h1:1", HOLD_S, now_s)
+            case ["ends"]:
+                knowledge.ends(will)
+            case ["void"]:
+                knowledge.void()
+            case ["all"]:
+                knowledge.has_all(now_s)
+        after_s = knowledge.after(now_s)
+        assert ("unknown" if after_s is None else f"{after_s:g}") == expected, f"at {now_s} s"
+
+
+@pytest.mark.behaviour("LK-14")
+def test_what_a_leader_knew_is_all_for_as_long_as_another_one_would_wait() -> None:
+    script = """
+        0.0            -> unknown
+        1.0  begins 0  -> 0
+        5.0  leads     -> 0
+        40.0 ends      -> unknown
+        41.0 begins ?  -> 71
+        45.0 leads     -> 71
+        46.0 ends      -> {waits}
+        74.4           -> {waits}
+        74.5           -> unknown
+    """
+    of_one_that_led(script.format(waits="71"))
+    of_one_that_led(script.format(waits="unknown"), of_two=False)
+
+
+@pytest.mark.behaviour("LK-14")
+def test_what_was_passed_on_is_another_brokers() -> None:
+    of_one_that_led("""
+        1.0  begins 0  -> 0
+        5.0  promises  -> 0
+        6.0  leads     -> 0
+        9.0  ends      -> unknown
+        20.0 begins 0  -> 0
+        24.0 leads     -> 0
+        25.0 ends      -> 0
+        26.0 void      -> unknown
+        27.0 all       -> 0
+        56.4           -> 0
+        56.5           -> unknown
     """)
 
 

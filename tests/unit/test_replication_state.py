@@ -10,6 +10,7 @@ import pytest
 from tests.unit.test_broker_change_feed import Tables, change_something
 
 from orbitmq.broker.change_feed import OFFSETS, TOPICS, Entry
+from orbitmq.broker.metadata.request_modes import RequestModes
 from orbitmq.broker.role import Role, RoleState
 from orbitmq.message.model import MessageQueue
 from orbitmq.replication.link.errors import LinkError
@@ -25,6 +26,7 @@ from orbitmq.replication.state.kept import Kept
 from orbitmq.replication.state.outbox import FRAME_BYTES, MAX_ENTRIES, WINDOW, Outbox, SendingLink
 from orbitmq.runtime.simulated import VirtualClock
 from orbitmq.testing import SimulatedRuntime
+from orbitmq.wire.bodies.pop import MessageRequestMode, SetMessageRequestModeRequestBody
 from orbitmq.wire.bodies.topic import DataVersion, TopicConfig
 
 # What it takes to bring a change to the disk.
@@ -378,6 +380,84 @@ async def test_a_master_that_lived_on_takes_nothing_back_of_a_slave_that_did_not
         await master.exchange.ask(here)
         assert master.tables.offsets.query("g", "T", 0) == 11
         assert master.tables.locks.any_held("g")
+
+
+@pytest.mark.behaviour("PO-31")
+async def test_a_reset_that_a_group_was_told_does_not_come_again(runtime: SimulatedRuntime) -> None:
+    """A slave that lagged behind knew it still, and the group went through the same messages again."""
+    async with Pair(runtime) as pair:
+        master, slave = pair.master, pair.slave
+        master.become(Role.PRE_ONLINE)
+        master.become(Role.MASTER)
+        links = connect(master, slave)
+        master.tables.offsets.reset("g", "T", 0, 10)
+        master.tables.offsets.reset("g", "T", 1, 10)
+        await pair.sleep(0.3)
+        cut(*links)
+        for queue_id in range(2):
+            assert master.tables.offsets.take_reset("g", "T", queue_id) == 10
+            master.tables.offsets.commit("g", "T", queue_id, 20)
+        master.tables.offsets.reset("g", "T", 1, 3)
+        master.become(Role.PRE_ONLINE)
+        here, _ = connect(master, slave)
+        await master.exchange.ask(here)
+        assert not master.tables.offsets.has_reset("g", "T", 0)
+        assert master.tables.offsets.queues("g", "T") == {0: 20, 1: 3}, "a reset that waits is not undone"
+
+
+@pytest.mark.behaviour("PO-19")
+async def test_a_reset_at_a_slave_that_acted_counts_where_it_skips_messages(
+    runtime: SimulatedRuntime,
+) -> None:
+    """Its master served all the time: back behind what that one has seen done it does not go."""
+    async with Pair(runtime) as pair:
+        master, slave = pair.master, pair.slave
+        for queue_id in range(2):
+            master.tables.offsets.commit("g", "T", queue_id, 10)
+        slave.become(Role.ACTING_MASTER)
+        slave.tables.offsets.reset("g", "T", 0, 30)
+        slave.tables.offsets.reset("g", "T", 1, 5)
+        slave.become(Role.SLAVE)
+        connect(master, slave)
+        await pair.sleep(0.3)
+        for side in (master, slave):
+            assert side.tables.offsets.queues("g", "T") == {0: 30, 1: 10}
+            assert side.tables.offsets.has_reset("g", "T", 0)
+            assert not side.tables.offsets.has_reset("g", "T", 1)
+
+
+@pytest.mark.behaviour("PO-31")
+@pytest.mark.parametrize("follows", [True, False])
+async def test_a_mode_of_a_slave_that_knows_less_is_not_taken(
+    runtime: SimulatedRuntime, follows: bool
+) -> None:
+    """The table has no version; one that never followed in our term is even older (its term is lower)."""
+    async with Pair(runtime) as pair:
+        master, slave = pair.master, pair.slave
+        modes = [RequestModes(side.tables.feed) for side in (master, slave)]
+        pull, pop = (SetMessageRequestModeRequestBody("T", "g", mode) for mode in MessageRequestMode)
+        master.become(Role.PRE_ONLINE)
+        master.become(Role.MASTER)
+        modes[0].put(pull)
+        if follows:
+            links = connect(master, slave)
+            await pair.sleep(0.3)
+            cut(*links)
+        else:
+            modes[1].put(pull)
+        modes[0].put(pop)
+        master.become(Role.PRE_ONLINE)
+        here, _ = connect(master, slave)
+        await master.exchange.ask(here)
+        assert modes[0].get("T", "g") == pop
+        if not follows:
+            return
+        # One that led since then is right.
+        slave.become(Role.ACTING_MASTER)
+        modes[1].put(pull)
+        slave.become(Role.SLAVE)
+        await master.exchange.ask(here)
+        assert modes[0].get("T", "g") == pull
 
 
 @pytest.mark.behaviour("PO-27")

@@ -94,7 +94,7 @@ class FedTable:
         versioned: the table, when it has a data version that follows its changes.
         items: all keys with their live values, for who needs the whole table; ``None``: it stays here.
         is_news: whether a broker that serves takes a key and its plain value from one that acted meanwhile:
-            only what undoes nothing that it did itself; ``None``: it takes all.
+            only what undoes nothing that it did itself; ``None``: it takes all that one changed which led.
         whole: the table and key that a key belongs to: who knows that one knows all that belongs to it;
             ``None``: a key stands for itself.
     """
@@ -168,11 +168,20 @@ class ChangeFeed:
         plain = None if value is None else known.plain(value)
         return Entry(sequence, self._log_end(), table, key, plain, version)
 
-    def is_news(self, entry: Entry) -> bool:
-        """Whether a broker that serves takes this from one that acted meanwhile, see :class:`FedTable`."""
+    def is_news(self, entry: Entry, *, led: bool = True) -> bool:
+        """Whether a broker that serves takes this from one that acted meanwhile, see :class:`FedTable`.
+
+        Args:
+            led: whether that one may have changed tables since. Else what it has is ours or older, and in a
+                table with neither a rule nor a version nothing says which.
+        """
         known = self._tables.get(entry.table)
+        if known is None:
+            return True
+        if known.is_news is None:
+            return led or known.versioned is not None
         try:
-            return known is None or known.is_news is None or known.is_news(entry.key, entry.value)
+            return known.is_news(entry.key, entry.value)
         except _MALFORMED:
             return True  # making it says what is wrong with it
 

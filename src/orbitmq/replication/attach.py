@@ -87,10 +87,14 @@ def attach(host: Host) -> Attachment:
     tables = TravellingTables(peers, exchange, codes)
     journal = ActingJournal(s.runtime.clock, s.persistence)
     membership = _membership(host, port, following, peers, client, tables, term)
+
+    def has_groups() -> bool:
+        return s.groups.any_known() or not membership.took_all()
+
     # Behind the exchange: what waits there is made before the locks say what they know.
     locks = ReplicatedLocks(
         s.runtime.clock, s.events, s.config, s.role, s.locks, client, membership.others, exchange,
-        membership.terms, membership.took_locks, s.groups.any_known,
+        membership.terms, membership.locks_from_s, has_groups,
     )  # fmt: skip
 
     s.to_master.ask = PassingOn(s.runtime.clock, s.role, following, client).ask
@@ -155,6 +159,7 @@ def _membership(
             s.address,
             lambda: s.registration.ha_address,
             lambda: s.store.max_commit_log_offset,
+            s.store.record_at,
             term,
         ),
         client,

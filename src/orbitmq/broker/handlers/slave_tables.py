@@ -44,6 +44,6 @@ class SlaveTables(Family):
             raise RemotingError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 "this master began without a log: it gives no tables before it has asked the other brokers "
-                "of its name, since its disk may have been lost",
+                "of its name, since its disk may have been lost and one of them may have what was there",
             )
         return handler(connection, command)

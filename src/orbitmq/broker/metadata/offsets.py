@@ -41,7 +41,9 @@ class ConsumerOffsets:
         self._topics_by_group: dict[str, set[str]] = {}
         self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
         feed.register(OFFSETS, FedTable(int, self._apply_offset, self, self._kept_items, self._is_ahead))
-        feed.register(RESETS, FedTable(int, self._apply_reset, items=self._pending_items))
+        feed.register(
+            RESETS, FedTable(int, self._apply_reset, items=self._pending_items, is_news=self._is_ahead)
+        )
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -271,7 +273,13 @@ class ConsumerOffsets:
             self._table.pop(_key(topic, group), None)
 
     def _is_ahead(self, key: str, offset: int | None) -> bool:
+        """What a commit or a reset of another broker has to be, or it may be one that was undone here since.
+
+        So it is with a reset that the group was told here: it has moved on from its offset.
+        """
         topic, group, queue_id = _split_queue(key)
+        if self.has_reset(group, topic, queue_id):
+            return False  # as with commits of clients: only the reset counts
         known = self._kept_offset(_key(topic, group), queue_id)
         return offset is not None and (known is None or offset > known)
 

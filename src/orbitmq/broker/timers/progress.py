@@ -75,6 +75,14 @@ class Progress:
             return False
         return mark <= self.done or any(place < before and mark <= up_to for before, up_to in self.ahead)
 
+    def covers(self, other: Progress) -> bool:
+        """Whether all that counts as delivered there counts as delivered here."""
+        own = ((self.before, self.done), *self.ahead)
+        return other.taken <= self.taken and all(
+            any(place <= before and mark <= up_to for before, up_to in own)
+            for place, mark in ((other.before, other.done), *other.ahead)
+        )
+
     def within(self, taken: int, before: int) -> Progress:
         """The same in a log with these ends, which may have lost its own; ``before`` is found if unknown."""
         known = self.before if self.before >= 0 else before

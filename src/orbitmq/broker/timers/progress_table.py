@@ -34,7 +34,10 @@ class ProgressTable:
         self._file = CheckFile(runtime, f"{config.store_path_root_dir}/config/timercheck")
         self.saved = Progress()
         self.version = DataVersion(state_version=0, timestamp=runtime.clock.now_ms(), counter=0)
-        feed.register(TIMERS, FedTable(Progress.plain, self._apply, self, lambda: [("progress", self.saved)]))
+        feed.register(
+            TIMERS,
+            FedTable(Progress.plain, self._apply, self, lambda: [("progress", self.saved)], self._is_further),
+        )
 
     def tables(self) -> tuple[Table, ...]:
         return (Table(TIMERS, self),)
@@ -85,6 +88,10 @@ class ProgressTable:
         if value is not None:
             self.saved = Progress.from_plain(value)
             self._feed.changed(TIMERS, "progress", self.saved)
+
+    def _is_further(self, _key: str, value: dict[str, Any] | None) -> bool:
+        """Whether something is delivered there of which this broker does not know."""
+        return value is not None and not self.saved.covers(Progress.from_plain(value))
 
     @property
     def check(self) -> Check:

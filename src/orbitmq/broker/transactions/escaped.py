@@ -24,7 +24,12 @@ class EscapedHalves:
     def __init__(self, feed: ChangeFeed) -> None:
         self._feed = feed
         self._offsets: dict[int, None] = {}
-        feed.register(ESCAPED_HALVES, FedTable(int, self._apply, items=self._items))
+        # That a half message is another broker's stays true, so each one told is taken: one that was marked
+        # here already gets one more mark, which changes nothing, and is removed with it.
+        feed.register(
+            ESCAPED_HALVES,
+            FedTable(int, self._apply, items=self._items, is_news=lambda _, value: value is not None),
+        )
 
     def __len__(self) -> int:
         return len(self._offsets)

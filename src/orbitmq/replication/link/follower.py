@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 FIRST_RETRY_SECONDS = 0.1
 MAX_RETRY_SECONDS = 5.0
 CONNECT_SECONDS = 3.0
+# An HA port alone does not say whose it is: so long a name server may name the master first.
+NAMED_SECONDS = 5.0
 
 _MakeLink: TypeAlias = Callable[[Clock, BrokerConfig, MessageStore, str], FollowerLink]
 
@@ -64,6 +66,7 @@ class Following(Component):
         self._changed = asyncio.Event()
         self._link: FollowerLink | None = None
         self._said = ""
+        self._unnamed: str | None = None  # the HA port that is followed though nobody named its broker
         self._failures = 0
         self.master_flushed = 0
         self.prepare: Callable[[], Awaitable[None]] = _nothing
@@ -163,6 +166,8 @@ class Following(Component):
         await self.prepare()
         if self._changed.is_set():
             return  # another master, or none, is to be followed since the flush began
+        if not await self._is_named():
+            return
         make, address = await self._ask()
         host, port = parse_address(address)
         if self._changed.is_set():
@@ -178,6 +183,29 @@ class Following(Component):
             if self._runtime.clock.monotonic() - begin > MAX_RETRY_SECONDS:
                 # It worked for a while: what ends it is news, and is tried again soon.
                 self._failures, self._said = 0, ""
+
+    async def _is_named(self) -> bool:
+        """Whether it is known whose HA port that is, or nobody says; ``False``: another is to be followed.
+
+        A name server that shows the master makes it known within a look; one link before would have copied
+        from whatever broker is at haMasterAddress, and from its last file on.
+        """
+        port = self.ha_address
+        if self.master_address is not None or port == self._unnamed or not self._config.namesrv_addr:
+            return True
+        try:
+            async with asyncio.timeout(NAMED_SECONDS):
+                await self._changed.wait()
+            return False
+        except TimeoutError:
+            self._unnamed = port
+            log.warning(
+                "no name server shows a master of %s: the log of the broker at haMasterAddress=%s is copied "
+                "whoever that is, in RocketMQ's protocol",
+                self._config.broker_name,
+                port,
+            )
+            return True
 
     async def _connect(self, link: FollowerLink, host: str, port: int) -> None:
         """From brokerIP1: a master of RocketMQ that comes back finds its slave by that address."""

@@ -50,7 +50,9 @@ class GoingOnline:
         log_end: gives the end of our own log.
 
     Attributes:
-        took_locks: whether the last way brought all queue locks that a client may count on.
+        took_all: whether the last way brought the tables of all others.
+        locks_from_s: from when on no client counts on a queue lock that the last way has not brought;
+            ``None``: that is not known.
     """
 
     def __init__(
@@ -80,8 +82,9 @@ class GoingOnline:
         self._known = known
         self._log_end = log_end
         self._terms = terms
-        self.took_locks = False
-        self._told_locks: list[bool] = []  # by whom tables were taken from
+        self.took_all = False
+        self.locks_from_s: float | None = None
+        self._told_locks: list[float | None] = []  # by whom tables were taken from
 
     async def run(self) -> dict[int, str] | None:
         """Return when the broker can serve: the members that did not agree that it leads.
@@ -107,8 +110,9 @@ class GoingOnline:
                     await self._clock.sleep(RETRY_S)
         if self._config.broker_id == MASTER_ID:
             self._following.follow(None, None)
-        told = not self._told_locks or any(self._told_locks)
-        self.took_locks = known and not plan.left_out and told
+        told = [each for each in self._told_locks if each is not None] if self._told_locks else [0.0]
+        self.took_all = known and not plan.left_out
+        self.locks_from_s = min(told, default=None) if self.took_all else None
         for left_out in plan.left_out:
             log.warning("broker %s goes online without: %s", self._address, left_out)
         if not known:
@@ -131,8 +135,8 @@ class GoingOnline:
                     )
                 case Step.TAKE:
                     async with asyncio.timeout(TAKE_LIMIT_S):
-                        told = await self._tables.take(task.broker_id, task.address)
-                    self._told_locks.append(told)
+                        told_s = await self._tables.take(task.broker_id, task.address)
+                    self._told_locks.append(None if told_s is None else self._clock.monotonic() + told_s)
                     return Outcome(True)
                 case Step.FOLLOW:
                     self._following.follow(self._config.ha_master_address or None, task.address)

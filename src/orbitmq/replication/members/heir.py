@@ -19,6 +19,8 @@ from orbitmq.replication.members.questions import Questions
 # The heir asks in the period of the looks. So many of them later than its master's right has run out, and
 # then some, it leads at the latest.
 LOOKS = 4
+# A client trusts a lock for so long after it was granted or renewed (LK-02).
+TRUSTED_S = 30.0
 # Nobody is promised more than that, whatever he asks for.
 LONGEST_HOLD_S = 60.0
 
@@ -103,3 +105,53 @@ class Claim:
     def holds(self, now_s: float) -> bool:
         """Whether the copy has every lock that a client may count on."""
         return self._since_s is not None and now_s < self._since_s + self.hold_s
+
+
+class Knowledge:
+    """From when on the own table has every lock that a client may count on, while a broker leads and after.
+
+    Whoever begins to lead without being told grants nothing for :data:`TRUSTED_S`. So what a leader knows is
+    all there is for so long after it led, unless it has passed it on: to an heir, who may grant at once, or
+    to a master that asked for it.
+
+    Args:
+        guard_s: two clocks do not run alike.
+        of_two: the name has two brokers. Of more, another one may grant by what it remembers while a third
+            still waits: what that one waits for is no knowledge.
+
+    Attributes:
+        from_s: from then on it has.
+    """
+
+    def __init__(self, guard_s: float, *, of_two: bool) -> None:
+        self._lasts_s = TRUSTED_S - guard_s
+        self._of_two = of_two
+        self._led_s: float | None = None
+        self.from_s = 0.0
+
+    def leads(self, now_s: float) -> None:
+        """The broker has the right to lead now."""
+        self._led_s = now_s
+
+    def begins(self, now_s: float, from_s: float | None) -> None:
+        """The broker begins to lead, and has all locks from a time on; ``None``: it was not told any."""
+        self.from_s = now_s + TRUSTED_S if from_s is None else from_s
+        self._led_s = now_s
+
+    def ends(self, will: Will) -> None:
+        """The broker leads no more; when it was seen to lead last, an heir may have had its word."""
+        led_s = self._led_s
+        if led_s is None or will.heir(led_s) is not None or (led_s < self.from_s and not self._of_two):
+            self._led_s = None
+
+    def has_all(self, now_s: float) -> None:
+        """The broker does not lead, and has all that anybody has granted until now."""
+        self.from_s, self._led_s = 0.0, now_s
+
+    def void(self) -> None:
+        """Another broker may have begun to lead with what this one knows, or has told what it knows."""
+        self._led_s = None
+
+    def after(self, now_s: float) -> float | None:
+        """From when on the own table has all locks, of a broker that leads no more; ``None``: unknown."""
+        return self.from_s if self._led_s is not None and now_s < self._led_s + self._lasts_s else None

@@ -11,9 +11,10 @@ from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, SettingsChanged
 from orbitmq.broker.extension import ChangeRole
-from orbitmq.broker.role import LEADING, Role, RoleState
+from orbitmq.broker.role import LEADING, TAKES_MESSAGES, Role, RoleState
 from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.members.consent import LateConsent
+from orbitmq.replication.members.elders import Elders
 from orbitmq.replication.members.fence import Fence, Terms
 from orbitmq.replication.members.going_online import GoingOnline
 from orbitmq.replication.members.looking import Looking, addresses
@@ -86,6 +87,7 @@ class Membership(Component):
         )  # fmt: skip
         self._rivals = Rivals(config, client, queries, address)
         self._consent = LateConsent(client, around.tables)
+        self._elders = Elders(client, own.log_end, own.record_at)
         self._moving = asyncio.Lock()
         self._wake = asyncio.Event()
         self._looking = Looking(
@@ -132,6 +134,7 @@ class Membership(Component):
         self._spawn(self._looking.run(), "look at the members")
         self._spawn(self._drive(), "role")
         self._every(self._clock, self.terms.look_s, self._ask_for_lease)
+        self._every(self._clock, self.terms.look_s, self._look_for_elders)
 
     async def stop(self) -> None:
         await self.end_work()
@@ -168,9 +171,13 @@ class Membership(Component):
         await self._looking.look()
         return self._others()
 
-    def took_locks(self) -> bool:
-        """Whether this broker was told all queue locks on its last way into service."""
-        return self._going_online.took_locks
+    def took_all(self) -> bool:
+        """Whether the last way into service brought the tables of all others."""
+        return self._going_online.took_all
+
+    def locks_from_s(self) -> float | None:
+        """See :attr:`GoingOnline.locks_from_s`, of the last way into service."""
+        return self._going_online.locks_from_s
 
     # -- what others tell ------------------------------------------------------------------------------
 
@@ -297,10 +304,17 @@ class Membership(Component):
         return self.seen.told(now)
 
     def _lacks_tables(self) -> bool:
-        """Whether this master prepares to serve, and had no log when it began: with it the tables went."""
-        if self._config.broker_id != MASTER_ID or self._role.role is not Role.PRE_ONLINE:
-            return False
-        return self._began_empty or not self._own.log_end()
+        """Whether this master had no log when it began, with which the tables went, and prepares to serve,
+        or serves and has not seen yet that who came since had none either."""
+        if self._role.role in TAKES_MESSAGES:
+            return self._elders.may_be(self._others())
+        isolated = self._config.broker_id == MASTER_ID and self._role.role is Role.PRE_ONLINE
+        return isolated and (self._began_empty or not self._own.log_end())
+
+    async def _look_for_elders(self) -> None:
+        if self._role.role in TAKES_MESSAGES and (found := await self._elders.look(self._others())):
+            self._came |= found
+            self._wake.set()
 
     # -- acting ----------------------------------------------------------------------------------------
 
@@ -463,6 +477,7 @@ class Membership(Component):
         silent = await self._going_online.run()
         agreed, misses_others = silent is not None and not silent, self._misses_others()
         self._came.clear()
+        self._elders.went_online(empty=misses_others and not self._own.log_end())
         self._consent.need(silent)
         async with self._moving:
             if self._leaving:

@@ -71,8 +71,11 @@ class TableExchange(Protocol):
         """Our disk was empty: what a member has is newer, whatever the versions say (PO-22)."""
         ...
 
-    async def take(self, broker_id: int, address: str) -> bool:
-        """Take over what is newer at a member (PO-08, PO-09); whether it knows of all queue locks.
+    async def take(self, broker_id: int, address: str) -> float | None:
+        """Take over what is newer at a member (PO-08, PO-09).
+
+        Returns:
+            In how many seconds no client counts on a queue lock that it does not have; ``None``: unknown.
 
         Raises:
             ExchangeError, TransportError: not all of it was there; what was taken stays.
@@ -88,12 +91,14 @@ class OwnState:
         address: where clients reach it.
         ha_address: gives where followers reach it.
         log_end: gives the end of its log.
+        record_at: gives a record of its log by its place, ``None``: there is none.
         term: gives the state version of its tables, which grows when a broker takes the lead.
     """
 
     address: str
     ha_address: Callable[[], str]
     log_end: Callable[[], int]
+    record_at: Callable[[int], bytes | None]
     term: Callable[[], int]
 
 

@@ -15,8 +15,9 @@ from orbitmq.broker.events import Events, TablesTold
 from orbitmq.broker.handlers.base import Family, Handler
 from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.members.fence import Terms
-from orbitmq.replication.members.heir import Claim, Heir, Will, hold_s
+from orbitmq.replication.members.heir import TRUSTED_S, Claim, Heir, Knowledge, Will, hold_s
 from orbitmq.replication.members.probe import refuses
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.client import RemotingClient
@@ -33,8 +34,6 @@ MEMBER_TIMEOUT_MS = 1000
 TOTAL_S = 2.0
 # A new lock waits so long for the heir to have it: RocketMQ's clients wait 1 s for the answer.
 SHARE_S = 0.8
-# A client trusts a lock for so long after it was granted or renewed (LK-02).
-TRUSTED_S = 30.0
 
 
 class SharesTables(Protocol):
@@ -42,7 +41,8 @@ class SharesTables(Protocol):
 
     promise: Callable[[int, str, float], bool]
     whole: Callable[[int], object]
-    knows_locks: Callable[[], bool]
+    locks_in_s: Callable[[bool], float | None]
+    follows: Callable[[], object]
 
     def ask_whole(self, number: int, hold_s: float) -> None: ...
 
@@ -56,8 +56,8 @@ class ReplicatedLocks(Component):
         members: gives the other living brokers of this name.
         tables: tells the followers what changes.
         terms: the times that the brokers of one name agree on.
-        took_locks: whether this broker was told all locks on its way into service.
-        has_groups: whether any group has ever consumed here.
+        took_locks: from when on this broker has all locks by what it was told on its way into service.
+        has_groups: whether any group has ever consumed here, as far as this broker can know.
     """
 
     name = "queue locks"
@@ -73,7 +73,7 @@ class ReplicatedLocks(Component):
         members: Callable[[], Awaitable[Mapping[int, str]]],
         tables: SharesTables,
         terms: Terms,
-        took_locks: Callable[[], bool],
+        took_locks: Callable[[], float | None],
         has_groups: Callable[[], bool],
     ) -> None:
         self._clock = clock
@@ -87,12 +87,11 @@ class ReplicatedLocks(Component):
         self._took_locks = took_locks
         self._has_groups = has_groups
         self._will, self._claim = Will(terms), Claim(hold_s(terms))
-        # Until then clients may trust locks that others have granted and that this broker does not know.
-        self._grants_from_s = 0.0
-        # Until then nobody can have granted what this broker's table lacks since it led, or was told all.
-        self._knows_until_s = 0.0
+        # Before its time clients may trust locks that others have granted and that this broker does not know.
+        self._knowledge = Knowledge(terms.guard_s, of_two=config.total_replicas == 2)
         self._roles = 0
-        tables.promise, tables.whole, tables.knows_locks = self._promises, self._whole, self._knows
+        tables.promise, tables.whole, tables.locks_in_s = self._promises, self._whole, self._in_s
+        tables.follows = self._knowledge.void
         events.subscribe(TablesTold, self._told)
         events.subscribe(RoleChanged, self._role_changed)
 
@@ -136,26 +135,32 @@ class ReplicatedLocks(Component):
     def _role_changed(self, change: RoleChanged) -> None:
         self._roles += 1
         if change.after not in LEADING:
-            now = self._clock.monotonic()
-            if change.before in LEADING and now >= self._grants_from_s:
-                self._knows_until_s = now + self._claim.hold_s
+            if change.before in LEADING:
+                self._knowledge.ends(self._will)
             self._claim.void()
         elif change.before not in LEADING:
             self._leads(change.before)
 
     def _leads(self, before: Role) -> None:
         """This broker leads from now on; before it another one may have."""
-        inherits = before is Role.SLAVE and self._claim.holds(self._clock.monotonic())
+        now = self._clock.monotonic()
+        self._knowledge.begins(now, self._known_from_s(before, now))
         self._claim.void()
-        if inherits:
+        left_s = self._knowledge.from_s - now
+        if left_s > 0:
+            text = "this broker was not told all queue locks of its name: it grants some in %.1f s"
+            log.info(text, left_s)
+
+    def _known_from_s(self, before: Role, now: float) -> float | None:
+        """From when on no client trusts a lock that our table does not have; ``None``: unknown."""
+        if before is Role.PRE_ONLINE:
+            return self._took_locks() if self._has_groups() else 0.0
+        if before is Role.SLAVE and self._claim.holds(now):
             # The locks that their holders have renewed meanwhile are renewed here.
             self._locks.prolong(TRUSTED_S, self._claim.hold_s)
-        told = before is Role.PRE_ONLINE and (self._took_locks() or not self._has_groups())
-        if inherits or told:
-            self._grants_from_s = 0.0
-            return
-        self._grants_from_s = self._clock.monotonic() + TRUSTED_S
-        log.info("this broker was not told all queue locks of its name: it grants some in %g s", TRUSTED_S)
+            return 0.0
+        # A master began anew perhaps when it asked for what others know, and its own is older.
+        return None if self._config.broker_id == MASTER_ID else self._knowledge.after(now)
 
     def _check_decides(self) -> None:
         """Refuse where another broker may grant locks, or has granted some that are not in our table.
@@ -169,7 +174,9 @@ class ReplicatedLocks(Component):
                 ResponseCode.SLAVE_NOT_AVAILABLE,
                 f"this broker is a {role} and does not lead: who leads keeps the queue locks of its name",
             )
-        left_s = self._grants_from_s - self._clock.monotonic()
+        now = self._clock.monotonic()
+        self._knowledge.leads(now)
+        left_s = self._knowledge.from_s - now
         if left_s > 0:
             raise RemotingError(
                 ResponseCode.SLAVE_NOT_AVAILABLE,
@@ -180,8 +187,11 @@ class ReplicatedLocks(Component):
     # -- the heir --------------------------------------------------------------------------------------
 
     def _ask(self) -> None:
+        now = self._clock.monotonic()
         if self._role.role is Role.SLAVE:
-            self._tables.ask_whole(self._claim.ask(self._clock.monotonic()), self._claim.hold_s)
+            self._tables.ask_whole(self._claim.ask(now), self._claim.hold_s)
+        elif self._role.leads:
+            self._knowledge.leads(now)
 
     def _whole(self, number: int) -> None:
         if self._role.role is Role.SLAVE:
@@ -191,32 +201,38 @@ class ReplicatedLocks(Component):
         """Our master is on its way into service: what one before it promised counts for it alone."""
         now = self._clock.monotonic()
         if self._claim.holds(now):
-            self._knows_until_s = now + self._claim.hold_s
+            self._knowledge.has_all(now)
         self._claim.void()
 
-    def _knows(self) -> bool:
-        """Whether no client counts on a lock that our table does not have.
+    def _in_s(self, leads: bool) -> float | None:
+        """In how many seconds no client counts on a lock that our table does not have; ``None``: unknown.
 
-        Whoever leads without our table grants nothing for longer than we say so.
+        Args:
+            leads: who is told begins to lead then, and what it grants we do not know.
         """
         now = self._clock.monotonic()
         if self._role.leads:
-            return now >= self._grants_from_s
+            return max(0.0, self._knowledge.from_s - now)
         if self._role.role is not Role.SLAVE:
-            return False
-        return self._claim.holds(now) or now < self._knows_until_s
+            return None
+        from_s = 0.0 if self._claim.holds(now) else self._knowledge.after(now)
+        if leads:
+            self._claim.void()
+            self._knowledge.void()
+        return None if from_s is None else max(0.0, from_s - now)
 
     def _told(self, told: TablesTold) -> None:
         """Our master serves again; one that has not the right to lead may have fewer locks than we had."""
         if self._role.role is Role.SLAVE:
-            self._knows_until_s = 0.0
+            self._knowledge.void()
             if not told.all_locks:
                 self._claim.void()
 
     def _promises(self, broker_id: int, address: str, hold_s: float) -> bool:
         now = self._clock.monotonic()
-        if not self._role.leads or now < self._grants_from_s:
+        if not self._role.leads or now < self._knowledge.from_s:
             return False
+        self._knowledge.leads(now)
         return self._will.asked(broker_id, address, hold_s, now)
 
     async def _share(self) -> None:

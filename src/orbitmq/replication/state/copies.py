@@ -108,13 +108,13 @@ class TravellingTables:
         """See ``TableExchange``."""
         self._exchange.terms.outdate()
 
-    async def take(self, broker_id: int, address: str) -> bool:
+    async def take(self, broker_id: int, address: str) -> float | None:
         """See ``TableExchange``."""
         link = self._link(broker_id)
         if link is not None:
             return await self._exchange.ask(link)
         await self._codes.take_back(address)
-        return False  # RocketMQ's brokers tell no locks
+        return None  # RocketMQ's brokers tell no locks
 
     def _link(self, broker_id: int) -> PeerLink | None:
         # The newest: of an older one a cut may have left our half only.

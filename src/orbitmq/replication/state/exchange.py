@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from orbitmq.broker.change_feed import ChangeFeed, Entry, FedTable
+from orbitmq.broker.change_feed import ChangeFeed, Entry
 from orbitmq.broker.component import Component
 from orbitmq.broker.events import Events, TablesTold
 from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState
@@ -52,8 +52,7 @@ class _Answer:
 
     Attributes:
         welcome: whether it is taken. Known when it begins: what it brings counts our own term up.
-        news_only: whether only what is news to us is taken: in the term that we began the peer did not lead,
-            so it has what we told it, not all of it perhaps, and what it did before.
+        news_only: whether only what is news to us is taken, see :meth:`Terms.has_older`.
         older: tables in it that are not newer than ours.
     """
 
@@ -78,7 +77,9 @@ class StateExchange(Component):
         promise: asked by a follower with its id, its address and a time in seconds, whether this broker
             shares with it before it grants anything, for that time from now on.
         whole: called with the number of a question when our leader has told us all that its tables hold.
-        knows_locks: tells whether no client counts on a queue lock that our tables do not have.
+        locks_in_s: tells in how many seconds no client counts on a queue lock that our tables do not have;
+            ``None``: unknown. With ``True`` a master that is about to lead is told.
+        follows: called when the tables of a leader begin to come, and ours become its.
         refused: called when the disk refuses what our leader told.
     """
 
@@ -107,7 +108,7 @@ class StateExchange(Component):
         self._outbox = Outbox(feed)
         self._sending: dict[PeerLink, SendingLink] = {}
         self._inboxes: dict[PeerLink, Inbox] = {}
-        self._asked: dict[PeerLink, asyncio.Future[bool]] = {}
+        self._asked: dict[PeerLink, asyncio.Future[float | None]] = {}
         self._answers: dict[PeerLink, _Answer] = {}
         self._told_own: set[PeerLink] = set()
         # Links whose changes were not all taken, from a beginning on.
@@ -117,7 +118,8 @@ class StateExchange(Component):
         self._heard = asyncio.Event()  # an acknowledgement came, a link went, or was told all
         self.promise: Callable[[int, str, float], bool] = lambda _id, _address, _hold_s: False
         self.whole: Callable[[int], object] = lambda _number: None
-        self.knows_locks: Callable[[], bool] = lambda: False
+        self.locks_in_s: Callable[[bool], float | None] = lambda _leads: None
+        self.follows: Callable[[], object] = lambda: None
         self.refused: Callable[[OSError], object] = lambda _error: None
         self._limiter = LogLimiter(log)
         peers.on(Kind.STATE, self._received)
@@ -177,16 +179,16 @@ class StateExchange(Component):
             if link.is_master:
                 link.send(Kind.STATE, encode(AskWhole(number, hold_s)))
 
-    async def ask(self, link: PeerLink) -> bool:
+    async def ask(self, link: PeerLink) -> float | None:
         """Take over what is newer at a peer (PO-08); what only we have stays.
 
         Returns:
-            Whether it knows of all queue locks.
+            See ``TableExchange.take``.
 
         Raises:
             ExchangeError: it did not tell all in time.
         """
-        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[float | None] = asyncio.get_running_loop().create_future()
         self._asked[link] = answer
         try:
             link.send(Kind.STATE, encode(Ask()))
@@ -232,15 +234,17 @@ class StateExchange(Component):
 
         async def telling() -> None:
             try:
-                await self._tell_everything(link, asked=False)
+                await self._tell_everything(link, asked=False, locks=lambda: self.locks_in_s(False))
             finally:
                 sending.telling -= 1
                 self._heard.set()
 
         self._spawn(telling(), f"tables for {link.address}")
 
-    async def _tell_everything(self, link: PeerLink, *, asked: bool) -> None:
-        """Send all that the tables hold, not faster than the peer takes it."""
+    async def _tell_everything(
+        self, link: PeerLink, *, asked: bool, locks: Callable[[], float | None]
+    ) -> None:
+        """Send all that the tables hold, not faster than the peer takes it; ``locks`` is asked at the end."""
         sending = self._sending.get(link)
         if sending is None:
             return
@@ -252,14 +256,14 @@ class StateExchange(Component):
                 entries.append(entry)
                 if len(entries) < MAX_ENTRIES:
                     continue
-                self._tell_part(link, sending, entries, begins=begins, asked=asked)
+                self._tell_part(link, sending, entries, begins=begins, asked=asked, locks=None)
                 entries, begins = [], False
                 while not sending.has_room:
                     await self._clock.sleep(LOOK_SECONDS)
                     if self._sending.get(link) is not sending:
                         return
             if self._sending.get(link) is sending:
-                self._tell_part(link, sending, entries, begins=begins, ends=True, asked=asked)
+                self._tell_part(link, sending, entries, begins=begins, asked=asked, locks=locks)
 
     def _tell_part(
         self,
@@ -269,19 +273,18 @@ class StateExchange(Component):
         *,
         begins: bool,
         asked: bool,
-        ends: bool = False,
+        locks: Callable[[], float | None] | None,
     ) -> None:
         # Older changes go first, so that none of them undoes what was read after it.
         self._flush()
-        knows_locks = ends and self.knows_locks()
         for payload in sending.frames(
             self.terms.term,
             self._feed.sequence,
             entries,
             begins=begins,
-            ends=ends,
+            ends=locks is not None,
             asked=asked,
-            knows_locks=knows_locks,
+            locks_in_s=None if locks is None else locks(),
         ):
             link.send(Kind.STATE, payload)
 
@@ -301,7 +304,8 @@ class StateExchange(Component):
 
     def _asked_or_answered(self, link: PeerLink, frame: State) -> None:
         if isinstance(frame, Ask):
-            self._spawn(self._tell_everything(link, asked=True), f"tables for {link.address}")
+            work = self._tell_everything(link, asked=True, locks=lambda: self.locks_in_s(True))
+            self._spawn(work, f"tables for {link.address}")
         elif isinstance(frame, AskWhole):
             sending = self._followers().get(link)
             if sending is None or sending.telling:
@@ -330,6 +334,7 @@ class StateExchange(Component):
             return lambda _entry: False
         if frame.begins:
             self._lacking.discard(link)
+            self.follows()
         self.terms.follows(frame.term)
         return lambda _entry: True
 
@@ -337,17 +342,22 @@ class StateExchange(Component):
         answer = self._answers.get(link)
         if answer is None or frame.begins:
             welcome = link in self._asked or frame.term > self.terms.term
-            answer = self._answers[link] = _Answer(welcome, frame.term == self.terms.begun)
+            answer = self._answers[link] = _Answer(welcome, self.terms.has_older(frame.term))
             self.terms.saw(frame.term)
         if not answer.welcome:
             return lambda _entry: False
-        older, merges = answer.older, answer.news_only or self._role.takes_messages
-        return lambda entry: self._is_newer(older, entry) and (not merges or self._feed.is_news(entry))
+        older, led = answer.older, not answer.news_only
+        merges = not led or self._role.takes_messages
+        return lambda entry: (
+            self._is_newer(older, entry) and (not merges or self._feed.is_news(entry, led=led))
+        )
 
     def _tell_own(self, link: PeerLink) -> None:
         """Tell our master all that our tables hold, though it has not asked."""
         self._told_own.add(link)
-        self._spawn(self._tell_everything(link, asked=True), f"tables for {link.address}")
+        # It has not asked, so it does not begin to lead with them.
+        work = self._tell_everything(link, asked=True, locks=lambda: None)
+        self._spawn(work, f"tables for {link.address}")
 
     def _is_newer(self, older: set[str], entry: Entry) -> bool:
         """Whether the peer's table is not older than ours was when its answer began (PO-08)."""
@@ -398,7 +408,7 @@ class StateExchange(Component):
         if isinstance(action, Entry):
             self._apply(action)
             return
-        self._events.publish(TablesTold(action.knows_locks))
+        self._events.publish(TablesTold(action.locks_in_s == 0))
         if not action.asked:
             self._remove_others(action)
         elif link in self._sending and self._answers[link].welcome:
@@ -408,7 +418,7 @@ class StateExchange(Component):
             elif not self._answers[link].news_only:
                 self._remove_others(action)
         if action.asked and (asked := self._asked.get(link)) is not None and not asked.done():
-            asked.set_result(action.knows_locks)
+            asked.set_result(action.locks_in_s)
 
     def _apply(self, entry: Entry) -> None:
         try:
@@ -433,7 +443,7 @@ class StateExchange(Component):
                 now = table.versioned.version
                 version = (now.state_version, now.timestamp, now.counter)
             for key in [key for key, _ in table.items() if key not in told]:
-                if not complete.asked or _is_known_whole(table, key, complete):
+                if not complete.asked or complete.knows_whole(table, key):
                     self._apply(Entry(0, 0, name, key, None, version))
 
     def _acknowledged(self, link: PeerLink, payload: bytes) -> None:
@@ -488,10 +498,3 @@ class StateExchange(Component):
             self._do(link, action)
         if self._background is not None and has_metadata(rest):
             self._spawn(self._kept.tried(), "save what was told last")
-
-
-def _is_known_whole(table: FedTable, key: str, complete: Complete) -> bool:
-    if table.whole is None:
-        return False
-    whole, whole_key = table.whole(key)
-    return whole_key in complete.keys.get(whole, ())

@@ -19,8 +19,8 @@ class Changes(msgspec.Struct, frozen=True, tag="changes"):
         sequence: of the sender's last change that this frame or one before has told.
         begins, ends: the first and the last frame of all that the tables hold.
         asked: all of it was asked for.
-        knows_locks: with the last frame of all: no client counts on a queue lock that the sender's tables do
-            not have.
+        locks_in_s: with the last frame of all: in so many seconds no client counts on a queue lock that the
+            sender's tables do not have; ``None``: it does not know.
     """
 
     number: int
@@ -30,7 +30,7 @@ class Changes(msgspec.Struct, frozen=True, tag="changes"):
     begins: bool = False
     ends: bool = False
     asked: bool = False
-    knows_locks: bool = False
+    locks_in_s: float | None = None
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask"):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from orbitmq.broker.change_feed import Entry
+from orbitmq.broker.change_feed import Entry, FedTable
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.state.frames import Changes
 
@@ -22,12 +22,20 @@ class Complete:
     Attributes:
         keys: by table; what else is in these tables is not in the sender's.
         asked: we had asked for it.
-        knows_locks: no queue lock that a client counts on is missing in it.
+        locks_in_s: in so many seconds no queue lock that a client counts on is missing in it; ``None``: that
+            is not known.
     """
 
     keys: dict[str, set[str]]
     asked: bool
-    knows_locks: bool = False
+    locks_in_s: float | None = None
+
+    def knows_whole(self, table: FedTable, key: str) -> bool:
+        """Whether the sender knows what ``key`` is a part of."""
+        if table.whole is None:
+            return False
+        whole, whole_key = table.whole(key)
+        return whole_key in self.keys.get(whole, ())
 
 
 Action: TypeAlias = Entry | Complete
@@ -74,7 +82,7 @@ class Inbox:
             if accept(entry):
                 self._waiting.append((behind, 0, entry))
         if frame.ends and self._keys is not None:
-            self._waiting.append((behind, 0, Complete(self._keys, frame.asked, frame.knows_locks)))
+            self._waiting.append((behind, 0, Complete(self._keys, frame.asked, frame.locks_in_s)))
             self._keys = None
         self._waiting.append((behind, frame.sequence, None))
 

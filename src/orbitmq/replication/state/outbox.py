@@ -85,17 +85,17 @@ class SendingLink:
         begins: bool = False,
         ends: bool = False,
         asked: bool = False,
-        knows_locks: bool = False,
+        locks_in_s: float | None = None,
     ) -> Iterator[bytes]:
         """The payloads of the next frames, which tell these entries; one at least."""
         told = max(self.told, sequence)
-        frame = Changes(self.number + 1, term, told, entries, begins, ends, asked, knows_locks)
+        frame = Changes(self.number + 1, term, told, entries, begins, ends, asked, locks_in_s)
         payload = encode(frame)
         if len(entries) > 1 and (len(entries) > MAX_ENTRIES or len(payload) > FRAME_BYTES):
             half = len(entries) // 2
             yield from self.frames(term, self.told, entries[:half], begins=begins, asked=asked)
             yield from self.frames(
-                term, sequence, entries[half:], ends=ends, asked=asked, knows_locks=knows_locks
+                term, sequence, entries[half:], ends=ends, asked=asked, locks_in_s=locks_in_s
             )
             return
         self.number = frame.number

@@ -41,7 +41,19 @@ class Terms:
     @property
     def term(self) -> int:
         """The highest term that any table has seen."""
-        return max([self._highest, *(table.version.state_version for table in self._tables())])
+        return max(self._highest, self._of_tables)
+
+    @property
+    def _of_tables(self) -> int:
+        return max((table.version.state_version for table in self._tables()), default=0)
+
+    def has_older(self, term: int) -> bool:
+        """Whether a peer whose tables are of ``term`` did not change them later than ours were changed.
+
+        In the term that we began it did not lead, so it has what we told it, not all of it perhaps; and in a
+        lower one not even that. What it did before may be news all the same.
+        """
+        return term <= self.begun or term < self._of_tables
 
     def begin(self) -> int:
         """Give all tables the next term; returns it."""

@@ -1,0 +1,80 @@
+"""A master that began without a log and alone: does one of its name come that has what it may have lost?
+
+A follower of ours greets over its link. One of RocketMQ asks for tables, and deletes what it is not told.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from orbitmq.replication.link.errors import LinkError
+from orbitmq.replication.link.inquiry import Inquiry
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.errors import TransportError
+from orbitmq.wire.errors import WireError
+
+log = logging.getLogger(__name__)
+
+
+class Elders:
+    """Looks at each member that shows up, until it is known to have no log of its own.
+
+    Args:
+        log_end: gives the end of our log.
+        record_at: gives a record of our log by its place, ``None``: there is none.
+    """
+
+    def __init__(
+        self, client: RemotingClient, log_end: Callable[[], int], record_at: Callable[[int], bytes | None]
+    ) -> None:
+        self._client = client
+        self._log_end = log_end
+        self._record_at = record_at
+        self._looks = False
+        # By address, as far as known: whether it has another log than ours.
+        self._elder: dict[str, bool] = {}
+
+    def went_online(self, *, empty: bool) -> None:
+        """The broker serves; ``empty``: it has no log, and nobody was there to be asked."""
+        self._looks = empty
+        self._elder.clear()
+
+    def may_be(self, members: Mapping[int, str]) -> bool:
+        """Whether one of the members has another log, or may have one."""
+        return self._looks and any(self._elder.get(address, True) for address in members.values())
+
+    async def look(self, members: Mapping[int, str]) -> dict[int, str]:
+        """The members that have a log while we have none."""
+        if not self._looks:
+            return {}
+        self._elder = {at: found for at, found in self._elder.items() if at in members.values()}
+        for address in members.values():
+            if self._elder.get(address, True):
+                await self._look_at(address)
+        return (
+            {} if self._log_end() else {number: at for number, at in members.items() if self._elder.get(at)}
+        )
+
+    async def _look_at(self, address: str) -> None:
+        member = Inquiry(self._client, address)
+        try:
+            # Who refuses to say has none: RocketMQ's broker fails before its first file.
+            first, last = await member.log_range() or (0, 0)
+            first = max(first, 0)
+            own = self._record_at(first)
+            # Where our log has no record any more its file has expired: it is no longer a new one.
+            other = first < last and (own is not None or self._log_end() <= first)
+            other = other and await member.record(first) != own
+        except (TransportError, WireError, LinkError) as error:
+            log.info("whether %s has what this broker may have lost is not known yet: %s", address, error)
+            return
+        if other and self._log_end() and not self._elder.get(address):
+            log.error(
+                "the slave at %s has another log than this master, which began without one and has taken "
+                "messages since: it gets no tables from here, so that it keeps its own. Stop it and move its "
+                "store folder away, or, to have its messages back, move that of this master away and start "
+                "the slave first",
+                address,
+            )
+        self._elder[address] = other
