@@ -136,7 +136,7 @@ class Demo:
             TimeElapsedColumn(),
         )
         try:
-            with Progress(*columns, console=console) as progress:
+            with Progress(*columns, console=console, refresh_per_second=1 / TICK_S) as progress:
                 names = ("flights sent", "consumed by two", "archived by Spark")
                 bars = [progress.add_task(name, total=self.total) for name in names]
                 while True:
