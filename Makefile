@@ -53,8 +53,8 @@ wheel: $(INSTALLED)  ## a wheel in dist/, compiled or not at all: half a minute
 java:  ## a Java runtime for Spark, installed when it is missing and that is allowed
 	@sh scripts/java.sh >/dev/null
 
-demo: $(BUILT)  ## the main job on 336,776 flights, cluster to audit: half a minute (two beside other work)
-	@JAVA_HOME=$$(sh scripts/java.sh) && export JAVA_HOME && $(PY) -m examples.flights.main
+demo: $(BUILT)  ## the main job on 336,776 flights, cluster to audit: half a minute (two beside other work); TIMES=n times over
+	@JAVA_HOME=$$(sh scripts/java.sh) && export JAVA_HOME && $(PY) -m examples.flights.main $(if $(TIMES),--times $(TIMES))
 
 test: $(BUILT)  ## all tests, the hot modules at both speeds: eleven minutes
 	@$(PY) scripts/speeds.py || true

@@ -15,6 +15,8 @@ from examples.flights.data import FLIGHTS, Table
 from examples.flights.pipeline import raw_folder, statistics_file
 from examples.flights.sender import Ledger
 
+from orbitmq.spark.jobs import verify
+
 Run = tuple[int, int]
 
 
@@ -34,17 +36,18 @@ class Audit:
         return all(good for _, _, good in self.checks)
 
 
-def audit(out: Path, ledger: Ledger, consumers: Sequence[Mapping[str, Any]]) -> Audit:
+def audit(out: Path, ledger: Ledger, consumers: Sequence[Mapping[str, Any]], times: int = 1) -> Audit:
     """All checks of the demo.
 
     Args:
         out: the demo's folder, with the Parquet files and the statistics.
         ledger: what the sender knows.
         consumers: the last report of each consumer.
+        times: how often each flight was sent.
     """
     result = Audit()
-    result.check("flights sent and stored", ledger.sent - ledger.not_ok, FLIGHTS)
-    result.check("offsets acknowledged", sum(ledger.ends.values()), FLIGHTS)
+    result.check("flights sent and stored", ledger.sent - ledger.not_ok, FLIGHTS * times)
+    result.check("offsets acknowledged", sum(ledger.ends.values()), FLIGHTS * times)
     result.check("messages consumed", sum(report["count"] for report in consumers), ledger.sent)
     result.check(
         "bodies consumed as sent", sum(report["digest"] for report in consumers) == ledger.digest, True
@@ -67,9 +70,11 @@ def audit(out: Path, ledger: Ledger, consumers: Sequence[Mapping[str, Any]]) -> 
 
 
 def _check_archive(result: Audit, out: Path, ledger: Ledger) -> None:
-    """Count, ids, offsets, bodies and partitions of the Parquet files."""
-    archive = ds.dataset(raw_folder(out), format="parquet", partitioning="hive")
-    columns = ["broker", "queue_id", "queue_offset", "message_id", "keys", "body", "carrier"]
+    """Names, count, ids, offsets, bodies and tags of the Parquet files."""
+    good = verify(str(raw_folder(out)), footers=True).good
+    result.check("archive complete by its names and footers", good, True)
+    archive = ds.dataset(raw_folder(out), format="parquet")
+    columns = ["broker", "queue_id", "queue_offset", "message_id", "keys", "body", "tags"]
     count = digest = keyless = misplaced = 0
     ids: set[str] = set()
     offsets: defaultdict[str, list[int]] = defaultdict(list)
@@ -82,14 +87,14 @@ def _check_archive(result: Audit, out: Path, ledger: Ledger) -> None:
             values["broker"], values["queue_id"], values["queue_offset"], strict=True
         ):
             offsets[f"{broker}/{queue_id}"].append(offset)
-        for body, carrier in zip(values["body"], values["carrier"], strict=True):
+        for body, carrier in zip(values["body"], values["tags"], strict=True):
             digest += zlib.crc32(body)
             misplaced += f'"carrier":"{carrier}"'.encode() not in body
     result.check("messages in Parquet", count, ledger.sent)
     result.check("different message ids in Parquet", len(ids), ledger.sent)
     result.check("bodies in Parquet as sent", digest == ledger.digest, True)
     result.check("flights without tail number have no key", keyless, ledger.without_key)
-    result.check("messages in another carrier's folder", misplaced, 0)
+    result.check("messages with another carrier's tag", misplaced, 0)
     single = {queue: [(offset, offset) for offset in found] for queue, found in offsets.items()}
     result.check("archived offsets not seen exactly once", sum(_faults(single, ledger.ends)), 0)
 

@@ -1,7 +1,7 @@
-"""The Spark part: one streaming query from the topic to Parquet, and delay statistics of what it archived.
+"""The Spark part: the job ``archive`` on the topic, and delay statistics of what it archived.
 
-Every batch goes to a folder named after its number, which a replay writes again: after a crash nothing is
-missing and nothing is there twice.
+Spark's workers write the Parquet files. A file is named after the messages in it, so that after a crash
+nothing is missing and nothing is there twice.
 """
 
 from __future__ import annotations
@@ -11,30 +11,29 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from examples.flights.children import say
 from examples.flights.data import TOPIC, WARM_UP_TOPIC, Delays, Table
-from pyspark.sql import Observation
 from pyspark.sql import functions as sf
 
+from orbitmq.spark.errors import JobError
+from orbitmq.spark.jobs import ArchiveJob, archive, archive_frame
 from orbitmq.spark.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import DataStreamWriter
 
 ROWS_PER_BATCH = 100_000
 # What is archived, and so all that is read and decoded.
-COLUMNS = "broker,queue_id,queue_offset,tags,keys,body,message_id,store_timestamp"
+COLUMNS = ("broker", "queue_id", "queue_offset", "tags", "keys", "body", "message_id", "store_timestamp")
 DELAY_FIELDS = "hour INT, dep_delay INT, arr_delay INT"
 STATUS_POLL_S = 0.05
 
 
 def raw_folder(out: Path) -> Path:
-    """Where the messages are, as ``batch=<n>/carrier=<code>/*.parquet``."""
+    """Where the messages are, as ``topic=flights/date=<day>/<broker>-<queue>-<first>-<last>.parquet``."""
     return out / "raw"
 
 
@@ -43,23 +42,23 @@ def statistics_file(out: Path) -> Path:
     return out / "statistics.json"
 
 
-def flights(spark: SparkSession, name_server: str, topic: str = TOPIC) -> DataFrame:
-    """The topic as a stream."""
-    return (
-        spark.readStream.format("rocketmq")
-        .option("nameServers", name_server)
-        .option("topic", topic)
-        .option("columns", COLUMNS)
-        .option("startingOffsets", "earliest")
-        .option("maxRowsPerTrigger", ROWS_PER_BATCH)
-        .load()
-        .withColumnRenamed("tags", "carrier")
+def archive_job(name_server: str, out: Path, topic: str = TOPIC) -> ArchiveJob:
+    """What is archived and where."""
+    return ArchiveJob(
+        topics=[topic],
+        to=str(raw_folder(out)),
+        name_servers=name_server,
+        columns=COLUMNS,
+        trigger="1 second",
+        options={"maxRowsPerTrigger": str(ROWS_PER_BATCH)},
     )
 
 
-def delays(archive: DataFrame) -> Table:
+def delays(archived: DataFrame) -> Table:
     """Delay statistics by carrier and scheduled hour."""
-    flight = archive.select("carrier", sf.from_json(sf.col("body").cast("string"), DELAY_FIELDS).alias("f"))
+    flight = archived.select(
+        sf.col("tags").alias("carrier"), sf.from_json(sf.col("body").cast("string"), DELAY_FIELDS).alias("f")
+    )
     grouped = flight.groupBy("carrier", "f.hour").agg(
         sf.count(sf.lit(1)),
         sf.count("f.dep_delay"),
@@ -74,66 +73,42 @@ def delays(archive: DataFrame) -> Table:
     return table
 
 
-class Archive:
-    """Writes the batches of a query below ``out``.
-
-    Args:
-        tell: called with the number of rows so far.
-    """
-
-    def __init__(self, out: Path, tell: Callable[[int], None] = lambda rows: None) -> None:
-        self._out = out
-        self._tell = tell
-        self._rows = 0
-
-    def write(self, batch: DataFrame, number: int) -> None:
-        """The ``foreachBatch`` function: Parquet by carrier, counted on its way."""
-        counted = Observation()
-        target = raw_folder(self._out) / f"batch={number}"
-        observed = batch.observe(counted, sf.count(sf.lit(1)).alias("rows"))
-        observed.write.mode("overwrite").partitionBy("carrier").parquet(str(target))
-        self._rows += counted.get["rows"]
-        self._tell(self._rows)
-
-    def query(self, stream: DataFrame) -> DataStreamWriter:
-        """The query that writes a stream."""
-        writer = stream.writeStream.foreachBatch(self.write)
-        return writer.option("checkpointLocation", str(self._out / "checkpoint"))
-
-    def finish(self, spark: SparkSession) -> None:
-        """Write the statistics of what was archived."""
-        table = delays(spark.read.parquet(str(raw_folder(self._out))))
-        draft = statistics_file(self._out).with_suffix(".draft")
-        draft.write_text(json.dumps(table.to_json()))
-        os.replace(draft, statistics_file(self._out))
+def finish(spark: SparkSession, out: Path) -> None:
+    """Write the statistics of what was archived."""
+    table = delays(archive_frame(spark, str(raw_folder(out))))
+    draft = statistics_file(out).with_suffix(".draft")
+    draft.write_text(json.dumps(table.to_json()))
+    os.replace(draft, statistics_file(out))
 
 
 def warm_up(spark: SparkSession, name_server: str, out: Path) -> None:
     """The whole way once, for the few messages of another topic: processes start, code is loaded."""
-    archive = Archive(out / "warm-up")
-    stream = flights(spark, name_server, WARM_UP_TOPIC)
-    archive.query(stream).trigger(availableNow=True).start().awaitTermination()
-    archive.finish(spark)
+    archive(spark, archive_job(name_server, out, WARM_UP_TOPIC))
+    finish(spark, out)
+
+
+def watch(spark: SparkSession, begin: float) -> None:
+    """Say when the query waits for messages; stop it when the parent says ``finish`` or goes away."""
+    while not any("Waiting" in query.status["message"] for query in spark.streams.active):
+        time.sleep(STATUS_POLL_S)
+    say(spark=spark.version, ready_s=time.monotonic() - begin)
+    sys.stdin.readline()
+    for query in spark.streams.active:
+        query.stop()
 
 
 def main(name_server: str, out: Path) -> None:
-    """Run the query until the parent says ``finish`` or goes away."""
+    """Archive until the parent says ``finish`` or goes away."""
     begin = time.monotonic()
     spark = session("flights", master="local[2]", spark__sql__shuffle__partitions=2)
-    warm_up(spark, name_server, out)
-    archive = Archive(out, lambda rows: say(rows=rows))
-    query = archive.query(flights(spark, name_server)).trigger(processingTime="1 second").start()
-    while query.isActive and "Waiting" not in query.status["message"]:
-        time.sleep(STATUS_POLL_S)
-    say(spark=spark.version, ready_s=time.monotonic() - begin)
-    told = threading.Thread(target=sys.stdin.readline, daemon=True)
-    told.start()
-    while told.is_alive() and query.isActive:
-        told.join(0.2)
-    if (error := query.exception()) is not None:
-        raise SystemExit(f"the query failed: {error}")
-    query.stop()
-    archive.finish(spark)
+    warm_up(spark, name_server, out / "warm-up")
+    threading.Thread(target=watch, args=(spark, begin), daemon=True).start()
+    try:
+        job = archive_job(name_server, out)
+        archive(spark, job, continuous=True, archived=lambda rows: say(rows=rows))
+    except JobError as error:
+        raise SystemExit(f"the archive failed: {error}") from error
+    finish(spark, out)
     spark.stop()
 
 

@@ -6,7 +6,7 @@ import asyncio
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 
 from examples.flights.data import TOPIC, WARM_UP_TOPIC, Table, Value, body_of, rows
 
@@ -63,9 +63,9 @@ def message_of(topic: str, row: dict[str, Value]) -> Message:
     return Message(topic, body_of(row), tags=str(row["carrier"]), keys="" if tail is None else str(tail))
 
 
-def messages(ledger: Ledger) -> Iterator[Message]:
-    """The flights as messages, written into the ledger."""
-    for row in rows():
+def messages(ledger: Ledger, times: int) -> Iterator[Message]:
+    """The flights as messages, ``times`` over, written into the ledger."""
+    for row in chain.from_iterable(rows() for _ in range(times)):
         message = message_of(TOPIC, row)
         ledger.expected.add(row)
         ledger.digest += zlib.crc32(message.body)
@@ -79,9 +79,9 @@ async def send_warm_up(name_server: str) -> None:
         await producer.send_batch([message_of(WARM_UP_TOPIC, row) for row in islice(rows(), BATCH)])
 
 
-async def send_all(name_server: str, ledger: Ledger) -> None:
-    """Send every flight, some batches in flight at a time."""
-    source = messages(ledger)
+async def send_all(name_server: str, ledger: Ledger, times: int = 1) -> None:
+    """Send every flight, ``times`` over, some batches in flight at a time."""
+    source = messages(ledger, times)
 
     async def work(producer: Producer) -> None:
         while batch := list(islice(source, BATCH)):

@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable
 
 import pyarrow as pa
+from pyspark.sql.types import StringType, StructType
 from tests.interop.world import Place, World, check, equal
-from tests.spark.sink_query import Query, bodies
+from tests.spark.sink_query import Context, Query, bodies, write
 
 from orbitmq.admin import Admin
 from orbitmq.spark.options import TRANSACTIONAL, WriteOptions
+from orbitmq.spark.write.sink import BatchWriter
 
 
 def new_topic(world: World, place: Place, name: str) -> str:
@@ -68,8 +70,22 @@ def delayed(world: World, place: Place) -> None:
     equal((again.metrics.rows, again.earlier), (0, 30), "sent again, found")
 
 
+def job(world: World, place: Place) -> None:
+    """A stage of a batch job that is tried again finds by a mark in the brokers that it is not the first."""
+    topic = new_topic(world, place, "sink_job")
+    options = WriteOptions(topic=topic, name_servers=(place.ns,))
+    first, other = (
+        BatchWriter(options, StructType().add("body", StringType()), overwrite=False) for _ in "12"
+    )
+    rows = bodies(range(40))
+    for number, (writer, sent, earlier) in enumerate([(first, 40, 0), (first, 0, 40), (other, 40, 0)]):
+        done = write(writer, Context(0, 0, number), rows)
+        equal((done.metrics.rows, done.earlier), (sent, earlier), f"sent and found by attempt {number}")
+
+
 PLACE_CELLS: dict[str, Callable[[World, Place], None]] = {
     "spark sink transactions": transactions,
     "spark sink state in brokers": state_in_brokers,
     "spark sink delayed": delayed,
+    "spark sink job": job,
 }

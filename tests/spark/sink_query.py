@@ -12,7 +12,7 @@ from orbitmq.spark.options import WriteOptions
 from orbitmq.spark.write import sink
 from orbitmq.spark.write.commit import Written
 from orbitmq.spark.write.scan import Found, StoredRows
-from orbitmq.spark.write.sink import StreamWriter
+from orbitmq.spark.write.sink import BatchWriter, StreamWriter
 from orbitmq.spark.write.task import id_mark
 
 TYPES = {
@@ -42,6 +42,20 @@ class Context:
     def taskAttemptId(self) -> int:
         return self._attempt
 
+    def attemptNumber(self) -> int:
+        """Counted anew in each attempt of a stage."""
+        return 0
+
+
+def write(writer: StreamWriter | BatchWriter, context: Context, columns: dict[str, Any]) -> Written:
+    """Run one task."""
+    told_by_spark = sink._context
+    sink._context = lambda: context
+    try:
+        return writer.write(iter([pa.record_batch(columns)]))
+    finally:
+        sink._context = told_by_spark
+
 
 class Query:
     """A streaming query as the sink sees it."""
@@ -60,19 +74,10 @@ class Query:
         for partition, columns in enumerate(parts):
             self._attempts += 1
             context = Context(batch, partition, self._attempts)
-            done.append(self._write(writer, context, columns))
+            done.append(write(writer, context, columns))
         if commit:
             StreamWriter(self.options, self._schema).commit(done, batch)
         return done
-
-    @staticmethod
-    def _write(writer: StreamWriter, context: Context, columns: dict[str, Any]) -> Written:
-        told_by_spark = sink._context
-        sink._context = lambda: context
-        try:
-            return writer.write(iter([pa.record_batch(columns)]))
-        finally:
-            sink._context = told_by_spark
 
     def stored(self, batch: int) -> list[Found]:
         brokers = Brokers(self.options.name_servers, 5000)

@@ -294,6 +294,18 @@ def test_a_wrong_option_is_explained(spark: SparkSession, cluster: Cluster) -> N
         table(spark, cluster, "table", maxRows=5).collect()
 
 
+def test_what_a_stream_cannot_have_is_the_last_line_of_its_error(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
+    reader = spark.readStream.format("rocketmq").options(
+        nameServers=cluster.name_server, endingOffsets="latest"
+    )
+    writer = reader.load("table").writeStream.format("noop")
+    with pytest.raises(Exception, match="option endingOffsets has no effect on a stream") as told:
+        writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination()
+    assert "UnboundLocalError" not in str(told.value)
+
+
 @needs_limits
 def test_a_stream_goes_on_where_it_was(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     cluster.send("stream", range(500))

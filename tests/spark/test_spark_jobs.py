@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,7 +26,7 @@ from orbitmq import ConsumeFrom, Message
 from orbitmq.admin import Admin
 from orbitmq.cli.main import main
 from orbitmq.message.model import MessageQueue
-from orbitmq.spark import jobs
+from orbitmq.spark import jobs, versions
 from orbitmq.spark.cluster.brokers import Brokers, min_offset
 from orbitmq.spark.errors import JobError
 from orbitmq.spark.jobs import auditing, dead_letter_tables, kept_properties, tracing
@@ -134,6 +135,32 @@ def test_an_archive_has_each_message_once_however_it_was_ended(
     report = jobs.audit(spark, jobs.AuditJob(topic="kept", sent=str(ledger), archive=to, stored=False))
     assert report.good
     assert "each message is there once" in report.summary
+
+
+def test_a_continuous_archive_tells_how_far_it_is_and_ends_with_its_query(
+    spark: SparkSession, cluster: RunningCluster, tmp_path: Path
+) -> None:
+    counts: list[int] = []
+
+    def archived(messages: int) -> None:
+        counts.append(messages)
+        if messages == 60:
+            # Elsewhere: stopping waits for the batch that calls this.
+            threading.Thread(target=lambda: [query.stop() for query in spark.streams.active]).start()
+
+    send(cluster, "streamed", range(60))
+    job = jobs.ArchiveJob(
+        topics=["streamed"],
+        to=str(tmp_path / "archive"),
+        name_servers=cluster.name_server,
+        trigger="1 second",
+        options={"maxRowsPerTrigger": "40"},
+    )
+    report = jobs.archive(spark, job, continuous=True, archived=archived)
+    assert (report.good, report.facts["messages"]) == (True, 60)
+    assert counts[-1] == 60
+    assert counts == sorted(counts)
+    assert len(counts) > 1 or not versions.HAS_READ_LIMITS
 
 
 def test_an_audit_names_what_is_doubled_unknown_and_missing(

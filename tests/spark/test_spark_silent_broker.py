@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -150,3 +150,45 @@ def test_a_stream_goes_on_without_the_only_broker_of_a_topic(
         query.stop()
     assert sorted(n for topic, n in rows if topic == "lone") == list(range(40))
     assert sorted(n for topic, n in rows if topic == "kept") == list(range(number))
+
+
+def test_a_query_that_committed_nothing_yet_waits_for_the_only_broker_of_a_topic(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Its checkpoint names the topic; a query that begins with such a name does not know it."""
+    cluster.send("kept", range(20))
+    cluster.send("lone", range(20))
+    rows: list[tuple[str, int]] = []
+    fails = True
+
+    def take(batch: Any, number: int) -> None:
+        if fails:
+            raise ValueError("not yet")
+        rows.extend((row["topic"], int(bytes(row["body"]))) for row in batch.collect())
+
+    def start(checkpoint: str) -> Any:
+        stream = spark.readStream.format("rocketmq").options(nameServers=cluster.name_server, **SHORT)
+        writer = stream.load("kept,lone").writeStream.foreachBatch(take)
+        return writer.option("checkpointLocation", str(tmp_path / checkpoint)).start()
+
+    query = start("checkpoint")
+    until(lambda: not query.isActive, "the end of the query")
+    assert "not yet" in str(query.exception())
+    fails = False
+    cluster.run(cluster.processes.stop_broker("broker-b"))
+    began = time.monotonic()
+    other = start("another")
+    until(lambda: not other.isActive, "the end of a query that begins")
+    assert "topic 'lone' is not known to the name servers" in str(other.exception())
+    query = start("checkpoint")
+    try:
+        while time.monotonic() - began < 8:  # more than twice the time-out
+            assert query.isActive, query.exception()
+            time.sleep(0.2)
+        assert not rows, "the batch needs both"
+        cluster.run(cluster.processes.start_broker("broker-b"))
+        until(lambda: len(rows) == 40 or not query.isActive, "40 rows")
+        assert query.isActive, query.exception()
+    finally:
+        query.stop()
+    assert sorted(rows) == sorted((topic, n) for topic in ("kept", "lone") for n in range(20))

@@ -22,6 +22,7 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.offset import (
     GetMaxOffsetResponse,
+    QueryConsumerOffsetResponse,
     SearchOffsetByTimestampRequest,
     SearchOffsetByTimestampResponse,
 )
@@ -57,6 +58,10 @@ class ScriptedBrokers(Brokers):
         self.unanswered = 0
         self.order: Callable[[int], int] = lambda count: 0
         self.searched_ms: list[int] = []
+        # What jobs leave as offsets of their group, which must be there first.
+        self.marks: dict[MessageQueue, int] = {}
+        self.has_groups = False
+        self.refuses_groups = False
         # Who answers no sends now, and how many requests wait for an answer, by address.
         self.holding: set[str] = set()
         self.waiting: Counter[str] = Counter()
@@ -83,7 +88,14 @@ class ScriptedBrokers(Brokers):
             return self._take(address, command)
         if command.code == RequestCode.BIND_WRITER:
             return self._bind(command)
+        if command.code == RequestCode.HEART_BEAT:
+            self.has_groups = True
+            return command.reply()
+        if command.code == RequestCode.UNREGISTER_CLIENT:
+            return command.reply()
         queue = MessageQueue("t", address.partition(":")[0], int(command.ext["queueId"]))
+        if command.code in (RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET):
+            return self._group_offset(queue, command)
         log = self.stored[queue]
         if command.code == RequestCode.GET_MAX_OFFSET:
             return GetMaxOffsetResponse(offset=len(log)).reply_to(command)
@@ -104,6 +116,18 @@ class ScriptedBrokers(Brokers):
             suggest_which_broker_id=0, next_begin_offset=low, min_offset=0, max_offset=len(log)
         )
         return header.reply_to(command, body=body)
+
+    def _group_offset(self, queue: MessageQueue, command: Command) -> Command:
+        if self.refuses_groups:
+            return command.reply(ResponseCode.NO_PERMISSION, "no SUB")
+        if command.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            if not self.has_groups:
+                return command.reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "not exist")
+            self.marks[queue] = int(command.ext["commitOffset"])
+            return command.reply()
+        if queue not in self.marks:
+            return command.reply(ResponseCode.QUERY_NOT_FOUND, "none")
+        return QueryConsumerOffsetResponse(offset=self.marks[queue]).reply_to(command)
 
     def _bind(self, command: Command) -> Command:
         if not self.fences:

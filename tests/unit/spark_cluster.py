@@ -16,6 +16,7 @@ from orbitmq.spark import versions
 if not versions.HAS_READ_LIMITS:
     pytest.skip("Spark asks otherwise before 4.2", allow_module_level=True)
 
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
@@ -166,6 +167,13 @@ def reader(**options: str) -> StreamReader:
     what = {} if {"topic", "topicPattern", "assign"} & options.keys() else {"topic": "t"}
     given = {**what, "offsetTimeout": "50ms", **options}
     return StreamReader(read_options(given, Reading.STREAM), message_schema())
+
+
+def begin(stream: StreamReader) -> dict[str, Any]:
+    """Where a query begins, as Spark asks for its first batch: what is wrong there is raised by then."""
+    start: dict[str, Any] = stream.initialOffset()
+    stream.latestOffset(start, ReadAllAvailable())
+    return start
 
 
 def places(value: dict[str, Any]) -> dict[MessageQueue, int]:

@@ -1,11 +1,12 @@
-"""The folder of `make demo`: emptied when it is from an earlier run, left alone when it is anything else."""
+"""`make demo`: an earlier run's folder is emptied, others are left alone; its rate once all is warm."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from examples.flights.main import DemoError, prepare
+from examples.flights.main import DemoError, prepare, warm_rate
+from examples.flights.picture import Sample
 
 
 def test_what_an_earlier_run_left_is_removed(tmp_path: Path) -> None:
@@ -31,3 +32,10 @@ def test_a_folder_in_use_is_refused_and_left_alone(tmp_path: Path) -> None:
         with pytest.raises(DemoError, match="another demo uses"):
             prepare(tmp_path)
         assert (tmp_path / "flights.png").exists()
+
+
+def test_the_warm_rate_begins_with_the_batch_that_has_the_first_third() -> None:
+    archived = {0.0: 0, 2.0: 100, 3.0: 250, 4.0: 600, 5.0: 900}
+    samples = [Sample(at, min(900, 10 * count), 0, count) for at, count in archived.items()]
+    assert warm_rate(samples, 900) == pytest.approx(300)
+    assert warm_rate(samples[-1:], 900) == 0, "all in one batch: there is nothing to see"

@@ -111,26 +111,46 @@ def test_without_a_state_location_a_task_looks_from_where_the_job_began(
 
 
 def test_a_stage_tried_again_sends_what_is_missing(
-    brokers: ScriptedBrokers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Spark counts from attempt 0 then: only the files of a state location tell of the attempts before."""
-    job = Job(brokers, monkeypatch, state_location=str(tmp_path))
-    stored = job.killed_task(ROWS)
-    again = job.task(ROWS)
-    assert again.earlier == stored
-    job.writer.commit([again])
-    assert brokers.bodies() == list(ROWS)
-
-
-@pytest.mark.parametrize("location", [None, CLUSTER])
-def test_without_files_a_stage_tried_again_sends_once_more(
     brokers: ScriptedBrokers, monkeypatch: pytest.MonkeyPatch, location: str | None
 ) -> None:
+    """Spark counts from attempt 0 then: the attempts before have left a file, or a mark in the brokers."""
     job = Job(brokers, monkeypatch, state_location=location)
     stored = job.killed_task(ROWS)
-    job.writer.commit([job.task(ROWS)])
-    assert sorted(set(brokers.bodies())) == list(ROWS)
-    assert len(brokers.bodies()) == len(ROWS) + stored, "docs/decisions/0024: known by its number only"
+    sister = job.task(range(300, 310), partition=1)
+    assert sister.earlier == 0
+    again = job.task(ROWS)
+    assert again.earlier == stored
+    job.writer.commit([again, sister])
+    assert brokers.bodies() == list(range(310))
+
+
+def test_the_mark_is_of_one_job_and_one_partition(
+    brokers: ScriptedBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, job, later = (Job(brokers, monkeypatch) for _ in range(3))
+    runs = ["1", "2", "3"]
+    for each, run in zip((before, job, later), runs, strict=True):
+        each.writer._run = run
+    before.task(ROWS)
+    assert set(brokers.marks.values()) == {int(runs[0], 16)}
+    job.task(ROWS)
+    assert not brokers.searched_ms, "a job before this one is no attempt of it"
+    later.task(ROWS)
+    assert {queue.queue_id for queue in brokers.marks} == {65_533}
+    assert job.task(ROWS).metrics.rows == 0, "a later job has written over its mark: it looks"
+    assert set(brokers.marks.values()) == {int(runs[2], 16)}, "and leaves that one's"
+    job.task(ROWS, partition=1)
+    assert {queue.queue_id for queue in brokers.marks} == {65_533, 65_532}
+
+
+def test_a_broker_that_keeps_no_mark_is_told_of(
+    brokers: ScriptedBrokers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    brokers.refuses_groups = True
+    job = Job(brokers, monkeypatch)
+    job.killed_task(ROWS)
+    assert "sends again what it has sent if its stage is tried again" in caplog.text
+    assert job.task(ROWS, attempt=1).metrics.rows < len(ROWS), "a task's own attempt needs no mark"
 
 
 def test_at_least_once_sends_again(brokers: ScriptedBrokers, monkeypatch: pytest.MonkeyPatch) -> None:

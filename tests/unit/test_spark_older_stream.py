@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
+from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.options import read_options
@@ -98,6 +99,24 @@ def test_a_limit_warns_that_available_now_ends_early(caplog: pytest.LogCaptureFi
     assert not caplog.records
     OlderSpark([], maxBytesPerTrigger="1m")
     assert "ends after its first batch" in caplog.text
+
+
+def test_a_topic_that_nobody_knows_is_an_error_when_a_query_begins_and_not_when_its_first_batch_is_run_again(
+    cluster: type[Positions], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = OlderSpark([])
+    assert first.trigger() == (0, 100)
+
+    def unknown(*_: Any, **__: Any) -> Told:
+        raise TopicNotFoundError("t", "t is unknown")
+
+    monkeypatch.setattr(Positions, "where_in_time", unknown)
+    begins = OlderSpark([])
+    with pytest.raises(TopicNotFoundError, match="t is unknown"):
+        begins.trigger()
+    again = OlderSpark([]).reader
+    (task,) = again.partitions(again.initialOffset(), first.ends[0])
+    assert [(item.low, item.high) for item in task.ranges] == [(0, 100)]  # type: ignore[attr-defined]
 
 
 def test_few_rows_wait() -> None:

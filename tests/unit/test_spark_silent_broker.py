@@ -22,6 +22,7 @@ from tests.unit.spark_cluster import (
     FIRST_MS,
     ScriptedCluster,
     at,
+    begin,
     places,
     reader,
     rows_of,
@@ -32,6 +33,7 @@ from orbitmq.errors import TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import OffsetError, UnreachableError
+from orbitmq.spark.read.stream_reader import StreamReader
 
 U0 = MessageQueue("u", "broker-u", 0)
 
@@ -140,9 +142,9 @@ def test_a_topic_that_is_not_there_is_an_error_when_a_query_begins(
 ) -> None:
     cluster.unknown = {"u"}
     with pytest.raises(TopicNotFoundError, match="u is unknown"):
-        reader(topic="t,u").initialOffset()
+        begin(reader(topic="t,u"))
     with pytest.raises(OffsetError, match=r"option assign names .*, which is not a readable queue"):
-        reader(assign='{"t":{"broker-a":[0],"broker-b":[0]}}').initialOffset()
+        begin(reader(assign='{"t":{"broker-a":[0],"broker-b":[0]}}'))
     # A later run leaves it to the next one.
     later = reader(topic="t,u")
     later.prepareForTriggerAvailableNow()
@@ -153,6 +155,52 @@ def test_a_topic_that_is_not_there_is_an_error_when_a_query_begins(
         "queues of topic u are left to the next run (availableNow): u is unknown",
         "queues of topic t are left to the next run (availableNow): no broker serves t/broker-b/0",
     ]
+
+
+def played_again(stream: StreamReader, end: dict[str, Any]) -> Any:
+    """What Spark asks of a query whose first batch is planned but not committed."""
+    return stream.partitions(stream.initialOffset(), end)
+
+
+@pytest.mark.parametrize("place", ["earliest", "latest", '{"t":{"broker-a":{"0":7}}}'])
+def test_a_first_batch_that_is_run_again_knows_its_topics(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture, place: str
+) -> None:
+    """The name servers forgot one with its broker, before the query committed anything."""
+    cluster.first[U0], cluster.last[U0] = 4, 50
+    options = {"topic": "t,u", "startingOffsets": place}
+    stream = reader(**options)
+    start = stream.initialOffset()
+    cluster.last |= {A0: 200, A1: 70, U0: 60}
+    end = stream.latestOffset(start, ReadAllAvailable())
+    planned = rows_of(stream.partitions(start, end))
+    assert U0 in planned
+    cluster.unknown = {"u"}
+    again = reader(**options)
+    assert rows_of(played_again(again, end)) == planned
+    assert [text for text in caplog.messages if "u is unknown" in text] == [
+        "the first batch is run again, its end says where it begins: u is unknown"
+    ]
+    cluster.last[A0] = 201
+    assert places(again.latestOffset(end, ReadAllAvailable())) == {A0: 201, A1: 70, U0: 60}
+    # Whatever else is wrong there, too: that batch does not need it.
+    cluster.away = {"broker-a:1"}
+    assert rows_of(played_again(reader(**options), end)) == planned
+
+
+def test_a_first_batch_that_is_run_again_does_not_know_another_topic(cluster: ScriptedCluster) -> None:
+    cluster.first[U0], cluster.last[U0] = 4, 50
+    stream = reader()
+    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    cluster.unknown = {"u"}
+    for _ in range(2):
+        with pytest.raises(TopicNotFoundError, match="u is unknown"):
+            played_again(reader(topic="t,u"), end)
+    with pytest.raises(OffsetError, match=r"option assign names .*, which is not a readable queue"):
+        played_again(reader(assign='{"t":{"broker-a":[0],"broker-b":[0]}}'), end)
+    older = Offsets({A0: 100, A1: 60, U0: 50}).to_json()
+    with pytest.raises(TopicNotFoundError, match="u is unknown"):
+        played_again(reader(topic="t,u", startingOffsets="latest"), older)  # it does not say where it begins
 
 
 def test_a_batch_of_an_older_release_waits_for_its_queues_to_be_shown(
@@ -235,7 +283,7 @@ def test_a_first_start_at_the_first_messages_does_without_a_silent_broker(
     assert rows_of(again.partitions(again.initialOffset(), end)) == {A0: (0, 100), A1: (10, 60)}
     cluster.away = {"broker-a:1", "broker-b:1"}
     with pytest.raises(UnreachableError, match="away"):
-        reader().initialOffset()
+        begin(reader())
 
 
 @pytest.mark.parametrize("place", [{"startingOffsets": "latest"}, {"startingTimestamp": str(FIRST_MS + 20)}])
@@ -243,4 +291,4 @@ def test_any_other_first_start_needs_every_broker(cluster: ScriptedCluster, plac
     cluster.first[B0], cluster.last[B0] = 7, 50
     cluster.away = {"broker-b:1"}
     with pytest.raises(UnreachableError, match="broker-b:1 away"):
-        reader(**place).initialOffset()
+        begin(reader(**place))

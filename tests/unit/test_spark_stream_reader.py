@@ -23,6 +23,7 @@ from tests.unit.spark_cluster import (
     FIRST_MS,
     ScriptedCluster,
     at,
+    begin,
     places,
     reader,
     rows_of,
@@ -63,11 +64,11 @@ def test_the_start_is_where_the_option_says(cluster: ScriptedCluster) -> None:
     named = reader(startingOffsets=Offsets({A0: 7}).text())
     assert places(named.initialOffset()) == {A0: 7, A1: 10}
     with pytest.raises(DataLossError, match=r"offset 3 of .* is gone, the first one left is 10"):
-        reader(startingOffsets=Offsets({A1: 3}).text()).initialOffset()
+        begin(reader(startingOffsets=Offsets({A1: 3}).text()))
     lenient = reader(startingOffsets=Offsets({A1: 3}).text(), failOnDataLoss="false")
     assert places(lenient.initialOffset())[A1] == 10
     with pytest.raises(OffsetError, match="not a readable queue"):
-        reader(startingOffsets=Offsets({B0: 3}).text()).initialOffset()
+        begin(reader(startingOffsets=Offsets({B0: 3}).text()))
 
 
 def test_a_time_after_the_last_message_is_a_mistake_unless_allowed(cluster: ScriptedCluster) -> None:
@@ -76,7 +77,7 @@ def test_a_time_after_the_last_message_is_a_mistake_unless_allowed(cluster: Scri
     with pytest.raises(
         OffsetError, match=r"topic t has no message as new as startingTimestamp; .*Strategy=latest"
     ):
-        reader(startingTimestamp=late).initialOffset()
+        begin(reader(startingTimestamp=late))
     allowed = reader(startingTimestamp=late, startingTimestampStrategy="latest")
     assert places(allowed.initialOffset()) == {A0: 100, A1: 60}
 
@@ -95,11 +96,11 @@ def test_a_broker_that_finds_the_wrong_message_by_time_is_corrected(
 def test_topics_by_pattern_and_queues_by_number(cluster: ScriptedCluster) -> None:
     assert places(reader(topicPattern="t|u").initialOffset()) == {A0: 0, A1: 10}
     with pytest.raises(TopicNotFoundError, match="no topic has a name that matches topicPattern='x'"):
-        reader(topicPattern="x").initialOffset()
+        begin(reader(topicPattern="x"))
     one = reader(assign='{"t":{"broker-a":[1]}}')
     assert places(one.latestOffset(one.initialOffset(), ReadAllAvailable())) == {A1: 60}
     with pytest.raises(OffsetError, match=r"option assign names .*broker-a.*7.*not a readable queue"):
-        reader(assign='{"t":{"broker-a":[7]}}').initialOffset()
+        begin(reader(assign='{"t":{"broker-a":[7]}}'))
 
 
 def test_a_batch_is_limited_in_bytes_by_a_sample(cluster: ScriptedCluster) -> None:

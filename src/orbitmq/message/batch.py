@@ -33,19 +33,22 @@ def encode_batch(messages: Iterable[Message]) -> bytes:
     """
     parts: list[bytes] = []
     for message in messages:
-        properties = encode_properties(message.properties)
-        if len(properties) > MAX_PROPERTIES_BYTES:
-            raise RecordError(
-                f"properties of {len(properties)} bytes are longer than {MAX_PROPERTIES_BYTES} bytes"
-            )
-        body = message.body
-        size = MIN_ITEM_BYTES + len(body) + len(properties)
-        try:
-            parts.append(_HEAD.pack(size, 0, 0, message.flag, len(body)))
-        except struct.error as error:
-            raise RecordError(f"flag {message.flag} does not fit 32 bits") from error
-        parts += (body, _PROPERTIES_LENGTH.pack(len(properties)), properties)
+        parts += item_parts(message.flag, message.body, encode_properties(message.properties))
     return b"".join(parts)
+
+
+def item_parts(flag: int, body: bytes, properties: bytes) -> tuple[bytes, bytes, bytes, bytes]:
+    """One message of a batch, in parts that follow each other. Errors as with :func:`encode_batch`."""
+    if len(properties) > MAX_PROPERTIES_BYTES:
+        raise RecordError(
+            f"properties of {len(properties)} bytes are longer than {MAX_PROPERTIES_BYTES} bytes"
+        )
+    size = MIN_ITEM_BYTES + len(body) + len(properties)
+    try:
+        head = _HEAD.pack(size, 0, 0, flag, len(body))
+    except struct.error as error:
+        raise RecordError(f"flag {flag} does not fit 32 bits") from error
+    return head, body, _PROPERTIES_LENGTH.pack(len(properties)), properties
 
 
 def iter_batch(body: Buffer) -> Iterator[BatchItem]:

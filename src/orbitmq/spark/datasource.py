@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
+from orbitmq.errors import OrbitError
 from orbitmq.spark import versions
 from orbitmq.spark.errors import VersionError
 from orbitmq.spark.options import Reading, ReadOptions, read_options, write_options
@@ -58,7 +59,12 @@ class DefaultSource(DataSource):  # type: ignore[misc]
 
     @override
     def streamReader(self, schema: StructType) -> Any:
-        options = self._reading(Reading.STREAM, schema)
+        try:
+            options = self._reading(Reading.STREAM, schema)
+        except OrbitError as error:
+            from orbitmq.spark.read.refused_stream import RefusedStream
+
+            return RefusedStream(error)
         if versions.HAS_READ_LIMITS:
             from orbitmq.spark.read.stream_reader import StreamReader
 

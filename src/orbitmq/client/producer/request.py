@@ -16,7 +16,7 @@ from orbitmq.client.validation import (
 )
 from orbitmq.errors import ValidationError
 from orbitmq.message import property_names, sysflag
-from orbitmq.message.batch import encode_batch
+from orbitmq.message.batch import item_parts
 from orbitmq.message.compression import compress
 from orbitmq.message.ids import UniqueIds
 from orbitmq.message.model import REPLY_TYPE, Message, MessageQueue
@@ -188,19 +188,19 @@ class OutgoingFactory:
         Raises:
             ValidationError: the encoded items are over the limit.
         """
-        items: list[Message] = []
+        parts: list[bytes] = []
         ids: list[str] = []
         for message in messages:
             properties = dict(message.properties)
             ids.append(properties.setdefault(property_names.UNIQ_KEY, "") or self._next_id())
             properties[property_names.UNIQ_KEY] = ids[-1]
             properties.setdefault(property_names.WAIT, "true")
-            _checked_text(properties)
-            items.append(Message(message.topic, message.body, flag=message.flag, properties=properties))
-        body = encode_batch(items)
+            text = _checked_text(properties)
+            parts += item_parts(message.flag, message.body, text.encode("utf-8", "replace"))
+        body = b"".join(parts)
         if len(body) > self._max_message_bytes:
             raise ValidationError(
-                f"the batch of {len(items)} messages takes {len(body)} bytes, over the limit of "
+                f"the batch of {len(messages)} messages takes {len(body)} bytes, over the limit of "
                 f"{self._max_message_bytes}; send it in parts"
             )
         text = "" if messages[0].wait_stored else f"{property_names.WAIT}\x01false\x02"

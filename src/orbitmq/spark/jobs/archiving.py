@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -131,12 +131,24 @@ def check(job: ArchiveJob) -> None:
     claim(folder, job.table_format)
 
 
-def archive(spark: SparkSession, job: ArchiveJob, *, continuous: bool = False, tell: Tell = silent) -> Report:
+def archive(
+    spark: SparkSession,
+    job: ArchiveJob,
+    *,
+    continuous: bool = False,
+    tell: Tell = silent,
+    archived: Callable[[int], None] = lambda messages: None,
+) -> Report:
     """Archive what is there, or go on until interrupted.
+
+    Who runs it in a program ends it by stopping its query, which is among ``spark.streams.active``.
 
     A job that was killed goes on where it was. Nothing is written twice and nothing is left out, by whatever
     it was ended. The queues of brokers that do not answer are left to the next run, or come later in this
     one when it is continuous; a run that ends says so, and is not good.
+
+    Args:
+        archived: called after each batch with the number of messages that this run has archived.
 
     Raises:
         JobError: it cannot go on; the text is one line.
@@ -149,7 +161,8 @@ def archive(spark: SparkSession, job: ArchiveJob, *, continuous: bool = False, t
     folder.remove_tree(f"{UNFINISHED}/{job.owner}")
     for remark in found.remarks:
         tell(remark)
-    run = _Run(job, folder, table, found, Teller(tell, "messages", 0 if continuous else found.rows))
+    teller = Teller(tell, "messages", 0 if continuous else found.rows)
+    run = _Run(job, folder, table, found, teller, archived)
     waits = _Waits(Positions(read_options(job.read_options())), tell)
     with explained():
         spark.dataSource.register(ArchiveSource)
@@ -205,12 +218,21 @@ class _Waits:
 class _Run:
     """One run of an archive."""
 
-    def __init__(self, job: ArchiveJob, folder: Folder, table: Table, found: Look, teller: Teller) -> None:
+    def __init__(
+        self,
+        job: ArchiveJob,
+        folder: Folder,
+        table: Table,
+        found: Look,
+        teller: Teller,
+        archived: Callable[[int], None],
+    ) -> None:
         self._job = job
         self._folder = folder
         self._table = table
         self._found = found
         self._teller = teller
+        self._archived = archived
         self._query_id = ""
         self._batches = 0
         self._files: list[WrittenFile] = []
@@ -262,6 +284,7 @@ class _Run:
         self._batches += 1
         self._files += files
         self._teller.add(sum(file.rows for file in files))
+        self._archived(self._teller.done)
 
     def _remove_redundant(self, files: Sequence[WrittenFile]) -> None:
         touched = {file.path.rpartition("/")[0] for file in files}

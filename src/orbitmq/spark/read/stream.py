@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from orbitmq.errors import BrokerError, TopicNotFoundError
+from orbitmq.errors import BrokerError, OrbitError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Patience, max_offset, min_offset
@@ -39,20 +39,32 @@ class Stream:
         self._routed: set[str] = set()
         self._warned = -WARNING_SECONDS
         self._waiting_since: float | None = None
+        self._no_begin: OrbitError | None = None
 
     def initial(self) -> dict[str, Any]:
-        """Where the query begins when there is no checkpoint.
+        """Where the query begins while no batch is committed; no queue at all when that cannot be told.
+
+        Spark asks this also when it runs the first batch of a checkpoint again, whose end says where it
+        begins. Only the next call shows which it is: :meth:`latest` raises what was wrong here, and
+        :meth:`tasks` does without the answer when the end of the batch does.
+        """
+        try:
+            return self._first_place().as_first().to_json()
+        except OrbitError as error:
+            self._no_begin = error
+            return Offsets().to_json()
+
+    def _first_place(self) -> Offsets:
+        """Where the options say that the query begins.
 
         A start at the first messages can do without a silent broker: its queues come later, as new ones, and
         those begin at their first message. Any other start needs to know where each queue is now.
         """
-        if self._options.starting is Start.EARLIEST:
-            told = self._positions.where_in_time(min_offset, every_queue=True)
-            _tell_left(told, "are read from their first message on as soon as it answers")
-            begin = told.offsets
-        else:
-            begin = self._positions.start()
-        return begin.as_first().to_json()
+        if self._options.starting is not Start.EARLIEST:
+            return self._positions.start()
+        told = self._positions.where_in_time(min_offset, every_queue=True)
+        _tell_left(told, "are read from their first message on as soon as it answers")
+        return told.offsets
 
     def prepare_available_now(self) -> None:
         """What comes from now on is no part of this run, nor what a silent broker has."""
@@ -81,6 +93,8 @@ class Stream:
             max_rows: at most so many; ``None``: no limit of rows.
         """
         begin = Offsets.from_json(start)
+        if self._no_begin is not None and not begin:
+            raise self._no_begin
         self._positions.check_place(begin)
         if not begin.is_first:
             # Spark asks when the batch that ended here is done, the last one of an AvailableNow run too.
@@ -127,8 +141,20 @@ class Stream:
             return []
         begin, until = Offsets.from_json(start), Offsets.from_json(end)
         self._positions.check_place(until)
+        if self._no_begin is not None and not begin:
+            if not self._tells_begin(until):
+                raise self._no_begin
+            log.warning("the first batch is run again, its end says where it begins: %s", self._no_begin)
         ranges = list(batch_ranges(begin, until, self._positions.unknown_firsts(begin, until)))
         return tasks(self._positions, ranges, until.tasks, lost_ends(begin, until))
+
+    def _tells_begin(self, until: Offsets) -> bool:
+        """Whether the end of a first batch does without an answer of the brokers: it knows each topic (or
+        assigned queue) of the query, and where each of its queues begins."""
+        assigned = self._options.assigned
+        known = set(until) if assigned is not None else {queue.topic for queue in until}
+        wanted = assigned if assigned is not None else set(self._options.topics)
+        return bool(until) and wanted <= known and until.begins.keys() >= set(until)
 
     def _end(self, begin: Offsets) -> Offsets:
         """Where the queues end now; those of a broker that is away stay where they are."""

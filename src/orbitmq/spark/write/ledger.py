@@ -9,7 +9,7 @@ from orbitmq.errors import OrbitError
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.cluster.brokers import Brokers, by_address, offset_at
 from orbitmq.spark.cluster.offsets import Offsets
-from orbitmq.spark.errors import SinkStateError
+from orbitmq.spark.errors import SinkStateError, UnreachableError
 from orbitmq.spark.read.group_progress import register, tell_offsets
 from orbitmq.spark.write.task import TaskId
 
@@ -19,6 +19,9 @@ log = logging.getLogger("orbitmq.spark")
 CLOCK_MARGIN_MS = 600_000
 # Under numbers of queues that no topic has: which batch the offsets are of, and the last batch of all.
 MARK_QUEUE, LAST_QUEUE = 65_535, 65_534
+# Which job wrote partition 0, 1, ... last: a topic keeps one number for each, whatever the number of jobs.
+JOBS_GROUP = "orbitmq-spark-jobs"
+JOB_QUEUE, JOB_QUEUES = 65_533, 32_768
 
 
 class ClusterLedger:
@@ -97,6 +100,12 @@ def _at(queue: MessageQueue, queue_id: int) -> MessageQueue:
 class JobLedger:
     """Of a batch job: a task that is tried again looks from where the job began.
 
+    Spark counts a task's attempts anew when it runs a stage again, and does not tell Python which attempt of
+    the stage it is. So each attempt leaves its job's run in every master of the topic before it sends, as the
+    offset of one group for all jobs, under a queue number of the partition's own. Who finds the mark of its
+    own run is not the first. A later run may have written over it: who finds one looks, too. Runs go by the
+    drivers' clocks.
+
     Args:
         started_ms: by the driver's clock.
     """
@@ -106,10 +115,42 @@ class JobLedger:
         self._since_ms = started_ms - CLOCK_MARGIN_MS
 
     def begin(self, task: TaskId, topic: str, attempt: int) -> Offsets | None:
-        """Where to look for messages of the task's earlier attempts; ``None``: there was none."""
-        if not attempt:
+        """Where to look for messages of the task's earlier attempts; ``None``: there was none.
+
+        Raises:
+            UnreachableError: a broker does not answer.
+        """
+        if not self._is_marked(task, topic) and not attempt:
             return None
         queues = self._brokers.readable([topic])
         if not queues:
             raise SinkStateError(f"what {task.text} stored in {topic!r} earlier cannot be read")
         return Offsets(self._brokers.offsets(queues, lambda queue: offset_at(queue, self._since_ms)))
+
+    def _is_marked(self, task: TaskId, topic: str) -> bool:
+        """Whether an attempt of this partition was here before this one, which leaves its mark now."""
+        route = self._brokers.route(topic)
+        masters = {queue.broker_name: at for queue, at in route.readable.items() if at in route.masters}
+        # Partitions that share a number only look without need.
+        queue_id = JOB_QUEUE - task.partition % JOB_QUEUES
+        marks = {MessageQueue(topic, name, queue_id): at for name, at in masters.items()}
+        try:
+            found = self._brokers.committed(JOBS_GROUP, marks)
+            for queue, address in marks.items():
+                if found.get(queue, 0) < task.run_number:
+                    self._mark(address, queue, task.run_number)
+        except UnreachableError:
+            raise
+        except OrbitError as error:
+            log.warning("%s sends again what it has sent if its stage is tried again: %s", task.text, error)
+            return False
+        return any(run >= task.run_number for run in found.values())
+
+    def _mark(self, address: str, queue: MessageQueue, run: int) -> None:
+        try:
+            tell_offsets(self._brokers, address, JOBS_GROUP, {queue: run})
+        except UnreachableError:
+            raise
+        except OrbitError:  # RocketMQ's brokers want to know the group
+            register(self._brokers, address, JOBS_GROUP, {queue.topic})
+            tell_offsets(self._brokers, address, JOBS_GROUP, {queue: run})

@@ -24,7 +24,7 @@ from orbitmq.runtime.worker import this_worker
 from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.cluster.offsets import Offsets
 from orbitmq.spark.errors import OptionError, SinkStateError
-from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, TRANSACTIONAL, WriteOptions
+from orbitmq.spark.options import AT_LEAST_ONCE, CLUSTER, EXACTLY_ONCE, TRANSACTIONAL, WriteOptions
 from orbitmq.spark.versions import StreamArrowWriter
 from orbitmq.spark.write.commit import BatchCommit, Written, written_by
 from orbitmq.spark.write.ledger import ClusterLedger, JobLedger
@@ -131,10 +131,10 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         return written
 
     def _begin(self, task: TaskId, state: FolderState | None, attempt: int) -> Begin:
-        if self._options.delivery == AT_LEAST_ONCE:
-            return _nothing_earlier
         if state is not None:
             return _begin_in(self._options, state, task)
+        if self._options.delivery != EXACTLY_ONCE:
+            return _nothing_earlier  # half messages of earlier attempts are never committed
         ledger = JobLedger(_brokers(self._options), self._started_ms)
         limit_ms = self._options.retry_timeout_ms
         return lambda topic, _ends: patiently(limit_ms, partial(ledger.begin, task, topic, attempt))

@@ -1,0 +1,42 @@
+"""The reader of a stream that cannot be, for what is wrong with its options or its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from typing_extensions import override
+
+from orbitmq.errors import OrbitError
+
+
+class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
+    """Raises an error when Spark asks it for anything.
+
+    PySpark answers an error of ``streamReader`` itself with one of its own (UnboundLocalError, since it stops
+    the reader that there is none of), which then is the last line that the user reads.
+    """
+
+    def __init__(self, error: OrbitError) -> None:
+        self._error = error
+
+    def _refuse(self) -> NoReturn:
+        raise self._error
+
+    @override
+    def initialOffset(self) -> dict[str, Any]:
+        self._refuse()
+
+    @override
+    def latestOffset(self, *_: Any) -> dict[str, Any]:
+        """As each version calls it."""
+        self._refuse()
+
+    @override
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._refuse()
+
+    @override
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        self._refuse()
