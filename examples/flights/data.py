@@ -7,7 +7,6 @@ import io
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -50,22 +49,25 @@ def rows() -> Iterator[dict[str, Value]]:
         with zipfile.ZipFile(flights_file()) as archive, archive.open("flights.csv") as raw:
             lines = csv.reader(io.TextIOWrapper(raw, "utf-8", newline=""))
             names = next(lines)
-            values = [_text if name in TEXT_COLUMNS else _number for name in names]
+            values = [_Values(name in TEXT_COLUMNS) for name in names]
             for line in lines:
                 cells = zip(names, values, line, strict=True)
-                yield {name: value(text) for name, value, text in cells}
+                yield {name: known[text] for name, known, text in cells}
     except (OSError, KeyError, zipfile.BadZipFile, ValueError, StopIteration) as error:
         raise DataError(f"{flights_file()}: {error}") from error
 
 
-def _text(text: str) -> Value:
-    return None if text in MISSING else text
+class _Values(dict[str, Value]):
+    """What the texts of one column mean. There are few different ones: minutes, miles, hours, days."""
 
+    def __init__(self, texts: bool) -> None:
+        super().__init__()
+        self._texts = texts
 
-@lru_cache(maxsize=10_000)
-def _number(text: str) -> Value:
-    """There are few different ones: minutes, miles, hours, days."""
-    return None if text in MISSING else int(float(text))
+    def __missing__(self, text: str) -> Value:
+        value = None if text in MISSING else text if self._texts else int(float(text))
+        self[text] = value
+        return value
 
 
 def body_of(row: dict[str, Value]) -> bytes:
@@ -115,7 +117,11 @@ class Table:
 
     def cell(self, carrier: str, hour: int) -> Delays:
         """The cell of one carrier and hour, made when it is new."""
-        return self.cells.setdefault((carrier, hour), Delays())
+        key = carrier, hour
+        cell = self.cells.get(key)
+        if cell is None:
+            cell = self.cells[key] = Delays()
+        return cell
 
     def add(self, row: dict[str, Value]) -> None:
         """Count one flight of the file."""

@@ -14,7 +14,7 @@ from orbitmq import Message, MessageQueue, Producer, SendStatus
 from orbitmq.transport.blocking import BlockingConnection
 from orbitmq.wire.headers.topic import UpdateAndCreateTopicRequest
 
-BATCH = 64
+BATCH = 128
 IN_FLIGHT = 8
 QUEUES_PER_BROKER = 4
 READ_WRITE = 6

@@ -168,6 +168,11 @@ def test_what_cannot_travel_in_a_batch() -> None:
         check_batch([Message("%RETRY%g", b"x")])
     with pytest.raises(ValidationError, match="WAIT"):
         check_batch([Message("t", b"x"), Message("t", b"x", properties={"WAIT": "false"})])
+    with pytest.raises(ValidationError, match="WAIT"):
+        check_batch([Message("t", b"x", properties={"WAIT": "false"}), Message("t", b"x")])
+    with pytest.raises(ValidationError, match="delayed"):
+        check_batch([Message("t", b"x"), Message("t", b"x", delay_s=5)])
+    check_batch([Message("t", b"x"), Message("t", b"x", properties={"WAIT": "TRUE", "DELAY": "0"})])
 
 
 def test_name_server_addresses() -> None:

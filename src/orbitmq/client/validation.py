@@ -13,6 +13,8 @@ MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 MAX_PROPERTIES_BYTES = 32767
 
 _BODY_TYPES = (bytes, bytearray, memoryview)
+# A message without any of these may travel with any other that waits for storage.
+_JUDGED_IN_BATCH = frozenset({property_names.WAIT, property_names.DELAY, *property_names.TIMER_PROPERTIES})
 
 
 def check_topic(topic: str) -> None:
@@ -79,13 +81,18 @@ def check_batch(messages: Sequence[Message], max_message_bytes: int = MAX_MESSAG
     if not messages:
         raise ValidationError("a batch needs at least one message")
     first = messages[0]
+    check_message(first, max_message_bytes)
+    waits = first.wait_stored
     for message in messages:
         check_message(message, max_message_bytes)
         if message.topic != first.topic:
             raise ValidationError(f"a batch has one topic, got {first.topic!r} and {message.topic!r}")
-        if message.wait_stored != first.wait_stored:
+        properties = message.properties
+        if waits and _JUDGED_IN_BATCH.isdisjoint(properties):  # nearly always
+            continue
+        if message.wait_stored != waits:
             raise ValidationError("the messages of a batch must all wait for storage (WAIT) or all not")
-        if message.delay_level > 0 or message.properties.keys() & property_names.TIMER_PROPERTIES:
+        if message.delay_level > 0 or not property_names.TIMER_PROPERTIES.isdisjoint(properties):
             raise ValidationError("a delayed message cannot travel in a batch")
     if first.topic.startswith(reserved.RETRY_PREFIX):
         raise ValidationError("messages to a retry topic cannot travel in a batch")
