@@ -8,6 +8,7 @@ import pytest
 from tests.replicas import MASTER, SLAVE, following, leave, log_of, same_end, send
 from tests.seeds import seeds
 
+from orbitmq.replication.link.follower import NAMED_SECONDS
 from orbitmq.testing import Keep, World
 from orbitmq.wire.bodies.topic import TopicConfig
 
@@ -61,10 +62,10 @@ async def test_the_protocol_of_rocketmq_does_the_same(orbitmq_world: World) -> N
     ha_address = link.ha_address
     await leave(world)
     link.follow(ha_address, None)
+    assert await world.until(lambda: link.transferring) < NAMED_SECONDS + 1
     await send(world, 50, 3000)
     assert await world.until(lambda: same_end(world)) < 0.2
     assert log_of(world, MASTER) == log_of(world, SLAVE)
-    assert link.transferring
     world.crash(MASTER)
     await world.until(lambda: not link.connected)
     await world.start_broker(MASTER)

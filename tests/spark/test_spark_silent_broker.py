@@ -35,14 +35,15 @@ LIMIT_S = 120
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """Two brokers; broker-b alone has the topic ``lone``."""
+    """Two brokers with the topic ``kept``; broker-b alone has ``lone``."""
     made = Cluster(tmp_path / "cluster")
-    request = UpdateAndCreateTopicRequest(
-        topic="lone", default_topic="TBW102", read_queue_nums=2, write_queue_nums=2, perm=6,
-        topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False,
-    )  # fmt: skip
-    with BlockingConnection(made.brokers["broker-b"], 10_000) as connection:
-        assert not connection.request(request.command()).code
+    for topic, broker in (("kept", "broker-a"), ("kept", "broker-b"), ("lone", "broker-b")):
+        request = UpdateAndCreateTopicRequest(
+            topic=topic, default_topic="TBW102", read_queue_nums=2, write_queue_nums=2, perm=6,
+            topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False,
+        )  # fmt: skip
+        with BlockingConnection(made.brokers[broker], 10_000) as connection:
+            assert not connection.request(request.command()).code
     yield made
     made.stop()
 
