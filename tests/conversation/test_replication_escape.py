@@ -179,6 +179,22 @@ async def test_without_another_master_messages_wait_with_growing_pauses(
     assert slave.part(ScheduleService).progress(1) == 20
 
 
+@pytest.mark.behaviour("ES-10")
+@pytest.mark.orbitmq(brokers=2, replicas=2, settings=SETTINGS)
+async def test_what_waits_is_all_tried_when_a_master_comes_back(orbitmq_world: World) -> None:
+    """What is stored out of its order would come again when its own master returns meanwhile (seed 1587)."""
+    world = orbitmq_world
+    topic(world, "orders")
+    bodies = put(world, "orders", 20, 1)
+    await lose_master(world)
+    await world.stop_broker("broker-b")
+    await world.sleep(60)  # the pauses are 5 s long
+    await world.start_broker("broker-b")
+    other = world.brokers["broker-b"]
+    await world.until(lambda: bool(stored(other, "orders")))
+    assert await world.until(lambda: len(stored(other, "orders")) == len(bodies)) < 0.1
+
+
 @pytest.mark.orbitmq(brokers=3, replicas=2, settings=SETTINGS)
 async def test_a_master_that_does_not_answer_is_not_tried_twice_in_a_row(orbitmq_world: World) -> None:
     world = orbitmq_world

@@ -195,6 +195,22 @@ def test_a_half_message_is_asked_for_again_by_who_cannot_know(
     assert (not made.violations) == excused
 
 
+@pytest.mark.parametrize(
+    ("end", "excused"), [(550, True), (650, False)], ids=["the end is lost", "the end is there"]
+)
+def test_a_master_that_lost_power_asks_again_when_the_end_had_not_reached_its_disk(
+    end: int, excused: bool
+) -> None:
+    """Seed 2165: with ASYNC_FLUSH both of its brokers lost it."""
+    made = History(VirtualClock())
+    sent = made.send(Sent(b"trade-1", "trades", "trade", 1.0, commits=True))
+    sent.queue, sent.asked = MessageQueue("trades", "broker-b", 0), [(4.85, "broker-b"), (8.0, "broker-b")]
+    made.log_ends = {"broker-b": [(0.0, 0), (4.9, 500), (5.0, 600), (9.0, 700)]}
+    made.shorter = [Takeover(7.0, "broker-b", end)]
+    transactions(Plan(1, PLAN.mode, (Fault(6.0, 0.5, Kind.POWER, "broker-b"),)), made)
+    assert (not made.violations) == excused
+
+
 @pytest.mark.parametrize(("role", "excused"), [(Role.FENCED, True), (Role.MASTER, False)])
 def test_a_master_that_does_not_lead_is_told_in_vain(role: Role, excused: bool) -> None:
     made = History(VirtualClock())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 ANSWER_MARGIN_MS = 1000
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
+# A master that takes a message after nobody took one for so long has come back: what rests is tried at once.
+AWAY_S = 1.0
 COMPLAIN_EVERY_S = 60.0
 # What is on the way at a time; more waits where it is stored.
 MAX_MESSAGES = 1024
@@ -82,7 +85,8 @@ class Escape(Component):
     """Brings messages to other masters. Nothing is skipped and nothing given up (behaviours ES-10, TX-05).
 
     The pause after a failed try doubles up to :data:`LONGEST_PAUSE_S`; each try takes another master than the
-    one before, if there is one.
+    one before, if there is one. When a master comes back the pauses end: what is stored out of its order may
+    come again when this broker stops to deliver.
     """
 
     name = "escape"
@@ -99,6 +103,8 @@ class Escape(Component):
         self._on_the_way: dict[Escaping, None] = {}
         self._bytes = 0
         self._settling = 0
+        self._stored_at: float | None = None
+        self._back = asyncio.Event()
         self._complained_at: float | None = None
         self._producer_group = f"InnerProducerGroup_{config.broker_name}_{config.broker_id}"
 
@@ -194,12 +200,26 @@ class Escape(Component):
                 self._give_back(escaping)
                 return
             escaping.resting = True
-            await self._clock.sleep(self._backoff.pause_s(failures))
+            await self._rest(self._backoff.pause_s(failures))
             escaping.resting = False
             if escaping not in self._on_the_way:
                 return
         self._leaves(escaping)
         escaping.arrived(status)
+        self._note_stored()
+
+    async def _rest(self, seconds: float) -> None:
+        """Until the time has passed, or a master is back."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._back.wait()
+
+    def _note_stored(self) -> None:
+        now, before = self._clock.monotonic(), self._stored_at
+        self._stored_at = now
+        if before is None or now - before >= AWAY_S:
+            self._back.set()
+            self._back = asyncio.Event()
 
     async def _try(
         self, escaping: Escaping, tried: str, *, helped: bool

@@ -183,5 +183,5 @@ def _may_be_asked_again(
         take.group == group
         and told_s <= take.at_s <= asked_s
         and history.second_of(group, take.end) <= told_s + ANSWER_S
-        for take in history.takeovers
+        for take in (*history.takeovers, *history.shorter)
     )

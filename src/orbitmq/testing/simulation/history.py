@@ -91,10 +91,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """A slave begins to act for its master.
+    """A broker goes on with the work of its group: a slave that begins to act, a master that begins to serve.
 
     Attributes:
-        end: where its log ends: what its master has behind that the slave does not know.
+        end: where its log ends: it does not know what the one before it had behind that.
     """
 
     at_s: float
@@ -128,6 +128,8 @@ class History:
         dead: the dead letters at the end, by group.
         roles: which broker took which role when.
         takeovers: when a slave began to act.
+        shorter: when a master began to take messages with a log that is shorter than its group's has been:
+            what was behind its end had not reached a disk.
         log_ends: by broker group, where its log ended when it was longer than ever before.
     """
 
@@ -144,6 +146,7 @@ class History:
         self.dead: dict[str, set[bytes]] = {}
         self.roles: list[tuple[float, str, Role]] = []
         self.takeovers: list[Takeover] = []
+        self.shorter: list[Takeover] = []
         self.log_ends: dict[str, list[tuple[float, int]]] = {}
         self._told: set[tuple[str, str]] = set()
 
@@ -189,6 +192,11 @@ class History:
         looks = self.log_ends.get(group, [])
         behind = bisect_right(looks, place, key=lambda look: look[1])
         return looks[behind - 1][0] if behind else -inf
+
+    def longest(self, group: str) -> int:
+        """Where a group's log ended when it was longest, as far as the watch has looked."""
+        looks = self.log_ends.get(group)
+        return looks[-1][1] if looks else 0
 
     def send(self, sent: Sent) -> Sent:
         self.sent[sent.body] = sent

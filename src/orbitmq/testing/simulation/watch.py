@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Self
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.role import Role, RoleChanged
+from orbitmq.broker.role import TAKES_MESSAGES, Role, RoleChanged
 from orbitmq.runtime.virtual_loop import VirtualLoop, current_process
 from orbitmq.testing.simulation.history import History, PlannedError, Takeover
 from orbitmq.testing.simulation.load import ORDERED_GROUP, PUSH_GROUP
@@ -101,9 +101,11 @@ class Watch:
         history, name = self._history, server.name
         history.note(name, f"{before} becomes {role.value}" if before else f"is {role.value}")
         history.roles.append((history.now_s(), name, role))
+        began = Takeover(history.now_s(), group_of(name), broker.services.store.max_commit_log_offset)
         if role is Role.ACTING_MASTER:
-            end = broker.services.store.max_commit_log_offset
-            history.takeovers.append(Takeover(history.now_s(), group_of(name), end))
+            history.takeovers.append(began)
+        elif role in TAKES_MESSAGES and began.end < history.longest(began.group):
+            history.shorter.append(began)
 
     def _look_at_log_ends(self, group: str) -> None:
         looks = self._history.log_ends.setdefault(group, [(self._history.now_s(), 0)])
