@@ -123,7 +123,7 @@ def outputs(names: Sequence[str]) -> dict[str, str]:
 
 
 def shape(output: str) -> list[str]:
-    """An output without what differs from run to run: numbers and units, names of replays, the order of rows."""
+    """An output without what differs from run to run: numbers, units, names of replays, the order of rows."""
     output = re.sub(r"(run \d+-)\w+", r"\1", output)
     output = re.sub(r"(\d) (?:s|min|h|k?B|MB)\b", r"\1", output)
     return sorted(
