@@ -19,9 +19,11 @@ FENCED = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def documented() -> Iterator[tuple[str, str]]:
     """Where a command line is, and the line."""
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    docs = ROOT / "docs"
+    for page in (ROOT / "README.md", *sorted(docs.glob("*.md")), *sorted(docs.glob("jobs/*.md"))):
+        name = str(page.relative_to(docs)) if docs in page.parents else page.name
         for block in FENCED.findall(page.read_text(encoding="utf-8")):
-            yield from ((page.name, match["words"]) for match in LINE.finditer(block))
+            yield from ((name, match["words"]) for match in LINE.finditer(block))
     for name, (module, _) in COMMANDS.items():
         if name not in SERVERS:
             text = import_module(module).app.help_epilogue

@@ -25,7 +25,6 @@ PAGES = (
     "docs/filters.md",
     "docs/groups.md",
     "docs/pop.md",
-    "docs/spark-jobs.md",
     "docs/timers.md",
 )
 

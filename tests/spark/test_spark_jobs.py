@@ -413,6 +413,7 @@ def test_latencies_and_retries_come_out_of_system_topics(
             if not left:
                 break
     report = tracing.trace_report(spark, name_servers=servers)
+    assert all(value == round(value, 1) for row in report.rows for value in row if isinstance(value, float))
     found = {(row[0], row[1], row[3]): row[4] for row in report.rows if row[1] == "traced"}
     sends = sum(row[4] for row in report.rows if row[:2] == ("send", "traced"))
     assert sends == 8

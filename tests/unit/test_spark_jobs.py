@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,10 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from orbitmq.admin.groups import QueueLag
 from orbitmq.client.observe.trace import FIELD, RECORD
 from orbitmq.client.observe.trace_records import TraceRecord, records
 from orbitmq.message.model import MessageQueue
+from orbitmq.spark.cluster.brokers import Brokers
 from orbitmq.spark.errors import JobError
+from orbitmq.spark.jobs import lags
 from orbitmq.spark.jobs.archive_files import ArchiveWriter, check_footer, merge
 from orbitmq.spark.jobs.archive_names import (
     ArchiveFile,
@@ -37,6 +42,7 @@ from orbitmq.spark.jobs.folder import Folder
 from orbitmq.spark.jobs.frames import Span, files_of, is_archive
 from orbitmq.spark.jobs.lags import Behind, summary_of
 from orbitmq.spark.jobs.tables import claim, open_table
+from orbitmq.spark.write.ledger import JOBS_GROUP, ClusterLedger
 
 DAY = "2026-11-22"
 DAY_MS = 1_795_305_600_000
@@ -309,6 +315,25 @@ def test_lag_in_short() -> None:
         Behind("g", "t", 0, 0.5, 6, 3.0, 6),
         Behind("h", "t", 1, 9.0, 1, 9.0, 0),
     ]
+
+
+class Groups:
+    """A cluster's groups, all of which are behind."""
+
+    async def names(self) -> dict[str, list[str]]:
+        writers = [JOBS_GROUP, ClusterLedger(Brokers([], 0), "q").group(1)]
+        return {name: ["broker-a"] for name in ("billing", *writers)}
+
+    async def lag(self, group: str) -> list[QueueLag]:
+        return [QueueLag(MessageQueue("t", "broker-a", 0), 1, 3, 0, 1.0)]
+
+
+def test_what_writers_keep_in_the_brokers_is_no_lag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = SimpleNamespace(groups=Groups())
+    monkeypatch.setattr(lags, "Admin", lambda _: contextlib.nullcontext(admin))
+    assert [row[0] for row in lags.record_lag(str(tmp_path / "all")).rows] == ["billing"]
+    asked = lags.record_lag(str(tmp_path / "asked"), groups=[JOBS_GROUP])
+    assert [row[0] for row in asked.rows] == [JOBS_GROUP]
 
 
 def test_trace_records_of_each_release() -> None:

@@ -99,7 +99,10 @@ def _summarised(
 
     keys = expressions(by)
     return run_job(
-        name, lambda s, tell: summarised(s, frame(s), keys, since, sql=where, tell=tell), spark, common
+        name,
+        lambda s, tell: summarised(s, frame(s), keys, since, sql=where, job=name, tell=tell),
+        spark,
+        common,
     )
 
 

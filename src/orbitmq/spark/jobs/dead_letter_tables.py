@@ -128,6 +128,7 @@ def summarised(
     *,
     sql: str | None = None,
     most: int = 50,
+    job: str = "dlq",
     tell: Tell = silent,
 ) -> Report:
     """How many messages there are by expressions, the most first, and since when.
@@ -136,6 +137,7 @@ def summarised(
         by: SQL expressions over the columns of ``frame``.
         since: the column with the time.
         most: how many rows at most.
+        job: whose report it is.
     """
     with explained():
         chosen = where(frame, sql)
@@ -146,7 +148,7 @@ def summarised(
             sf.date_format(sf.max(since), "yyyy-MM-dd HH:mm:ss").alias("_to"),
         )
         rows = act(spark, "counting", lambda: grouped.orderBy(sf.desc("_n")).limit(most + 1).collect(), tell)
-    report = Report("dlq", headings=(*by, "messages", "oldest", "newest"))
+    report = Report(job, headings=(*by, "messages", "oldest", "newest"))
     report.rows = [tuple("-" if value is None else value for value in row) for row in rows[:most]]
     total = sum(row["_n"] for row in rows)
     report.facts = {"messages": total, "kinds": len(report.rows), "complete": len(rows) <= most}

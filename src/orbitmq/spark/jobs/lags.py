@@ -18,6 +18,7 @@ from orbitmq.spark.jobs.archive_names import OWN_FOLDER
 from orbitmq.spark.jobs.failures import explained
 from orbitmq.spark.jobs.folder import Folder
 from orbitmq.spark.jobs.report import Report, Tell, counted, silent
+from orbitmq.spark.write.ledger import is_of_writers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +58,7 @@ async def _measured(name_servers: str, groups: Sequence[str]) -> list[LagRow]:
     now = this_worker().clock.now_ms()
     rows: list[LagRow] = []
     async with Admin(name_servers) as admin:
-        for group in groups or list(await admin.groups.names()):
+        for group in groups or [name for name in await admin.groups.names() if not is_of_writers(name)]:
             try:
                 queues = await admin.groups.lag(group)
             except BrokerError:
@@ -82,6 +83,8 @@ def record_lag(
     tell: Tell = silent,
 ) -> Report:
     """Write down the lag of all groups, or of some, so many times.
+
+    The groups in which Spark's writers keep what they know in the brokers consume nothing and are left out.
 
     Args:
         to: the folder of the table, ``date=<day>/<time>.parquet``.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as sf
@@ -108,6 +108,13 @@ def latencies(records: DataFrame) -> DataFrame:
     )
 
 
+def _shown(value: Any) -> Any:
+    """As a report has it: times to a tenth of a millisecond."""
+    if value is None:
+        return "-"
+    return round(value, 1) if isinstance(value, float) else value
+
+
 def trace_report(
     spark: SparkSession,
     source: str = TRACE_TOPIC,
@@ -120,7 +127,7 @@ def trace_report(
     frame = latencies(trace(spark, source, name_servers, span=span))
     rows = act(spark, "reading the trace", lambda: frame.orderBy("what", sf.desc("p99")).collect(), tell)
     report = Report("trace", headings=frame.columns)
-    report.rows = [tuple("-" if value is None else value for value in row) for row in rows]
+    report.rows = [tuple(_shown(value) for value in row) for row in rows]
     count = sum(row["messages"] for row in rows)
     worst = max(
         (row for row in rows if row["what"] == SENT and row["p99"] is not None),

@@ -21,7 +21,13 @@ CLOCK_MARGIN_MS = 600_000
 MARK_QUEUE, LAST_QUEUE = 65_535, 65_534
 # Which job wrote partition 0, 1, ... last: a topic keeps one number for each, whatever the number of jobs.
 JOBS_GROUP = "orbitmq-spark-jobs"
+SINK_GROUPS = "orbitmq-spark-sink-"
 JOB_QUEUE, JOB_QUEUES = 65_533, 32_768
+
+
+def is_of_writers(group: str) -> bool:
+    """Whether a group is no consumer: its offsets are what writers keep in the brokers."""
+    return group == JOBS_GROUP or group.startswith(SINK_GROUPS)
 
 
 class ClusterLedger:
@@ -86,7 +92,7 @@ class ClusterLedger:
 
     def group(self, batch_id: int) -> str:
         """The group that holds where the topics ended after a batch."""
-        return f"orbitmq-spark-sink-{self._query_id}-{batch_id % 2}"
+        return f"{SINK_GROUPS}{self._query_id}-{batch_id % 2}"
 
     def _masters(self, topic: str) -> dict[MessageQueue, str]:
         route = self._brokers.route(topic)

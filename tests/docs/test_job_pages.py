@@ -1,0 +1,82 @@
+"""The pages of docs/jobs: every one is linked, has every option, and its examples print what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.docs.test_readme import ADDRESS, ROOT, environment, examples, name_server
+from tests.docs.test_spark_page import RUN_ALL
+
+from orbitmq.cli.main import COMMANDS, main
+
+__all__ = ["name_server"]
+
+ENTRY = "docs/spark-jobs.md"
+COMMANDS_OF = {
+    "archive": ["archive"],
+    "compact": ["compact"],
+    "replay": ["replay"],
+    "audit": ["audit"],
+    "dead-letters": ["dlq", "redrive", "retry"],
+    "lag": ["lag"],
+    "trace": ["trace"],
+    "pipeline": ["template"],
+}
+COMMON = {"--name-servers", "-n", "--json", "--master"}
+
+
+def pages() -> list[str]:
+    """The pages in the order in which the first page names them; later ones use what earlier ones make."""
+    linked = re.findall(r"\]\((jobs/[\w-]+\.md)\)", (ROOT / ENTRY).read_text(encoding="utf-8"))
+    return list(dict.fromkeys(linked))
+
+
+def options_of(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
+    """The options that the help of a command has."""
+    assert main(["spark", command, "--help"]) == 0
+    told = capsys.readouterr().out.partition("Examples:")[0]
+    heads = re.findall(r"^│ (?:\* )? ?((?:-[-\w]+ ?)+)", told, re.MULTILINE)
+    return {name for head in heads for name in head.split()}
+
+
+def test_every_page_is_linked() -> None:
+    there = {f"jobs/{path.name}" for path in (ROOT / "docs" / "jobs").glob("*.md")}
+    assert there == set(pages()) == {f"jobs/{name}.md" for name in COMMANDS_OF}
+    assert "spark" in COMMANDS
+
+
+@pytest.mark.parametrize("name", COMMANDS_OF)
+def test_a_page_has_every_option(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = set().union(*(options_of(command, capsys) for command in COMMANDS_OF[name]))
+    assert {"--name-servers", "--json"} <= found
+    text = (ROOT / "docs" / "jobs" / f"{name}.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"`(-[-\w]+)`", "\n".join(re.findall(r"^\| `-.*", text, re.MULTILINE))))
+    assert told == found - COMMON
+    assert set(re.findall(r"`(--?[\w-]+)`", (ROOT / ENTRY).read_text(encoding="utf-8"))) >= COMMON
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.skipif(not (shutil.which("java") or os.environ.get("JAVA_HOME")), reason="needs Java")
+def test_the_examples_print_what_their_pages_say(name_server: str, tmp_path: Path) -> None:
+    pairs = [pair for page in pages() for pair in examples(f"docs/{page}")]
+    assert len(pairs) == len(COMMANDS_OF)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ALL],
+        input=json.dumps([code.replace(ADDRESS, name_server) for code, _ in pairs]),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("---- end of example\n")[:-1] == [expected for _, expected in pairs]
