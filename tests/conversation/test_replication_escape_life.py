@@ -81,6 +81,11 @@ async def committing(world: World) -> AsyncIterator[list[tuple[bytes, float]]]:
         yield asked
 
 
+def handed_on(world: World, name: str) -> list[int]:
+    """The half messages that a broker knows to be another one's."""
+    return list(world.brokers[name].part(HalfEscape)._escaped)
+
+
 def times(asked: list[tuple[bytes, float]]) -> Counter[bytes]:
     """How often it was asked about which message."""
     return Counter(body for body, _ in asked)
@@ -287,9 +292,6 @@ async def test_what_was_handed_on_is_forgotten_when_it_is_marked_however_often_a
     world = orbitmq_world
     await ready(world, "orders")
 
-    def handed_on(name: str) -> list[int]:
-        return list(world.brokers[name].part(HalfEscape)._escaped)
-
     for turn in range(3):
         for number in range(5):
             put(
@@ -301,15 +303,15 @@ async def test_what_was_handed_on_is_forgotten_when_it_is_marked_however_often_a
                 UNIQ_KEY=f"H{turn}-{number}",
             )
         await lose(world)
-        await world.until(lambda: len(handed_on(SLAVE)) == 5)
+        await world.until(lambda: len(handed_on(world, SLAVE)) == 5)
         # A slave that is lost too, and acts again, has each of them once.
         world.crash(SLAVE, keep=Keep.ANY)
         await world.start_broker(SLAVE)
         await world.until(lambda: world.brokers[SLAVE].services.role.role is Role.ACTING_MASTER)
         await world.sleep(10)
-        assert handed_on(SLAVE) == list(range(5 * turn, 5 * turn + 5))
+        assert handed_on(world, SLAVE) == list(range(5 * turn, 5 * turn + 5))
         await come_back(world)
-        await world.until(lambda: handed_on(MASTER) == handed_on(SLAVE) == [])
+        await world.until(lambda: handed_on(world, MASTER) == handed_on(world, SLAVE) == [])
 
 
 @pytest.mark.behaviour("PO-31")
@@ -320,21 +322,18 @@ async def test_a_half_message_told_once_more_as_handed_on_is_marked_once_more_an
     world = orbitmq_world
     await ready(world, "orders")
 
-    def handed_on(name: str) -> list[int]:
-        return list(world.brokers[name].part(HalfEscape)._escaped)
-
     async with committing(world) as asked:
         put(world.brokers[MASTER], "orders", b"half", TRAN_MSG="true", PGROUP="shop", UNIQ_KEY="H")
         await lose(world)
-        await world.until(lambda: handed_on(SLAVE) == [0])
+        await world.until(lambda: handed_on(world, SLAVE) == [0])
         await come_back(world)
-        await world.until(lambda: handed_on(MASTER) == handed_on(SLAVE) == [])
+        await world.until(lambda: handed_on(world, MASTER) == handed_on(world, SLAVE) == [])
         world.brokers[SLAVE].part(HalfEscape)._escaped.add(0)
         await lose(world)
         master = await come_back(world)
-        assert handed_on(MASTER) == [0]
+        assert handed_on(world, MASTER) == [0]
         put(master, "orders", b"later", TRAN_MSG="true", PGROUP="shop", UNIQ_KEY="I")
-        await world.until(lambda: handed_on(MASTER) == handed_on(SLAVE) == [])
+        await world.until(lambda: handed_on(world, MASTER) == handed_on(world, SLAVE) == [])
         await world.sleep(100)
     once = Counter({b"half": 1, b"later": 1})
     assert times(asked) == everywhere(world, "orders") == once

@@ -111,15 +111,18 @@ async def test_with_hamasteraddress_a_slave_needs_no_name_server(runtime: Simula
         assert slave.part(Following).master_address is None
 
 
-def slave_at(world: World, name: str, ha_address: str, **changes: Any) -> BrokerConfig:
+async def slave_of_a_port(world: World, name: str, sent: int, size_bytes: int = 100) -> BrokerConfig:
+    """A slave of ``name`` on 10.0.0.77 that knows only the HA port of broker-a, which has messages."""
+    await send(world, sent, size_bytes)
+    master = world.brokers[MASTER].services
     return broker_config(
-        **changes,
         broker_name=name,
         broker_ip1="10.0.0.77",
         broker_id=1,
         broker_role="SLAVE",
-        ha_master_address=ha_address,
+        ha_master_address=master.registration.ha_address,
         namesrv_addr=world.name_server,
+        mapped_file_size_commit_log=master.config.mapped_file_size_commit_log,
     )
 
 
@@ -129,10 +132,7 @@ async def test_a_slave_with_the_hamasteraddress_of_another_group_copies_nothing(
 ) -> None:
     """Until it knew its master it copied in RocketMQ's protocol, which does not tell whose log that is."""
     world = orbitmq_world
-    await send(world, 5)
-    port = world.brokers[MASTER].services.registration.ha_address
-    size = world.brokers[MASTER].services.config.mapped_file_size_commit_log
-    config = slave_at(world, "broker-b", port, mapped_file_size_commit_log=size)
+    config = await slave_of_a_port(world, "broker-b", 5)
     async with make_broker(world.runtime.machine("10.0.0.77"), config) as slave:
         await world.sleep(20)
         assert slave.services.store.max_commit_log_offset == 0
@@ -144,10 +144,7 @@ async def test_a_slave_whose_master_nobody_names_says_that_it_does_not_know_whom
     orbitmq_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = orbitmq_world
-    await send(world, 5)
-    port = world.brokers[MASTER].services.registration.ha_address
-    size = world.brokers[MASTER].services.config.mapped_file_size_commit_log
-    config = slave_at(world, "broker-z", port, mapped_file_size_commit_log=size)
+    config = await slave_of_a_port(world, "broker-z", 5)
     async with make_broker(world.runtime.machine("10.0.0.77"), config) as slave:
         await world.until(lambda: slave.services.store.max_commit_log_offset > 0)
         await world.sleep(20)
@@ -158,13 +155,11 @@ async def test_a_slave_whose_master_nobody_names_says_that_it_does_not_know_whom
 async def test_a_new_slave_with_hamasteraddress_copies_the_whole_log(orbitmq_world: World) -> None:
     """It began with the last file: its first link was made before a name server had named the master."""
     world = orbitmq_world
-    await send(world, 60, 3000)
-    master = world.brokers[MASTER].services
-    size = master.config.mapped_file_size_commit_log
-    config = slave_at(world, MASTER, master.registration.ha_address, mapped_file_size_commit_log=size)
+    config = await slave_of_a_port(world, MASTER, 60, 3000)
+    end = world.brokers[MASTER].services.store.max_commit_log_offset
     async with make_broker(world.runtime.machine("10.0.0.77"), config) as slave:
         store = slave.services.store
-        await world.until(lambda: store.max_commit_log_offset == master.store.max_commit_log_offset)
+        await world.until(lambda: store.max_commit_log_offset == end)
         assert store.min_commit_log_offset == 0
 
 

@@ -31,21 +31,25 @@ for code in json.loads(sys.stdin.read()):
 """
 
 
-def test_the_examples_print_what_the_page_says(name_server: str, tmp_path: Path) -> None:
-    pairs = examples(PAGE)
+def printed_by(codes: list[str], name_server: str, folder: Path) -> list[str]:
+    """What each example prints, all run in one process in ``folder``."""
     done = subprocess.run(
         [sys.executable, "-c", RUN_ALL],
-        input=json.dumps([code.replace(ADDRESS, name_server) for code, _ in pairs]),
+        input=json.dumps([code.replace(ADDRESS, name_server) for code in codes]),
         capture_output=True,
         text=True,
-        cwd=tmp_path,
+        cwd=folder,
         env=environment(),
         timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    printed = done.stdout.split("---- end of example\n")
-    assert printed[:-1] == [expected for _, expected in pairs]
+    return done.stdout.split("---- end of example\n")[:-1]
+
+
+def test_the_examples_print_what_the_page_says(name_server: str, tmp_path: Path) -> None:
+    codes, expected = zip(*examples(PAGE), strict=True)
+    assert printed_by(list(codes), name_server, tmp_path) == list(expected)
     # The file holds the queries that run; the last one that was watched may have ended.
     for lag in json.loads((tmp_path / "lag.json").read_text()):
         assert (lag["rows_behind"], lag["skipped"], lag["queues"] != []) == (0, 0, True)

@@ -50,7 +50,7 @@ class ClusterLedger:
 
     def begin(self, topic: str, batch_id: int, queues: Iterable[MessageQueue]) -> Offsets:
         """Where to look for messages of the batch; queues without an offset from their beginning."""
-        addresses = self._masters(topic)
+        addresses = _at_masters(self._brokers, topic)
         marks = {_at(queue, MARK_QUEUE): address for queue, address in addresses.items()}
         found = self._brokers.committed(self.group(batch_id - 1), addresses | marks)
         known = {
@@ -68,7 +68,7 @@ class ClusterLedger:
     def commit(self, batch_id: int, ends: Mapping[MessageQueue, int]) -> None:
         """Tell where the topics end after a batch. A broker that cannot be told makes a replay slower."""
         for topic in {queue.topic for queue in ends}:
-            addresses = self._masters(topic)
+            addresses = _at_masters(self._brokers, topic)
             for address, owned in by_address(addresses).items():
                 own = {queue: ends[queue] for queue in owned if queue in ends}
                 try:
@@ -94,9 +94,11 @@ class ClusterLedger:
         """The group that holds where the topics ended after a batch."""
         return f"{SINK_GROUPS}{self._query_id}-{batch_id % 2}"
 
-    def _masters(self, topic: str) -> dict[MessageQueue, str]:
-        route = self._brokers.route(topic)
-        return {queue: at for queue, at in route.readable.items() if at in route.masters}
+
+def _at_masters(brokers: Brokers, topic: str) -> dict[MessageQueue, str]:
+    """The queues that a master serves, and its address."""
+    route = brokers.route(topic)
+    return {queue: at for queue, at in route.readable.items() if at in route.masters}
 
 
 def _at(queue: MessageQueue, queue_id: int) -> MessageQueue:
@@ -135,11 +137,9 @@ class JobLedger:
 
     def _is_marked(self, task: TaskId, topic: str) -> bool:
         """Whether an attempt of this partition was here before this one, which leaves its mark now."""
-        route = self._brokers.route(topic)
-        masters = {queue.broker_name: at for queue, at in route.readable.items() if at in route.masters}
         # Partitions that share a number only look without need.
         queue_id = JOB_QUEUE - task.partition % JOB_QUEUES
-        marks = {MessageQueue(topic, name, queue_id): at for name, at in masters.items()}
+        marks = {_at(queue, queue_id): at for queue, at in _at_masters(self._brokers, topic).items()}
         try:
             found = self._brokers.committed(JOBS_GROUP, marks)
             for queue, address in marks.items():
