@@ -41,7 +41,7 @@ def killed(_segment: MemorySegment) -> None:
 class Tables:
     """A broker's tables on a disk, loaded when made."""
 
-    def __init__(self, runtime: SimulatedRuntime) -> None:
+    def __init__(self, runtime: SimulatedRuntime, *, load: bool = True) -> None:
         self.files = runtime.files
         self.runtime = runtime
         self.events = Events()
@@ -54,7 +54,8 @@ class Tables:
         self.persistence.register(TOPICS, self.topics)
         self.persistence.register(GROUPS, self.groups, parts=[FORBIDDEN])
         self.persistence.register(OFFSETS, self.offsets)
-        self.persistence.load()
+        if load:
+            self.persistence.load()
 
     async def create(self, topic: str, queues: int = 8) -> None:
         self.topics.update(TopicConfig(topic, queues, queues))
@@ -286,6 +287,30 @@ async def test_what_a_start_reads_of_the_journal_outlives_a_power_loss(
     assert "b" in told
     runtime.files.crash()
     assert {config.topic_name for config in Tables(runtime).topics} == told
+
+
+@pytest.mark.behaviour("DU-04")
+@pytest.mark.parametrize("damaged", [True, False], ids=["a table is damaged", "the disk refuses"])
+async def test_a_start_that_cannot_read_the_tables_leaves_all_as_it_is(
+    runtime: SimulatedRuntime, damaged: bool
+) -> None:
+    """Seed 4301: the stop after it removed the journal, and with it a topic whose messages were there."""
+    await Tables(runtime).create("a")
+    runtime.files.end_process()
+    kept = {name: runtime.files.read_bytes(f"{FOLDER}/{name}") for name in runtime.files.list_dir(FOLDER)}
+    if damaged:
+        runtime.files.write_atomic(f"{FOLDER}/topics.json", b"{")
+    else:
+        runtime.files.fail("open_segment", change_journal.PREFIX)
+    failed = Tables(runtime, load=False)
+    with pytest.raises((OSError, TableError)):
+        failed.persistence.load()
+    await failed.persistence.close()
+    runtime.files.heal()
+    if damaged:
+        runtime.files.remove(f"{FOLDER}/topics.json")
+    assert {name: runtime.files.read_bytes(f"{FOLDER}/{name}") for name in kept} == kept
+    assert "a" in {config.topic_name for config in Tables(runtime).topics}
 
 
 async def test_the_journal_goes_on_in_another_file_when_one_is_full(

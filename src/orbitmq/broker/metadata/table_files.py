@@ -100,6 +100,7 @@ class Persistence:
         self._feed = feed
         self._events = events
         self._failures_log = LogLimiter(log, FAILURES_LOGGED_SECONDS)
+        self._loaded = False
         feed.subscribe(self._on_change)
 
     def register(self, table: str, source: StoredTable, *, parts: Iterable[str] = ()) -> None:
@@ -301,7 +302,13 @@ class Persistence:
         return f"{self._folder}/{stored.name}.json"
 
     async def close(self) -> None:
-        """Write all tables and leave plain RocketMQ files, without a journal, if the disk lets us."""
+        """Write all tables and leave plain RocketMQ files, without a journal, if the disk lets us.
+
+        After a start that could not read them everything stays as it is.
+        """
+        if not self._loaded:
+            self._journal.rotate()
+            return
         folded = await self.fold()
         numbers = self._journal.rotate()
         if folded:
@@ -325,6 +332,7 @@ class Persistence:
         for stored in self._stored.values():
             stored.dirty.clear()
             stored.durable = stored.changes
+        self._loaded = True
         if newest:
             # Other journal files are begun, and these are dropped, with the first writing of the tables.
             self._changed.set()
