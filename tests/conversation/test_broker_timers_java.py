@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from tests.conversation.broker_peer import BrokerPeer, broker_config, records
@@ -233,3 +234,54 @@ async def test_derived_files_are_made_again(runtime: SimulatedRuntime, what: str
     async with Broker(runtime, broker_config(**settings(10921))), Peer(runtime, "127.0.0.1:10921") as peer:
         await asyncio.sleep(20)
         assert await peer.delivered() == Counter(b"%d" % number for number in range(100))
+
+
+async def killed_with(runtime: SimulatedRuntime, deliver_ms: Sequence[int]) -> None:
+    """A broker with these waiting messages loses its power; the timer log is on the device."""
+    broker = Broker(runtime, broker_config(**settings()))
+    await broker.start()
+    peer = Peer(runtime)
+    for number, at in enumerate(deliver_ms):
+        properties = {"TIMER_DELIVER_MS": str(at), "UNIQ_KEY": str(number)}
+        await peer.sent(b"%d" % number, properties=properties)
+    await asyncio.sleep(1)
+    runtime.files.crash(keep=Keep.PREFIX)
+    await peer.client.close()
+
+
+@pytest.mark.behaviour("TW-16")
+@pytest.mark.parametrize("waiting", [1, 3])
+async def test_the_due_time_of_a_torn_unit_is_read_from_its_message(
+    runtime: SimulatedRuntime, waiting: int
+) -> None:
+    """Seed 2940: with zeros at its end it looked like one of Apache's, due when its second is over.
+
+    A slave that had acted told that it was delivered at its time, so the master delivered it again later.
+    """
+    second = runtime.clock.now_ms() // 1000 * 1000
+    due = [second + 10_377 + 2000 * number for number in range(waiting)]
+    await killed_with(runtime, due)
+    path = f"/store/timerlog/{0:020d}"
+    data = bytearray(runtime.files.read_bytes(path))
+    end = UNIT.size * waiting
+    assert any(data[end - 8 : end])
+    data[end - 8 : end] = bytes(8)
+    runtime.files.write_atomic(path, bytes(data))
+    async with Broker(runtime, broker_config(**settings(10921))), Peer(runtime, "127.0.0.1:10921") as peer:
+        await asyncio.sleep(20)
+        found = records(await peer.pull())
+        assert [record.body for record in found] == [b"%d" % number for number in range(waiting)]
+        late = [record.store_timestamp - at for record, at in zip(found, due, strict=True)]
+        assert all(0 <= by_ms <= 20 for by_ms in late), late
+
+
+@pytest.mark.behaviour("TW-15")
+async def test_units_of_apache_are_not_taken_for_torn_ones_after_a_crash(runtime: SimulatedRuntime) -> None:
+    """All of them have zeros there: a folder with a million timers would be read from its beginning again."""
+    await killed_with(runtime, [runtime.clock.now_ms() + 60_000 + number for number in range(3)])
+    as_java(runtime.files)
+    path = f"/store/timerlog/{0:020d}"
+    before = runtime.files.read_bytes(path)
+    async with Broker(runtime, broker_config(**settings(10921))):
+        await asyncio.sleep(1)
+        assert runtime.files.read_bytes(path) == before

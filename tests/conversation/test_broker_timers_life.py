@@ -9,8 +9,10 @@ import pytest
 from tests.conversation.broker_peer import BrokerPeer, records
 
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.change_feed import TIMERS, Entry
 from orbitmq.broker.role import Role
 from orbitmq.broker.timers.pending import TOPIC
+from orbitmq.broker.timers.progress import Progress, mark
 from orbitmq.broker.timers.service import TimerService
 from orbitmq.runtime.memory_files import MemoryFiles
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -87,6 +89,38 @@ async def test_a_long_wait_is_cut_at_the_same_place_by_whoever_reads_it(
     timers.pending.rebuild(timers.written.saved)
     await asyncio.sleep(25)
     assert await bodies(peer) == [b"first", b"far"]
+
+
+@pytest.mark.behaviour("PO-34")
+async def test_a_master_that_serves_does_not_deliver_what_a_slave_that_acted_tells(
+    broker: Broker, peer: BrokerPeer
+) -> None:
+    """It noted what it was told, delivered the same again, and wrote its own progress over it.
+
+    The clock of the slave is ahead, so that the master is told before the time of the messages has come.
+    """
+    await peer.send(b"first")
+    timers, store = broker.part(TimerService), broker.services.store
+    due_ms = broker.runtime.clock.now_ms() + 5000
+    for body in (b"delivered there", b"and there", b"not yet"):
+        properties = {"TIMER_DELIVER_MS": str(due_ms), "UNIQ_KEY": body.decode()}
+        assert (await peer.send(body, properties=properties)).code == ResponseCode.SUCCESS
+    await asyncio.sleep(1)
+    last = store.entry(TOPIC, 0, 1)
+    assert last is not None
+    told = Progress(mark(due_ms, last[0]), 3, store.end)
+    assert await put(peer, b"here", 500) == ResponseCode.SUCCESS
+    await asyncio.sleep(1)
+    own = timers.written.saved
+    broker.services.feed.apply(Entry(1, 0, TIMERS, "progress", told.plain()))
+    assert timers.written.saved.covers(own)
+    assert await put(peer, b"later", 500) == ResponseCode.SUCCESS
+    await asyncio.sleep(1)
+    assert await bodies(peer) == [b"first", b"here", b"later"]
+    assert not own.covers(timers.written.saved)
+    assert timers.written.saved.covers(told), "who goes on here after a crash knows it too"
+    await asyncio.sleep(5)
+    assert await bodies(peer) == [b"first", b"here", b"later", b"not yet"]
 
 
 @pytest.mark.behaviour("TW-08")

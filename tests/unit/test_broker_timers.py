@@ -266,6 +266,30 @@ def test_progress_is_news_where_it_tells_of_a_delivery_that_is_not_known() -> No
     assert feed.is_news(Entry(1, 0, TIMERS, "progress", later.advanced(all_of(99_000), 8, 800).plain()))
 
 
+def some_progress(pairs: list[tuple[int, int]]) -> Progress:
+    """Of these pairs of a place in the log and a mark; the last place is where it has looked up to."""
+    *ahead, (before, done) = sorted(pairs)
+    return Progress(done, 0, before, tuple(ahead))
+
+
+_marks = st.builds(mark, st.integers(0, 5), st.integers(0, 5))
+_progress = st.builds(some_progress, st.lists(st.tuples(st.integers(-1, 6), _marks), min_size=1, max_size=4))
+
+
+@pytest.mark.behaviour("PO-34")
+@given(_progress, _progress, _marks)
+def test_what_either_of_two_brokers_has_delivered_is_delivered(
+    one: Progress, other: Progress, timer: int
+) -> None:
+    """Seed 3329: of two that were apart, the progress of the slave took the place of its master's."""
+    joined = one.joined(other)
+    assert joined.delivered(timer) is (one.delivered(timer) or other.delivered(timer))
+    assert joined.covers(one)
+    assert joined.covers(other)
+    assert joined.latest == max(one.latest, other.latest)
+    assert joined.joined(one) == joined
+
+
 def test_the_check_file_is_read_by_both() -> None:
     version = DataVersion(state_version=1, timestamp=NOW, counter=9)
     progress = Progress(mark(7_500, 12), 3, 100, ((50, mark(9_000, 1)), (60, all_of(8_000))))

@@ -119,7 +119,7 @@ class PendingTimers:
         self._log.resume()
         self.forget(progress)
         before, self._restored = self._restored, progress
-        over = due_of(progress.done) // self._precision
+        over = due_of(progress.latest) // self._precision
         for slot, newest, _ in self._wheel.slots():
             if slot > over:
                 break
@@ -149,13 +149,16 @@ class PendingTimers:
         self._log.close()
         self._log.open()
         newest: units.Unit | None = None
+        foreign = False  # whether the unit before the newest is one of Apache's
         for position, found in self._log.scan(self._trusted()):
             self._restore_units(position, found)
+            before = units.Unit(*found[-2]) if len(found) > 1 else newest
+            foreign = before is not None and units.hash_of(before.extra) is None
             newest = units.Unit(*found[-1])
             yield
         self.position = low = self._store.min_offset(TOPIC, 0)
         self.before = progress.before
-        if newest is not None and self._resume(newest, progress):
+        if newest is not None and self._resume(newest, progress, foreign):
             self.before = max(self.before, newest.physical + newest.record_bytes)
         self._is_current = True
         if self.position > low or progress.taken:
@@ -167,8 +170,7 @@ class PendingTimers:
     def _restore_units(self, position: int, found: list[Fields]) -> None:
         """Put back what waits. What is due behind all marks does, as most: there may be a million."""
         progress, precision = self._restored, self._precision
-        marks = [progress.done, *(up_to for _, up_to in progress.ahead)]
-        over_ms = due_of(max(marks)) + 1
+        over_ms = due_of(progress.latest) + 1
         add, counts = self._wheel.add, Counter[int]()
         for fields in found:
             _, _, magic, written_ms, delay_ms, physical, _, topic_hash, reserved_bytes = fields
@@ -201,11 +203,19 @@ class PendingTimers:
         if magic & units.ROLL:
             self._rolling += 1
 
-    def _resume(self, newest: units.Unit, progress: Progress) -> bool:
-        """Go on behind the message of the last unit, which is there if the files belong together."""
+    def _resume(self, newest: units.Unit, progress: Progress, foreign: bool) -> bool:
+        """Go on behind the message of the last unit, which is there if the files belong together.
+
+        Args:
+            foreign: a broker of Apache's wrote the units before it.
+        """
         record = record_at(self._store, newest.physical, quiet=True)
         if record is None or record.topic != TOPIC:
             log.warning("the timer log does not belong to the commit log: it is made again")
+            self.rebuild(progress)
+            return False
+        if self._store.crashed and not foreign and not self._is_whole(newest, record):
+            log.warning("the last unit of the timer log is torn: it is made again")
             self.rebuild(progress)
             return False
         position = record.queue_offset + 1
@@ -214,6 +224,15 @@ class PendingTimers:
             position = min(position, progress.taken)
         self.position = max(self.position, position)
         return True
+
+    def _is_whole(self, unit: units.Unit, record: Record) -> bool:
+        """Whether a unit is as this broker makes it: of one that a crash has torn the end is zeros."""
+        timer = forms.timer_of(record, forms.properties_of(record), self._precision)
+        if timer is None:
+            return False
+        magic, out_ms, due_ms = self._place_of(record, timer)
+        made = self._unit_bytes(unit.below, magic, out_ms, due_ms, record, timer)
+        return units.UNIT.pack(*unit) == made
 
     def rebuild(self, progress: Progress) -> None:
         """Make the timer log again, from the oldest message that the timer topic has."""
@@ -261,7 +280,8 @@ class PendingTimers:
             return
         self._put(record, timer)
 
-    def _put(self, record: Record, timer: Timer) -> None:
+    def _place_of(self, record: Record, timer: Timer) -> tuple[int, int, int]:
+        """The magic of its unit, the time of its slot, and when it is due."""
         recall = timer.deletes is not None
         magic = units.DELETE | units.DEFAULT if recall else units.DEFAULT
         out_ms, due_ms, stored_ms = timer.out_ms, timer.due_ms, record.store_timestamp
@@ -273,25 +293,33 @@ class PendingTimers:
             magic |= units.ROLL
             out_ms = roll_ms(out_ms, stored_ms, window_ms, self._precision)
             due_ms = out_ms + self._precision
+        return magic, out_ms, due_ms
+
+    def _unit_bytes(
+        self, below: int, magic: int, out_ms: int, due_ms: int, record: Record, timer: Timer
+    ) -> bytes:
+        return units.unit_bytes(
+            below,
+            magic,
+            record.store_timestamp,
+            out_ms,
+            record.physical_offset,
+            record.total_size,
+            forms.topic_hash(timer.topic),
+            units.reserved_bytes(due_ms - out_ms, forms.key_hash(timer.deletes or timer.key)),
+        )
+
+    def _put(self, record: Record, timer: Timer) -> None:
+        magic, out_ms, due_ms = self._place_of(record, timer)
         last_due = due_ms if magic != units.DELETE | units.DEFAULT else out_ms + self._precision
         if self._restored.delivered(mark(last_due, record.physical_offset)):
             return
         slot = out_ms // self._precision
         begun = slot <= self._loaded
-        topic_hash = forms.topic_hash(timer.topic)
-        unit = units.unit_bytes(
-            self._tails.get(slot, NONE) if begun else self._wheel.last(slot),
-            magic,
-            stored_ms,
-            out_ms,
-            record.physical_offset,
-            record.total_size,
-            topic_hash,
-            units.reserved_bytes(due_ms - out_ms, forms.key_hash(timer.deletes or timer.key)),
-        )
-        position = self._log.append(unit, out_ms)
-        count = -1 if recall else 1
-        self._count(topic_hash, magic, count)
+        below = self._tails.get(slot, NONE) if begun else self._wheel.last(slot)
+        position = self._log.append(self._unit_bytes(below, magic, out_ms, due_ms, record, timer), out_ms)
+        count = 1 if timer.deletes is None else -1
+        self._count(forms.topic_hash(timer.topic), magic, count)
         if not begun:
             self._wheel.add(slot, position, count)
             return

@@ -83,6 +83,22 @@ class Progress:
             for place, mark in ((other.before, other.done), *other.ahead)
         )
 
+    def joined(self, other: Progress) -> Progress:
+        """All that counts as delivered here or there: two brokers of one name deliver out of one log."""
+        pairs = sorted([(self.before, self.done), *self.ahead, (other.before, other.done), *other.ahead])
+        kept: list[tuple[int, int]] = []
+        for before, up_to in reversed(pairs):
+            if not kept or up_to > kept[0][1]:
+                kept.insert(0, (before, up_to))
+        *ahead, (before, done) = kept
+        taken = max(one.taken for one in (self, other) if one.before == max(self.before, other.before))
+        return Progress(done, taken, before, tuple(ahead[-MAX_AHEAD:]))
+
+    @property
+    def latest(self) -> int:
+        """The highest mark: behind it nothing is delivered."""
+        return max(self.done, *(up_to for _, up_to in self.ahead)) if self.ahead else self.done
+
     def within(self, taken: int, before: int) -> Progress:
         """The same in a log with these ends, which may have lost its own; ``before`` is found if unknown."""
         known = self.before if self.before >= 0 else before

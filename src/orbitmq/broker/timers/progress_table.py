@@ -19,11 +19,11 @@ from orbitmq.wire.bodies.topic import DataVersion
 
 
 class ProgressTable:
-    """The progress of this broker, or the newest one of the broker that delivers in its place.
+    """The progress of this broker, and that of the broker which delivers in its place.
 
     Attributes:
-        saved: what was written down last, here or there.
         version: counts what is written.
+        told: whether another broker has told of its deliveries since this was set to ``False``.
     """
 
     def __init__(self, runtime: Runtime, config: BrokerConfig, store: MessageStore, feed: ChangeFeed) -> None:
@@ -32,7 +32,9 @@ class ProgressTable:
         self._store = store
         self._feed = feed
         self._file = CheckFile(runtime, f"{config.store_path_root_dir}/config/timercheck")
-        self.saved = Progress()
+        self._saved = Progress()
+        self._file_is_known = False
+        self.told = False
         self.version = DataVersion(state_version=0, timestamp=runtime.clock.now_ms(), counter=0)
         feed.register(
             TIMERS,
@@ -42,21 +44,37 @@ class ProgressTable:
     def tables(self) -> tuple[Table, ...]:
         return (Table(TIMERS, self),)
 
-    def load(self) -> Progress:
-        """From the file or from what the change feed brought, whichever is newer; within what the log has."""
-        found = self._file.load()
-        if found is not None and found[0].version.is_newer_than(self.version):
-            self.version, self.saved = found[0].version, found[1]
-        return self._within()
+    @property
+    def saved(self) -> Progress:
+        """What was written down last, here and there."""
+        if not self._file_is_known:
+            self._file_is_known = True
+            found = self._file.load()
+            if found is not None and found[0].version.is_newer_than(self.version):
+                self.version = found[0].version
+                # What came into the log since it was recovered is other messages than the file tells of.
+                recovered = self._store.recovered
+                own_end = min([0 if recovered is None else recovered.end_offset, *self._store.cuts])
+                self._saved = self._within(found[1], own_end)
+        return self._saved
 
-    def _within(self) -> Progress:
+    @saved.setter
+    def saved(self, progress: Progress) -> None:
+        self._saved = progress
+        self._file_is_known = True
+
+    def load(self) -> Progress:
+        """What is delivered of what the log has."""
+        return self._within(self.saved, self._store.end)
+
+    def _within(self, progress: Progress, end: int) -> Progress:
         high = self._store.max_offset(TOPIC, 0)
-        return self.saved.within(high, self._place_behind(min(self.saved.taken, high)))
+        if progress.before < 0:
+            end = min(end, self._place_behind(min(progress.taken, high)))
+        return progress.within(high, end)
 
     def _place_behind(self, taken: int) -> int:
         """The end in the commit log of the messages before an offset of the timer topic."""
-        if self.saved.before >= 0:
-            return self._store.end
         entry = self._store.entry(TOPIC, 0, taken - 1) if taken > 0 else None
         return entry[0] + entry[1] if entry is not None else 0
 
@@ -65,7 +83,7 @@ class ProgressTable:
 
         Keeps the version: this is not newer than what the master knows.
         """
-        self.saved = self._within()
+        self.saved = self.load()
         self._feed.changed(TIMERS, "progress", self.saved)
 
     def write(self, progress: Progress) -> None:
@@ -84,10 +102,16 @@ class ProgressTable:
         await self._file.close()
 
     def _apply(self, _key: str, value: dict[str, Any] | None) -> None:
-        """Take over the progress of another broker, which worked while this one did not."""
-        if value is not None:
-            self.saved = Progress.from_plain(value)
-            self._feed.changed(TIMERS, "progress", self.saved)
+        """Another broker works, or worked while this one did not: what either has delivered is done."""
+        if value is None:
+            return
+        own, told = self.saved, Progress.from_plain(value)
+        if own.before >= 0 or told.before >= 0:
+            # RocketMQ's broker tells no place of the log: it is found when there is something to compare.
+            own, told = (self._within(one, self._store.end) for one in (own, told))
+        self.saved = own.joined(told)
+        self.told = True
+        self._feed.changed(TIMERS, "progress", self.saved)
 
     def _is_further(self, _key: str, value: dict[str, Any] | None) -> bool:
         """Whether something is delivered there of which this broker does not know."""
@@ -110,6 +134,6 @@ class ProgressTable:
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``timerProgress.json``."""
         if content.get("progress"):
-            self.saved = Progress.from_plain(content["progress"])
+            self._saved = Progress.from_plain(content["progress"])
         if content.get("dataVersion"):
             self.version = DataVersion.from_json(content["dataVersion"])

@@ -217,6 +217,7 @@ class TimerService(Component):
         self._snapshot = None
         self._last = -1
         self._progress = self.written.saved = self.written.load()
+        self.written.told = False
         await self._know_what_waits()
         if self._unknown:
             # Without a message that waits nothing can come twice, and the search would be a long one.
@@ -244,6 +245,10 @@ class TimerService(Component):
 
     async def _pass(self) -> None:
         """Take what has arrived by now, then deliver what is due."""
+        if self.written.told:
+            # A broker that acted tells a master that serves what it delivered: it must not be written over.
+            self._progress = self._progress.joined(self.written.saved)
+            self._snapshot, self.written.told = None, False
         if await self._take_arrived():
             now = self._clock.now_ms()
             await self._slowly(self.pending.load(now))
@@ -325,7 +330,8 @@ class TimerService(Component):
             self.pending.drop_first()  # the recall has counted
             return None
         # A timer log that lost writes in a crash may name a message twice.
-        if first == self._last or (not rolls and self._was_delivered(record, timer)):
+        over = first == self._last or self._progress.delivered(first)
+        if over or (not rolls and self._was_delivered(record, timer)):
             self._last = first
             self.pending.drop_first(forms.topic_hash(timer.topic))
             return None
