@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.replicas import MASTER, SLAVE, following, leave, log_of, same_end, send
+from tests.replicas import MASTER, SLAVE, following, ha_port, leave, log_of, same_end, send
 from tests.seeds import seeds
 
 from orbitmq.replication.link.follower import NAMED_SECONDS
+from orbitmq.replication.members.links import Links
 from orbitmq.testing import Keep, World
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.server import RemotingServer, ServerConnection
 from orbitmq.wire.bodies.topic import TopicConfig
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
 
 pytestmark = pytest.mark.orbitmq(replicas=2)
 
@@ -72,3 +77,72 @@ async def test_the_protocol_of_rocketmq_does_the_same(orbitmq_world: World) -> N
     await send(world, 50, 3000)
     await world.until(lambda: same_end(world))
     assert log_of(world, MASTER) == log_of(world, SLAVE)
+
+
+@pytest.mark.behaviour("PO-33")
+@pytest.mark.parametrize(
+    ("code", "classic"),
+    [
+        (ResponseCode.SERVICE_NOT_AVAILABLE, False),
+        (ResponseCode.SYSTEM_BUSY, False),
+        (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, True),
+    ],
+)
+async def test_only_a_master_that_knows_no_ha_info_is_followed_in_rocketmqs_protocol(
+    orbitmq_world: World, code: ResponseCode, classic: bool
+) -> None:
+    """Seeds 2898 and 2925: one of ours that started refused the question, and told its tables by codes."""
+    world = orbitmq_world
+    await send(world, 10)
+    await world.until(lambda: same_end(world))
+    link, master = following(world), world.brokers[MASTER].address
+    client = RemotingClient(world.runtime)
+    refuses = True
+
+    async def answer(_connection: ServerConnection, command: Command) -> Command:
+        if refuses and command.code == RequestCode.EXCHANGE_BROKER_HA_INFO:
+            return command.reply(code)
+        answer = await client.request(master, Command(command.code, command.ext, body=command.body), 3000)
+        return command.reply(answer.code, ext=answer.ext, body=answer.body)
+
+    door = RemotingServer(world.runtime.machine("10.9.9.9"), answer)
+    await door.start("10.9.9.9", 10911)
+    ha_address = link.ha_address
+    await leave(world)
+    link.follow(ha_address, "10.9.9.9:10911")
+    await world.sleep(5)
+    assert link.transferring is classic
+    assert link.classic_master == ("10.9.9.9:10911" if classic else None)
+    if not classic:
+        refuses = False
+        await world.until(lambda: link.transferring)
+        assert link.classic_master is None
+    link.follow(None, None)
+    await door.stop()
+    await client.close()
+
+
+@pytest.mark.behaviour("PO-33")
+async def test_a_member_of_ours_is_known_by_its_id_and_one_of_rocketmq_by_its_host(
+    orbitmq_world: World,
+) -> None:
+    """Two brokers may share a host: the tables of one whose link is not up yet cannot be asked for."""
+    world = orbitmq_world
+    await send(world, 10)
+    await world.until(lambda: same_end(world))
+    port, link, host = ha_port(world), following(world), world.machines[SLAVE].host
+    config = world.brokers[MASTER].services.config
+    links = Links(world.clock, config, port, following(world, MASTER), port.shared.peers)
+    [slave] = port.shared.peers.links
+    assert links.copies(slave.broker_id, host)
+    assert not links.copies(slave.broker_id + 1, host)
+    # The link goes, and what is left of the connection is not the member.
+    port.shared.peers.closed(slave)
+    assert port.connections
+    assert not links.copies(slave.broker_id, host)
+    ha_address = link.ha_address
+    await leave(world)
+    link.follow(ha_address, None)
+    await world.until(lambda: link.transferring)
+    assert links.copies(slave.broker_id, host)
+    assert not links.copies(slave.broker_id, "10.0.0.99")

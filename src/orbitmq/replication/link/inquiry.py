@@ -15,6 +15,7 @@ from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoRequest, ExchangeBro
 from orbitmq.wire.headers.pull import ViewMessageByIdRequest
 
 TIMEOUT_MS = 3000
+_NOT_NOW = (ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY)
 
 
 class Inquiry:
@@ -29,9 +30,16 @@ class Inquiry:
         self.address = address
 
     async def ha_info(self) -> ExchangeBrokerHaInfoResponse:
-        """Its HA port and the protocols there (906); all empty when it does not know the question (4.x)."""
-        answer = await self._ask(ExchangeBrokerHaInfoRequest().command())
-        if answer is None:
+        """Its HA port and the protocols there (906); all empty when it does not know the question (4.x).
+
+        Raises:
+            LinkError: it starts or stops. That must not be taken for a broker that knows no stream: over a
+                classic link its tables would be told by codes.
+        """
+        answer = await self._client.request(self.address, ExchangeBrokerHaInfoRequest().command(), TIMEOUT_MS)
+        if answer.code in _NOT_NOW:
+            raise LinkError(f"it does not tell its HA address yet: code {answer.code}, {answer.remark}")
+        if answer.code != ResponseCode.SUCCESS:
             return ExchangeBrokerHaInfoResponse()
         try:
             return ExchangeBrokerHaInfoResponse.from_ext(answer.ext)

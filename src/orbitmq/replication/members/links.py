@@ -28,7 +28,11 @@ class Links:
         """See ``LooksAtLinks``."""
         if any(not link.is_master and link.broker_id == broker_id for link in self._peers.links):
             return True
-        return any(each.host == host and each.sender is not None for each in self._port.connections)
+        # One of ours tells its id, and is among the peers as soon as its tables can be asked for.
+        return any(
+            each.host == host and each.sender is not None and each.hello is None
+            for each in self._port.connections
+        )
 
     def master_heartbeat_s(self) -> float:
         """See ``LooksAtLinks``."""

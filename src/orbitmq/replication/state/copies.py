@@ -99,6 +99,8 @@ class TravellingTables:
         self._peers = peers
         self._exchange = exchange
         self._codes = codes
+        self._linked: set[tuple[int, str]] = set()  # brokers of OrbitMQ
+        peers.on_change(lambda link, _up: self._linked.add((link.broker_id, link.address)))
 
     async def push(self) -> None:
         """See ``TableExchange``."""
@@ -113,6 +115,9 @@ class TravellingTables:
         link = self._link(broker_id)
         if link is not None:
             return await self._exchange.ask(link)
+        if (broker_id, address) in self._linked:
+            # The codes tell only a part of its tables, and that less exactly.
+            raise ExchangeError(f"the link to {address} is gone")
         await self._codes.take_back(address)
         return None  # RocketMQ's brokers tell no locks
 
