@@ -10,6 +10,8 @@ SLAVE, OTHER = "10.0.0.3:10911", "10.0.0.4:10911"
 DONE, FAILED = Outcome(True), Outcome(False)
 AGREES = Outcome(True, consent=True)
 LEASE_S = 3.5
+# The member agrees each time, and its link does not come.
+NO_LINK = (*[(Step.LINK, FAILED), (Step.ANNOUNCE, AGREES)] * (MAX_TRIES - 1), (Step.LINK, FAILED))
 
 
 class Way:
@@ -105,14 +107,38 @@ def test_a_consent_that_got_old_on_the_way_is_asked_for_again() -> None:
     """A slave that had started anew meanwhile acted, and its master led beside it (found by seed 361)."""
     way = Way()
     way.goes((Step.COMPARE, Outcome(True, log_end=100)), (Step.ANNOUNCE, AGREES))
+    way.goes(*NO_LINK)
     way.now_s = 13.0
-    way.goes(*[(Step.LINK, FAILED)] * MAX_TRIES, *[(Step.TAKE, FAILED)] * MAX_TRIES)
+    way.goes(*[(Step.TAKE, FAILED)] * MAX_TRIES)
     assert way.serves()
     assert way.plan.ask_again(way.now_s - LEASE_S)
     way.goes((Step.ANNOUNCE, AGREES))
     assert way.serves(), "the link is not waited for once more"
     assert not way.plan.ask_again(way.now_s - LEASE_S)
     assert way.plan.silent == {}
+
+
+@pytest.mark.behaviour("PO-35")
+def test_a_member_whose_link_does_not_come_is_told_again_where_its_master_is() -> None:
+    """Seed 6112: it began anew after it was told, so nobody came, and its tables were not taken."""
+    way = Way()
+    way.goes((Step.COMPARE, Outcome(True, log_end=100)), (Step.ANNOUNCE, AGREES), (Step.LINK, FAILED))
+    way.goes((Step.ANNOUNCE, AGREES), (Step.LINK, DONE))
+    # The link that came is gone again.
+    way.goes((Step.TAKE, FAILED), (Step.ANNOUNCE, AGREES), (Step.LINK, DONE), (Step.TAKE, DONE))
+    assert way.serves()
+    assert way.plan.left_out == []
+
+
+def test_a_link_that_never_comes_is_given_up_and_the_tables_are_asked_for() -> None:
+    way = Way()
+    way.goes((Step.COMPARE, Outcome(True, log_end=100)), (Step.ANNOUNCE, AGREES), *NO_LINK)
+    way.goes(*[(Step.TAKE, FAILED)] * MAX_TRIES)
+    assert way.serves()
+    assert [words.partition(":")[0] for words in way.plan.left_out] == [
+        "wait for its link",
+        "take its tables",
+    ]
 
 
 @pytest.mark.behaviour("PO-20")

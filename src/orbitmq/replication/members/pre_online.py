@@ -72,6 +72,7 @@ class _Member:
     address: str
     at: Step = Step.COMPARE
     tries: int = 0
+    rounds: int = 0
     copied_to: int = 0
     consents: bool = False
     announced_s: float = 0.0
@@ -148,9 +149,15 @@ class PreOnline:
         if member is None or member.address != task.address:
             return
         if not outcome.done:
-            member.tries += 1
-            if member.tries < MAX_TRIES:
-                return
+            if member.at in (Step.LINK, Step.TAKE) and not member.given_up:
+                member.rounds += 1
+                if member.rounds < MAX_TRIES:
+                    member.at = Step.ANNOUNCE  # a process that began anew was told nothing (seed 6112)
+                    return
+            else:
+                member.tries += 1
+                if member.tries < MAX_TRIES:
+                    return
             self.left_out.append(f"{task.step.value}: broker id {task.broker_id} at {task.address}")
             member.given_up = member.at in (Step.LINK, Step.TAKE)
         member.tries = 0
