@@ -9,23 +9,29 @@ from typing import Any
 import pytest
 from tests.unit.test_broker_change_feed import Tables, change_something
 
-from orbitmq.broker.change_feed import OFFSETS, TOPICS, Entry
+from orbitmq.broker.change_feed import ACTED, OFFSETS, TOPICS, ChangeFeed, Entry
+from orbitmq.broker.component import StoredTable
+from orbitmq.broker.delay.progress import DelayProgress, Place
 from orbitmq.broker.metadata.request_modes import RequestModes
 from orbitmq.broker.role import Role, RoleState
+from orbitmq.broker.transactions.escaped import EscapedHalves
 from orbitmq.message.model import MessageQueue
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.peers import Peers
 from orbitmq.replication.link.stream import Kind
 from orbitmq.replication.members.ports import ExchangeError
+from orbitmq.replication.state.acted import Acted
 from orbitmq.replication.state.codes import TableCodes
 from orbitmq.replication.state.copies import TravellingTables
 from orbitmq.replication.state.exchange import StateExchange
 from orbitmq.replication.state.frames import Ack, Changes, decode_ack, decode_state, encode
 from orbitmq.replication.state.inbox import MAX_WAITING, Complete, Inbox
 from orbitmq.replication.state.kept import Kept
-from orbitmq.replication.state.outbox import FRAME_BYTES, MAX_ENTRIES, WINDOW, Outbox, SendingLink
+from orbitmq.replication.state.outbox import FRAME_BYTES, MAX_ENTRIES, WINDOW, Outbox, SendingLink, everything
 from orbitmq.runtime.simulated import VirtualClock
 from orbitmq.testing import SimulatedRuntime
+from orbitmq.wire import fastjson
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.bodies.pop import MessageRequestMode, SetMessageRequestModeRequestBody
 from orbitmq.wire.bodies.topic import DataVersion, TopicConfig
 
@@ -357,6 +363,130 @@ async def test_a_master_that_began_the_same_term_as_its_slave_is_told_and_not_he
         assert master.exchange.terms.term == slave.exchange.terms.term == term
 
 
+class Delivering(Side):
+    """With the tables of what a broker delivers."""
+
+    def __init__(self, runtime: SimulatedRuntime, role: Role) -> None:
+        super().__init__(runtime, role)
+        self.delays = DelayProgress(runtime.clock, 3, self.tables.feed)
+        self.halves = EscapedHalves(self.tables.feed)
+        self.modes = RequestModes(self.tables.feed)
+
+    def stored(self) -> list[StoredTable]:
+        tables = self.tables
+        own = [table.source for table in self.exchange.tables()]
+        return [tables.topics, tables.groups, tables.offsets, self.delays, self.halves, self.modes, *own]
+
+    async def started_again(self, role: Role = Role.SLAVE) -> Delivering:
+        """The same broker with what is in the files of this one."""
+        await self.exchange.stop()
+        again = Delivering(self.runtime, role)
+        for before, after in zip(self.stored(), again.stored(), strict=True):
+            after.restore(fastjson.loads("".join(before.file_text())))
+        await again.exchange.start()
+        return again
+
+    @property
+    def delivered(self) -> tuple[list[int], int, dict[int, int]]:
+        """The halves that escaped, the place of a delay level, the offsets of a group."""
+        return list(self.halves), self.delays.place(2).offset, self.tables.offsets.queues("g", "T")
+
+
+@pytest.mark.behaviour("PO-32")
+@pytest.mark.parametrize("comes", ["told", "asked", "started again"])
+@pytest.mark.parametrize("terms", [1, 2])
+async def test_what_a_slave_did_before_it_was_stopped_is_news_to_its_master(
+    runtime: SimulatedRuntime, terms: int, comes: str
+) -> None:
+    """Seed 4593: it came back as a slave and took its master's tables; a half message was asked about twice.
+
+    Its master began the same term, or one more, while it was away. What that one did is not undone.
+
+    Args:
+        comes: how the master learns it: it is told, it asks, or it is told and knows its term from its files.
+    """
+    pull, pop = (SetMessageRequestModeRequestBody("T", "g", mode) for mode in MessageRequestMode)
+    pair = Pair(runtime)
+    pair.master = master = Delivering(runtime, Role.MASTER)
+    pair.slave = slave = Delivering(runtime, Role.SLAVE)
+    async with pair:
+        links = connect(master, slave)
+        for queue_id in range(2):
+            master.tables.offsets.commit("g", "T", queue_id, 10)
+        master.delays.move(1, Place(3))
+        master.modes.put(pull)
+        await pair.sleep(0.3)
+        cut(*links)
+        slave.become(Role.ACTING_MASTER)
+        slave.halves.add(7)
+        slave.delays.move(2, Place(5))
+        slave.tables.offsets.commit("g", "T", 0, 25)
+        pair.slave = slave = await slave.started_again()
+        for _ in range(terms):
+            master.become(Role.PRE_ONLINE)
+            master.become(Role.MASTER)
+        assert (slave.exchange.terms.term, master.exchange.terms.term) == (1, terms)
+        master.tables.offsets.commit("g", "T", 1, 30)
+        master.delays.move(1, Place(4))
+        master.modes.put(pop)
+        master.tables.topics.update(TopicConfig("made meanwhile"))
+        if comes == "asked":
+            master.become(Role.PRE_ONLINE)
+        elif comes == "started again":
+            pair.master = master = await master.started_again(Role.MASTER)
+        links = connect(master, slave)
+        if comes == "asked":
+            await master.exchange.ask(links[0])
+            master.become(Role.MASTER)
+        await pair.sleep(0.3)
+        for side in (master, slave):
+            assert side.delivered == ([7], 5, {0: 25, 1: 30})
+            assert side.delays.place(1).offset == 4
+            assert side.modes.get("T", "g") == pop
+            assert "made meanwhile" in side.tables.topics
+            assert side.exchange.terms.term == terms + 1
+        # All is told: once more it comes as any other slave.
+        master.halves.remove(7)
+        cut(*links)
+        pair.slave = slave = await slave.started_again()
+        connect(master, slave)
+        await pair.sleep(0.3)
+        assert master.delivered == slave.delivered == ([], 5, {0: 25, 1: 30})
+        assert master.exchange.terms.term == slave.exchange.terms.term == terms + 1
+
+
+@pytest.mark.behaviour("PO-32")
+@pytest.mark.parametrize("terms", [1, 2])
+async def test_a_slave_that_acted_undoes_no_topic_or_group_of_a_master_that_served_since(
+    runtime: SimulatedRuntime, terms: int
+) -> None:
+    """It knows them as they were before: one that was deleted came again, one that was changed went back."""
+    async with Pair(runtime) as pair:
+        master, slave = pair.master, pair.slave
+        links = connect(master, slave)
+        master.tables.topics.update(TopicConfig("changed", 4, 4))
+        master.tables.topics.update(TopicConfig("deleted", 4, 4))
+        master.tables.groups.update(SubscriptionGroupConfig(group_name="g1", retry_max_times=3))
+        await pair.sleep(0.3)
+        cut(*links)
+        slave.become(Role.ACTING_MASTER)
+        for _ in range(terms):
+            master.become(Role.PRE_ONLINE)
+            master.become(Role.MASTER)
+        master.tables.topics.update(TopicConfig("changed", 8, 8))
+        master.tables.topics.delete("deleted")
+        master.tables.groups.update(SubscriptionGroupConfig(group_name="g1", retry_max_times=9))
+        slave.become(Role.SLAVE)
+        connect(master, slave)
+        await pair.sleep(0.3)
+        for side in (master, slave):
+            topic, group = side.tables.topics.get("changed"), side.tables.groups.get("g1")
+            assert topic is not None
+            assert group is not None
+            assert (topic.read_queue_nums, group.retry_max_times) == (8, 9)
+            assert "deleted" not in side.tables.topics
+
+
 @pytest.mark.behaviour("PO-31")
 async def test_a_master_that_lived_on_takes_nothing_back_of_a_slave_that_did_not_lead(
     runtime: SimulatedRuntime,
@@ -476,6 +606,41 @@ async def test_a_slave_that_came_again_is_asked_on_its_new_link(runtime: Simulat
         assert "made meanwhile" in master.tables.topics
 
 
+class Codes:
+    """Takes tables by request codes; knows of whom."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def take_back(self, address: str) -> None:
+        self.asked.append(address)
+
+
+@pytest.mark.behaviour("PO-33")
+async def test_only_a_slave_that_was_never_linked_over_the_stream_is_asked_by_codes(
+    runtime: SimulatedRuntime,
+) -> None:
+    """Of one of ours whose link is gone they tell a part of its tables: it is to come and be asked again."""
+    async with Pair(runtime) as pair:
+        master, slave = pair.master, pair.slave
+        master.become(Role.PRE_ONLINE)
+        codes = Codes()
+        tables = TravellingTables(master.peers, master.exchange, codes)  # type: ignore[arg-type]
+        ends = connect(master, slave)
+        cut(*ends)
+        with pytest.raises(ExchangeError, match="is gone"):
+            await tables.take(1, "10.0.0.1:1")
+        assert codes.asked == []
+        assert await tables.take(2, "10.0.0.2:1") is None
+        # A broker of RocketMQ in its place has another address.
+        assert await tables.take(1, "10.0.0.9:1") is None
+        assert codes.asked == ["10.0.0.2:1", "10.0.0.9:1"]
+        slave.tables.topics.update(TopicConfig("made meanwhile"))
+        connect(master, slave)
+        await tables.take(1, "10.0.0.1:1")
+        assert "made meanwhile" in master.tables.topics
+
+
 @pytest.mark.behaviour("PO-27")
 async def test_the_newest_link_of_a_slave_says_what_it_has(runtime: SimulatedRuntime) -> None:
     """What had gone into our half of an older one is there when all was told on the new one."""
@@ -524,6 +689,46 @@ async def test_an_acting_master_takes_nothing(runtime: SimulatedRuntime) -> None
 
 def entry(log_offset: int, key: str = "k", value: int | None = 1, table: str = OFFSETS) -> Entry:
     return Entry(1, log_offset, table, key, value)
+
+
+@pytest.mark.behaviour("PO-32")
+def test_the_first_term_in_which_a_slave_acted_is_kept_until_its_master_is_told() -> None:
+    """Seed 4593: one that was killed, acted once more, or started as a slave, did not know it any more."""
+    feed, written = ChangeFeed(), []
+    feed.subscribe(lambda table, key, _value: written.append((table, key)))
+    acted = Acted(feed)
+    acted.begins(3)
+    acted.begins(4)
+    assert acted.term == 3
+    assert written == [(ACTED, "term")], "the journal of who acts brings it to the disk"
+    again = Acted(ChangeFeed())
+    again.restore(fastjson.loads("".join(acted.file_text())))
+    assert again.term == 3
+    journalled = ChangeFeed()
+    from_journal = Acted(journalled)
+    journalled.apply(feed.entry(1, ACTED, "term", acted.term))
+    assert from_journal.term == 3
+    acted.told()
+    acted.told()
+    assert acted.term == 0
+    assert len(written) == 2
+    again.restore(fastjson.loads("".join(acted.file_text())))
+    assert again.term == 0
+
+
+def test_that_a_slave_acted_is_not_told_as_a_table() -> None:
+    """Its master would take it for its own acting."""
+    feed = ChangeFeed()
+    Acted(feed).begins(3)
+    assert list(everything(feed)) == []
+
+
+def test_frames_tell_in_which_term_their_sender_acted_first() -> None:
+    """The first frame of an answer says it, also when its entries are too many for one."""
+    entries = [Entry(1, 0, OFFSETS, str(at), at) for at in range(2 * MAX_ENTRIES)]
+    payloads = SendingLink().frames(5, 9, entries, begins=True, ends=True, asked=True, acted_in=3)
+    first = next(frame for frame in map(decode_state, payloads) if isinstance(frame, Changes))
+    assert (first.begins, first.term, first.acted_in) == (True, 5, 3)
 
 
 def test_only_the_last_change_of_a_key_is_told() -> None:

@@ -26,6 +26,7 @@ DELAYS = "delayOffset"
 TIMERS = "timerProgress"
 LOCKS = "queueLocks"
 ESCAPED_HALVES = "escapedHalves"
+ACTED = "actingTerm"
 REQUEST_MODES = "messageRequestMode"
 REDRIVES = "redrives"
 WRITERS = "writerFences"
@@ -167,6 +168,11 @@ class ChangeFeed:
             version = (now.state_version, now.timestamp, now.counter)
         plain = None if value is None else known.plain(value)
         return Entry(sequence, self._log_end(), table, key, plain, version)
+
+    def has_rule(self, table: str) -> bool:
+        """Whether a table says what is news to it."""
+        known = self._tables.get(table)
+        return known is not None and known.is_news is not None
 
     def is_news(self, entry: Entry, *, led: bool = True) -> bool:
         """Whether a broker that serves takes this from one that acted meanwhile, see :class:`FedTable`.

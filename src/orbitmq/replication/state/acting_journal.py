@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from orbitmq.broker.change_feed import DELAYS, ESCAPED_HALVES, OFFSETS, POPS
+from orbitmq.broker.change_feed import ACTED, DELAYS, ESCAPED_HALVES, OFFSETS, POPS
 from orbitmq.broker.component import Component
 from orbitmq.broker.metadata.table_files import Persistence
 from orbitmq.broker.role import Role
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 PERIOD_SECONDS = 0.2
 # A disk that refuses is told of once in this time, however often it is tried.
 COMPLAIN_EVERY_S = 60.0
-TABLES = (DELAYS, ESCAPED_HALVES, OFFSETS, POPS)
+TABLES = (ACTED, DELAYS, ESCAPED_HALVES, OFFSETS, POPS)
 
 
 class ActingJournal(Component):

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
-from orbitmq.broker.change_feed import ChangeFeed, Entry
-from orbitmq.broker.component import Component
+from orbitmq.broker.change_feed import ACTED, ChangeFeed, Entry
+from orbitmq.broker.component import Component, Table
 from orbitmq.broker.events import Events, TablesTold
 from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.peers import PeerLink, Peers
 from orbitmq.replication.link.stream import Kind
 from orbitmq.replication.members.ports import ExchangeError
+from orbitmq.replication.state.acceptance import Acceptance
+from orbitmq.replication.state.acted import Acted
 from orbitmq.replication.state.frames import (
     Ack,
     Ask,
@@ -33,7 +34,6 @@ from orbitmq.replication.state.terms import Terms, begins_term
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore
-from orbitmq.wire.bodies.topic import DataVersion
 
 log = logging.getLogger(__name__)
 
@@ -44,21 +44,6 @@ LOOK_SECONDS = 0.02
 ASK_SECONDS = 5.0
 # Changes that are made between two looks of the event loop at its other work.
 SLICE = 200
-
-
-@dataclass(slots=True)
-class _Answer:
-    """All that a peer's tables hold, on its way here.
-
-    Attributes:
-        welcome: whether it is taken. Known when it begins: what it brings counts our own term up.
-        news_only: whether only what is news to us is taken, see :meth:`Terms.has_older`.
-        older: tables in it that are not newer than ours.
-    """
-
-    welcome: bool
-    news_only: bool
-    older: set[str] = field(default_factory=set)
 
 
 class StateExchange(Component):
@@ -105,14 +90,14 @@ class StateExchange(Component):
         self._store = store
         self._peers = peers
         self.terms = Terms(feed)
+        self._acted = Acted(feed)
+        self._accepts = Acceptance(
+            feed, role, self.terms, self._acted, self._tell_own, lambda: self.follows()
+        )
         self._outbox = Outbox(feed)
         self._sending: dict[PeerLink, SendingLink] = {}
         self._inboxes: dict[PeerLink, Inbox] = {}
         self._asked: dict[PeerLink, asyncio.Future[float | None]] = {}
-        self._answers: dict[PeerLink, _Answer] = {}
-        self._told_own: set[PeerLink] = set()
-        # Links whose changes were not all taken, from a beginning on.
-        self._lacking: set[PeerLink] = set()
         self._flushing: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
         self._heard = asyncio.Event()  # an acknowledgement came, a link went, or was told all
@@ -127,6 +112,9 @@ class StateExchange(Component):
         peers.on_change(self._link_changed)
         events.subscribe(RoleChanged, self._role_changed)
         feed.subscribe(self._changed)
+
+    def tables(self) -> Sequence[Table]:
+        return (Table(ACTED, self._acted),)
 
     async def start(self) -> None:
         self._spawn(self._make_changes(), "changes")
@@ -284,6 +272,7 @@ class StateExchange(Component):
             begins=begins,
             ends=locks is not None,
             asked=asked,
+            acted_in=self._acted.term if asked else 0,
             locks_in_s=None if locks is None else locks(),
         ):
             link.send(Kind.STATE, payload)
@@ -298,12 +287,17 @@ class StateExchange(Component):
         inbox = self._inboxes.get(link)
         if inbox is None:
             return
-        inbox.take(frame, self._acceptance(link, frame))
+        if frame.asked:
+            accepts = self._accepts.of_answer(link, frame, asked=link in self._asked)
+        else:
+            accepts = self._accepts.of_leader(link, frame)
+        inbox.take(frame, accepts)
         link.send(Kind.STATE_ACK, encode(Ack(inbox.received, inbox.applied)))
         self._news.set()
 
     def _asked_or_answered(self, link: PeerLink, frame: State) -> None:
         if isinstance(frame, Ask):
+            self._accepts.told_own(link)
             work = self._tell_everything(link, asked=True, locks=lambda: self.locks_in_s(True))
             self._spawn(work, f"tables for {link.address}")
         elif isinstance(frame, AskWhole):
@@ -313,60 +307,16 @@ class StateExchange(Component):
             if self.promise(link.broker_id, link.address, frame.hold_s):
                 self._flush()
                 link.send(Kind.STATE, encode(Whole(frame.number, self.terms.term)))
-        elif isinstance(frame, Whole) and link not in self._lacking and frame.term >= self.terms.term:
+        elif isinstance(frame, Whole) and not self._accepts.lacks(link) and frame.term >= self.terms.term:
             # Of a leader of a lower term we shall take nothing.
             self.whole(frame.number)
 
-    def _acceptance(self, link: PeerLink, frame: Changes) -> Callable[[Entry], bool]:
-        """Which changes of a frame are made here."""
-        if frame.asked:
-            return self._of_answer(link, frame)
-        if not link.is_master or self._role.takes_messages or self._role.leads:
-            self._lacking.add(link)
-            return lambda _entry: False
-        if frame.term == self.terms.begun and link not in self._told_own:
-            # It began the same term as we, and does not know what we did in it.
-            self.terms.begin()
-        if frame.term < self.terms.term:
-            self._lacking.add(link)
-            if link not in self._told_own:
-                self._tell_own(link)
-            return lambda _entry: False
-        if frame.begins:
-            self._lacking.discard(link)
-            self.follows()
-        self.terms.follows(frame.term)
-        return lambda _entry: True
-
-    def _of_answer(self, link: PeerLink, frame: Changes) -> Callable[[Entry], bool]:
-        answer = self._answers.get(link)
-        if answer is None or frame.begins:
-            welcome = link in self._asked or frame.term > self.terms.term
-            answer = self._answers[link] = _Answer(welcome, self.terms.has_older(frame.term))
-            self.terms.saw(frame.term)
-        if not answer.welcome:
-            return lambda _entry: False
-        older, led = answer.older, not answer.news_only
-        merges = not led or self._role.takes_messages
-        return lambda entry: (
-            self._is_newer(older, entry) and (not merges or self._feed.is_news(entry, led=led))
-        )
-
     def _tell_own(self, link: PeerLink) -> None:
         """Tell our master all that our tables hold, though it has not asked."""
-        self._told_own.add(link)
+        self._accepts.told_own(link)
         # It has not asked, so it does not begin to lead with them.
         work = self._tell_everything(link, asked=True, locks=lambda: None)
         self._spawn(work, f"tables for {link.address}")
-
-    def _is_newer(self, older: set[str], entry: Entry) -> bool:
-        """Whether the peer's table is not older than ours was when its answer began (PO-08)."""
-        known = self._feed.tables().get(entry.table)
-        if known is None or known.versioned is None or entry.version is None:
-            return True
-        if entry.table not in older and known.versioned.version.is_newer_than(DataVersion(*entry.version)):
-            older.add(entry.table)
-        return entry.table not in older
 
     async def _make_changes(self) -> None:
         while True:
@@ -411,11 +361,11 @@ class StateExchange(Component):
         self._events.publish(TablesTold(action.locks_in_s == 0))
         if not action.asked:
             self._remove_others(action)
-        elif link in self._sending and self._answers[link].welcome:
+        elif link in self._sending and (answer := self._accepts.answer(link)).welcome:
             if self._role.takes_messages:
                 # It acted meanwhile, and took nothing of what was changed here.
                 self._begin_telling(link)
-            elif not self._answers[link].news_only:
+            elif not answer.news_only:
                 self._remove_others(action)
         if action.asked and (asked := self._asked.get(link)) is not None and not asked.done():
             asked.set_result(action.locks_in_s)
@@ -461,15 +411,13 @@ class StateExchange(Component):
             inbox = self._inboxes.pop(link, None)
             if inbox is not None:
                 self._make_the_rest(link, inbox)
-            self._answers.pop(link, None)
-            self._told_own.discard(link)
-            self._lacking.discard(link)
+            self._accepts.closed(link)
             if (answer := self._asked.get(link)) is not None:
                 answer.cancel()
             return
         self._sending[link] = SendingLink()
         self._inboxes[link] = Inbox()
-        self._lacking.add(link)
+        self._accepts.opened(link)
         if not link.is_master and self._role.takes_messages:
             self._begin_telling(link)
 
@@ -484,6 +432,8 @@ class StateExchange(Component):
             return
         term = self.terms.begin()
         log.info("the tables of this broker are of term %d", term)
+        if changed.after is Role.ACTING_MASTER:
+            self._acted.begins(term)
         for name, table in self._feed.tables().items():
             if table.versioned is not None:
                 self._note_version(name)

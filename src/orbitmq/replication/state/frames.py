@@ -21,6 +21,8 @@ class Changes(msgspec.Struct, frozen=True, tag="changes"):
         asked: all of it was asked for.
         locks_in_s: with the last frame of all: in so many seconds no client counts on a queue lock that the
             sender's tables do not have; ``None``: it does not know.
+        acted_in: with what was asked for: the first term in which the sender acted and told nobody; 0: there
+            is none.
     """
 
     number: int
@@ -31,6 +33,7 @@ class Changes(msgspec.Struct, frozen=True, tag="changes"):
     ends: bool = False
     asked: bool = False
     locks_in_s: float | None = None
+    acted_in: int = 0
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask"):

@@ -85,15 +85,18 @@ class SendingLink:
         begins: bool = False,
         ends: bool = False,
         asked: bool = False,
+        acted_in: int = 0,
         locks_in_s: float | None = None,
     ) -> Iterator[bytes]:
         """The payloads of the next frames, which tell these entries; one at least."""
         told = max(self.told, sequence)
-        frame = Changes(self.number + 1, term, told, entries, begins, ends, asked, locks_in_s)
+        frame = Changes(self.number + 1, term, told, entries, begins, ends, asked, locks_in_s, acted_in)
         payload = encode(frame)
         if len(entries) > 1 and (len(entries) > MAX_ENTRIES or len(payload) > FRAME_BYTES):
             half = len(entries) // 2
-            yield from self.frames(term, self.told, entries[:half], begins=begins, asked=asked)
+            yield from self.frames(
+                term, self.told, entries[:half], begins=begins, asked=asked, acted_in=acted_in
+            )
             yield from self.frames(
                 term, sequence, entries[half:], ends=ends, asked=asked, locks_in_s=locks_in_s
             )

@@ -47,13 +47,17 @@ class Terms:
     def _of_tables(self) -> int:
         return max((table.version.state_version for table in self._tables()), default=0)
 
-    def has_older(self, term: int) -> bool:
+    def has_older(self, term: int, acted_in: int = 0) -> bool:
         """Whether a peer whose tables are of ``term`` did not change them later than ours were changed.
 
         In the term that we began it did not lead, so it has what we told it, not all of it perhaps; and in a
         lower one not even that. What it did before may be news all the same.
+
+        Args:
+            acted_in: the first term in which it acted, 0: it did not. One who knew all that we did began a
+                higher one than ours.
         """
-        return term <= self.begun or term < self._of_tables
+        return term <= self.begun or term < self._of_tables or 0 < acted_in <= self._of_tables
 
     def begin(self) -> int:
         """Give all tables the next term; returns it."""

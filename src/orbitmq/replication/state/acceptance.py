@@ -1,0 +1,137 @@
+"""Which changes that a peer tells are made here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from orbitmq.broker.change_feed import ChangeFeed, Entry
+from orbitmq.broker.role import RoleState
+from orbitmq.replication.link.peers import PeerLink
+from orbitmq.replication.state.acted import Acted
+from orbitmq.replication.state.frames import Changes
+from orbitmq.replication.state.terms import Terms
+from orbitmq.wire.bodies.topic import DataVersion
+
+
+@dataclass(slots=True)
+class Answer:
+    """All that a peer's tables hold, on its way here.
+
+    Attributes:
+        welcome: whether it is taken. Known when it begins: what it brings counts our own term up.
+        acted: the peer did what nobody was told, so what is news of it counts though its tables are older.
+        news_only: whether only what is news to us is taken, see :meth:`Terms.has_older`.
+        older: tables in it that are not newer than ours.
+    """
+
+    welcome: bool
+    acted: bool
+    news_only: bool
+    older: set[str] = field(default_factory=set)
+
+
+class Acceptance:
+    """The rules of one broker, for all its links.
+
+    Args:
+        tell_own: tells our master all that our tables hold, though it has not asked.
+        follows: called when the tables of a leader begin to come, and ours become its.
+    """
+
+    def __init__(
+        self,
+        feed: ChangeFeed,
+        role: RoleState,
+        terms: Terms,
+        acted: Acted,
+        tell_own: Callable[[PeerLink], object],
+        follows: Callable[[], object],
+    ) -> None:
+        self._feed = feed
+        self._role = role
+        self._terms = terms
+        self._acted = acted
+        self._tell_own = tell_own
+        self._follows = follows
+        self._answers: dict[PeerLink, Answer] = {}
+        self._told_own: set[PeerLink] = set()
+        # Links whose changes were not all taken, from a beginning on.
+        self._lacking: set[PeerLink] = set()
+
+    def opened(self, link: PeerLink) -> None:
+        """A link is up, and has told nothing yet."""
+        self._lacking.add(link)
+
+    def closed(self, link: PeerLink) -> None:
+        """A link is gone."""
+        self._answers.pop(link, None)
+        self._told_own.discard(link)
+        self._lacking.discard(link)
+
+    def told_own(self, link: PeerLink) -> None:
+        """The peer is told all that our tables hold."""
+        self._told_own.add(link)
+
+    def lacks(self, link: PeerLink) -> bool:
+        """Whether not all that the peer told was taken."""
+        return link in self._lacking
+
+    def answer(self, link: PeerLink) -> Answer:
+        """What is known of the answer that has come over a link."""
+        return self._answers[link]
+
+    def of_leader(self, link: PeerLink, frame: Changes) -> Callable[[Entry], bool]:
+        """Which changes of a frame are made that nobody asked for."""
+        if not link.is_master or self._role.takes_messages or self._role.leads:
+            self._lacking.add(link)
+            return _none
+        own = self._terms
+        if link not in self._told_own and (
+            frame.term == own.begun or (self._acted.term and frame.term >= own.term)
+        ):
+            # It began its term without knowing what we did.
+            self._terms.saw(frame.term)
+            self._terms.begin()
+        if frame.term < self._terms.term:
+            self._lacking.add(link)
+            if link not in self._told_own:
+                self._tell_own(link)
+            return _none
+        if frame.begins:
+            self._lacking.discard(link)
+            self._follows()
+        self._terms.follows(frame.term)
+        self._acted.told()
+        return lambda _entry: True
+
+    def of_answer(self, link: PeerLink, frame: Changes, *, asked: bool) -> Callable[[Entry], bool]:
+        """Which changes of a frame are made with which a peer tells all that its tables hold."""
+        answer = self._answers.get(link)
+        if answer is None or frame.begins:
+            welcome = asked or frame.term > self._terms.term
+            news_only = self._terms.has_older(frame.term, frame.acted_in)
+            answer = self._answers[link] = Answer(welcome, frame.acted_in > 0, news_only)
+            self._terms.saw(frame.term)
+        if not answer.welcome:
+            return _none
+        known, led = answer, not answer.news_only
+        if led and not self._role.takes_messages:
+            return lambda entry: self._is_newer(known.older, entry)
+        if known.acted and known.news_only:
+            # Its versions say nothing: they were counted up since, to be heard.
+            return lambda entry: self._feed.has_rule(entry.table) and self._feed.is_news(entry, led=False)
+        return lambda entry: self._is_newer(known.older, entry) and self._feed.is_news(entry, led=led)
+
+    def _is_newer(self, older: set[str], entry: Entry) -> bool:
+        """Whether the peer's table is not older than ours was when its answer began (PO-08)."""
+        known = self._feed.tables().get(entry.table)
+        if known is None or known.versioned is None or entry.version is None:
+            return True
+        if entry.table not in older and known.versioned.version.is_newer_than(DataVersion(*entry.version)):
+            older.add(entry.table)
+        return entry.table not in older
+
+
+def _none(_entry: Entry) -> bool:
+    return False
