@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 from orbitmq.client.consumer.options import INVISIBLE_LIMITS_S
 from orbitmq.client.core.broker_calls import BrokerCalls
@@ -155,18 +155,19 @@ class Leases:
             if verdict.ending is Ending.ACK:
                 by_broker.setdefault(lease.receipt.info.broker_name, []).append(lease)
             else:
-                self._carry_out(self._again_or_dead(lease, verdict), "settling")
+                self._carry_out(partial(self._again_or_dead, lease, verdict), "settling")
         for broker_name, leases in by_broker.items():
             for at in range(0, len(leases), MOST_PER_REQUEST):
-                self._carry_out(self._done(broker_name, leases[at : at + MOST_PER_REQUEST]), "settling")
+                part = leases[at : at + MOST_PER_REQUEST]
+                self._carry_out(partial(self._done, broker_name, part), "settling")
 
-    def _carry_out(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _carry_out(self, work: Callable[[], Awaitable[None]], name: str) -> None:
         self._sending += 1
         self._background.spawn(self._counted(work), name)
 
-    async def _counted(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _counted(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            await work
+            await work()
         finally:
             self._sending -= 1
             if not self._sending and not self._ended:
