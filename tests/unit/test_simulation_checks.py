@@ -68,7 +68,7 @@ def test_an_offset_is_not_behind_where_its_queue_ends(now: int, end: int, broken
 
 def test_an_offset_does_not_go_back_while_a_process_leads() -> None:
     made, role = History(VirtualClock()), RoleState(Role.MASTER, 0)
-    reign = Reign("broker-a", role, "push", made)
+    reign = Reign("broker-a", role, "push", made, lambda _topic, _queue_id: 20)
     for offset in (5, 7):
         reign.changed("consumerOffset", "ordered@push@0", offset)
     reign.changed("consumerOffset", "ordered@push@1", 6)
@@ -83,9 +83,19 @@ def test_an_offset_does_not_go_back_while_a_process_leads() -> None:
     assert said.text == "ordered@push at queue 0 of broker-a goes from 9 to 8 while it leads"
 
 
+@pytest.mark.parametrize(("end", "goes_back"), [(2, False), (3, True)])
+def test_an_offset_behind_the_end_of_its_queue_may_go_back_to_it(end: int, goes_back: bool) -> None:
+    """Seeds 3335 and 3710: the group had read what a fault then took from the queue."""
+    made = History(VirtualClock())
+    reign = Reign("broker-a", RoleState(Role.MASTER, 0), "push", made, lambda _topic, _queue_id: end)
+    reign.changed("consumerOffset", "ordered@push@0", 4)
+    reign.changed("consumerOffset", "ordered@push@0", 2)
+    assert bool(made.violations) == goes_back
+
+
 def test_an_offset_does_not_vanish_while_a_process_leads() -> None:
     made = History(VirtualClock())
-    reign = Reign("broker-a", RoleState(Role.MASTER, 0), "push", made)
+    reign = Reign("broker-a", RoleState(Role.MASTER, 0), "push", made, lambda _topic, _queue_id: 20)
     reign.changed("consumerOffset", "ordered@push@0", 5)
     reign.changed("consumerOffset", "ordered@push@0", None)
     assert len(made.violations) == 1
@@ -146,6 +156,21 @@ def test_a_master_does_not_deliver_twice_into_its_own_log() -> None:
     assert violated(OWN, OWN_AGAIN, faults=(KILLED, SLAVE_KILLED), takeover=WITHOUT)
 
 
+def test_a_place_that_a_log_had_lost_counts_from_when_it_was_written_again() -> None:
+    """Seed 3344: by the first time, the master had it before its slave's disk was lost."""
+    made = History(VirtualClock())
+    made.log_ends = {"broker-b": [(0.0, 0), (1.0, 600)]}
+    made.begins_shorter(Takeover(6.0, "broker-b", end=600))
+    assert not made.shorter
+    made.begins_shorter(Takeover(6.0, "broker-b", end=300))
+    assert len(made.shorter) == 1
+    made.log_ends["broker-b"].append((8.0, 700))
+    assert made.second_of("broker-b", 500) == 6.0
+    assert made.second_of("broker-b", 500, 6.0) == 0.0
+    assert made.second_of("broker-b", 100) == 0.0
+    assert made.second_of("broker-b", 700) == 8.0
+
+
 def test_what_an_acting_slave_did_before_it_was_killed_comes_again() -> None:
     later = replace(OWN, place=700)
     assert not violated(AWAY, later, faults=(KILLED, SLAVE_KILLED), takeover=WITH)
@@ -178,6 +203,12 @@ def test_an_escaped_message_is_sent_again_when_its_answer_is_lost(fault: Fault, 
         ([(4.5, "broker-b"), (8.0, "broker-a")], KILLED, Takeover(6.0, "broker-b", end=650), False),
         ([(7.0, "broker-a"), (9.0, "broker-b")], SLAVE_KILLED, WITH, True),
         ([(7.0, "broker-a"), (9.0, "broker-b")], KILLED, WITH, False),
+        # Seed 4295: its slave had brought it to the other group, and forgot that before the master asked.
+        ([(9.8, "broker-b"), (9.9, "broker-a")], SLAVE_KILLED, WITH, True),
+        ([(9.8, "broker-b"), (9.9, "broker-a")], KILLED, WITH, False),
+        # Seed 5108: there it was stored twice, since the disk that refused it had it.
+        ([(8.0, "broker-a"), (8.0, "broker-a")], Fault(6.5, 0.1, Kind.FAIL_DISK, "broker-a"), WITH, True),
+        ([(8.0, "broker-a"), (8.0, "broker-a")], Fault(5.5, 0.1, Kind.FAIL_DISK, "broker-a"), WITH, False),
         # Seed 344: it began anew, and its disk had refused to note what it had handed on.
         ([(7.8, "broker-a"), (9.0, "broker-b")], Fault(5.6, 1.0, Kind.FAIL_DISK, "broker-b-1"), WITH, True),
         ([(7.8, "broker-a"), (9.0, "broker-b")], Fault(4.6, 1.0, Kind.FAIL_DISK, "broker-b-1"), WITH, False),

@@ -74,16 +74,20 @@ def _explained(plan: Plan, history: History, sent: Sent, home: str, records: lis
     )
     if len(own) > 1 or not away:
         return False
-    # A transaction is stored when it has ended there; it was brought there before.
-    brought_s = _handed_on_s(history, home, away[0]) if sent.kind == "trade" else away[0]
+
+    def brought_s(at_s: float) -> float:
+        # A transaction is stored when it has ended there; it was brought there before.
+        return _handed_on_s(history, home, at_s) if sent.kind == "trade" else at_s
+
     if own and not (
         _lacked(history, own[0])
-        or _forgotten(plan, home, brought_s, history.second_of(home, own[0].place))
-        or _unanswered(plan, home, away[0])
+        or _forgotten(plan, home, brought_s(away[0]), history.second_of(home, own[0].place))
+        or _unanswered(plan, home, brought_s(away[0]), away[0])
     ):
         return False
     return all(
-        _unanswered(plan, home, one) or _forgotten(plan, home, one, other) for one, other in pairwise(away)
+        _unanswered(plan, home, brought_s(one), one) or _forgotten(plan, home, one, other)
+        for one, other in pairwise(away)
     )
 
 
@@ -121,11 +125,11 @@ def _between(fault: Fault, master: str, slave: str) -> bool:
     return {master, slave} == set(fault.machines)
 
 
-def _unanswered(plan: Plan, home: str, at_s: float) -> bool:
-    """Whether an acting slave may not have heard that the other group has its message."""
+def _unanswered(plan: Plan, home: str, since_s: float, at_s: float) -> bool:
+    """Whether an acting slave may not have heard that the other group got its message in this time."""
     (other,) = set(GROUPS) - {home}
     machines = {partner(home), other, partner(other)}
-    return any(machines & set(fault.machines) for fault in _around(plan, at_s - LOOK_S, at_s + ANSWER_S))
+    return any(machines & set(fault.machines) for fault in _around(plan, since_s - LOOK_S, at_s + ANSWER_S))
 
 
 def _around(plan: Plan, begin_s: float, end_s: float) -> Iterator[Fault]:
@@ -174,14 +178,19 @@ def _may_be_asked_again(
         return True
     if any(machines & set(fault.machines) for fault in _around(plan, told_s - LOOK_S, told_s + ANSWER_S)):
         return True
-    if sent.queue is not None and group != (home := sent.queue.broker_name):
-        # An acting slave brought the half message there.
-        if asking == group:
-            return _unanswered(plan, home, told_s)
-        return _forgotten(plan, home, _handed_on_s(history, home, told_s), asked_s)
+    home = group if sent.queue is None else sent.queue.broker_name
+    if group != home or asking != home:
+        # An acting slave brought the half message to the other group.
+        brought_s = _handed_on_s(history, home, told_s)
+        if group == asking:
+            return _unanswered(plan, home, brought_s, told_s)
+        if group != home:
+            return _forgotten(plan, home, brought_s, asked_s)
+        if _forgotten(plan, home, brought_s, told_s):
+            return True  # its master asked first, and knew nothing of that (seed 4295)
     return any(
         take.group == group
         and told_s <= take.at_s <= asked_s
-        and history.second_of(group, take.end) <= told_s + ANSWER_S
+        and history.second_of(group, take.end, take.at_s) <= told_s + ANSWER_S
         for take in (*history.takeovers, *history.shorter)
     )

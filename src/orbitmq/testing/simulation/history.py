@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
@@ -130,7 +129,8 @@ class History:
         takeovers: when a slave began to act.
         shorter: when a master began to take messages with a log that is shorter than its group's has been:
             what was behind its end had not reached a disk.
-        log_ends: by broker group, where its log ended when it was longer than ever before.
+        log_ends: by broker group, where its log ended when it was longer than before, and where it began
+            again shorter.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -184,19 +184,20 @@ class History:
         roles = [role for at, name, role in self.roles if name == group and at <= at_s]
         return not roles or roles[-1] is Role.MASTER
 
-    def second_of(self, group: str, place: int) -> float:
-        """When a group's log first had something at this place, to one look of the watch.
+    def begins_shorter(self, began: Takeover) -> None:
+        """A master begins to take messages: what its group's log had behind its end is gone."""
+        looks = self.log_ends.get(began.group)
+        if looks and began.end < looks[-1][1]:
+            self.shorter.append(began)
+            looks.append((began.at_s, began.end))
+
+    def second_of(self, group: str, place: int, before_s: float = inf) -> float:
+        """When a group's log got what it has at this place, or had before a time; to one look of the watch.
 
         Wall clocks of records are as wrong as the plan makes them.
         """
-        looks = self.log_ends.get(group, [])
-        behind = bisect_right(looks, place, key=lambda look: look[1])
-        return looks[behind - 1][0] if behind else -inf
-
-    def longest(self, group: str) -> int:
-        """Where a group's log ended when it was longest, as far as the watch has looked."""
-        looks = self.log_ends.get(group)
-        return looks[-1][1] if looks else 0
+        looks = reversed(self.log_ends.get(group, []))
+        return next((at_s for at_s, end in looks if end <= place and at_s < before_s), -inf)
 
     def send(self, sent: Sent) -> Sent:
         self.sent[sent.body] = sent

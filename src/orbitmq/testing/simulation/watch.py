@@ -91,7 +91,8 @@ class Watch:
         self._known.add(id(broker))
         self._took(server, broker, "", broker.services.role.role)
         broker.services.events.subscribe(RoleChanged, partial(self._changed, server, broker))
-        reign = Reign(server.name, broker.services.role, ORDERED_GROUP, self._history)
+        services = broker.services
+        reign = Reign(server.name, services.role, ORDERED_GROUP, self._history, services.store.max_offset)
         broker.services.feed.subscribe(reign.changed)
 
     def _changed(self, server: Server, broker: Broker, event: RoleChanged) -> None:
@@ -104,8 +105,8 @@ class Watch:
         began = Takeover(history.now_s(), group_of(name), broker.services.store.max_commit_log_offset)
         if role is Role.ACTING_MASTER:
             history.takeovers.append(began)
-        elif role in TAKES_MESSAGES and began.end < history.longest(began.group):
-            history.shorter.append(began)
+        elif role in TAKES_MESSAGES:
+            history.begins_shorter(began)
 
     def _look_at_log_ends(self, group: str) -> None:
         looks = self._history.log_ends.setdefault(group, [(self._history.now_s(), 0)])
