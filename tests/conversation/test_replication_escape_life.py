@@ -160,6 +160,32 @@ async def test_a_delayed_message_that_overtook_a_refused_one_comes_once(
     assert everywhere(world, "here") == Counter({b"%d of here" % number: 1 for number in (1, 4)})
 
 
+@pytest.mark.behaviour("ES-15")
+@pytest.mark.parametrize("killed", [False, True], ids=["called back", "slave killed"])
+async def test_a_timer_message_that_overtook_a_refused_one_comes_once(
+    orbitmq_world: World, *, killed: bool
+) -> None:
+    """The progress of timers is one mark, so all that had passed the refused one was delivered again."""
+    world = orbitmq_world
+    await ready(world, "orders")
+    master = world.brokers[MASTER]
+    master.services.topics.create_if_absent("here", 4)
+    await world.until(lambda: "here" in world.brokers[SLAVE].services.topics, timeout_s=1)
+    for number, topic in enumerate(["orders", "here", "orders", "orders", "here", "orders"]):
+        body, delay = b"%d of %s" % (number, topic.encode()), str(6000 + 10 * number)
+        put(master, topic, body, TIMER_DELAY_MS=delay, UNIQ_KEY=f"T{number}")
+    await lose(world)
+    await world.until(lambda: len(stored(world.brokers[OTHER], "orders")) == 4, timeout_s=10)
+    await world.sleep(3)
+    if killed:
+        world.crash(SLAVE, keep=Keep.ANY)
+        await world.start_broker(SLAVE)
+    await come_back(world)
+    await world.sleep(10)
+    assert everywhere(world, "orders") == Counter({b"%d of orders" % number: 1 for number in (0, 2, 3, 5)})
+    assert everywhere(world, "here") == Counter({b"%d of here" % number: 1 for number in (1, 4)})
+
+
 @pytest.mark.behaviour("ES-11")
 async def test_timer_messages_escape_as_well(orbitmq_world: World) -> None:
     world = orbitmq_world

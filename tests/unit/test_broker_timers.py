@@ -269,7 +269,7 @@ def test_progress_is_news_where_it_tells_of_a_delivery_that_is_not_known() -> No
 def some_progress(pairs: list[tuple[int, int]]) -> Progress:
     """Of these pairs of a place in the log and a mark; the last place is where it has looked up to."""
     *ahead, (before, done) = sorted(pairs)
-    return Progress(done, 0, before, tuple(ahead))
+    return Progress(done, 0, before, tuple(ahead), frozenset(mark for _, mark in ahead[:1]))
 
 
 _marks = st.builds(mark, st.integers(0, 5), st.integers(0, 5))
@@ -292,7 +292,8 @@ def test_what_either_of_two_brokers_has_delivered_is_delivered(
 
 def test_the_check_file_is_read_by_both() -> None:
     version = DataVersion(state_version=1, timestamp=NOW, counter=9)
-    progress = Progress(mark(7_500, 12), 3, 100, ((50, mark(9_000, 1)), (60, all_of(8_000))))
+    alone = frozenset({mark(7_600, 13), mark(7_500, 14)})
+    progress = Progress(mark(7_500, 12), 3, 100, ((50, mark(9_000, 1)), (60, all_of(8_000))), alone)
     check = check_of(progress, version, 1000)
     assert check.read_ms == 7000
     data = encode_file(check, progress) + bytes(100)

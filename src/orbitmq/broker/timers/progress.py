@@ -20,13 +20,16 @@ PLACE_BITS = 56
 _PLACE_MASK = (1 << PLACE_BITS) - 1
 # Clocks that went back again and again before the time before was reached; more are forgotten, which repeats.
 MAX_AHEAD = 16
+# Messages that are remembered one by one while an earlier one waits; more come again.
+MAX_ALONE = 200
 
 CHECK_BYTES = 56
 FILE_BYTES = 4096
 _CHECK = struct.Struct(">qqqqqqq")
-_HEAD = struct.Struct(">8sqqqqi")
+_HEAD = struct.Struct(">8sqqqqii")
 _AHEAD = struct.Struct(">qqq")
-_MAGIC = b"orbittm1"
+_ALONE = struct.Struct(">qq")
+_MAGIC = b"orbittm2"
 _OURS_AT = 64
 
 
@@ -61,15 +64,20 @@ class Progress:
         before: the same as an offset of the commit log, -1: not known.
         ahead: pairs of (commit log offset, mark): messages before the offset are delivered up to that mark,
             which is above ``done``.
+        alone: marks above ``done`` of single messages that are delivered: an acting master brought them to
+            another group while that refused an earlier one.
     """
 
     done: int = -1
     taken: int = 0
     before: int = -1
     ahead: tuple[tuple[int, int], ...] = ()
+    alone: frozenset[int] = frozenset()
 
     def delivered(self, mark: int) -> bool:
         """Whether a message is known to be delivered."""
+        if mark in self.alone:
+            return True
         place = place_of(mark)
         if place >= self.before:
             return False
@@ -78,9 +86,13 @@ class Progress:
     def covers(self, other: Progress) -> bool:
         """Whether all that counts as delivered there counts as delivered here."""
         own = ((self.before, self.done), *self.ahead)
-        return other.taken <= self.taken and all(
-            any(place <= before and mark <= up_to for before, up_to in own)
-            for place, mark in ((other.before, other.done), *other.ahead)
+        return (
+            other.taken <= self.taken
+            and all(
+                any(place <= before and mark <= up_to for before, up_to in own)
+                for place, mark in ((other.before, other.done), *other.ahead)
+            )
+            and all(map(self.delivered, other.alone))
         )
 
     def joined(self, other: Progress) -> Progress:
@@ -92,24 +104,28 @@ class Progress:
                 kept.insert(0, (before, up_to))
         *ahead, (before, done) = kept
         taken = max(one.taken for one in (self, other) if one.before == max(self.before, other.before))
-        return Progress(done, taken, before, tuple(ahead[-MAX_AHEAD:]))
+        joined = Progress(done, taken, before, tuple(ahead[-MAX_AHEAD:]))
+        alone = sorted(mark for mark in self.alone | other.alone if not joined.delivered(mark))
+        return replace(joined, alone=frozenset(alone[:MAX_ALONE]))
 
     @property
     def latest(self) -> int:
         """The highest mark: behind it nothing is delivered."""
-        return max(self.done, *(up_to for _, up_to in self.ahead)) if self.ahead else self.done
+        return max([self.done, *(up_to for _, up_to in self.ahead), *self.alone])
 
     def within(self, taken: int, before: int) -> Progress:
         """The same in a log with these ends, which may have lost its own; ``before`` is found if unknown."""
         known = self.before if self.before >= 0 else before
         ahead = tuple((min(place, before), up_to) for place, up_to in self.ahead)
-        return replace(self, taken=min(self.taken, taken), before=min(known, before), ahead=ahead)
+        alone = frozenset(mark for mark in self.alone if place_of(mark) < before)
+        return Progress(self.done, min(self.taken, taken), min(known, before), ahead, alone)
 
     def advanced(self, done: int, taken: int, before: int) -> Progress:
         """Everything up to a higher mark is delivered, and more was looked at."""
         done = max(done, self.done)
         ahead = tuple(pair for pair in self.ahead if pair[1] > done) if self.ahead else ()
-        return Progress(done, taken, before, ahead)
+        alone = frozenset(mark for mark in self.alone if mark > done) if self.alone else self.alone
+        return Progress(done, taken, before, ahead, alone)
 
     def set_back(self, now_ms: int) -> Progress:
         """The clock went back behind the mark, and all that waits and is due now is known to the caller.
@@ -122,12 +138,13 @@ class Progress:
 
     def plain(self) -> dict[str, Any]:
         """As JSON has it, for the change feed: marks do not fit 64 bits and are pairs."""
-        return {
+        plain = {
             "done": _pair(self.done),
             "taken": self.taken,
             "before": self.before,
             "ahead": [[before, *_pair(up_to)] for before, up_to in self.ahead],
         }
+        return plain | {"alone": list(map(_pair, sorted(self.alone)))} if self.alone else plain
 
     @classmethod
     def from_plain(cls, value: Mapping[str, Any]) -> Progress:
@@ -138,7 +155,8 @@ class Progress:
         """
         due, place = value["done"]
         ahead = tuple((int(before), mark(int(at), int(on))) for before, at, on in value["ahead"])
-        return cls(mark(int(due), int(place)), int(value["taken"]), int(value["before"]), ahead)
+        alone = frozenset(mark(int(at), int(on)) for at, on in value.get("alone", ()))
+        return cls(mark(int(due), int(place)), int(value["taken"]), int(value["before"]), ahead, alone)
 
 
 def _pair(value: int) -> tuple[int, int]:
@@ -201,8 +219,10 @@ def encode_file(check: Check, progress: Progress) -> bytes:
     """The bytes of the file; the rest of its 4096 stays as it is."""
     head = check.encode()
     due, place = _pair(progress.done)
-    ours = _HEAD.pack(_MAGIC, due, place, progress.taken, progress.before, len(progress.ahead))
+    counts = len(progress.ahead), len(progress.alone)
+    ours = _HEAD.pack(_MAGIC, due, place, progress.taken, progress.before, *counts)
     ours += b"".join(_AHEAD.pack(before, *_pair(up_to)) for before, up_to in progress.ahead)
+    ours += b"".join(_ALONE.pack(*_pair(mark)) for mark in sorted(progress.alone))
     crc = zlib.crc32(head + ours).to_bytes(4, "big")
     return head + bytes(_OURS_AT - len(head)) + ours + crc
 
@@ -226,10 +246,11 @@ def decode_file(data: bytes) -> tuple[Check, Progress] | None:
 def _decode_ours(data: bytes) -> Progress | None:
     if len(data) < _OURS_AT + _HEAD.size:
         return None
-    magic, due, place, taken, before, count = _HEAD.unpack_from(data, _OURS_AT)
+    magic, due, place, taken, before, count, singles = _HEAD.unpack_from(data, _OURS_AT)
     at = _OURS_AT + _HEAD.size
-    end = at + count * _AHEAD.size
-    if magic != _MAGIC or not 0 <= count <= MAX_AHEAD or len(data) < end + 4:
+    alone_at = at + count * _AHEAD.size
+    end = alone_at + singles * _ALONE.size
+    if magic != _MAGIC or not (0 <= count <= MAX_AHEAD and 0 <= singles <= MAX_ALONE) or len(data) < end + 4:
         return None
     if zlib.crc32(data[:CHECK_BYTES] + data[_OURS_AT:end]).to_bytes(4, "big") != data[end : end + 4]:
         return None
@@ -237,4 +258,5 @@ def _decode_ours(data: bytes) -> Progress | None:
         (offset, mark(on, where))
         for offset, on, where in (_AHEAD.unpack_from(data, at + n * _AHEAD.size) for n in range(count))
     )
-    return Progress(mark(due, place), taken, before, ahead)
+    alone = frozenset(mark(on, where) for on, where in _ALONE.iter_unpack(data[alone_at:end]))
+    return Progress(mark(due, place), taken, before, ahead, alone)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.component import Component, Table
@@ -23,6 +23,7 @@ from orbitmq.broker.timers.pending import TOPIC, BrokenChainError, Found, Pendin
 from orbitmq.broker.timers.progress import Progress, all_of, due_of, place_of
 from orbitmq.broker.timers.progress_table import ProgressTable
 from orbitmq.broker.timers.timer_log import TimerLog
+from orbitmq.broker.timers.unsettled import Unsettled
 from orbitmq.message import property_names, reserved
 from orbitmq.message.record import Record
 from orbitmq.runtime.seam import Runtime
@@ -92,11 +93,11 @@ class TimerService(Component):
         # What is true in memory; :attr:`written` follows it.
         self._progress = Progress()
         self._save_at_ms = 0
-        self._unsettled: deque[Handed] = deque()
-        self._handed = self._settled = 0
+        self._unsettled = Unsettled()
         # The progress that may be written down when so many messages are settled,
         # and the timer log is on the device up to a position.
         self._snapshot: tuple[int, int, Progress] | None = None
+        self._snapshot_at_ms = 0
         self._retry_at_ms = 0
         self._patient_until_ms = 0
         self._ready = False
@@ -131,10 +132,10 @@ class TimerService(Component):
             if own:
                 self.pending.leave()
                 await self._save_last()
-            elif self._handed:
+            elif self._unsettled.handed:
                 await self._save_handed()
             # When this broker leads again others have delivered: what is known now must not be written then.
-            self._handed = self._settled = 0
+            self._unsettled.clear()
             await self.written.close()
             if own and not self._log.empty:
                 await self._threads.run(self.pending.hand_over, self._files, self._wheel_path, self._progress)
@@ -144,11 +145,15 @@ class TimerService(Component):
 
     def _save_settled(self) -> None:
         """At a change of role, write down what was delivered: of what went elsewhere no other log tells."""
-        self._settle()
-        if self._settled == self._handed and self._log.synced >= self._log.end:
-            self._snapshot = None
-            self._take_snapshot()
-            self._try_to_save()
+        self._unsettled.settle()
+        if self._log.synced < self._log.end:
+            return
+        if not self._unsettled.none:
+            self._try_to_save(self._save_around)
+            return
+        self._snapshot = None
+        self._take_snapshot()
+        self._try_to_save(self._save_snapshot)
 
     async def _save_handed(self) -> None:
         """The same when all is stored that is on its way, as far as the disk takes it."""
@@ -167,8 +172,10 @@ class TimerService(Component):
             OSError: the disk refused.
         """
         await self._outlet.settle()
-        self._settle()
-        if self._settled < self._handed:
+        self._unsettled.settle()
+        if not self._unsettled.none:
+            await self._threads.run(self._log.sync)
+            self._save_around()
             return
         now, due = self._clock.now_ms(), self.pending.next_ms()
         if (due is None or due > now) and not self.pending.behind:
@@ -210,10 +217,9 @@ class TimerService(Component):
 
     async def _begin(self) -> None:
         """Find the progress, and read what waits: what was delivered and not seen stored comes again."""
-        if self._handed:
+        if self._unsettled.handed:
             await self._save_handed()
         self._unsettled.clear()
-        self._handed = self._settled = 0
         self._snapshot = None
         self._last = -1
         self._progress = self.written.saved = self.written.load()
@@ -253,11 +259,11 @@ class TimerService(Component):
             now = self._clock.now_ms()
             await self._slowly(self.pending.load(now))
             await self._deliver(now)
-            self._settle()
+            self._unsettled.settle()
             self._note_idle(now)
             self._take_snapshot()
         if self._clock.now_ms() >= self._save_at_ms:
-            self._try_to_save()
+            self._try_to_save(self._save_snapshot)
 
     async def _take_arrived(self) -> bool:
         """Look at all messages that the timer topic has now: a recall must be known before its message."""
@@ -286,8 +292,7 @@ class TimerService(Component):
                 self._retry_at_ms = now + RETRY_AFTER_MS
                 break
             if handed is not None:
-                self._unsettled.append(handed)
-                self._handed += 1
+                self._unsettled.add(handed, first)
                 last = handed
             self._progress = self._progress.advanced(first, self._progress.taken, self._progress.before)
             turn += 1
@@ -397,11 +402,6 @@ class TimerService(Component):
 
     # -- progress --------------------------------------------------------------------------------------
 
-    def _settle(self) -> None:
-        while self._unsettled and self._unsettled[0].stored:
-            self._unsettled.popleft()
-            self._settled += 1
-
     def _note_idle(self, now: int) -> None:
         """Nothing was due for long: a search in the log for deliveries need not begin before this time."""
         first = self.pending.first
@@ -418,11 +418,12 @@ class TimerService(Component):
         done = self._progress.done
         self._progress = self._progress.advanced(done, pending.position, pending.before)
         if self._snapshot is None and self._progress != self.written.saved:
-            self._snapshot = (self._handed, self._log.end, self._progress)
+            self._snapshot = (self._unsettled.handed, self._log.end, self._progress)
+            self._snapshot_at_ms = self._clock.now_ms()
 
-    def _try_to_save(self) -> None:
+    def _try_to_save(self, save: Callable[[], None]) -> None:
         try:
-            self._save_snapshot()
+            save()
         except OSError as error:
             log.error("the disk refused the progress of timers, it is tried again: %s", error)
             self._save_at_ms = self._clock.now_ms() + RETRY_AFTER_MS
@@ -433,7 +434,12 @@ class TimerService(Component):
         Raises:
             OSError: the disk refused.
         """
-        if self._snapshot is None or self._settled < self._snapshot[0]:
+        if self._snapshot is None:
+            return
+        if self._unsettled.settled < self._snapshot[0]:
+            # Another group refuses one message: what others it takes must not wait for that one.
+            if not self._outlet.own and self._clock.now_ms() - self._snapshot_at_ms >= RETRY_AFTER_MS:
+                self._save_around()
             return
         _, log_end, progress = self._snapshot
         if self._log.synced < log_end:
@@ -444,6 +450,24 @@ class TimerService(Component):
         self._save_at_ms = self._clock.now_ms() + SETTLE_MS
         # The clock may have gone back since the snapshot: slots that seemed over are still to come.
         self.pending.pass_by(min(progress.done, self._progress.done))
+
+    def _save_around(self) -> None:
+        """Write down what is delivered while an earlier message waits.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        first, next_one = self._unsettled.first, self.pending.first
+        if first is None or (next_one is not None and next_one < first):
+            return  # one that came too late for its time was not handed over yet
+        self._save_at_ms = self._clock.now_ms() + RETRY_AFTER_MS
+        if self._log.synced < self._log.end:
+            self._log.bring_to_device(self._log_synced)
+            return
+        around = self._unsettled.delivered(first, self.pending.position, self.pending.before)
+        progress = self.written.saved.joined(around)
+        if progress != self.written.saved:
+            self.written.write(progress)
 
     def _log_synced(self, worked: bool) -> None:
         if not worked:
