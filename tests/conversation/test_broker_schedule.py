@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 from tests.conversation.broker_peer import BrokerPeer, broker_config, records
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.delay.service import ScheduleService
+from orbitmq.errors import StartError
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record
 from orbitmq.runtime.simulated import SimulatedRuntime
@@ -192,6 +194,35 @@ async def test_power_fails_and_no_delayed_message_is_lost(runtime: SimulatedRunt
         await runtime.clock.sleep(5)
         got = {record.body for record in await peer.read(0)}
         assert got == {b"%d" % number for number in range(20)}
+    await peer.client.close()
+
+
+@pytest.mark.behaviour("DU-05")
+async def test_a_start_that_fails_after_a_crash_leaves_the_crash_to_the_next_one(
+    runtime: SimulatedRuntime,
+) -> None:
+    """Its stop was a clean one, so nobody looked any more what the log says was delivered."""
+    peer = Peer(runtime)
+    broker = Broker(runtime, broker_config(flush_disk_type="SYNC_FLUSH"))
+    await broker.start()
+    for number in range(5):
+        await peer.put(b"%d" % number, {"DELAY": "1"})
+    await runtime.clock.sleep(1.2)
+    runtime.files.crash()
+    await peer.client.close()
+    config = broker_config(listen_port=10921)
+    damaged = "/store/config/consumerFilter.json"
+    assert not runtime.files.exists(damaged)
+    runtime.files.write_atomic(damaged, b"{")
+    with pytest.raises(StartError, match="no readable backup"):
+        await Broker(runtime, config).start()
+    assert runtime.files.exists("/store/abort")
+    runtime.files.remove(damaged)
+    peer = Peer(runtime, "127.0.0.1:10921")
+    async with Broker(runtime, config):
+        await runtime.clock.sleep(5)
+        assert Counter(record.body for record in await peer.read(0)) == {b"%d" % n: 1 for n in range(5)}
+    assert not runtime.files.exists("/store/abort")
     await peer.client.close()
 
 

@@ -89,6 +89,7 @@ class Broker:
             self._services = assembly.services
             self._lifecycle = Lifecycle(assembly.components)
             await self._lifecycle.start(assembly.services.role.role)
+            assembly.services.store.count_crash(False)
             self._hand_overs = assembly.hand_overs
         except (StoreError, TableError) as error:
             await self.stop()

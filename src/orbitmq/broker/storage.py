@@ -27,6 +27,8 @@ class StoreLife(Component):
 
     async def start(self) -> None:
         await self._store.start()
+        # What looks for deliveries after a crash has not begun: the broker's start may still fail.
+        self._store.count_crash(True)
 
     async def stop(self) -> None:
         await self._store.stop()

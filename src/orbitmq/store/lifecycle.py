@@ -30,6 +30,7 @@ class Lifecycle:
     Attributes:
         recovered: what the last start found, ``None`` before the first.
         crashed: the stop before it was not a clean one.
+        crash_counts: the next start is to know of that crash too, though this stop may be a clean one.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Lifecycle:
         self._unlock: Callable[[], None] | None = None
         self.recovered: Recovered | None = None
         self.crashed = False
+        self.crash_counts = False
 
     @property
     def open(self) -> bool:
@@ -140,7 +142,8 @@ class Lifecycle:
         try:
             if self._log.write_error is None and self._flusher.error is None:
                 await self._upkeep.last_checkpoint(indexed)
-                self._runtime.files.remove(f"{self._upkeep.config.root}/abort")
+                if not self.crash_counts:
+                    self._runtime.files.remove(f"{self._upkeep.config.root}/abort")
         except OSError as error:
             logger.error("the store did not stop cleanly, the next start recovers it: %s", error)
         finally:

@@ -157,6 +157,10 @@ class MessageStore:
         """Whether the stop before the last start was not a clean one."""
         return self._lifecycle.crashed
 
+    def count_crash(self, counts: bool) -> None:
+        """Say whether the next start is to know of the crash before this one, though this stop is clean."""
+        self._lifecycle.crash_counts = counts and self.crashed
+
     @property
     def config(self) -> StoreConfig:
         """May be replaced while the store runs, as far as times, limits and addresses go."""
