@@ -86,14 +86,13 @@ class Acceptance:
         if not link.is_master or self._role.takes_messages or self._role.leads:
             self._lacking.add(link)
             return _none
-        own = self._terms
-        if link not in self._told_own and (
-            frame.term == own.begun or (self._acted.term and frame.term >= own.term)
-        ):
+        terms = self._terms
+        unheard = frame.term == terms.begun or (self._acted.term and frame.term >= terms.term)
+        if unheard and link not in self._told_own:
             # It began its term without knowing what we did.
-            self._terms.saw(frame.term)
-            self._terms.begin()
-        if frame.term < self._terms.term:
+            terms.saw(frame.term)
+            terms.begin()
+        if frame.term < terms.term:
             self._lacking.add(link)
             if link not in self._told_own:
                 self._tell_own(link)
@@ -101,7 +100,7 @@ class Acceptance:
         if frame.begins:
             self._lacking.discard(link)
             self._follows()
-        self._terms.follows(frame.term)
+        terms.follows(frame.term)
         self._acted.told()
         return lambda _entry: True
 
