@@ -282,10 +282,14 @@ async def test_an_open_transaction_is_asked_about_once_by_the_broker_that_got_it
 
 
 @pytest.mark.behaviour("TX-08")
+@pytest.mark.parametrize("again", [False, True], ids=["once", "the slave acts again"])
 async def test_a_master_that_asked_in_vain_does_not_ask_for_what_its_slave_has_handed_on(
-    orbitmq_world: World,
+    orbitmq_world: World, *, again: bool
 ) -> None:
-    """Seed 74: each question puts a copy of the half message; a slave cut off from its master lacks it."""
+    """Seed 74: each question puts a copy of the half message; a slave cut off from its master lacks it.
+
+    Seed 7978: it got the copy when the master was back, and handed it on as well when that was killed.
+    """
     world = orbitmq_world
     await ready(world, "orders")
     async with committing(world) as asked:
@@ -303,6 +307,14 @@ async def test_a_master_that_asked_in_vain_does_not_ask_for_what_its_slave_has_h
         # What the master asked while it was cut off does not come after all.
         world.disconnect(MASTER)
         world.heal()
+        if again:
+            # Killed before it has marked the copies as ended.
+            await world.until(lambda: master.role.role is Role.MASTER)
+            assert slave.store.max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0) == 2
+            world.crash(MASTER, keep=Keep.ANY)
+            await world.until(lambda: slave.role.role is Role.ACTING_MASTER, timeout_s=10)
+            await world.sleep(90)  # behind the time of another question
+            master = (await come_back(world)).services
         await world.until(lambda: master.role.role is Role.MASTER)
         await world.sleep(100)
     assert times(asked) == Counter({b"half": 1})

@@ -48,6 +48,8 @@ class HalfEscape(Component):
         self._table = HalfTable(0)
         self._marks = MarkProgress(0)
         self._on_the_way: dict[int, Handed] = {}
+        # The origins of those that another broker has: the master may have put copies of them since.
+        self._elsewhere: set[int] = set()
 
     def tables(self) -> Sequence[Table]:
         return (Table(ESCAPED_HALVES, self._escaped),)
@@ -55,6 +57,7 @@ class HalfEscape(Component):
     async def start(self) -> None:
         self._table, self._marks = self._queue.load()
         self._on_the_way.clear()
+        self._elsewhere = set(map(self._queue.origin, self._escaped))
         for offset in self._escaped:
             self._table.finish(offset)
         self._every(self._clock, TICK_SECONDS, self.tick, first_s=0.0)
@@ -79,11 +82,16 @@ class HalfEscape(Component):
                 offset = self._table.next_offset
                 record = self._queue.half(offset)
                 if record is not None:
-                    properties = decode_properties(record.properties)
-                    self._table.admit(self._half(offset, record, properties))
+                    self._admit(self._half(offset, record, decode_properties(record.properties)))
             self._table.next_offset += 1
             if self._table.next_offset % _SLICE == 0:
                 await asyncio.sleep(0)
+
+    def _admit(self, half: Half) -> None:
+        if half.origin in self._elsewhere:
+            self._table.finish(half.offset)
+        else:
+            self._table.admit(half)
 
     def _half(self, offset: int, record: Record, properties: Mapping[str, str]) -> Half:
         config = self._config
@@ -128,6 +136,7 @@ class HalfEscape(Component):
             del self._on_the_way[offset]
             self._table.finish(offset)
             self._escaped.add(offset)
+            self._elsewhere.add(self._queue.origin(offset))
         progress = self._table.progress
         self._queue.commit(HALF, progress)
         self._queue.commit(OP, self._marks.progress(progress))

@@ -6,6 +6,7 @@ from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.transactions import forms
 from orbitmq.broker.transactions.half_table import HalfTable, MarkProgress
 from orbitmq.message import reserved
+from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record, decode_record, iter_records
 from orbitmq.store import GetStatus, MessageStore
 
@@ -52,6 +53,11 @@ class HalfQueue:
         """The half message at an offset, ``None``: its file is gone."""
         found = self._store.get(HALF, 0, offset, 1)
         return decode_record(found.body) if found.status is GetStatus.FOUND else None
+
+    def origin(self, offset: int) -> int:
+        """The offset of the half message for which the one at an offset stands, mostly its own."""
+        record = self.half(offset)
+        return offset if record is None else forms.origin(offset, decode_properties(record.properties))
 
     def cut(self) -> None:
         """The log is shorter now: a progress behind the end would pass over what comes there."""

@@ -121,13 +121,9 @@ class Transactions(Component):
         self._table, self._marks = self._queue.load()
         # What another broker has while this one was away is ended here.
         self._handed_on = [offset for offset in self._escaped if offset < self._queue.end]
-        self._elsewhere = set(map(self._origin, self._handed_on))
+        self._elsewhere = set(map(self._queue.origin, self._handed_on))
         for offset in self._handed_on:
             self._finish(offset)
-
-    def _origin(self, offset: int) -> int:
-        record = self._queue.half(offset)
-        return offset if record is None else messages.origin(offset, decode_properties(record.properties))
 
     # -- the first half ----------------------------------------------------------------------------------
 
