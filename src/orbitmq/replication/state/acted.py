@@ -15,7 +15,8 @@ class Acted:
     """Kept on the disk: a slave may stop, or be killed, before its master is back (seed 4593).
 
     Attributes:
-        term: the first term in which it acted since it followed its master; 0: there is none.
+        term: the last term in which it acted since it followed its master; 0: there is none. That of its
+            tables may be higher: it is counted up so that a master hears it.
     """
 
     def __init__(self, feed: ChangeFeed) -> None:
@@ -25,8 +26,7 @@ class Acted:
 
     def begins(self, term: int) -> None:
         """It acts for its master."""
-        if not self.term:
-            self._set(term)
+        self._set(term)
 
     def told(self) -> None:
         """Its tables are its master's again, which was told all before."""

@@ -21,7 +21,7 @@ class Changes(msgspec.Struct, frozen=True, tag="changes"):
         asked: all of it was asked for.
         locks_in_s: with the last frame of all: in so many seconds no client counts on a queue lock that the
             sender's tables do not have; ``None``: it does not know.
-        acted_in: with what was asked for: the first term in which the sender acted and told nobody; 0: there
+        acted_in: with what was asked for: the last term in which the sender acted and told nobody; 0: there
             is none.
     """
 

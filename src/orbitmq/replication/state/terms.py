@@ -54,7 +54,7 @@ class Terms:
         lower one not even that. What it did before may be news all the same.
 
         Args:
-            acted_in: the first term in which it acted, 0: it did not. One who knew all that we did began a
+            acted_in: the last term in which it acted, 0: it did not. One who led later than we did began a
                 higher one than ours.
         """
         return term <= self.begun or term < self._of_tables or 0 < acted_in <= self._of_tables
