@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -33,7 +36,8 @@ from orbitmq.broker.timers.units import Unit
 from orbitmq.broker.timers.wheel import NONE, Wheel
 from orbitmq.message.record import Record
 from orbitmq.runtime import system_runtime
-from orbitmq.runtime.simulated import simulated_runtime
+from orbitmq.runtime.simulated import SimulatedRuntime, simulated_runtime
+from orbitmq.wire import fastjson
 from orbitmq.wire.bodies.topic import DataVersion
 
 NOW = 1_700_000_000_123
@@ -360,6 +364,29 @@ def test_the_window_follows_the_retention() -> None:
     assert BrokerConfig(file_reserved_time_hours=0).timer_roll_window_ms == 60_000
     config, _ = BrokerConfig().updated({"timerPrecisionMs": "999"})
     assert config.timer_precision_ms == 500
+
+
+async def test_the_file_of_an_earlier_run_counts_though_this_broker_has_begun_to_lead(
+    runtime: SimulatedRuntime,
+) -> None:
+    """Seed 3446: the table on the disk was older, and its version counted up before the file was read."""
+    log_end = SimpleNamespace(end_offset=500)
+    store: Any = SimpleNamespace(max_offset=lambda *_: 9, end=900, recovered=log_end, cuts=[])
+    early, late = (Progress(mark(due, 40), 3, 100) for due in (1000, 8000))
+    before = ProgressTable(runtime, BrokerConfig(), store, ChangeFeed())
+    before.write(early)
+    table = fastjson.loads("".join(before.file_text()))
+    before.write(late)
+    await before.close()
+    for content in (table, {}):
+        again = ProgressTable(runtime, BrokerConfig(), store, ChangeFeed())
+        if content:
+            again.restore(content)
+        again.version = DataVersion(7, again.version.timestamp, again.version.counter)
+        assert again.load() == late
+    store.recovered = SimpleNamespace(end_offset=60)
+    again = ProgressTable(runtime, BrokerConfig(), store, ChangeFeed())
+    assert again.load() == replace(late, before=60), "what came into the log since is not delivered"
 
 
 # -- the file of the progress ----------------------------------------------------------------------------

@@ -47,21 +47,30 @@ class ProgressTable:
     @property
     def saved(self) -> Progress:
         """What was written down last, here and there."""
-        if not self._file_is_known:
-            self._file_is_known = True
-            found = self._file.load()
-            if found is not None and found[0].version.is_newer_than(self.version):
-                self.version = found[0].version
-                # What came into the log since it was recovered is other messages than the file tells of.
-                recovered = self._store.recovered
-                own_end = min([0 if recovered is None else recovered.end_offset, *self._store.cuts])
-                self._saved = self._within(found[1], own_end)
+        self._read_file()
         return self._saved
 
     @saved.setter
     def saved(self, progress: Progress) -> None:
         self._saved = progress
         self._file_is_known = True
+
+    def _read_file(self) -> None:
+        """Take over the file of an earlier run if it is newer than the table.
+
+        Before this broker leads: then the version counts up, and says nothing of the file's (seed 3446).
+        """
+        if self._file_is_known:
+            return
+        self._file_is_known = True
+        found = self._file.load()
+        if found is None or (self.version.counter and not found[0].version.is_newer_than(self.version)):
+            return
+        self.version = found[0].version
+        # What came into the log since it was recovered is other messages than the file tells of.
+        recovered = self._store.recovered
+        own_end = min([0 if recovered is None else recovered.end_offset, *self._store.cuts])
+        self._saved = self._within(found[1], own_end)
 
     def load(self) -> Progress:
         """What is delivered of what the log has."""
@@ -137,3 +146,4 @@ class ProgressTable:
             self._saved = Progress.from_plain(content["progress"])
         if content.get("dataVersion"):
             self.version = DataVersion.from_json(content["dataVersion"])
+        self._read_file()
