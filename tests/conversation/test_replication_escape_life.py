@@ -136,44 +136,20 @@ async def test_a_slave_whose_clock_is_behind_knows_what_its_master_delivered(orb
 
 
 @pytest.mark.behaviour("ES-14")
-@pytest.mark.parametrize("killed", [False, True], ids=["called back", "slave killed"])
-async def test_a_delayed_message_that_overtook_a_refused_one_comes_once(
-    orbitmq_world: World, *, killed: bool
-) -> None:
-    """Seed 196: the progress of a level is one offset, so the master delivered what had passed it again."""
-    world = orbitmq_world
-    await ready(world, "orders")
-    master = world.brokers[MASTER]
-    master.services.topics.create_if_absent("here", 4)
-    await world.until(lambda: "here" in world.brokers[SLAVE].services.topics, timeout_s=1)
-    for number, topic in enumerate(["orders", "here", "orders", "orders", "here", "orders"]):
-        put(master, topic, b"%d of %s" % (number, topic.encode()), DELAY="2", UNIQ_KEY=f"K{number}")
-    await lose(world)
-    await world.until(lambda: len(stored(world.brokers[OTHER], "orders")) == 4, timeout_s=10)
-    await world.sleep(0.5)
-    if killed:
-        world.crash(SLAVE, keep=Keep.ANY)
-        await world.start_broker(SLAVE)
-    await come_back(world)
-    await world.sleep(10)
-    assert everywhere(world, "orders") == Counter({b"%d of orders" % number: 1 for number in (0, 2, 3, 5)})
-    assert everywhere(world, "here") == Counter({b"%d of here" % number: 1 for number in (1, 4)})
-
-
 @pytest.mark.behaviour("ES-15")
 @pytest.mark.parametrize("killed", [False, True], ids=["called back", "slave killed"])
-async def test_a_timer_message_that_overtook_a_refused_one_comes_once(
-    orbitmq_world: World, *, killed: bool
+@pytest.mark.parametrize("delay", [{"DELAY": "2"}, {"TIMER_DELAY_MS": "6000"}], ids=["level", "timer"])
+async def test_a_message_that_overtook_a_refused_one_comes_once(
+    orbitmq_world: World, *, delay: dict[str, str], killed: bool
 ) -> None:
-    """The progress of timers is one mark, so all that had passed the refused one was delivered again."""
+    """Seed 196: the progress of a level, or of timers, is one place: what had passed it came again."""
     world = orbitmq_world
     await ready(world, "orders")
     master = world.brokers[MASTER]
     master.services.topics.create_if_absent("here", 4)
     await world.until(lambda: "here" in world.brokers[SLAVE].services.topics, timeout_s=1)
     for number, topic in enumerate(["orders", "here", "orders", "orders", "here", "orders"]):
-        body, delay = b"%d of %s" % (number, topic.encode()), str(6000 + 10 * number)
-        put(master, topic, body, TIMER_DELAY_MS=delay, UNIQ_KEY=f"T{number}")
+        put(master, topic, b"%d of %s" % (number, topic.encode()), UNIQ_KEY=f"K{number}", **delay)
     await lose(world)
     await world.until(lambda: len(stored(world.brokers[OTHER], "orders")) == 4, timeout_s=10)
     await world.sleep(3)
