@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from tests.conversation.test_replication_escape_life import put
-from tests.replicas import ESCAPING, MASTER, OTHER, SLAVE, Watch, bodies, store
+from tests.replicas import ESCAPING, MASTER, OTHER, SLAVE, Watch, bodies, log_of, store
 
 from orbitmq import LocalTransactionState, Message, Producer, ReceivedMessage
 from orbitmq.broker.role import Role
+from orbitmq.message.record import iter_records
 from orbitmq.testing import World
 
 LOSES = {
@@ -78,6 +79,40 @@ async def test_progress_in_a_tail_that_is_set_aside_skips_nothing(orbitmq_world:
         await world.start_broker(MASTER)
         await world.until(lambda: watch.role(MASTER) is Role.MASTER)
         await world.until(lambda: b"only the master has it" in delivered(world))
+
+
+@pytest.mark.behaviour("PO-36")
+@pytest.mark.parametrize("timer", [False, True], ids=["level", "timer"])
+@pytest.mark.orbitmq(brokers=2, replicas=2, settings=LOSES)
+async def test_what_was_delivered_in_such_a_tail_only_comes_again(orbitmq_world: World, timer: bool) -> None:
+    """What waited is in both logs, what the second message was delivered as is in the tail only."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        async with world.producer() as producer:
+            await all_serve(world, watch, producer)
+        await send(world, "delivered before", timer=timer)
+        await world.until(lambda: b"delivered before" in bodies(world, MASTER))
+        await send(world, "delivered in the tail", timer=timer)
+        await store(world, MASTER).flush()
+        await world.until(lambda: b"delivered in the tail" in bodies(world, MASTER))
+        await world.until(lambda: store(world, SLAVE).end == store(world, MASTER).end)
+        await store(world, SLAVE).flush()
+        world.crash(MASTER)
+        await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
+        await world.sleep(2)
+        world.crash(SLAVE)
+
+        await world.start_broker(MASTER)
+        await world.until(lambda: watch.role(MASTER) is Role.FENCED)
+        put(world.brokers[MASTER], "t", bytes(30_000))
+        await store(world, MASTER).flush()
+        assert b"delivered in the tail" not in bodies(world, MASTER)
+
+        await world.start_broker(SLAVE)
+        await world.until(lambda: b"delivered in the tail" in bodies(world, MASTER))
+        await world.sleep(DELAY_S)
+        found = [record.body for record in iter_records(log_of(world, MASTER)) if record.topic == "t"]
+        assert found.count(b"delivered before") == found.count(b"delivered in the tail") == 1
 
 
 @pytest.mark.behaviour("PO-28")

@@ -18,7 +18,6 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.timers import forms, units
 from orbitmq.broker.timers.check_file import CheckFile
 from orbitmq.broker.timers.hand_over import take_out
-from orbitmq.broker.timers.pending import roll_ms
 from orbitmq.broker.timers.progress import (
     FILE_BYTES,
     Check,
@@ -32,7 +31,7 @@ from orbitmq.broker.timers.progress import (
 )
 from orbitmq.broker.timers.progress_table import ProgressTable
 from orbitmq.broker.timers.timer_log import TimerLog
-from orbitmq.broker.timers.units import Unit
+from orbitmq.broker.timers.units import Unit, roll_ms
 from orbitmq.broker.timers.wheel import NONE, Wheel
 from orbitmq.message.record import Record
 from orbitmq.runtime import system_runtime

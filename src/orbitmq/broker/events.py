@@ -18,6 +18,7 @@ from orbitmq.wire.bodies.topic import TopicConfig
 
 if TYPE_CHECKING:
     from orbitmq.broker.clients.registry import ConsumerGroup
+    from orbitmq.broker.delay.delivered import Delivery
     from orbitmq.transport.server import ServerConnection
 
 log = logging.getLogger(__name__)
@@ -77,6 +78,16 @@ class TableSaved:
 
     table: str
     keys: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveriesLost:
+    """The end of the log is about to be set aside, and these delayed messages were delivered in it.
+
+    Published once for each part of that end, the newest part first.
+    """
+
+    deliveries: Sequence[Delivery]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from orbitmq.broker.change_feed import DELAYS, ESCAPED_HALVES, OFFSETS, TIMERS
-from orbitmq.broker.events import LogCut
+from orbitmq.broker.delay.search import deliveries_backwards
+from orbitmq.broker.events import DeliveriesLost, LogCut
 from orbitmq.broker.extension import Attachment, Host
 from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.escape.escape import Escape
@@ -53,6 +54,13 @@ def attach(host: Host) -> Attachment:
 
     peers, cutting = Peers(), Cutting(s.runtime, s.store)
 
+    async def about_to_cut(start: int, end: int) -> None:
+        async for lost in deliveries_backwards(s.runtime.threads, s.store, start, end):
+            s.events.publish(DeliveriesLost(lost))
+        # Before the log is shorter: after a crash between the two the log tells that they are done.
+        for table in (DELAYS, TIMERS):
+            await s.persistence.flush(table)
+
     async def cut(end: int) -> None:
         replicas.forget()
         s.events.publish(LogCut(end))
@@ -60,7 +68,7 @@ def attach(host: Host) -> Attachment:
         for table in (DELAYS, TIMERS, ESCAPED_HALVES, OFFSETS):
             await s.persistence.flush(table)
 
-    cutting.on_cut = cut
+    cutting.before_cut, cutting.on_cut = about_to_cut, cut
     identity = Identity(s.runtime, s.config, s.store, s.role, s.address, term)
     port = HaPort(s.runtime, s.config, s.store, replicas, peers, identity, listens)
     following = Following(s.runtime, s.config, s.store, s.address, Ours(peers, identity, cutting))

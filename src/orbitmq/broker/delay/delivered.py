@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 import struct
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from orbitmq.broker.delay.levels import level_number
-from orbitmq.message import property_names
+from orbitmq.message import property_names, reserved
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record, decode_record
@@ -25,6 +25,8 @@ from orbitmq.store.ports import LogPiece
 # delivered and left no trace ends the search of the level early; they are looked at again then.
 WINDOW = 1024
 TIMER = 0
+# A timer message that was put into the timer topic once more, to wait for the rest of its time.
+ROLLED = -1
 # Deliveries that one call collects.
 BATCH = 10_000
 
@@ -37,11 +39,18 @@ _SIZE = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A delivered record that was found in the log; :data:`TIMER` in place of a level for a timer message."""
+    """A delivered record that was found in the log.
+
+    Attributes:
+        level: :data:`TIMER` or :data:`ROLLED` for a timer message.
+        out_ms, enqueued_ms: of a timer message, its slot and when it began to wait; 0: it does not say.
+    """
 
     level: int
     physical_offset: int
     identity: Identity
+    out_ms: int = 0
+    enqueued_ms: int = 0
 
 
 def identity_of(record: Record, topic: str, unique_id: str) -> Identity:
@@ -101,12 +110,52 @@ def _delivery(view: memoryview, at: int) -> Delivery | None:
     except MessageFormatError:
         return None
     level = level_number(properties.get(property_names.DELAY, ""))
-    waited = level or property_names.TIMER_OUT_MS in properties
-    # Messages that wait, and half messages, name another topic than their own.
-    if not waited or record.topic != properties.get(property_names.REAL_TOPIC):
+    out_text = properties.get(property_names.TIMER_OUT_MS, "")
+    if not level and not out_text:
         return None
-    unique_id = properties.get(property_names.UNIQ_KEY, "")
-    return Delivery(level, record.physical_offset, identity_of(record, record.topic, unique_id))
+    # Other messages that wait, and half messages, name another topic than their own.
+    topic = properties.get(property_names.REAL_TOPIC, "")
+    rolled = record.topic == reserved.TIMER_TOPIC and property_names.TIMER_ROLL_TIMES in properties
+    if record.topic != topic and not rolled:
+        return None
+    kind = ROLLED if rolled else level or TIMER
+    identity = identity_of(record, topic, properties.get(property_names.UNIQ_KEY, ""))
+    times = _number(out_text), _number(properties.get(property_names.TIMER_ENQUEUE_MS, ""))
+    return Delivery(kind, record.physical_offset, identity, *times)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
+def before_lost(
+    offset: int, lost: Iterable[Identity], waiting: Callable[[int], Identity | None]
+) -> tuple[int, list[int]]:
+    """Where the progress of a level was before deliveries that the log loses.
+
+    Args:
+        offset: the progress.
+        lost: the messages whose deliveries are lost. A level delivers in order, so they are the last ones
+            before ``offset``, but for those that went to other masters.
+        waiting: as for :class:`LevelProgress`.
+
+    Returns:
+        The new progress, and the messages from there on whose deliveries are not lost.
+    """
+    left, at, misses = Counter(lost), offset, 0
+    others: list[int] = []
+    passed: list[int] = []
+    while at > 0 and misses < WINDOW and left.total():
+        at -= 1
+        identity = waiting(at)
+        if identity is None or not left[identity]:
+            passed.append(at)
+            misses += 1
+            continue
+        left[identity] -= 1
+        others += passed
+        passed, offset, misses = [], at, 0
+    return offset, others
 
 
 class LevelProgress:

@@ -40,6 +40,10 @@ class Place:
         known = {*self.ahead, *more}
         return replace(self, ahead=_from(self.offset, known)) if known else self
 
+    def back_at(self, offset: int, others: Iterable[int]) -> Place:
+        """Deliveries from this offset on are lost, but for some."""
+        return replace(self, offset=offset).with_ahead(others)
+
     def cut(self, end: int) -> Place:
         """The level's queue ends here: what comes behind is not delivered yet."""
         ahead = tuple(offset for offset in self.ahead if offset < end)
@@ -96,9 +100,12 @@ class DelayProgress:
     def cut(self, level: int, end: int, log_end: int) -> None:
         """A level's queue and the log were cut to these ends: what comes there is not delivered yet."""
         place = self._places[level].cut(end)
-        self._places[level] = replace(place, log_offset=min(place.log_offset, log_end))
-        # With the version that it has: it is not newer than what its master knows.
-        self._feed.changed(DELAYS, str(level), self._places[level])
+        self.take_back(level, replace(place, log_offset=min(place.log_offset, log_end)))
+
+    def take_back(self, level: int, place: Place) -> None:
+        """Note an earlier place, with the version that there is: it is not newer than what a master knows."""
+        self._places[level] = place
+        self._feed.changed(DELAYS, str(level), place)
 
     def _apply(self, key: str, value: list[Any] | int | None) -> None:
         """Take over progress of another broker, or from a journal."""

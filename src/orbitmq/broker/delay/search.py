@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
-from orbitmq.broker.delay.delivered import Identity, LevelProgress, deliveries, waiting_identity
+from orbitmq.broker.delay.delivered import Delivery, Identity, LevelProgress, deliveries, waiting_identity
 from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.delay.progress import DelayProgress
 from orbitmq.message import reserved
 from orbitmq.runtime.seam import Clock, Threads
 from orbitmq.store import MessageStore
+from orbitmq.store.ports import LogPiece
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +48,7 @@ class DeliverySearch:
                 starts[level] = start
                 known = self._progress.place(level).offset
                 last = self._store.max_offset(reserved.SCHEDULE_TOPIC, level - 1)
-                searched[level] = LevelProgress(known, last, self._waiting(level))
+                searched[level] = LevelProgress(known, last, self.waiting(level))
         await self._read(starts, searched, end)
         for level, found in searched.items():
             place = self._progress.place(level)
@@ -75,7 +77,9 @@ class DeliverySearch:
             return None
         return max(physical, self._store.raw.file_before(due))
 
-    def _waiting(self, level: int) -> Callable[[int], Identity | None]:
+    def waiting(self, level: int) -> Callable[[int], Identity | None]:
+        """Gives the message that waits or waited at an offset of the level's queue; ``None``: unreadable."""
+
         def identity(offset: int) -> Identity | None:
             entry = self._store.entry(reserved.SCHEDULE_TOPIC, level - 1, offset)
             data = None if entry is None else self._store.record_at(entry[0])
@@ -91,3 +95,21 @@ class DeliverySearch:
                 level = searched.get(each.level)
                 if level is not None and each.physical_offset >= starts[each.level]:
                     level.saw([each.identity])
+
+
+async def deliveries_backwards(
+    threads: Threads, store: MessageStore, start: int, end: int
+) -> AsyncIterator[list[Delivery]]:
+    """The deliveries between two places of the log where records begin, some thousands at a time.
+
+    The newest part comes first; in a part they are in the order of the log.
+    """
+    parts: list[LogPiece] = []
+    at = start
+    while (piece := store.raw.piece(at, end)) is not None:
+        found, at = await threads.run(deliveries, piece)
+        if found:
+            parts.append(replace(piece, end=at))
+    for part in reversed(parts):
+        found, _ = await threads.run(deliveries, part)
+        yield found

@@ -12,10 +12,11 @@ from itertools import islice
 
 from orbitmq.broker.change_feed import DELAYS
 from orbitmq.broker.component import Component, Table
+from orbitmq.broker.delay.delivered import before_lost
 from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.delay.progress import MAX_AHEAD, DelayProgress
 from orbitmq.broker.delay.search import DeliverySearch
-from orbitmq.broker.events import Events, LogCut
+from orbitmq.broker.events import DeliveriesLost, Events, LogCut
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
 from orbitmq.broker.messaging.stored import copied
 from orbitmq.broker.metadata.topics import TopicConfigs
@@ -97,6 +98,7 @@ class ScheduleService(Component):
         self._search = search
         outlet.on_stored(self._stored_elsewhere)
         events.subscribe(RoleChanged, self._role_changed)
+        events.subscribe(DeliveriesLost, self._lost)
         events.subscribe(LogCut, self._log_cut)
         events.on_messages_arrived(self.on_arrival, topic=reserved.SCHEDULE_TOPIC)
         self.levels = levels
@@ -181,6 +183,19 @@ class ScheduleService(Component):
         self._patient_until_ms = changed.at_ms + UNKNOWN_TOPIC_WAITS_MS
         self._anew = True
         self._wake.set()
+
+    def _lost(self, event: DeliveriesLost) -> None:
+        """What was delivered in a tail of the log that goes is not delivered (behaviour PO-36)."""
+        for level in {each.level for each in event.deliveries} & self.delays.table().keys():
+            before = self.delays.place(level)
+            lost = [each.identity for each in event.deliveries if each.level == level]
+            offset, others = before_lost(before.offset, lost, self._search.waiting(level))
+            if offset != before.offset:
+                log.warning(
+                    "delay level %d: messages from %d on come again, their deliveries are set aside",
+                    level, offset,
+                )  # fmt: skip
+                self.delays.take_back(level, before.back_at(offset, others))
 
     def _log_cut(self, cut: LogCut) -> None:
         for level in self._levels:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orbitmq.broker.events import DeliveriesLost
 from orbitmq.broker.extension import Attachment, Host
 from orbitmq.broker.handlers.timers import TimerHandlers
 from orbitmq.broker.timers.delivered import DeliveredTimers
@@ -18,6 +19,12 @@ def attach(host: Host) -> Attachment:
     delivered = DeliveredTimers(s.runtime.threads, s.store)
     timers = TimerService(s.runtime, s.config, s.events, s.store, s.outlet, s.topics, s.feed, delivered)
     s.append.hooks.append(s.timer_hook.timed)
+
+    def lost(event: DeliveriesLost) -> None:
+        if timers.written.take_back(event.deliveries):
+            timers.pending.take_back()
+
+    s.events.subscribe(DeliveriesLost, lost)
     inspection = TimerInspection(clock, s.topics, timers)
     recall = Recall(clock, s.config, s.role, s.topics, s.append, timers)
     return Attachment(

@@ -68,6 +68,8 @@ class PendingTimers:
         self._trusted_end: int | None = None
         self._cuts_seen = 0
         self._is_current = False
+        # Whether the timer log may have dropped units that are needed again.
+        self._lacks_units = False
         self.position = 0
         self.before = 0
         self.waiting: Counter[int] = Counter()
@@ -99,6 +101,11 @@ class PendingTimers:
         if self._is_current:
             self._trusted_end = self.before
         self._is_current = False
+
+    def take_back(self) -> None:
+        """Messages that were delivered are to wait again: :meth:`restore` makes all units anew."""
+        self.leave()
+        self._lacks_units = True
 
     def pause(self) -> None:
         """Release the files while nobody works here."""
@@ -148,6 +155,9 @@ class PendingTimers:
         self._restored = progress
         self._log.close()
         self._log.open()
+        if self._lacks_units:
+            self._log.clear()
+            self._lacks_units = False
         newest: units.Unit | None = None
         foreign = False  # whether the unit before the newest is one of Apache's
         for position, found in self._log.scan(self._trusted()):
@@ -291,7 +301,7 @@ class PendingTimers:
         # Counted from its store time: whoever reads it, and when, a long wait is cut at the same place.
         if out_ms - stored_ms >= window_ms:
             magic |= units.ROLL
-            out_ms = roll_ms(out_ms, stored_ms, window_ms, self._precision)
+            out_ms = units.roll_ms(out_ms, stored_ms, window_ms, self._precision)
             due_ms = out_ms + self._precision
         return magic, out_ms, due_ms
 
@@ -505,14 +515,3 @@ class PendingTimers:
         for waiting in self._heap:
             found[due_of(waiting) // 60_000 * 60_000] += 1
         return {minute: number for minute, number in sorted(found.items()) if number}
-
-
-def roll_ms(out_ms: int, now_ms: int, window_ms: int, precision_ms: int) -> int:
-    """Where a message waits that is due behind the window (TimerMessageStore.doEnqueue).
-
-    Half a window when little would be left for the next time, so that the last wait is not a short one.
-    """
-    now = now_ms // precision_ms * precision_ms
-    if out_ms - now - window_ms < window_ms // 3:
-        return (now + window_ms // 2) // precision_ms * precision_ms
-    return (now + window_ms) // precision_ms * precision_ms

@@ -127,6 +127,13 @@ class Progress:
         alone = frozenset(mark for mark in self.alone if mark > done) if self.alone else self.alone
         return Progress(done, taken, before, ahead, alone)
 
+    def taken_back(self, before_ms: int) -> Progress:
+        """What was due later than this is not delivered, but for what is known one by one."""
+        most = all_of(before_ms)
+        ahead = tuple((place, min(up_to, most)) for place, up_to in self.ahead)
+        done = min(self.done, most)
+        return replace(self, done=done, ahead=tuple(pair for pair in ahead if pair[1] > done))
+
     def set_back(self, now_ms: int) -> Progress:
         """The clock went back behind the mark, and all that waits and is due now is known to the caller.
 

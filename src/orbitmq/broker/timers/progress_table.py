@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from orbitmq.broker.change_feed import TIMERS, ChangeFeed, FedTable
 from orbitmq.broker.component import Table
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.delay.delivered import ROLLED, TIMER, Delivery
 from orbitmq.broker.events import LogCut
 from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
 from orbitmq.broker.timers.check_file import CheckFile
 from orbitmq.broker.timers.pending import TOPIC
-from orbitmq.broker.timers.progress import Check, Progress, check_of
+from orbitmq.broker.timers.progress import Check, Progress, check_of, due_of
+from orbitmq.broker.timers.units import roll_ms
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore
 from orbitmq.wire.bodies.topic import DataVersion
+
+log = logging.getLogger(__name__)
 
 
 class ProgressTable:
@@ -86,6 +91,29 @@ class ProgressTable:
         """The end in the commit log of the messages before an offset of the timer topic."""
         entry = self._store.entry(TOPIC, 0, taken - 1) if taken > 0 else None
         return entry[0] + entry[1] if entry is not None else 0
+
+    def take_back(self, lost: Iterable[Delivery]) -> bool:
+        """What was delivered in a tail of the log that goes is not delivered; whether there was any.
+
+        By its time: others that were due since then, and went to other masters, come again too.
+        """
+        slots = [slot for each in lost if (slot := self._slot_of(each))]
+        if not slots or due_of(self.saved.latest) <= min(slots):
+            return False
+        log.warning("timers due from %d on come again, their deliveries are set aside", min(slots))
+        self.saved = self.saved.taken_back(min(slots))
+        self._feed.changed(TIMERS, "progress", self.saved)
+        return True
+
+    def _slot_of(self, lost: Delivery) -> int:
+        """The slot in which a message waited, 0: it is no timer."""
+        if lost.level == TIMER:
+            return lost.out_ms
+        if lost.level == ROLLED and lost.enqueued_ms:
+            config = self._config
+            window, precision = config.timer_roll_window_ms, config.timer_precision_ms
+            return roll_ms(lost.out_ms, lost.enqueued_ms, window, precision)
+        return 0
 
     def cut(self, _cut: LogCut) -> None:
         """The end of the log was set aside: what comes in its place is not delivered yet.

@@ -84,3 +84,14 @@ def due_ms(out_ms: int, extra: int, precision_ms: int) -> int:
 def hash_of(extra: int) -> int | None:
     """The hash of the key, ``None`` in a unit of Apache's."""
     return extra & 0xFFFFFFFF if extra >> 48 == _MARK else None
+
+
+def roll_ms(out_ms: int, now_ms: int, window_ms: int, precision_ms: int) -> int:
+    """Where a message waits that is due behind the window (TimerMessageStore.doEnqueue).
+
+    Half a window when little would be left for the next time, so that the last wait is not a short one.
+    """
+    now = now_ms // precision_ms * precision_ms
+    if out_ms - now - window_ms < window_ms // 3:
+        return (now + window_ms // 2) // precision_ms * precision_ms
+    return (now + window_ms) // precision_ms * precision_ms

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 COPY_BYTES = 1 << 20
 
 
-async def _nothing(_end: int) -> None:
+async def _nothing(*_ends: int) -> None:
     pass
 
 
@@ -22,7 +22,8 @@ class Cutting:
 
     Attributes:
         times, size_bytes: how often that was done since the start, and how much was set aside.
-        on_cut: called each time with the new end, when the log is shorter; what it returns is awaited.
+        before_cut: called each time with where the log is to end and where it ends.
+        on_cut: called each time with the new end, when the log is shorter. What both return is awaited.
     """
 
     def __init__(self, runtime: Runtime, store: MessageStore) -> None:
@@ -30,6 +31,7 @@ class Cutting:
         self._store = store
         self.times = 0
         self.size_bytes = 0
+        self.before_cut: Callable[[int, int], Awaitable[None]] = _nothing
         self.on_cut: Callable[[int], Awaitable[None]] = _nothing
 
     async def cut(self, start: int, end: int, master: str) -> None:
@@ -40,6 +42,7 @@ class Cutting:
         """
         path = f"{self._store.config.root}/aside/{start:020d}-{self._runtime.clock.now_ms()}.log"
         await self._runtime.threads.run(self._copy, path, start, end)
+        await self.before_cut(start, end)
         await self._store.truncate(start)
         self.times += 1
         self.size_bytes += end - start
