@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from orbitmq.broker.change_feed import DELAYS, ChangeFeed, Entry
 from orbitmq.broker.delay.delivered import (
+    ROLLED,
     TIMER,
     WINDOW,
     Identity,
     LevelProgress,
+    before_lost,
     deliveries,
     identity_of,
     waiting_identity,
 )
 from orbitmq.broker.delay.progress import MAX_AHEAD, DelayProgress, Place
+from orbitmq.broker.delay.search import deliveries_backwards
 from orbitmq.message.properties import encode_properties
 from orbitmq.message.record import Record, decode_record, encode_record
-from orbitmq.runtime.simulated import VirtualClock
+from orbitmq.runtime.simulated import SimulatedRuntime, VirtualClock
 from orbitmq.store.ports import LogPiece
 from orbitmq.wire import fastjson
 
@@ -80,6 +87,20 @@ def test_a_delivered_timer_message_is_told_from_one_that_waits() -> None:
     assert found.identity == waiting_identity(encode_record(waits))
 
 
+@pytest.mark.behaviour("PO-36")
+def test_of_a_timer_message_is_known_where_it_waited_also_when_it_only_rolled() -> None:
+    times = {"TIMER_OUT_MS": "7000", "TIMER_ENQUEUE_MS": "5"}
+    came = record("T", b"t", REAL_TOPIC="T", **times)
+    rolled = record("rmq_sys_wheel_timer", b"t", REAL_TOPIC="T", TIMER_ROLL_TIMES="1", **times)
+    unknown = record("T", b"t", REAL_TOPIC="T", TIMER_OUT_MS="soon")
+    found, _ = deliveries(log_of([came, rolled, unknown])[0])
+    assert [(each.level, each.out_ms, each.enqueued_ms) for each in found] == [
+        (TIMER, 7000, 5),
+        (ROLLED, 7000, 5),
+        (TIMER, 0, 0),
+    ]
+
+
 def test_a_call_collects_so_many_and_the_next_goes_on_there() -> None:
     piece, places = log_of([delivered(number) for number in range(7)])
     collected, at = [], piece.start
@@ -131,6 +152,58 @@ def test_every_run_of_deliveries_is_followed(seed: int) -> None:
     level.saw(identity(offset) for offset in range(max(0, known - 50), until) if offset not in left_out)
     last = max((offset for offset in range(known, until) if offset not in left_out), default=known - 1)
     assert level.progress == last + 1
+
+
+@pytest.mark.behaviour("PO-36")
+def test_progress_before_lost_deliveries_names_what_others_have_among_them() -> None:
+    def lost(*numbers: int, progress: int = 9) -> tuple[int, list[int]]:
+        return before_lost(progress, map(identity, numbers), lambda at: None if at == 6 else identity(at))
+
+    assert lost() == (9, [])
+    assert lost(8) == (8, [])
+    # 6 cannot be read, 7 went to another master.
+    assert lost(4, 5, 8) == (4, [7, 6])
+    # What is not of this queue, or not counted as delivered, moves nothing.
+    assert lost(11, 12) == (9, [])
+    assert lost(1, 0, progress=2) == (0, [])
+    # The search goes so far back behind the last one that it found.
+    assert lost(9, WINDOW + 8, progress=WINDOW + 10) == (
+        9,
+        [*range(WINDOW + 9, WINDOW + 8, -1), *range(WINDOW + 7, 9, -1)],
+    )
+    assert lost(9, progress=WINDOW + 11) == (WINDOW + 11, [])
+
+
+@pytest.mark.behaviour("PO-36")
+def test_the_same_message_twice_is_lost_as_often_as_it_was_delivered() -> None:
+    assert before_lost(5, [identity("same")], lambda _at: identity("same")) == (4, [])
+    assert before_lost(5, [identity("same")] * 2, lambda _at: identity("same")) == (3, [])
+
+
+@pytest.mark.behaviour("PO-36")
+def test_progress_is_taken_back_with_the_version_that_it_has() -> None:
+    first, _, _ = pair_of_tables()
+    first.move(2, Place(5, 1234, (8,)))
+    version = first.version
+    first.take_back(2, first.place(2).back_at(3, [4]))
+    assert first.place(2) == Place(3, 1234, (4, 8))
+    assert first.version == version
+
+
+@pytest.mark.behaviour("PO-36")
+async def test_deliveries_of_a_tail_come_part_by_part_the_newest_first(runtime: SimulatedRuntime) -> None:
+    piece, places = log_of([delivered(number) for number in range(6)])
+    borders = [piece.start, places[2], places[3], piece.end]
+    files = [replace(piece, start=start, end=end) for start, end in pairwise(borders)]
+
+    def piece_of(at: int, end: int) -> LogPiece | None:
+        of_file = [each for each in files if each.start <= at < min(end, each.end)]
+        return replace(of_file[0], start=at, end=min(end, of_file[0].end)) if of_file else None
+
+    store: Any = SimpleNamespace(raw=SimpleNamespace(piece=piece_of))
+    parts = deliveries_backwards(runtime.threads, store, places[1], places[5])
+    found = [[each.physical_offset for each in part] async for part in parts]
+    assert found == [places[3:5], places[2:3], places[1:2]]
 
 
 def test_progress_goes_over_with_its_place_in_the_log_and_older_journals_are_read() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from orbitmq.broker.change_feed import TIMERS, ChangeFeed, Entry
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.delay.delivered import ROLLED, TIMER, Delivery
 from orbitmq.broker.timers import forms, units
 from orbitmq.broker.timers.check_file import CheckFile
 from orbitmq.broker.timers.hand_over import take_out
@@ -241,6 +242,42 @@ def test_a_clock_that_goes_back_keeps_the_old_mark_for_old_messages() -> None:
     assert later.delivered(mark(80_000, 400))
     assert later.delivered(mark(15_000, 600))
     assert later.advanced(all_of(90_000), 7, 700).ahead == ()
+
+
+@pytest.mark.behaviour("PO-36")
+def test_what_was_due_later_is_taken_back_but_for_what_other_masters_have() -> None:
+    progress = (
+        Progress().advanced(all_of(90_000), 5, 500).set_back(10_000).advanced(mark(20_000, 600), 7, 700)
+    )
+    progress = replace(progress, alone=frozenset([mark(95_000, 650)]))
+    back = progress.taken_back(15_000)
+    assert not back.delivered(mark(15_001, 400))
+    assert back.delivered(mark(15_000, 699))
+    assert back.delivered(mark(95_000, 650))
+    assert progress.taken_back(30_000).delivered(mark(29_000, 499))
+    assert not progress.taken_back(30_000).delivered(mark(31_000, 499))
+    assert progress.taken_back(90_000) == progress
+
+
+@pytest.mark.behaviour("PO-36")
+def test_timers_are_taken_back_to_the_slot_of_the_first_that_is_lost() -> None:
+    feed, told = ChangeFeed(), list[Entry]()
+    feed.follow(told.append)
+    written = ProgressTable(system_runtime(), BrokerConfig(), None, feed)  # type: ignore[arg-type]
+    written.saved = Progress(all_of(90_000), 5, 500)
+    whose: Any = ()
+    assert not written.take_back(
+        [Delivery(3, 0, whose), Delivery(TIMER, 0, whose), Delivery(TIMER, 0, whose, 91_000)]
+    )
+    assert told == []
+    hour, level = 3_600_000, Delivery(3, 0, whose)
+    assert written.take_back([level, Delivery(TIMER, 0, whose, 80_000), Delivery(TIMER, 0, whose, 70_000)])
+    assert written.saved == Progress(all_of(70_000), 5, 500)
+    assert [entry.table for entry in told] == [TIMERS]
+    # It was due when its first window was over, not at the time that was asked for.
+    written.saved = Progress(all_of(90 * hour), 5, 500)
+    assert written.take_back([Delivery(ROLLED, 0, whose, out_ms=200 * hour, enqueued_ms=hour)])
+    assert written.saved == Progress(all_of(49 * hour), 5, 500)
 
 
 @pytest.mark.behaviour("PO-31")
