@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.conversation.broker_peer import BrokerPeer, broker_config, records
@@ -260,6 +261,32 @@ async def test_a_long_wait_is_cut_and_a_recall_finds_its_message(peer: Peer) -> 
         # It was stored anew meanwhile: only the second of its time is known.
         assert 0 <= late <= 1100
         assert int(decode_properties(record.properties)["TIMER_ROLL_TIMES"]) >= 2
+
+
+@pytest.mark.behaviour("TW-13")
+@pytest.mark.parametrize("wait_ms", [10, 60, 300])
+async def test_a_long_wait_that_was_cut_just_before_a_crash_comes_once(
+    runtime: SimulatedRuntime, wait_ms: int
+) -> None:
+    """It was stored again, and no progress on the disk told of it yet."""
+    config = broker_config(timer_roll_window_slots=60)
+    broker = Broker(runtime, config)
+    await broker.start()
+    peer = Peer(runtime)
+    for number in range(3):
+        await peer.put(b"%d" % number, TIMER_DELAY_SEC=200)
+    # After this one the progress is written down; the next time is 200 ms later.
+    await peer.put(b"first", TIMER_DELIVER_MS=peer.now() // 1000 * 1000 + 60_900)
+    while broker.services.store.max_offset(TIMERS, 0) < 7:
+        await runtime.clock.sleep(0.01)
+    await runtime.clock.sleep(wait_ms / 1000)
+    runtime.files.crash(keep=Keep.NOTHING)
+    await peer.client.close()
+    config = replace(config, listen_port=10921)
+    async with Broker(runtime, config) as broker, Peer(runtime, "127.0.0.1:10921") as peer:
+        await runtime.clock.sleep(220)
+        assert await peer.bodies() == [b"first", b"0", b"1", b"2"]
+        assert broker.services.store.max_offset(TIMERS, 0) == 4 + 3 * 3
 
 
 # -- what administrators ask -----------------------------------------------------------------------------

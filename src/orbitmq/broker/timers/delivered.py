@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
-from orbitmq.broker.delay.delivered import TIMER, Identity, deliveries
+from orbitmq.broker.delay.delivered import ROLLED, TIMER, Delivery, Identity, deliveries
 from orbitmq.message import reserved
 from orbitmq.runtime.seam import Threads
 from orbitmq.store import MessageStore
@@ -14,6 +15,38 @@ TOPIC = reserved.TIMER_TOPIC
 MAX_FOUND = 200_000
 
 
+class Done:
+    """What is found to be done, each once for one message that waits."""
+
+    def __init__(self, found: Iterable[Delivery] = ()) -> None:
+        self._delivered: Counter[Identity] = Counter()
+        # With when each began to wait: the record that waits on is the same but for that.
+        self._rolled: set[tuple[Identity, int]] = set()
+        self.add(found)
+
+    def __len__(self) -> int:
+        return self._delivered.total() + len(self._rolled)
+
+    def add(self, found: Iterable[Delivery]) -> None:
+        """Remember more."""
+        for each in found:
+            if each.level == TIMER:
+                self._delivered[each.identity] += 1
+            elif each.level == ROLLED:
+                self._rolled.add((each.identity, each.enqueued_ms))
+
+    def was_delivered(self, identity: Identity) -> bool:
+        """Whether one that waits was delivered."""
+        if not self._delivered[identity]:
+            return False
+        self._delivered[identity] -= 1
+        return True
+
+    def was_rolled(self, identity: Identity, stored_ms: int) -> bool:
+        """Whether one that has waited since ``stored_ms`` was put into the timer topic once more."""
+        return (identity, stored_ms) in self._rolled
+
+
 class DeliveredTimers:
     """Looks for deliveries of timer messages. Used before deliveries begin, never while they go on."""
 
@@ -21,15 +54,14 @@ class DeliveredTimers:
         self._threads = threads
         self._store = store
 
-    async def since(self, due_ms: int) -> Counter[Identity]:
-        """The messages that were delivered at this time or later, and how often."""
-        store = self._store
-        found: Counter[Identity] = Counter()
+    async def since(self, due_ms: int) -> Done:
+        """What was done at this time or later."""
+        store, done = self._store, Done()
         at, end = self._place_before(due_ms), store.max_commit_log_offset
-        while at >= 0 and len(found) < MAX_FOUND and (piece := store.raw.piece(at, end)) is not None:
+        while at >= 0 and len(done) < MAX_FOUND and (piece := store.raw.piece(at, end)) is not None:
             several, at = await self._threads.run(deliveries, piece)
-            found.update(each.identity for each in several if each.level == TIMER)
-        return found
+            done.add(several)
+        return done
 
     def _place_before(self, time_ms: int) -> int:
         """A place of the log before all records that were stored at a time or later, -1: no timer was put."""

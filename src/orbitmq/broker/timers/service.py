@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.delay.delivered import Identity, identity_of
+from orbitmq.broker.delay.delivered import identity_of
 from orbitmq.broker.events import Events, LogCut
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
 from orbitmq.broker.messaging.stored import record_at
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import LEADING, RoleChanged
 from orbitmq.broker.timers import forms
-from orbitmq.broker.timers.delivered import DeliveredTimers
+from orbitmq.broker.timers.delivered import DeliveredTimers, Done
 from orbitmq.broker.timers.pending import TOPIC, BrokenChainError, Found, PendingTimers
 from orbitmq.broker.timers.progress import Progress, all_of, due_of, place_of
 from orbitmq.broker.timers.progress_table import ProgressTable
@@ -103,7 +102,7 @@ class TimerService(Component):
         self._ready = False
         # Whether messages may have been delivered that no progress tells of, and those that were.
         self._unknown = False
-        self._already: Counter[Identity] = Counter()
+        self._already = Done()
         self._last = -1  # the mark of the last message that was handed over
         self._wake = asyncio.Event()
         outlet.on_stored(self._wake.set)
@@ -228,7 +227,7 @@ class TimerService(Component):
         if self._unknown:
             # Without a message that waits nothing can come twice, and the search would be a long one.
             waits = self.pending.next_ms() is not None or self.pending.behind
-            self._already = await self._search.since(due_of(self._progress.done)) if waits else Counter()
+            self._already = await self._search.since(due_of(self._progress.done)) if waits else Done()
             self._unknown = False
         self._store.watch(TOPIC, 0)
         self._ready = True
@@ -336,9 +335,9 @@ class TimerService(Component):
             return None
         # A timer log that lost writes in a crash may name a message twice.
         over = first == self._last or self._progress.delivered(first)
-        if over or (not rolls and self._was_delivered(record, timer)):
+        if over or (self._already and self._was_done(record, timer, rolls=rolls)):
             self._last = first
-            self.pending.drop_first(forms.topic_hash(timer.topic))
+            self.pending.drop_first(forms.topic_hash(timer.topic), rolled=rolls)
             return None
         handed = None
         try:
@@ -356,15 +355,12 @@ class TimerService(Component):
         self.pending.drop_first(forms.topic_hash(timer.topic), rolled=rolls)
         return handed
 
-    def _was_delivered(self, record: Record, timer: forms.Timer) -> bool:
-        """Whether the log has the message under its own name."""
-        if not self._already:
-            return False
+    def _was_done(self, record: Record, timer: forms.Timer, *, rolls: bool) -> bool:
+        """Whether the log has the message under its own name, or once more in the timer topic."""
         identity = identity_of(record, timer.topic, timer.unique_id)
-        if not self._already[identity]:
-            return False
-        self._already[identity] -= 1
-        return True
+        if rolls:
+            return self._already.was_rolled(identity, record.store_timestamp)
+        return self._already.was_delivered(identity)
 
     def _delivered(self, record: Record, properties: Mapping[str, str], now: int) -> NewMessage:
         """The message under its own name.
