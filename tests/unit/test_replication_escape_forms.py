@@ -60,7 +60,7 @@ def test_what_a_message_waited_by_is_gone_and_what_it_is_stays() -> None:
     message = NewMessage(
         "T", 7, b"b", encode_properties(properties), 5, 1, born_timestamp=77, reconsume_times=2
     )
-    sent = request(*outward(message, properties), Target("b", "2:1", 4), "inner", 16, 11)
+    sent = request(*outward(message, properties, 1000), Target("b", "2:1", 4), "inner", 16, 11)
     assert sent.properties == "UNIQ_KEY\x01u\x02TAGS\x01x\x02"
     assert (sent.topic, sent.queue_id, sent.producer_group, sent.broker_name) == ("T", 3, "inner", "b")
     assert (sent.flag, sent.sys_flag, sent.born_timestamp) == (5, 1, 77)
@@ -86,27 +86,40 @@ def test_a_message_of_a_committed_transaction_does_not_begin_one_anew(
     properties = {"TRAN_MSG": "true", "PGROUP": "shop", "DELAY": "3"}
     encoded = encode_properties(properties)
     message = NewMessage("T", 0, b"b", encoded, sys_flag=state, reconsume_times=deliveries)
-    sent, kept = outward(message, properties)
+    sent, kept = outward(message, properties, 1000)
     assert is_prepared(sent, kept) == half
     assert kept["PGROUP"] == "shop"
 
 
 @pytest.mark.behaviour("ES-11")
-def test_a_timer_message_that_would_wait_on_is_what_its_producer_sent() -> None:
+@pytest.mark.parametrize(
+    ("asked", "at"),
+    [
+        ({}, "6000"),
+        ({"TIMER_DELAY_SEC": "9"}, "6000"),
+        ({"TIMER_DELIVER_MS": "5400"}, "5400"),
+        ({"TIMER_DELIVER_MS": "6000"}, "6000"),
+        ({"TIMER_DELIVER_MS": "5000"}, "6000"),
+        ({"TIMER_DELIVER_MS": "soon"}, "6000"),
+    ],
+)
+def test_a_timer_message_that_would_wait_on_is_what_its_producer_sent(asked: dict[str, str], at: str) -> None:
+    """It came up to a second early: at the beginning of its slot."""
     properties = {
+        **asked,
         "REAL_TOPIC": "T",
         "REAL_QID": "3",
         "TIMER_OUT_MS": "5000",
         "TIMER_ROLL_TIMES": "2",
         "k": "v",
     }
-    message, changed = outward(NewMessage("rmq_sys_wheel_timer", 0, b"b", b""), properties)
+    message, changed = outward(NewMessage("rmq_sys_wheel_timer", 0, b"b", b""), properties, 1000)
     assert (message.topic, message.queue_id) == ("T", 3)
-    assert changed == {"k": "v", "TIMER_DELIVER_MS": "5000"}
+    assert changed == {"k": "v", "TIMER_DELIVER_MS": at}
 
 
 @pytest.mark.behaviour("TX-04")
 def test_a_half_message_keeps_its_delay() -> None:
     properties = {"REAL_TOPIC": "T", "REAL_QID": "3", "DELAY": "2", "TRAN_PREPARED_QUEUE_OFFSET": "9"}
-    _, changed = outward(NewMessage("T", 0, b"b", b"", sys_flag=4), properties)
+    _, changed = outward(NewMessage("T", 0, b"b", b"", sys_flag=4), properties, 1000)
     assert changed == {"DELAY": "2"}

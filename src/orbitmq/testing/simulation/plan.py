@@ -66,18 +66,22 @@ class Mode:
         quorum: an acknowledged message is on two brokers (SYNC_MASTER, inSyncReplicas=2).
         sync_flush: an acknowledged message is on the master's device (SYNC_FLUSH).
         apart_ms: how far the wall clocks of two machines are apart from the beginning, at most.
+        rolls: timers that wait for long are stored again on their way (TW-17).
     """
 
     name_servers: int
     quorum: bool
     sync_flush: bool
     apart_ms: int = 0
+    rolls: bool = False
 
     def __str__(self) -> str:
         flush = "SYNC_FLUSH" if self.sync_flush else "ASYNC_FLUSH"
         copies = "quorum of 2" if self.quorum else "asynchronous slaves"
         clocks = f", clocks {self.apart_ms} ms apart" if self.apart_ms else ""
-        return f"{flush}, {copies}, {self.name_servers} name server{'s'[: self.name_servers - 1]}{clocks}"
+        rolls = ", long timers roll" if self.rolls else ""
+        servers = f"{self.name_servers} name server{'s'[: self.name_servers - 1]}"
+        return f"{flush}, {copies}, {servers}{clocks}{rolls}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +173,7 @@ def make_plan(seed: int, kinds: Collection[Kind] = tuple(Kind), mode: Mode | Non
         mode = replace(mode, quorum=True)
     if given is None:
         # Drawn last: a seed keeps the faults that it had.
-        mode = replace(mode, apart_ms=dice.choice(APART_MS))
+        mode = replace(mode, apart_ms=dice.choice(APART_MS), rolls=dice.random() < 0.5)
     return Plan(seed, mode, tuple(sorted(faults, key=lambda fault: fault.at_s)))
 
 

@@ -112,6 +112,9 @@ class Site:
         more["flushDiskType"] = "SYNC_FLUSH" if self._mode.sync_flush else "ASYNC_FLUSH"
         if self._mode.quorum:
             more |= {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
+        if self._mode.rolls:
+            # The shortest window has 60 slots: 6 s.
+            more |= {"timerPrecisionMs": "100", "timerRollWindowSlot": "60"}
         return settings_of_all(2, more)
 
     def brokers(self, group: str) -> list[Server]:
