@@ -129,17 +129,19 @@ def violated(
     faults: tuple[Fault, ...] = (),
     takeover: Takeover | None = None,
     kind: str = "timer",
+    delay_s: float = 4.0,
+    rolls: bool = False,
 ) -> bool:
     made = History(VirtualClock())
     queue = MessageQueue("later", "broker-b", 0)
-    made.send(Sent(b"timer-1", "later", kind, 1.0, acked_s=1.0, queue=queue, delay_s=4.0))
+    made.send(Sent(b"timer-1", "later", kind, 1.0, acked_s=1.0, queue=queue, delay_s=delay_s))
     made.stored = {"later": list(records)}
     made.takeovers = [] if takeover is None else [takeover]
     made.log_ends = {
         "broker-b": [(0.0, 0), (4.9, 500), (5.0, 600), (9.0, 700)],
         "broker-a": [(0.0, 0), (7.0, 800), (8.5, 900), (9.0, 1000)],
     }
-    twice(Plan(1, PLAN.mode, faults), made)
+    twice(Plan(1, replace(PLAN.mode, rolls=rolls), faults), made)
     return bool(made.violations)
 
 
@@ -175,6 +177,29 @@ def test_what_an_acting_slave_did_before_it_was_killed_comes_again() -> None:
     later = replace(OWN, place=700)
     assert not violated(AWAY, later, faults=(KILLED, SLAVE_KILLED), takeover=WITH)
     assert violated(AWAY, later, faults=(KILLED,), takeover=WITH)
+
+
+@pytest.mark.parametrize(
+    ("kind", "delay_s", "rolls", "excused"),
+    [
+        ("timer", 7.9, True, True),
+        ("timer", 7.9, False, False),
+        ("timer", 5.9, True, False),
+        ("delayed", 7.9, True, False),
+    ],
+)
+def test_a_long_timer_waited_in_the_other_group_before_it_was_delivered_there(
+    kind: str, delay_s: float, rolls: bool, excused: bool
+) -> None:
+    """Seed 619: the disk of the acting slave was lost behind its hand-over, before the delivery."""
+    lost = Fault(6.5, 0.1, Kind.LOSE_DISK, "broker-b-1")
+    own = replace(OWN, place=700)
+    assert (
+        violated(
+            AWAY_AGAIN, own, faults=(KILLED, lost), takeover=WITH, kind=kind, delay_s=delay_s, rolls=rolls
+        )
+        != excused
+    )
 
 
 @pytest.mark.parametrize(

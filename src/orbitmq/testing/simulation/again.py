@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from orbitmq.testing.simulation.history import History, Sent, Stored
 from orbitmq.testing.simulation.load import LATER, PRODUCERS, TOPICS, TRADES
-from orbitmq.testing.simulation.plan import GROUPS, Fault, Kind, Plan, partner
+from orbitmq.testing.simulation.plan import GROUPS, ROLLS_S, Fault, Kind, Plan, partner
 
 # A look of the watch, and what a log is written before it ends there.
 LOOK_S = 0.05
@@ -76,8 +76,11 @@ def _explained(plan: Plan, history: History, sent: Sent, home: str, records: lis
         return False
 
     def brought_s(at_s: float) -> float:
-        # A transaction is stored when it has ended there; it was brought there before.
-        return _handed_on_s(history, home, at_s) if sent.kind == "trade" else at_s
+        # A transaction is stored when it has ended there; it was brought there before. So is a long timer.
+        waited_there = sent.kind == "trade" or (
+            plan.mode.rolls and sent.kind == "timer" and sent.delay_s >= ROLLS_S
+        )
+        return _handed_on_s(history, home, at_s) if waited_there else at_s
 
     if own and not (
         _lacked(history, own[0])
@@ -86,7 +89,7 @@ def _explained(plan: Plan, history: History, sent: Sent, home: str, records: lis
     ):
         return False
     return all(
-        _unanswered(plan, home, brought_s(one), one) or _forgotten(plan, home, one, other)
+        _unanswered(plan, home, brought_s(one), one) or _forgotten(plan, home, brought_s(one), other)
         for one, other in pairwise(away)
     )
 
@@ -113,7 +116,7 @@ def _forgotten(plan: Plan, home: str, since_s: float, until_s: float) -> bool:
 
 
 def _handed_on_s(history: History, home: str, by_s: float) -> float:
-    """Since when an acting slave may have handed on a half message that the other group has at ``by_s``."""
+    """Since when an acting slave may have handed on what waited in the other group, too, until ``by_s``."""
     began_s = (take.at_s for take in history.takeovers if take.group == home and take.at_s <= by_s)
     return max(began_s, default=by_s)
 

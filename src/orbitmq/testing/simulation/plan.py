@@ -25,6 +25,8 @@ MEETS_S = 4.0
 MOST_SKEW_MS = 3000
 # How far clocks are apart from the beginning: in most runs not at all.
 APART_MS = (0, 0, 0, 20, 1000)
+# With ``rolls``, timers of at least this are stored again on their way: the shortest window has 60 slots.
+ROLLS_S, ROLLS_SLOT_MS = 6.0, 100
 # So many of the faults of clients kill them.
 HARD = 0.6
 # A fault comes so many steps of the event loop after its moment: at any await.

@@ -19,7 +19,16 @@ from orbitmq.runtime.seam import Clock, Runtime
 from orbitmq.runtime.simulated import SimulatedRuntime
 from orbitmq.testing.machines import PowerMachine
 from orbitmq.testing.simulation.history import History
-from orbitmq.testing.simulation.plan import BROKERS, CLIENTS, GROUPS, NAME_SERVERS, Mode, partner
+from orbitmq.testing.simulation.plan import (
+    BROKERS,
+    CLIENTS,
+    GROUPS,
+    NAME_SERVERS,
+    ROLLS_S,
+    ROLLS_SLOT_MS,
+    Mode,
+    partner,
+)
 
 PORT, HA_PORT, NAME_SERVER_PORT = 10911, 10912, 9876
 LEVELS = "1s 2s 5s 8s"
@@ -113,8 +122,8 @@ class Site:
         if self._mode.quorum:
             more |= {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
         if self._mode.rolls:
-            # The shortest window has 60 slots: 6 s.
-            more |= {"timerPrecisionMs": "100", "timerRollWindowSlot": "60"}
+            slots = round(ROLLS_S * 1000 / ROLLS_SLOT_MS)
+            more |= {"timerPrecisionMs": str(ROLLS_SLOT_MS), "timerRollWindowSlot": str(slots)}
         return settings_of_all(2, more)
 
     def brokers(self, group: str) -> list[Server]:
