@@ -206,7 +206,8 @@ class Kafka(Side):
         made = self.spark.range(0, rows, 1, spark_rows.QUEUES).mapInArrow(
             _filler(body), f"key string, body binary, headers {headers}"
         )
-        self.writing(made, topic, "tuned").save()
+        # Not measured: a broker that stands still for the default of 2 min on a busy machine may go on.
+        self.writing(made, topic, "tuned").option("kafka.delivery.timeout.ms", "600000").save()
 
 
 def _filler(size: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
