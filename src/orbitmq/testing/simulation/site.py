@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -255,11 +256,14 @@ class Site:
         for machine in self.machines.values():
             machine.kill()
             machine.bury()
-        for _ in range(MOST_CANCELS):
-            # Cancelled once, some begin to close what has no power any more, and wait for that.
-            tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-            for task in tasks:
-                task.cancel()
-            if not tasks:
-                break
-            await asyncio.wait(tasks, timeout=CLOSE_STEP_S)
+        with warnings.catch_warnings():
+            # One that is cancelled before its first step does not await what it was given.
+            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+            for _ in range(MOST_CANCELS):
+                # Cancelled once, some begin to close what has no power any more, and wait for that.
+                tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+                for task in tasks:
+                    task.cancel()
+                if not tasks:
+                    break
+                await asyncio.wait(tasks, timeout=CLOSE_STEP_S)
