@@ -49,6 +49,12 @@ async def all_serve(world: World, watch: Watch, producer: Producer) -> None:
     await store(world, MASTER).flush()
 
 
+async def slave_has_all(world: World) -> None:
+    """On its device too."""
+    await world.until(lambda: store(world, SLAVE).end == store(world, MASTER).end)
+    await store(world, SLAVE).flush()
+
+
 @pytest.mark.behaviour("PO-28")
 @pytest.mark.parametrize("timer", [False, True], ids=["level", "timer"])
 @pytest.mark.orbitmq(brokers=2, replicas=2, settings=LOSES)
@@ -58,8 +64,7 @@ async def test_progress_in_a_tail_that_is_set_aside_skips_nothing(orbitmq_world:
         async with world.producer() as producer:
             await all_serve(world, watch, producer)
         await send(world, "only the slave has it", timer=timer)
-        await world.until(lambda: store(world, SLAVE).end == store(world, MASTER).end)
-        await store(world, SLAVE).flush()
+        await slave_has_all(world)
         world.crash(MASTER)
         world.crash(SLAVE)
 
@@ -95,8 +100,7 @@ async def test_what_was_delivered_in_such_a_tail_only_comes_again(orbitmq_world:
         await send(world, "delivered in the tail", timer=timer)
         await store(world, MASTER).flush()
         await world.until(lambda: b"delivered in the tail" in bodies(world, MASTER))
-        await world.until(lambda: store(world, SLAVE).end == store(world, MASTER).end)
-        await store(world, SLAVE).flush()
+        await slave_has_all(world)
         world.crash(MASTER)
         await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
         await world.sleep(2)
@@ -133,8 +137,7 @@ async def test_a_half_message_handed_on_from_such_a_tail_ends_no_other_transacti
     async with Watch(world) as watch, world.transaction_producer("shop", check=check) as producer:
         await all_serve(world, watch, producer)
         half(b"only the slave has it")
-        await world.until(lambda: store(world, SLAVE).end == store(world, MASTER).end)
-        await store(world, SLAVE).flush()
+        await slave_has_all(world)
         world.crash(MASTER)
         await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
         await world.until(lambda: b"only the slave has it" in asked)

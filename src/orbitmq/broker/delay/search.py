@@ -102,7 +102,8 @@ async def deliveries_backwards(
 ) -> AsyncIterator[list[Delivery]]:
     """The deliveries between two places of the log where records begin, some thousands at a time.
 
-    The newest part comes first; in a part they are in the order of the log.
+    The newest part comes first; in a part they are in the order of the log. The log is read twice, so that
+    one part at a time is in memory.
     """
     parts: list[LogPiece] = []
     at = start

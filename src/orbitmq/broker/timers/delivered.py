@@ -18,14 +18,14 @@ MAX_FOUND = 200_000
 class Done:
     """What is found to be done, each once for one message that waits."""
 
-    def __init__(self, found: Iterable[Delivery] = ()) -> None:
+    def __init__(self) -> None:
         self._delivered: Counter[Identity] = Counter()
         # With when each began to wait: the record that waits on is the same but for that.
         self._rolled: set[tuple[Identity, int]] = set()
-        self.add(found)
 
     def __len__(self) -> int:
-        return self._delivered.total() + len(self._rolled)
+        # Asked before each delivery: never by counting.
+        return len(self._delivered) + len(self._rolled)
 
     def add(self, found: Iterable[Delivery]) -> None:
         """Remember more."""
