@@ -75,6 +75,60 @@ async def test_a_slave_whose_log_is_cut_forgets_what_was_behind(broker: Broker, 
     assert await bodies(peer) == [b"first", b"after", *(b"%d" % number for number in range(12))]
 
 
+async def put_for_one_second(broker: Broker, peer: BrokerPeer, *wanted: tuple[str, bytes]) -> tuple[int, str]:
+    """Messages of these topics that wait for the same whole second; that time, and the last one's handle."""
+    due_ms = broker.runtime.clock.now_ms() // 1000 * 1000 + 10_000
+    handle = ""
+    for topic, body in wanted:
+        properties = {"TIMER_DELIVER_MS": str(due_ms), "UNIQ_KEY": body.decode()}
+        handle = (await peer.sent(body, topic=topic, properties=properties)).recall_handle or ""
+    return due_ms, handle
+
+
+@pytest.mark.behaviour("TW-18")
+async def test_a_slave_keeps_what_its_master_had_not_delivered_of_a_second(
+    broker: Broker, peer: BrokerPeer
+) -> None:
+    """The next slot begins with the last millisecond of this one: it was forgotten as a whole then."""
+    await peer.send(b"first")
+    wanted = [("T", b"%d" % number) for number in range(5)]
+    due_ms, _ = await put_for_one_second(broker, peer, *wanted)
+    await asyncio.sleep(1)
+    await broker.change_role(Role.SLAVE)
+    store, written = broker.services.store, broker.part(TimerService).written
+    second = store.entry(TOPIC, 0, 1)
+    assert second is not None
+    told = Progress(mark(due_ms, second[0]), 5, store.end)
+    broker.services.feed.apply(Entry(1, 0, TIMERS, "progress", told.plain()))
+    assert written.saved == told
+    await asyncio.sleep(15)  # it looks what it may forget
+    await broker.change_role(Role.MASTER)
+    await asyncio.sleep(1)
+    assert await bodies(peer) == [b"first", b"2", b"3", b"4"]
+
+
+@pytest.mark.behaviour("TW-10")
+@pytest.mark.broker(recall_message_enable=True)
+async def test_a_recall_counts_while_an_earlier_message_of_its_second_waits(
+    broker: Broker, peer: BrokerPeer
+) -> None:
+    """What was delivered of the second is written down meanwhile: its recalls were forgotten with that."""
+    await peer.send(b"first")
+    await peer.create("U")
+    wanted = [("T", b"delivered"), ("U", b"waits"), ("T", b"recalled")]
+    _, handle = await put_for_one_second(broker, peer, *wanted)
+    await peer.ok(RequestCode.RECALL_MESSAGE, topic="T", recallHandle=handle, producerGroup="pg")
+    await broker.change_role(Role.SLAVE)
+    broker.services.topics.delete("U")  # an acting master's tables may lack it for a moment
+    await broker.change_role(Role.MASTER)
+    await asyncio.sleep(15)
+    assert await bodies(peer) == [b"first", b"delivered"]
+    await peer.create("U")
+    await asyncio.sleep(3)
+    assert [record.body for record in records(await peer.pull(topic="U"))] == [b"waits"]
+    assert await bodies(peer) == [b"first", b"delivered"]
+
+
 @pytest.mark.behaviour("TW-17")
 @pytest.mark.broker(timer_roll_window_slots=60)
 async def test_a_long_wait_is_cut_at_the_same_place_by_whoever_reads_it(

@@ -13,7 +13,7 @@ from orbitmq.broker.messaging.stored import record_at
 from orbitmq.broker.timers import forms, units
 from orbitmq.broker.timers.forms import Timer
 from orbitmq.broker.timers.hand_over import take_out, write_wheel
-from orbitmq.broker.timers.progress import Progress, due_of, mark
+from orbitmq.broker.timers.progress import Progress, due_of, first_slot_left, mark
 from orbitmq.broker.timers.timer_log import Fields, TimerLog
 from orbitmq.broker.timers.wheel import NONE, Wheel
 from orbitmq.errors import OrbitError
@@ -412,7 +412,7 @@ class PendingTimers:
 
     def pass_by(self, done: int) -> None:
         """Forget slots that are over, and files of the timer log that hold no others."""
-        over = due_of(done) // self._precision
+        over = first_slot_left(done, self._precision)
         for slot in [slot for slot in self._tails if slot < over]:
             del self._tails[slot]
             self._recalled.pop(slot, None)
@@ -424,7 +424,7 @@ class PendingTimers:
         Raises:
             BrokenChainError: the timer log is torn.
         """
-        over = due_of(progress.done) // self._precision
+        over = first_slot_left(progress.done, self._precision)
         while (slot := self._wheel.next_slot()) is not None and slot < over:
             newest = self._log.read(self._wheel.last(slot))
             if newest is not None and newest.physical >= progress.before:
@@ -448,7 +448,7 @@ class PendingTimers:
         """
         self._log.write()
         slots: list[tuple[int, int, int]] = []
-        over = (due_of(progress.done + 1) - 1) // self._precision
+        over = first_slot_left(progress.done, self._precision)
         for slot, tail in sorted(self._tails.items()):
             if slot >= over:
                 slots.append(self._without_delivered(slot, tail, over, progress))

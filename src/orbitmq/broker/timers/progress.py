@@ -48,6 +48,15 @@ def due_of(mark: int) -> int:
     return mark >> PLACE_BITS
 
 
+def first_slot_left(mark: int, precision_ms: int) -> int:
+    """The slots before this one, of ``precision_ms`` each, are delivered up to a mark.
+
+    The last millisecond of a slot, a whole second as a rule, is that at which the next one begins: what is
+    due then may lie behind the mark.
+    """
+    return (due_of(mark + 1) - 1) // precision_ms
+
+
 def place_of(mark: int) -> int:
     """The commit log offset of a mark."""
     return mark & _PLACE_MASK
@@ -218,7 +227,7 @@ class Check:
 
 def check_of(progress: Progress, version: DataVersion, precision_ms: int, *, log_flushed: int = 0) -> Check:
     """What Apache's broker is to know: it works by whole slots, so the last one may be repeated there."""
-    read_ms = max(0, (due_of(progress.done + 1) - 1) // precision_ms * precision_ms)
+    read_ms = max(0, first_slot_left(progress.done, precision_ms) * precision_ms)
     return Check(read_ms, log_flushed, progress.taken, progress.taken, version)
 
 
