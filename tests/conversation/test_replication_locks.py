@@ -96,6 +96,7 @@ async def test_more_than_half_of_all_replicas_have_to_grant(orbitmq_world: World
     assert await lock(world, SLAVE, "other", ONE, only=True) == ONE
     assert await lock(world, MASTER, "me", QUEUES) == QUEUES - ONE
     assert await lock(world, SLAVE, "other", QUEUES, only=True) == ONE, "the slave knows who has the rest"
+    assert await lock(world, MASTER, "other", QUEUES) == ONE, "who got too few has nothing"
 
 
 @two
@@ -146,6 +147,47 @@ async def test_a_lock_survives_the_change_of_master(orbitmq_world: World) -> Non
         world.crash(MASTER)
         await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
         assert await lock(world, SLAVE, "other", QUEUES, only=True) == set()
+
+
+@two
+@pytest.mark.behaviour("LK-05")
+async def test_a_renewal_that_too_few_grant_takes_nothing_away(orbitmq_world: World) -> None:
+    """Its client counts on the lock for 30 s more."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await online(world, watch)
+        assert await lock(world, MASTER, "me", QUEUES) == QUEUES
+        world.partition(SLAVE)
+        assert await lock(world, MASTER, "me", QUEUES) == set()
+        world.heal()
+        await world.until(lambda: following(world).transferring)
+        await world.sleep(10)
+        assert await lock(world, MASTER, "other", QUEUES) == set()
+        assert await lock(world, MASTER, "me", QUEUES) == QUEUES
+
+
+@two
+@pytest.mark.behaviour("LK-11")
+async def test_strict_locks_of_a_master_that_began_anew_alone_wait_for_those_it_forgot(
+    orbitmq_world: World,
+) -> None:
+    """Its slave took the empty table for its own: both granted what a client still had (seed 5035)."""
+    world = orbitmq_world
+    async with Watch(world) as watch:
+        await online(world, watch)
+        assert await lock(world, MASTER, "me", QUEUES) == QUEUES
+        world.partition(SLAVE)
+        world.crash(MASTER)
+        with pytest.raises(ClusterError):
+            await world.start_broker(MASTER)  # it waits until all have registered
+        await world.until(lambda: watch.role(MASTER) in (Role.MASTER, Role.FENCED))
+        world.heal()
+        await world.until(lambda: following(world).transferring)
+        await world.until(lambda: watch.role(MASTER) is Role.MASTER)
+        await world.sleep(2)
+        await refuses(world, MASTER, NOT_TOLD)
+        await world.sleep(TRUSTED_S)
+        assert await lock(world, MASTER, "other", QUEUES) == QUEUES
 
 
 @loose

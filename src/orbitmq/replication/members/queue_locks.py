@@ -1,4 +1,4 @@
-"""Queue locks of a broker that has replicas: strict mode asks the others, else the heir has the table."""
+"""Queue locks of a broker that has replicas: its heir has the table, and strict mode asks the others too."""
 
 from __future__ import annotations
 
@@ -111,15 +111,27 @@ class ReplicatedLocks(Component):
             RemotingError: SLAVE_NOT_AVAILABLE, another broker may grant locks, or take over and not know
                 these (LK-10..12).
         """
-        if self.quorum <= 1 and not request.only_this_broker:
+        if not request.only_this_broker:
+            # Strict or not: who began anew may have an empty table, and another one's was replaced by it.
             self._check_decides()
         held = self._locks.lock(request.consumer_group, request.client_id, request.mq_set)
         if request.only_this_broker or not held:
             return set(held)
-        if self.quorum <= 1:
-            if not self._locks.all_shared(request.consumer_group, held):
-                await self._share()
-            return self._locks.share(request.consumer_group, request.client_id, held)
+        roles = self._roles
+        if self.quorum > 1:
+            held = await self._granted_by_most(request, held)
+        if not self._locks.all_shared(request.consumer_group, held):
+            await self._share()
+        self._check_led_since(roles)
+        return self._locks.share(request.consumer_group, request.client_id, held)
+
+    async def _granted_by_most(
+        self, request: LockBatchRequestBody, held: Sequence[MessageQueue]
+    ) -> list[MessageQueue]:
+        """The queues that more than half of all replicas grant, of those that this one does (LK-05).
+
+        Of the others a lock that the client had lives on; one that it would have got is given back.
+        """
         granted = Counter(held)
         members = list((await self._members()).values())
         tasks = [asyncio.ensure_future(self._lock_at(at, request, held)) for at in members]
@@ -128,7 +140,10 @@ class ReplicatedLocks(Component):
             task.cancel()
         for task in done:
             granted.update(task.result())
-        return {queue for queue in held if granted[queue] >= self.quorum}
+        group, few = request.consumer_group, [queue for queue in held if granted[queue] < self.quorum]
+        new = [queue for queue in few if not self._locks.all_shared(group, [queue])]
+        self._locks.unlock(group, request.client_id, new)
+        return [queue for queue in held if granted[queue] >= self.quorum]
 
     # -- who leads -------------------------------------------------------------------------------------
 
@@ -239,9 +254,9 @@ class ReplicatedLocks(Component):
         """Return when the heir has the table as it is now.
 
         Raises:
-            RemotingError: it does not answer; or meanwhile another broker may have led.
+            RemotingError: it does not answer.
         """
-        roles, now = self._roles, self._clock.monotonic
+        now = self._clock.monotonic
         try:
             async with asyncio.timeout(SHARE_S):
                 while (heir := self._will.heir(now())) is not None and not await self._has_all(heir):
@@ -251,6 +266,9 @@ class ReplicatedLocks(Component):
                 ResponseCode.SLAVE_NOT_AVAILABLE,
                 "a slave that may take over does not answer: no new queue locks until it cannot",
             ) from error
+
+    def _check_led_since(self, roles: int) -> None:
+        """Refuse when another broker may have led since so many changes of role had come."""
         if roles != self._roles:
             raise RemotingError(ResponseCode.SLAVE_NOT_AVAILABLE, "another broker may keep the queue locks")
         self._check_decides()
