@@ -11,7 +11,7 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import retry_topic
 from orbitmq.runtime.virtual_loop import VirtualClock
 from orbitmq.testing.simulation.again import transactions, twice
-from orbitmq.testing.simulation.checks import not_handled
+from orbitmq.testing.simulation.checks import may_be_lost, not_handled
 from orbitmq.testing.simulation.history import Delivered, History, Sent, Stored, Takeover
 from orbitmq.testing.simulation.plan import Fault, Kind, Mode, Plan
 from orbitmq.testing.simulation.reign import Reign
@@ -42,6 +42,16 @@ def history(*retried: bytes) -> History:
 def test_a_copy_in_the_place_of_a_forgotten_one_may_be_skipped() -> None:
     """Seed 2593: a group goes on behind what it read, and what was stored there next is not read."""
     assert list(not_handled(PLAN, history(b"plain-2"))) == []
+
+
+@pytest.mark.parametrize("need", ["", "enableAutoInSyncReplicas"])
+def test_a_quorum_that_goes_on_alone_promises_less_when_its_slave_was_away(need: str) -> None:
+    sent = Sent(b"plain-1", "plain", "plain", 1.0, acked_s=1.1, queue=QUEUE)
+    power = Fault(1.5, 2.0, Kind.POWER, "broker-b")
+    frozen = Fault(0.2, 0.5, Kind.FREEZE, "broker-b-1")
+    plan = replace(PLAN, mode=replace(PLAN.mode, need=need), faults=(power,))
+    assert not may_be_lost(plan, history(), sent)
+    assert may_be_lost(replace(plan, faults=(frozen, power)), history(), sent) is bool(need)
 
 
 @pytest.mark.parametrize("retried", [(b"plain-1", b"plain-2"), (b"plain-1",), (b"other", b"plain-2")])

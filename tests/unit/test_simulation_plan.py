@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.testing.simulation.plan import APART_MS, LONGEST_S, Kind, Mode, Plan, make_plan
+from orbitmq.testing.simulation.plan import APART_MS, LONGEST_S, NEEDS, Kind, Mode, Plan, make_plan
 from orbitmq.testing.simulation.shrink import smallest
 
 
@@ -15,6 +17,9 @@ def test_a_seed_makes_one_plan() -> None:
     assert plans == [make_plan(seed) for seed in range(50)]
     assert len({(plan.mode.name_servers, plan.mode.quorum, plan.mode.sync_flush) for plan in plans}) == 8
     assert {plan.mode.apart_ms for plan in plans} == set(APART_MS)
+    assert {plan.mode.need for plan in plans} == set(NEEDS)
+    assert all(plan.mode.quorum for plan in plans if plan.mode.need)
+    assert len({(plan.mode.rolls, plan.mode.strict_locks) for plan in plans}) == 4
     assert {fault.kind for plan in plans for fault in plan.faults} == set(Kind)
     for plan in plans:
         assert 1 <= len(plan.faults) <= 7
@@ -62,3 +67,12 @@ def test_a_mode_can_be_given() -> None:
     mode = Mode(name_servers=1, quorum=True, sync_flush=True)
     assert make_plan(9, mode=mode).mode == mode
     assert str(mode) == "SYNC_FLUSH, quorum of 2, 1 name server"
+    degrading = replace(mode, need="enableAutoInSyncReplicas", strict_locks=True)
+    assert str(degrading) == "SYNC_FLUSH, quorum of 2, enableAutoInSyncReplicas, 1 name server, strict locks"
+
+
+def test_who_loses_its_disk_keeps_a_quorum_whatever_happens() -> None:
+    plans = [make_plan(seed) for seed in range(200)]
+    lose = [plan for plan in plans if any(fault.kind is Kind.LOSE_DISK for fault in plan.faults)]
+    assert lose
+    assert all(plan.mode.keeps_two for plan in lose)

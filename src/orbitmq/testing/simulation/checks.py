@@ -23,6 +23,8 @@ from orbitmq.testing.simulation.plan import (
 # What was written so long before a machine lost power may not have been synced (flushIntervalCommitLog).
 UNSYNCED_S = 2.0
 EARLY_S = 0.010
+# So long after a fault a slave is surely in sync again.
+IN_SYNC_S = 10.0
 # So long after a member got it, a message that was not handled has been stored once more.
 REDELIVERY_S = 12.0
 
@@ -95,7 +97,20 @@ def _may_forget(plan: Plan, history: History, fault: Fault) -> bool:
     """Whether the mode lets a master forget for good what this fault takes from it."""
     if plan.mode.sync_flush and fault.kind is not Kind.LOSE_DISK:
         return False
-    return not (plan.mode.quorum and _given_back(plan, history, fault))
+    two = plan.mode.keeps_two or (plan.mode.quorum and not _alone(plan, fault))
+    return not (two and _given_back(plan, history, fault))
+
+
+def _alone(plan: Plan, fault: Fault) -> bool:
+    """Whether the slave may have been out of sync before this fault, and its master gone on without it."""
+    pair = {fault.target, partner(fault.target)}
+    return any(
+        other is not fault
+        and pair & set(other.machines)
+        and other.at_s <= fault.end_s
+        and fault.at_s <= other.end_s + IN_SYNC_S
+        for other in plan.faults
+    )
 
 
 def _given_back(plan: Plan, history: History, fault: Fault) -> bool:

@@ -27,6 +27,9 @@ MOST_SKEW_MS = 3000
 APART_MS = (0, 0, 0, 20, 1000)
 # With ``rolls``, timers of at least this are stored again on their way: the shortest window has 60 slots.
 ROLLS_S, ROLLS_SLOT_MS = 6.0, 100
+# What a quorum does when a slave is not in sync: mostly it refuses, else it goes on with the master alone.
+NEEDS = ("", "", "enableAutoInSyncReplicas", "allAckInSyncStateSet")
+STRICT_LOCKS = 0.25
 # So many of the faults of clients kill them.
 HARD = 0.6
 # A fault comes so many steps of the event loop after its moment: at any await.
@@ -69,6 +72,8 @@ class Mode:
         sync_flush: an acknowledged message is on the master's device (SYNC_FLUSH).
         apart_ms: how far the wall clocks of two machines are apart from the beginning, at most.
         rolls: timers that wait for long are stored again on their way (TW-17).
+        need: of a quorum: the setting by which fewer brokers are enough while fewer are in sync; empty: none.
+        strict_locks: both brokers of a group have to grant a queue lock (LK-05).
     """
 
     name_servers: int
@@ -76,6 +81,13 @@ class Mode:
     sync_flush: bool
     apart_ms: int = 0
     rolls: bool = False
+    need: str = ""
+    strict_locks: bool = False
+
+    @property
+    def keeps_two(self) -> bool:
+        """Whether what is acknowledged is on two brokers, whatever happens."""
+        return self.quorum and not self.need
 
     def __str__(self) -> str:
         flush = "SYNC_FLUSH" if self.sync_flush else "ASYNC_FLUSH"
@@ -83,7 +95,9 @@ class Mode:
         clocks = f", clocks {self.apart_ms} ms apart" if self.apart_ms else ""
         rolls = ", long timers roll" if self.rolls else ""
         servers = f"{self.name_servers} name server{'s'[: self.name_servers - 1]}"
-        return f"{flush}, {copies}, {servers}{clocks}{rolls}"
+        need = f", {self.need}" if self.need else ""
+        locks = ", strict locks" if self.strict_locks else ""
+        return f"{flush}, {copies}{need}, {servers}{clocks}{rolls}{locks}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +190,9 @@ def make_plan(seed: int, kinds: Collection[Kind] = tuple(Kind), mode: Mode | Non
     if given is None:
         # Drawn last: a seed keeps the faults that it had.
         mode = replace(mode, apart_ms=dice.choice(APART_MS), rolls=dice.random() < 0.5)
+        need, strict_locks = dice.choice(NEEDS), dice.random() < STRICT_LOCKS
+        need = need if mode.quorum and first is None else ""
+        mode = replace(mode, need=need, strict_locks=strict_locks)
     return Plan(seed, mode, tuple(sorted(faults, key=lambda fault: fault.at_s)))
 
 

@@ -122,6 +122,10 @@ class Site:
         more["flushDiskType"] = "SYNC_FLUSH" if self._mode.sync_flush else "ASYNC_FLUSH"
         if self._mode.quorum:
             more |= {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
+        if self._mode.need:
+            more[self._mode.need] = "true"
+        if self._mode.strict_locks:
+            more["lockInStrictMode"] = "true"
         if self._mode.rolls:
             slots = round(ROLLS_S * 1000 / ROLLS_SLOT_MS)
             more |= {"timerPrecisionMs": str(ROLLS_SLOT_MS), "timerRollWindowSlot": str(slots)}
