@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.conversation.test_replication_escape_life import put
 from tests.replicas import ESCAPING, MASTER, OTHER, SLAVE, Watch, bodies, log_of, store
@@ -9,6 +11,7 @@ from tests.replicas import ESCAPING, MASTER, OTHER, SLAVE, Watch, bodies, log_of
 from orbitmq import LocalTransactionState, Message, Producer, ReceivedMessage
 from orbitmq.broker.role import Role
 from orbitmq.message.record import iter_records
+from orbitmq.store import MessageStore
 from orbitmq.testing import World
 
 LOSES = {
@@ -86,10 +89,31 @@ async def test_progress_in_a_tail_that_is_set_aside_skips_nothing(orbitmq_world:
         await world.until(lambda: b"only the master has it" in delivered(world))
 
 
+async def lose_power_at_the_cut(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slave has taken the tail from its log, and its machine loses power in the same moment."""
+    cut, truncate = asyncio.Event(), MessageStore.truncate
+
+    async def last_words(self: MessageStore, to: int) -> None:
+        await truncate(self, to)
+        cut.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MessageStore, "truncate", last_words)
+        begins = asyncio.ensure_future(world.start_broker(SLAVE))
+        await cut.wait()
+        world.crash(SLAVE)
+        begins.cancel()
+        await asyncio.wait({begins})
+
+
 @pytest.mark.behaviour("PO-36")
+@pytest.mark.parametrize("crash", [False, True], ids=["", "crash"])
 @pytest.mark.parametrize("timer", [False, True], ids=["level", "timer"])
 @pytest.mark.orbitmq(brokers=2, replicas=2, settings=LOSES)
-async def test_what_was_delivered_in_such_a_tail_only_comes_again(orbitmq_world: World, timer: bool) -> None:
+async def test_what_was_delivered_in_such_a_tail_only_comes_again(
+    orbitmq_world: World, timer: bool, crash: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What waited is in both logs, what the second message was delivered as is in the tail only."""
     world = orbitmq_world
     async with Watch(world) as watch:
@@ -112,6 +136,8 @@ async def test_what_was_delivered_in_such_a_tail_only_comes_again(orbitmq_world:
         await store(world, MASTER).flush()
         assert b"delivered in the tail" not in bodies(world, MASTER)
 
+        if crash:
+            await lose_power_at_the_cut(world, monkeypatch)
         await world.start_broker(SLAVE)
         await world.until(lambda: b"delivered in the tail" in bodies(world, MASTER))
         await world.sleep(DELAY_S)

@@ -258,6 +258,23 @@ def test_what_was_delivered_ahead_is_news_also_for_who_is_further() -> None:
     assert table.place(1) == Place(7, 0, (8,))
 
 
+@pytest.mark.behaviour("PO-36")
+def test_a_journal_says_what_was_taken_back() -> None:
+    """With what others have among it, it was joined with the place before, and so lost."""
+    first, journal = ChangeFeed(), list[Entry]()
+    first.follow(journal.append)
+    table = DelayProgress(VirtualClock(), 3, first)
+    table.move(1, Place(9, 900))
+    table.take_back(1, Place(9, 900).back_at(5, [7]))
+    feed = ChangeFeed()
+    again = DelayProgress(VirtualClock(), 3, feed)
+    for entry in journal:
+        feed.restore(Entry.decode(entry.encode()))
+    assert again.place(1) == table.place(1)
+    assert again.place(1).offset == 5
+    assert again.version == table.version
+
+
 @pytest.mark.behaviour("ES-14")
 def test_what_was_delivered_ahead_is_in_the_file_and_without_it_the_file_is_rocketmqs() -> None:
     first, second, _ = pair_of_tables()

@@ -179,6 +179,18 @@ def test_a_file_of_another_size_and_those_behind_are_dropped() -> None:
     assert files.list_dir("/timerlog") == [f"{0:020d}"]
 
 
+def test_a_timer_log_can_be_cleared_before_it_is_open() -> None:
+    """A slave that is just starting takes deliveries back: what is left of the log must not be read then."""
+    files = simulated_runtime(1).files
+    log = TimerLog(files, "/timerlog", 170)
+    log.open()
+    fill(log, range(1, 8))
+    log.drop_before(NOW + 4)
+    log.close()
+    TimerLog(files, "/timerlog", 170).clear()
+    assert files.list_dir("/timerlog") == []
+
+
 def test_a_disk_that_refuses_gets_the_units_later() -> None:
     files = simulated_runtime(1).files
     log = TimerLog(files, "/timerlog", 4096)
@@ -418,11 +430,42 @@ async def test_the_file_of_an_earlier_run_counts_though_this_broker_has_begun_to
         again = ProgressTable(runtime, BrokerConfig(), store, ChangeFeed())
         if content:
             again.restore(content)
+        again.tables_read()
         again.version = DataVersion(7, again.version.timestamp, again.version.counter)
         assert again.load() == late
     store.recovered = SimpleNamespace(end_offset=60)
-    again = ProgressTable(runtime, BrokerConfig(), store, ChangeFeed())
-    assert again.load() == replace(late, before=60), "what came into the log since is not delivered"
+    newer = fastjson.loads("".join(before.file_text()))
+    for content in (table, newer, {}):
+        again = ProgressTable(runtime, BrokerConfig(), store, ChangeFeed())
+        if content:
+            again.restore(content)
+        again.tables_read()
+        assert again.load() == replace(late, before=60), "what came into the log since is not delivered"
+
+
+@pytest.mark.behaviour("PO-36")
+async def test_a_journal_says_what_was_taken_back(runtime: SimulatedRuntime) -> None:
+    """Joined with what the table's file and timercheck say, it was delivered again, and so lost."""
+    store: Any = SimpleNamespace(
+        max_offset=lambda *_: 9, end=900, recovered=SimpleNamespace(end_offset=500), cuts=[]
+    )
+    feed = ChangeFeed()
+    before = ProgressTable(runtime, BrokerConfig(), store, feed)
+    journal: list[Entry] = []
+    feed.follow(journal.append)
+    for due in (1000, 8000):
+        before.write(Progress(mark(due, 40), 3, 100))
+    table = fastjson.loads("".join(before.file_text()))
+    lost = Delivery(TIMER, 300, ("t", "", 0, ("", 0), 0, 0, 0, 0), out_ms=5000)
+    assert before.take_back([lost])
+    await before.close()
+    feed = ChangeFeed()
+    again = ProgressTable(runtime, BrokerConfig(), store, feed)
+    again.restore(table)
+    for entry in journal:
+        feed.restore(entry)
+    again.tables_read()
+    assert again.load() == before.saved == Progress(all_of(5000), 3, 100)
 
 
 # -- the file of the progress ----------------------------------------------------------------------------

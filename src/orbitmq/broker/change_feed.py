@@ -98,6 +98,8 @@ class FedTable:
             only what undoes nothing that it did itself; ``None``: it takes all that one changed which led.
         whole: the table and key that a key belongs to: who knows that one knows all that belongs to it;
             ``None``: a key stands for itself.
+        restore: makes a change of this table's own, of an earlier run, so that the key has the value that it
+            had then; ``None``: ``apply`` does that.
     """
 
     plain: Callable[[Any], Any]
@@ -106,6 +108,7 @@ class FedTable:
     items: Callable[[], Iterable[tuple[str, Any]]] | None = None
     is_news: Callable[[str, Any], bool] | None = None
     whole: Callable[[str], tuple[str, str]] | None = None
+    restore: Callable[[str, Any], object] | None = None
 
 
 class ChangeFeed:
@@ -197,11 +200,23 @@ class ChangeFeed:
         Raises:
             ValueError: no table of that name is registered, or key and value are not of its form.
         """
+        self._make(entry, own=False)
+
+    def restore(self, entry: Entry) -> None:
+        """Make a change that this broker has made in an earlier run. It passes this feed once more.
+
+        Raises:
+            ValueError: as for :meth:`apply`.
+        """
+        self._make(entry, own=True)
+
+    def _make(self, entry: Entry, *, own: bool) -> None:
         known = self._tables.get(entry.table)
         if known is None:
             raise ValueError(f"change {entry.sequence}: this broker has no table {entry.table}")
+        make = known.restore if own and known.restore is not None else known.apply
         try:
-            known.apply(entry.key, entry.value)
+            make(entry.key, entry.value)
         except _MALFORMED as error:
             raise ValueError(f"change {entry.sequence} of {entry.table} {entry.key!r}: {error!r}") from error
         if entry.version is not None and known.versioned is not None:

@@ -81,6 +81,11 @@ class TableSaved:
 
 
 @dataclass(frozen=True, slots=True)
+class TablesRead:
+    """The tables hold what an earlier run has left in their files and in the journal."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeliveriesLost:
     """The end of the log is about to be set aside, and these delayed messages were delivered in it.
 

@@ -78,6 +78,7 @@ class DelayProgress:
                 self,
                 lambda: [(str(level), place) for level, place in self._places.items()],
                 self._is_news,
+                restore=self._restore,
             ),
         )
 
@@ -108,7 +109,7 @@ class DelayProgress:
         self._feed.changed(DELAYS, str(level), place)
 
     def _apply(self, key: str, value: list[Any] | int | None) -> None:
-        """Take over progress of another broker, or from a journal."""
+        """Take over progress of another broker."""
         level = int(key)
         if level not in self._places:
             raise ValueError(f"there is no delay level {level}")
@@ -120,6 +121,11 @@ class DelayProgress:
             # RocketMQ's table has the offset only.
             told = told.with_ahead(known.ahead)
         self.move(level, told)
+
+    def _restore(self, key: str, value: list[Any]) -> None:
+        """As it was in an earlier run: what was taken back stays so."""
+        if (level := int(key)) in self._places:
+            self.move(level, _place(value))
 
     def _is_news(self, key: str, value: list[Any] | int | None) -> bool:
         """Two brokers of one name deliver out of one log: what either has delivered is done."""

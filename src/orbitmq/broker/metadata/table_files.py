@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from orbitmq.broker.change_feed import ChangeFeed, Entry
-from orbitmq.broker.events import Events, TableSaved
+from orbitmq.broker.events import Events, TableSaved, TablesRead
 from orbitmq.broker.metadata.change_journal import ABSENT, ChangeJournal, KnownFile, change_frame
 from orbitmq.errors import OrbitError
 from orbitmq.runtime.log_limiter import LogLimiter
@@ -328,7 +328,8 @@ class Persistence:
         for change in changes:
             stored = self._by_table.get(change.table)
             if stored is not None and change.sequence > holds[stored.name]:
-                self._apply(change)
+                self._restore(change)
+        self._events.publish(TablesRead())
         for stored in self._stored.values():
             stored.dirty.clear()
             stored.durable = stored.changes
@@ -337,9 +338,9 @@ class Persistence:
             # Other journal files are begun, and these are dropped, with the first writing of the tables.
             self._changed.set()
 
-    def _apply(self, change: Entry) -> None:
+    def _restore(self, change: Entry) -> None:
         try:
-            self._feed.apply(change)
+            self._feed.restore(change)
         except ValueError as error:
             log.warning("the change journal has an entry that no table takes: %s", error)
 

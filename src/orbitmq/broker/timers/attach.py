@@ -22,7 +22,8 @@ def attach(host: Host) -> Attachment:
 
     def lost(event: DeliveriesLost) -> None:
         if timers.written.take_back(event.deliveries):
-            timers.pending.take_back()
+            # What waits again may have been dropped from the timer log.
+            timers.pending.rebuild(timers.written.saved)
 
     s.events.subscribe(DeliveriesLost, lost)
     inspection = TimerInspection(clock, s.topics, timers)

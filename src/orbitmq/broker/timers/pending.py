@@ -68,8 +68,6 @@ class PendingTimers:
         self._trusted_end: int | None = None
         self._cuts_seen = 0
         self._is_current = False
-        # Whether the timer log may have dropped units that are needed again.
-        self._lacks_units = False
         self.position = 0
         self.before = 0
         self.waiting: Counter[int] = Counter()
@@ -101,11 +99,6 @@ class PendingTimers:
         if self._is_current:
             self._trusted_end = self.before
         self._is_current = False
-
-    def take_back(self) -> None:
-        """Messages that were delivered are to wait again: :meth:`restore` makes all units anew."""
-        self.leave()
-        self._lacks_units = True
 
     def pause(self) -> None:
         """Release the files while nobody works here."""
@@ -155,9 +148,6 @@ class PendingTimers:
         self._restored = progress
         self._log.close()
         self._log.open()
-        if self._lacks_units:
-            self._log.clear()
-            self._lacks_units = False
         newest: units.Unit | None = None
         foreign = False  # whether the unit before the newest is one of Apache's
         for position, found in self._log.scan(self._trusted()):
@@ -245,7 +235,11 @@ class PendingTimers:
         return units.UNIT.pack(*unit) == made
 
     def rebuild(self, progress: Progress) -> None:
-        """Make the timer log again, from the oldest message that the timer topic has."""
+        """Make the timer log again, from the oldest message that the timer topic has.
+
+        Raises:
+            OSError: the disk refused.
+        """
         self._empty()
         self._log.clear()
         self._restored = progress

@@ -27,7 +27,6 @@ class ProgressTable:
     """The progress of this broker, and that of the broker which delivers in its place.
 
     Attributes:
-        version: counts what is written.
         told: whether another broker has told of its deliveries since this was set to ``False``.
     """
 
@@ -38,12 +37,20 @@ class ProgressTable:
         self._feed = feed
         self._file = CheckFile(runtime, f"{config.store_path_root_dir}/config/timercheck")
         self._saved = Progress()
-        self._file_is_known = False
+        # The file is read with the first look at what is known, when the queues are; never before the tables.
+        self._file_is_known = True
         self.told = False
-        self.version = DataVersion(state_version=0, timestamp=runtime.clock.now_ms(), counter=0)
+        self._version = DataVersion(state_version=0, timestamp=runtime.clock.now_ms(), counter=0)
         feed.register(
             TIMERS,
-            FedTable(Progress.plain, self._apply, self, lambda: [("progress", self.saved)], self._is_further),
+            FedTable(
+                Progress.plain,
+                self._apply,
+                self,
+                lambda: [("progress", self.saved)],
+                self._is_further,
+                restore=self._restore,
+            ),
         )
 
     def tables(self) -> tuple[Table, ...]:
@@ -60,22 +67,33 @@ class ProgressTable:
         self._saved = progress
         self._file_is_known = True
 
-    def _read_file(self) -> None:
-        """Take over the file of an earlier run if it is newer than the table.
+    @property
+    def version(self) -> DataVersion:
+        """Counts what is written."""
+        self._read_file()
+        return self._version
 
-        Before this broker leads: then the version counts up, and says nothing of the file's (seed 3446).
-        """
+    @version.setter
+    def version(self, version: DataVersion) -> None:
+        self._read_file()  # it could not be compared with this version any more (seed 3446)
+        self._version = version
+
+    def tables_read(self) -> None:
+        """The table has what an earlier run left in its file and in the journal; timercheck may be newer."""
+        self._file_is_known = False
+
+    def _read_file(self) -> None:
         if self._file_is_known:
             return
         self._file_is_known = True
         found = self._file.load()
-        if found is None or (self.version.counter and not found[0].version.is_newer_than(self.version)):
-            return
-        self.version = found[0].version
-        # What came into the log since it was recovered is other messages than the file tells of.
+        known = self._version
+        if found is not None and (not known.counter or found[0].version.is_newer_than(known)):
+            self._version, self._saved = found[0].version, found[1]
+        # What came into the log since it was recovered is other messages than file and table tell of.
         recovered = self._store.recovered
         own_end = min([0 if recovered is None else recovered.end_offset, *self._store.cuts])
-        self._saved = self._within(found[1], own_end)
+        self._saved = self._within(self._saved, own_end)
 
     def load(self) -> Progress:
         """What is delivered of what the log has."""
@@ -150,6 +168,11 @@ class ProgressTable:
         self.told = True
         self._feed.changed(TIMERS, "progress", self.saved)
 
+    def _restore(self, _key: str, value: dict[str, Any]) -> None:
+        """As it was in an earlier run: what was taken back, or is behind a cut of the log, stays so."""
+        self.saved = Progress.from_plain(value)
+        self._feed.changed(TIMERS, "progress", self.saved)
+
     def _is_further(self, _key: str, value: dict[str, Any] | None) -> bool:
         """Whether something is delivered there of which this broker does not know."""
         return value is not None and not self.saved.covers(Progress.from_plain(value))
@@ -171,7 +194,6 @@ class ProgressTable:
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``timerProgress.json``."""
         if content.get("progress"):
-            self._saved = Progress.from_plain(content["progress"])
+            self.saved = Progress.from_plain(content["progress"])
         if content.get("dataVersion"):
             self.version = DataVersion.from_json(content["dataVersion"])
-        self._read_file()

@@ -11,7 +11,7 @@ from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.delay.delivered import identity_of
-from orbitmq.broker.events import Events, LogCut
+from orbitmq.broker.events import Events, LogCut, TablesRead
 from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
 from orbitmq.broker.messaging.stored import record_at
 from orbitmq.broker.metadata.topics import TopicConfigs
@@ -108,6 +108,7 @@ class TimerService(Component):
         outlet.on_stored(self._wake.set)
         events.subscribe(RoleChanged, self._role_changed)
         events.subscribe(LogCut, self.written.cut)
+        events.subscribe(TablesRead, lambda _: self.written.tables_read())
         events.on_messages_arrived(self._arrived, topic=TOPIC)
 
     # -- life ------------------------------------------------------------------------------------------

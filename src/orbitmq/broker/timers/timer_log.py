@@ -65,11 +65,7 @@ class TimerLog:
 
     def open(self) -> None:
         """Look at the files; those that do not belong together are removed."""
-        starts = sorted(
-            int(name)
-            for name in self._files.list_dir(self._folder)
-            if len(name) == _FILE_DIGITS and name.isdecimal()
-        )
+        starts = self._starts()
         for at, start in enumerate(starts):
             follows = start % self._file_bytes == 0 and start == starts[0] + at * self._file_bytes
             if not follows or self._files.size_bytes(self._path(start)) != self._file_bytes:
@@ -111,11 +107,14 @@ class TimerLog:
         self._paused = False
 
     def clear(self) -> None:
-        """Remove all units."""
-        starts = list(self._segments)
+        """Remove all units, also of files that were not opened yet."""
         self.close()
-        self._remove(starts)
+        self._remove(self._starts())
         self.end = self._written = self.synced = 0
+
+    def _starts(self) -> list[int]:
+        names = self._files.list_dir(self._folder)
+        return sorted(int(name) for name in names if len(name) == _FILE_DIGITS and name.isdecimal())
 
     def _remove(self, starts: list[int]) -> None:
         for start in starts:
