@@ -47,6 +47,11 @@ PAUSE_S = 0.2
 # Clients that close beside brokers that do not answer wait for some time-outs.
 CLOSE_LIMIT_S = 60.0
 LOOK_S = 0.05
+# How many messages are sent in one request, and how many timers for one time.
+BATCHES = (1, 1, 1, 3)
+AT_ONCE = (1, 2, 4)
+# How many of the timers are for a whole second.
+WHOLE_SECONDS = 0.4
 # One in so many messages fails at its first handling, and comes again; of a push group one in so many fails
 # each time, one of a group that pops is rejected: these become dead letters.
 FAILS_ONE_IN = 17
@@ -179,8 +184,15 @@ class Load:
             sent.acked_s = self._history.now_s()
 
     async def _plain(self, producer: Producer) -> None:
-        sent = self._sent("plain", PLAIN)
-        self._acknowledged(sent, await producer.send(Message(PLAIN, sent.body + self._filler())))
+        """One message, or a batch."""
+        several = [self._sent("plain", PLAIN) for _ in range(self._dice.choice(BATCHES))]
+        messages = [Message(PLAIN, sent.body + self._filler()) for sent in several]
+        if len(messages) == 1:
+            result = await producer.send(messages[0])
+        else:
+            result = await producer.send_batch(messages)
+        for sent in several:
+            self._acknowledged(sent, result)
 
     def _filler(self) -> bytes:
         """Records of all sizes, so that they lie across the borders of log files and pieces."""
@@ -198,8 +210,23 @@ class Load:
 
     async def _timer(self, producer: Producer) -> None:
         delay_s = round(self._dice.uniform(0.1, self._longest_s), 3)
+        if self._dice.random() < WHOLE_SECONDS:
+            await self._at_a_whole_second(producer, delay_s)
+            return
         sent = self._sent("timer", LATER, delay_s=delay_s)
         self._acknowledged(sent, await producer.send(Message(LATER, sent.body, delay_s=delay_s)))
+
+    async def _at_a_whole_second(self, producer: Producer, most_s: float) -> None:
+        """Some messages for the same time, as people set it."""
+        clock = self._site.machines[PRODUCERS].runtime.clock
+        due_ms = clock.now_ms() + round(most_s * 1000)
+        due_ms -= due_ms % 1000
+        for _ in range(self._dice.choice(AT_ONCE)):
+            if self._stopped:
+                return
+            delay_s = max(0.0, (due_ms - clock.now_ms()) / 1000)  # a past time is delivered at once
+            sent = self._sent("timer", LATER, delay_s=delay_s)
+            self._acknowledged(sent, await producer.send(Message(LATER, sent.body, deliver_at_ms=due_ms)))
 
     async def _trade(self, producer: TransactionProducer) -> None:
         sent = self._sent("trade", TRADES)
