@@ -200,6 +200,31 @@ async def test_timers_that_escaped_in_the_moment_in_which_a_slave_acted_are_know
     assert due_of(slave.part(TimerService).written.saved.done) >= due_ms
 
 
+@pytest.mark.behaviour("TW-10")
+@pytest.mark.orbitmq(
+    brokers=2,
+    replicas=2,
+    settings={**ESCAPING, "timerRollWindowSlot": "60", "recallMessageEnable": "true"},
+)
+async def test_a_long_timer_that_was_taken_back_does_not_go_to_another_group(orbitmq_world: World) -> None:
+    """The recall waits here for the same second; the other master would know nothing of it."""
+    world = orbitmq_world
+    await ready(world, "orders")
+    async with world.producer() as producer:
+        queue = next(each for each in await producer.queues("orders") if each.broker_name == MASTER)
+        sent = [
+            await producer.send(Message("orders", body, delay_s=90), queue=queue)
+            for body in (b"wanted", b"taken back")
+        ]
+        await producer.recall("orders", sent[1].recall_handle)
+    await lose(world)
+    await world.sleep(95)
+    assert [record.body for record in stored(world.brokers[OTHER], "orders")] == [b"wanted"]
+    await come_back(world)
+    await world.sleep(10)
+    assert everywhere(world, "orders") == Counter({b"wanted": 1})
+
+
 @pytest.mark.behaviour("TW-18")
 async def test_a_slave_knows_what_waits_before_it_acts(orbitmq_world: World) -> None:
     world = orbitmq_world

@@ -331,8 +331,8 @@ class TimerService(Component):
             self.pending.drop_first()
             return None
         rolls = timer.out_ms >= due_of(first)
-        if not rolls and (timer.deletes is not None or self.pending.is_recalled(timer)):
-            self.pending.drop_first()  # the recall has counted
+        if self._is_recalled(timer, rolls=rolls):
+            self.pending.drop_first(rolled=rolls)  # the recall has counted
             return None
         # A timer log that lost writes in a crash may name a message twice.
         over = first == self._last or self._progress.delivered(first)
@@ -355,6 +355,12 @@ class TimerService(Component):
         self._last = first
         self.pending.drop_first(forms.topic_hash(timer.topic), rolled=rolls)
         return handed
+
+    def _is_recalled(self, timer: forms.Timer, *, rolls: bool) -> bool:
+        """Whether it is a recall, or was taken back: here, for the master of another group does not know."""
+        if not rolls:
+            return timer.deletes is not None or self.pending.is_recalled(timer)
+        return not self._outlet.own and self.pending.find(timer, self._progress) is Found.RECALLED
 
     def _was_done(self, record: Record, timer: forms.Timer, *, rolls: bool) -> bool:
         """Whether the log has the message under its own name, or once more in the timer topic."""
