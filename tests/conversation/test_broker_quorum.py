@@ -227,6 +227,20 @@ async def test_a_strict_master_with_a_frozen_slave_says_12_and_keeps_the_message
     assert (await world.send())[0] == OK
 
 
+@pytest.mark.broker(recall_message_enable=True)
+@pytest.mark.behaviour("TW-11")
+async def test_a_recall_that_no_slave_has_is_not_answered_with_success(quorum: World) -> None:
+    """A slave that acts then delivers the message (seed 356 with recalls)."""
+    world = quorum
+    slave = world.following_slave()
+    await world.warm()
+    sent = await world.peer.sent(b"later", properties={"TIMER_DELAY_MS": "60000", "UNIQ_KEY": "K"})
+    slave.frozen = True
+    answer = await world.peer.call(370, topic="T", recallHandle=sent.recall_handle or "")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "FLUSH_SLAVE_TIMEOUT" in (answer.remark or "")
+
+
 @pytest.mark.broker(enable_auto_in_sync_replicas=True)
 @pytest.mark.behaviour("QW-06")
 async def test_a_degrading_master_lets_out_who_waits_for_a_slave_that_is_killed(

@@ -65,8 +65,12 @@ class Recall:
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR, f"recall failed, execute error: {error}"
             ) from error
-        if status is PutStatus.SERVICE_NOT_AVAILABLE:
-            raise RemotingError(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
+        if status is not PutStatus.OK:
+            # Apache's answers with success also when a slave that acts next would deliver the message.
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                f"recall failed, it is stored but not as safe as this broker promises: {status.value}",
+            )
         return timer.unique_id
 
     def _check(self, topic: str) -> None:
