@@ -213,6 +213,19 @@ def test_a_long_timer_waited_in_the_other_group_before_it_was_delivered_there(
 
 
 @pytest.mark.parametrize(
+    ("end", "delay_s", "rolls", "excused"),
+    [(550, 7.9, True, True), (700, 7.9, True, False), (550, 7.9, False, False), (550, 5.9, True, False)],
+)
+def test_a_slave_may_have_lacked_that_a_long_timer_was_stored_again(
+    end: int, delay_s: float, rolls: bool, excused: bool
+) -> None:
+    """Seed 5943: its master delivers it long after it is back, from a record that the slave never had."""
+    own, takeover = replace(OWN, place=700), Takeover(6.0, "broker-b", end=end)
+    found = violated(own, AWAY, faults=(KILLED,), takeover=takeover, delay_s=delay_s, rolls=rolls)
+    assert found != excused
+
+
+@pytest.mark.parametrize(
     ("fault", "excused"),
     [
         (Fault(6.9, 0.2, Kind.SLOW_LINK, "broker-a"), True),

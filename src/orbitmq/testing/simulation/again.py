@@ -75,15 +75,15 @@ def _explained(plan: Plan, history: History, sent: Sent, home: str, records: lis
     if len(own) > 1 or not away:
         return False
 
+    rolled = plan.mode.rolls and sent.kind == "timer" and sent.delay_s >= ROLLS_S
+
     def brought_s(at_s: float) -> float:
         # A transaction is stored when it has ended there; it was brought there before. So is a long timer.
-        waited_there = sent.kind == "trade" or (
-            plan.mode.rolls and sent.kind == "timer" and sent.delay_s >= ROLLS_S
-        )
-        return _handed_on_s(history, home, at_s) if waited_there else at_s
+        return _handed_on_s(history, home, at_s) if rolled or sent.kind == "trade" else at_s
 
     if own and not (
         _lacked(history, own[0])
+        or (rolled and _lacked_some(history, home, away[0]))
         or _forgotten(plan, home, brought_s(away[0]), history.second_of(home, own[0].place))
         or _unanswered(plan, home, brought_s(away[0]), away[0])
     ):
@@ -101,6 +101,20 @@ def _lacked(history: History, record: Stored) -> bool:
         one.group == record.broker and one.end <= record.place and at_s <= one.at_s + LOOK_S
         for one in history.takeovers
     )
+
+
+def _lacked_some(history: History, home: str, by_s: float) -> bool:
+    """Whether a slave that acted by then began without the end of its master's log.
+
+    The master may have stored a long timer there once more, and delivered it when it was back (seed 5943).
+    """
+    for one in history.takeovers:
+        if one.group == home and one.at_s <= by_s:
+            back_s = history.leads_again_s(home, one.at_s)
+            ends = (end for at_s, end in history.log_ends.get(home, ()) if at_s <= back_s)
+            if max(ends, default=0) > one.end:
+                return True
+    return False
 
 
 def _forgotten(plan: Plan, home: str, since_s: float, until_s: float) -> bool:
