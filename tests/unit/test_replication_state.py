@@ -12,7 +12,9 @@ from tests.unit.test_broker_change_feed import Tables, change_something
 from orbitmq.broker.change_feed import ACTED, OFFSETS, TOPICS, ChangeFeed, Entry
 from orbitmq.broker.component import StoredTable
 from orbitmq.broker.delay.progress import DelayProgress, Place
+from orbitmq.broker.events import Events
 from orbitmq.broker.metadata.request_modes import RequestModes
+from orbitmq.broker.metadata.table_files import Persistence
 from orbitmq.broker.role import Role, RoleState
 from orbitmq.broker.transactions.escaped import EscapedHalves
 from orbitmq.message.model import MessageQueue
@@ -714,6 +716,23 @@ def test_the_last_term_in_which_a_slave_acted_is_kept_until_its_master_is_told()
     assert len(written) == 3
     again.restore(fastjson.loads("".join(acted.file_text())))
     assert again.term == 0
+
+
+@pytest.mark.behaviour("PO-32")
+async def test_that_a_slave_acted_outlives_two_kills(runtime: SimulatedRuntime) -> None:
+    """After the first start it was in the journal only, which the tables' first writing drops."""
+    for acts in (True, False, False):
+        feed = ChangeFeed()
+        acted = Acted(feed)
+        persistence = Persistence(runtime, "/store/config", feed, Events())
+        persistence.register(ACTED, acted)
+        persistence.load()
+        if acts:
+            acted.begins(3)
+            await persistence.flush(ACTED)
+        else:
+            assert acted.term == 3
+            assert await persistence.fold()
 
 
 def test_that_a_slave_acted_is_not_told_as_a_table() -> None:

@@ -329,6 +329,8 @@ class Persistence:
             stored = self._by_table.get(change.table)
             if stored is not None and change.sequence > holds[stored.name]:
                 self._restore(change)
+                # The first writing of the tables drops the journal, so this one has to be among them.
+                stored.stale = True
         self._events.publish(TablesRead())
         for stored in self._stored.values():
             stored.dirty.clear()
